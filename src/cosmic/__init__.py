@@ -1,0 +1,56 @@
+"""COSMIC: full-stack co-design of machine-learning clusters.
+
+Names are imported when they are first used, so that `import cosmic` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from cosmic._version import __version__
+
+if TYPE_CHECKING:
+    from cosmic.catalog.designs import dump_design, load_design
+    from cosmic.design.point import DesignPoint
+    from cosmic.errors import CosmicError, SpecError, UnknownName
+    from cosmic.psa.files import json_schema, load_space
+    from cosmic.psa.moves import Moves
+    from cosmic.psa.space import ParameterSet
+
+_HOMES = {
+    "CosmicError": "cosmic.errors",
+    "DesignPoint": "cosmic.design.point",
+    "Moves": "cosmic.psa.moves",
+    "ParameterSet": "cosmic.psa.space",
+    "SpecError": "cosmic.errors",
+    "UnknownName": "cosmic.errors",
+    "dump_design": "cosmic.catalog.designs",
+    "json_schema": "cosmic.psa.files",
+    "load_design": "cosmic.catalog.designs",
+    "load_space": "cosmic.psa.files",
+}
+
+__all__ = [
+    "CosmicError",
+    "DesignPoint",
+    "Moves",
+    "ParameterSet",
+    "SpecError",
+    "UnknownName",
+    "__version__",
+    "dump_design",
+    "json_schema",
+    "load_design",
+    "load_space",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cosmic' has no attribute '{name}'")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

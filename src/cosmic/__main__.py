@@ -1,0 +1,5 @@
+"""`python -m cosmic` is `cosmic`."""
+
+from cosmic.cli import main
+
+main()

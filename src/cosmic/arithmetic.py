@@ -1,0 +1,50 @@
+"""Whole numbers and their factors: what meshes and network dimensions are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from math import isqrt
+
+
+@cache
+def divisors(number: int) -> tuple[int, ...]:
+    """Return the divisors of a positive *number*, smallest first.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    small = [factor for factor in range(1, isqrt(number) + 1) if number % factor == 0]
+    large = [number // factor for factor in reversed(small) if factor * factor != number]
+    return (*small, *large)
+
+
+def splits(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Yield every ordered way to write *number* as a product of *parts* whole numbers.
+
+    >>> list(splits(4, 2))
+    [(1, 4), (2, 2), (4, 1)]
+    """
+    if parts == 1:
+        yield (number,)
+        return
+    for factor in divisors(number):
+        for rest in splits(number // factor, parts - 1):
+            yield (factor, *rest)
+
+
+def even_split(number: int, parts: int) -> tuple[int, ...]:
+    """Return *parts* factors of *number*, as equal as they can be, smallest first.
+
+    >>> even_split(512, 3), even_split(96, 2), even_split(7, 2)
+    ((8, 8, 8), (8, 12), (1, 7))
+    """
+    if parts == 0:
+        return ()
+    ascending = (split for split in splits(number, parts) if list(split) == sorted(split))
+    return min(ascending, key=lambda split: (max(split), split))
+
+
+def is_power_of_two(number: int) -> bool:
+    """Return whether *number* is 1, 2, 4, 8, …"""
+    return number > 0 and number & (number - 1) == 0

@@ -1,0 +1,264 @@
+"""From what a user writes to a complete design point: names resolved, defaults filled in, overrides applied."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cosmic import catalog
+from cosmic.catalog import mapping as mappings
+from cosmic.catalog.huggingface import model_from_config
+from cosmic.catalog.systems import system
+from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
+from cosmic.design import schema
+from cosmic.design.collective import Collective
+from cosmic.design.compute import Compute
+from cosmic.design.memory import Memory
+from cosmic.design.model import Model, Transformer
+from cosmic.design.network import Network, topologies
+from cosmic.design.point import DesignPoint, to_tree
+from cosmic.design.workload import Workload
+from cosmic.errors import SpecError, UnknownName, require
+
+KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
+YAML_ENDINGS = (".yaml", ".yml")
+
+
+def load_design(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> DesignPoint:
+    """Return the complete design that *source* and *overrides* describe.
+
+    *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
+    *overrides* maps paths to values as they stand in files.
+
+    >>> load_design("gpt3-175b@cosmic-1024", {"workload.tp": 8}).workload.dp
+    4
+    """
+    tree, folder = _tree(source)
+    return complete(merge(_spell_out(tree), unflatten(overrides or {})), folder)
+
+
+def dump_design(point: DesignPoint) -> str:
+    """Return *point* as the text of a design file; loading it gives an equal point."""
+    return dump_yaml(to_tree(point))
+
+
+def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Path]:
+    """Return what *source* says, and the folder that paths in it are relative to."""
+    if isinstance(source, Mapping):
+        return source, Path()
+    path = Path(source)
+    if isinstance(source, str) and "@" in source and path.suffix not in YAML_ENDINGS:
+        model, _, system_name = source.rpartition("@")
+        return {"model": model, "system": system_name}, Path()
+    if path.suffix not in YAML_ENDINGS and not path.is_file():
+        raise SpecError("design", str(source), "is neither MODEL@SYSTEM nor the path of a YAML file")
+    return catalog.load_mapping(path), path.parent
+
+
+def _spell_out(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *tree* with names that stand for a layer turned into mappings, so that keys can be added to them."""
+    spelled = dict(tree)
+    for layer, key in (("model", "base"), ("compute", "accelerator")):
+        if isinstance(spelled.get(layer), str):
+            spelled[layer] = {key: spelled[layer]}
+    return spelled
+
+
+# -------------------------------------------------------------------------------------------- resolution
+
+
+def complete(tree: Mapping[str, Any], folder: Path = Path()) -> DesignPoint:
+    """Return the design point of a partial *tree*: what it leaves out comes from the catalog and from rules."""
+    for key in tree:
+        if key not in KEYS:
+            raise UnknownName.key(str(key), tree[key], KEYS)
+    tree = _spell_out(tree)
+    base = system(schema.read(str, tree["system"], "system")) if "system" in tree else {}
+    model, of_model = _model(tree.get("model", schema.Absent()), folder)
+    compute, memory = _accelerator(tree, base, folder)
+    network = _network(tree, base)
+    situation = mappings.Situation(model, network, memory)
+    return DesignPoint(
+        model=model,
+        workload=_workload(tree.get("workload", {}), base.get("workload", {}), of_model, situation),
+        collective=_collective(tree, base, network),
+        network=network,
+        compute=compute,
+        memory=memory,
+    )
+
+
+def _model(given: Any, folder: Path) -> tuple[Model, Mapping[str, Any]]:
+    """Return the model, and the workload's defaults (sequence, batch) that go with it."""
+    defaults: Mapping[str, Any] = {}
+    if isinstance(given, Mapping) and "base" in given:
+        entry, name = _model_entry(schema.read(str, given["base"], "model"), folder)
+        defaults = entry.get("workload", {})
+        changes = {key: value for key, value in given.items() if key != "base"}
+        given = _merge_inside({"name": name, **entry["model"]}, changes, "model")
+    elif isinstance(given, Mapping):
+        given = {"family": "decoder", **given}
+    model: Model = schema.read(Model, given, "model")
+    tokens = model.image.tokens if isinstance(model, Transformer) and model.image else 1
+    return model, {"sequence": tokens, **_typed(defaults, "model workload")}
+
+
+def _model_entry(name: str, folder: Path) -> tuple[Mapping[str, Any], str]:
+    """Return the entry of a model, by its name in the catalog or by the path of a file, and what to call it."""
+    path = folder / name
+    if path.is_dir() and (path / "config.json").is_file():
+        path = path / "config.json"
+    if path.suffix == ".json":
+        return model_from_config(load_yaml(path), path.name), path.resolve().parent.name
+    if path.suffix in YAML_ENDINGS:
+        entry = catalog.load_mapping(path)
+        require(isinstance(entry.get("model"), dict), path.name, entry, "a model file needs a mapping 'model'")
+        return entry, path.stem
+    return catalog.entry("models", name), name
+
+
+def read_model(entry: Mapping[str, Any], name: str) -> Model:
+    """Return the model that an *entry* of the catalog describes."""
+    model: Model = schema.read(Model, {"name": name, **entry["model"]}, "model")
+    return model
+
+
+def accelerator_layers(name: str, where: str) -> tuple[Compute, Memory]:
+    """Return the compute and memory layers that an accelerator of the catalog brings along."""
+    return _read_accelerator(_accelerator_entry(name, where), {"accelerator": name}, {})
+
+
+def _accelerator_entry(name: str, where: str) -> Mapping[str, Any]:
+    known = catalog.names("accelerators")
+    if name not in known:
+        raise UnknownName.among(where, name, "accelerator", known)
+    return catalog.entry("accelerators", name)
+
+
+def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path) -> tuple[Compute, Memory]:
+    """Return compute and memory: the accelerator's, changed by what the system and *tree* say."""
+    given = tree.get("compute", {})
+    if not isinstance(given, Mapping):
+        raise SpecError("compute", given, "must be an accelerator's name or a mapping of keys to values")
+    where = "compute.accelerator"
+    name = given.get("accelerator", base.get("accelerator", ""))
+    name = schema.read(str, name, where)
+    inline = "bf16" in given and name not in catalog.names("accelerators")
+    entry: Mapping[str, Any] = {}
+    if name.endswith(YAML_ENDINGS):
+        entry, name = catalog.load_mapping(folder / name), Path(name).stem
+    elif not inline:
+        require(bool(name), where, schema.Absent(), "name an accelerator, or give its rates: at least bf16")
+        entry = _accelerator_entry(name, where)
+    memory = merge(base.get("memory", {}), tree.get("memory", {}))
+    return _read_accelerator(entry, {**given, "accelerator": name}, memory)
+
+
+def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tuple[Compute, Memory]:
+    """Return the layers of a catalog *entry*, changed by what is said of *compute* and *memory*."""
+    first: Compute = schema.read(Compute, merge(entry.get("compute", {}), compute), "compute")
+    second: Memory = schema.read(Memory, merge(entry.get("memory", {}), memory), "memory")
+    return first, second
+
+
+def _network(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Network:
+    require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
+    network: Network = schema.read(Network, _merge_inside(base.get("network", {}), tree.get("network", {}), "network"), "network")
+    return network
+
+
+def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Network) -> Collective:
+    """Return the collective layer; an algorithm that is not given is the one that suits its dimension."""
+    fitting = [topologies[dim.topology].algorithm for dim in network.dims]
+    of_system = base.get("collective", {})
+    if len(of_system.get("algorithms", [])) != len(fitting) or not fitting:
+        of_system = {**of_system, "algorithms": fitting}
+    chosen: Collective = schema.read(Collective, _merge_inside(of_system, tree.get("collective", {}), "collective"), "collective")
+    return chosen
+
+
+def _workload(given: Any, of_system: Mapping[str, Any], of_model: Mapping[str, Any], situation: mappings.Situation) -> Workload:
+    """Return the workload: what is given, then the system's, then the model's, then a rule of thumb."""
+    stated = _typed(given, "workload")
+    chosen = {**of_model, **of_system, **stated}
+    chosen |= mappings.suggest(situation, chosen, stated)
+    npus, others = situation.network.npus, chosen["tp"] * chosen["sp"] * chosen["pp"]
+    rule = f"give it: {npus} NPUs do not divide by tp × sp × pp = {others}"
+    require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
+    if "global_batch" not in stated:
+        chosen["global_batch"] = mappings.suggest_batch(chosen)
+    workload: Workload = schema.read(Workload, schema.write(chosen), "workload")
+    return workload
+
+
+def _typed(given: Any, where: str) -> dict[str, Any]:
+    """Return the keys of a partial workload, each read by itself, so that rules can reckon with them."""
+    if not isinstance(given, Mapping):
+        raise SpecError(where, given, "must be a mapping of keys to values")
+    workload: Workload = schema.read(Workload, {"sequence": 1, "global_batch": 1, **given}, where)
+    return {key: getattr(workload, schema.slots(Workload)[key].name) for key in given}
+
+
+# ------------------------------------------------------------------------------------------------- trees
+
+
+def merge(below: Any, above: Any) -> Any:
+    """Return *below* changed by *above*: mappings key by key, lists place by place if *above* gives places.
+
+    >>> merge({"dims": [{"npus": 4}, {"npus": 8}]}, {"dims": {"1": {"npus": 2}}})
+    {'dims': [{'npus': 4}, {'npus': 2}]}
+    """
+    if isinstance(below, list) and isinstance(above, Mapping):
+        items = list(below)
+        for key, value in above.items():
+            place = int(key) if str(key).isdecimal() else len(items)
+            if place >= len(items):
+                raise SpecError(str(key), value, f"the list has the places 0 … {len(items) - 1}")
+            items[place] = merge(items[place], value)
+        return items
+    if isinstance(below, Mapping) and isinstance(above, Mapping):
+        merged = dict(below)
+        for key, value in above.items():
+            merged[key] = _merge_inside(merged[key], value, key) if key in merged else value
+        return merged
+    return above
+
+
+def _merge_inside(below: Any, above: Any, key: Any) -> Any:
+    try:
+        return merge(below, above)
+    except SpecError as error:
+        raise error.inside(str(key)) from None
+
+
+def unflatten(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a tree that holds each value of *overrides* at its dotted path.
+
+    >>> unflatten({"workload.tp": 8, "workload.pp": 2})
+    {'workload': {'tp': 8, 'pp': 2}}
+    """
+    tree: dict[str, Any] = {}
+    for path, value in overrides.items():
+        *parents, last = path.split(".")
+        node = tree
+        for key in parents:
+            node = node.setdefault(key, {})
+            require(isinstance(node, dict), path, value, f"'{key}' is set as a whole too")
+        require(not isinstance(node.get(last), dict), path, value, f"keys below '{last}' are set too")
+        node[last] = value
+    return tree
+
+
+def parse_overrides(settings: list[str]) -> dict[str, Any]:
+    """Return the overrides that texts such as ``workload.tp=8`` state.
+
+    >>> parse_overrides(["workload.tp=8", "memory.capacity=80 GiB"])
+    {'workload.tp': 8, 'memory.capacity': '80 GiB'}
+    """
+    overrides = {}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        require(bool(path and equals), "--set", setting, "write PATH=VALUE, such as workload.tp=8")
+        overrides[path.strip()] = parse_yaml(text, path)
+    return overrides

@@ -1,0 +1,87 @@
+"""The command line: each command a thin skin over a function of the package.
+
+The table below is all that `cosmic --help` needs; a command's module is imported when it is called, so that
+help answers at once and no command pays for another's libraries.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from cosmic._version import __version__
+from cosmic.errors import CosmicError, suggestion
+
+COMMANDS = {
+    "demo": ("demo", "The main job on embedded defaults: a tour of a full-stack parameter set."),
+    "show": ("show", "One design, complete: every name resolved, every default filled in."),
+    "psa": ("psa", "The parameter set: show, count, sample, schema."),
+    "list": ("listing", "What the catalog and the registries hold."),
+}
+OK, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command that the arguments name, and exit with its status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("--help", "-h", "help"):
+        sys.stdout.write(help_text())
+        status = OK
+    elif words[0] in ("--version", "-V"):
+        sys.stdout.write(f"cosmic {__version__}\n")
+        status = OK
+    elif words[0] not in COMMANDS:
+        sys.stderr.write(f"cosmic: no command '{words[0]}'{suggestion(words[0], COMMANDS)}\n")
+        status = BAD_INPUT
+    else:
+        status = _run(words[0], words[1:])
+    sys.exit(status)
+
+
+def help_text() -> str:
+    """Return what `cosmic --help` prints."""
+    width = max(map(len, COMMANDS))
+    rows = [f"  {name:<{width}}  {summary}" for name, (_, summary) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "Usage: cosmic COMMAND [OPTIONS]",
+            "",
+            "Full-stack co-design of machine-learning clusters: which accelerators, network,",
+            "parallelism and collectives, and why.",
+            "",
+            "Commands:",
+            *rows,
+            "",
+            "Every command takes --help and --json. Try: cosmic demo",
+            "",
+        ]
+    )
+
+
+def _run(name: str, words: list[str]) -> int:
+    import typer  # noqa: PLC0415  not needed for help
+
+    app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
+    usage_error = typer.BadParameter.__base__ or typer.BadParameter
+    try:
+        status = app(words, prog_name=f"cosmic {name}", standalone_mode=False)
+    except usage_error as error:
+        error.show()  # type: ignore[attr-defined]  # typer does not export the class that has it
+        return BAD_INPUT
+    except CosmicError as error:
+        sys.stderr.write(f"cosmic {name}: {error}\n")
+        return BAD_INPUT
+    except (typer.Abort, KeyboardInterrupt):
+        sys.stderr.write(f"cosmic {name}: interrupted\n")
+        return INTERRUPTED
+    except BrokenPipeError:
+        return _close_pipe()
+    return status if isinstance(status, int) else OK
+
+
+def _close_pipe() -> int:
+    """Leave quietly when whoever read our output has gone (``| head``)."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return PIPE_CLOSED

@@ -1,0 +1,84 @@
+"""How commands speak: data on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from cosmic.units import readable_unit, split_name
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Settings = Annotated[
+    list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as workload.tp=8.")
+]
+
+
+def new_app(help_text: str | None = None) -> typer.Typer:
+    """Return an application for one command: plain help, errors left to `cosmic.cli`."""
+    return typer.Typer(
+        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text
+    )
+
+
+def emit_json(data: Any) -> None:
+    """Print *data* as indented JSON."""
+    emit([json.dumps(data, indent=2, ensure_ascii=False)])
+
+
+def emit(lines: Iterable[str]) -> None:
+    """Print lines; a reader that goes away ends the command, not with a traceback."""
+    try:
+        for line in lines:
+            sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        sys.stdout = None  # type: ignore[assignment]  # nothing is left to flush to
+        sys.exit(141)
+
+
+def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are set right."""
+    from rich.table import Table  # noqa: PLC0415  JSON output does not need it
+
+    table = Table(title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    body = [list(row) for row in rows]
+    for place, column in enumerate(columns):
+        name, dimension = split_name(column)
+        cells = [row[place] for row in body]
+        numeric = all(isinstance(cell, int | float | None) for cell in cells)
+        if dimension is not None:
+            unit, worth = readable_unit([cell for cell in cells if cell], dimension)
+            name = f"{name} {unit}"
+            cells = [cell if cell is None else cell / worth for cell in cells]
+        for row, cell in zip(body, cells, strict=True):
+            row[place] = brief(cell)
+        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric or place == 0)
+    for row in body:
+        table.add_row(*row)
+    render(table)
+
+
+def render(renderable: Any) -> None:
+    """Print something that rich can draw: as wide as the terminal, or as wide as it is when piped."""
+    from rich.console import Console  # noqa: PLC0415  JSON output does not need it
+
+    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(renderable)
+
+
+def brief(value: Any) -> str:
+    """Return *value* for a person to read: numbers grouped and short, nothing as a dash.
+
+    >>> brief(1234567), brief(None), brief(989.4), brief(28000.0), brief(7.25e12)
+    ('1,234,567', '-', '989.4', '28,000', '7.25e+12')
+    """
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int) or (isinstance(value, float) and value.is_integer() and abs(value) < 1e9):
+        return f"{int(value):,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

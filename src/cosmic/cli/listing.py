@@ -1,0 +1,111 @@
+"""`cosmic list`: what there is to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, emit_json, emit_table, new_app
+
+app = new_app()
+Row = dict[str, Any]
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[str, typer.Argument(help="models, accelerators, nodes, links, systems, spaces, topologies, …")] = "",
+    json: Json = False,
+) -> None:
+    """Print everything of one kind, or the kinds there are."""
+    from cosmic.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
+
+    kinds = listings()
+    if not kind:
+        rows = [{"kind": name, "entries": len(make())} for name, make in kinds.items()]
+    elif kind in kinds:
+        rows = kinds[kind]()
+    else:
+        raise UnknownName.among("kind", kind, "kind", kinds)
+    if json:
+        emit_json(rows)
+        return
+    shown = [name for name in (rows[0] if rows else {}) if name not in ("source", "summary")]
+    shown += [name for name in ("summary",) if rows and name in rows[0]]
+    emit_table("", shown, [[row[name] for name in shown] for row in rows])
+
+
+def listings() -> dict[str, Callable[[], list[Row]]]:
+    """Return what can be listed, and how."""
+    from cosmic import catalog  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.design.collective import algorithms  # noqa: PLC0415
+    from cosmic.design.network import topologies  # noqa: PLC0415
+    from cosmic.search.agent import agents  # noqa: PLC0415
+
+    def entries(kind: str, describe: Callable[[str, Row], Row]) -> Callable[[], list[Row]]:
+        return lambda: [
+            {"name": name, **describe(name, entry), "source": entry.get("source", "")}
+            for name in catalog.names(kind)
+            for entry in [catalog.entry(kind, name)]
+        ]
+
+    def variants(registry: Any) -> Callable[[], list[Row]]:
+        return lambda: [{"name": name, "summary": _first_line(registry[name].__doc__)} for name in registry]
+
+    return {
+        "models": entries("models", _model),
+        "accelerators": entries("accelerators", _accelerator),
+        "nodes": entries("nodes", _part),
+        "links": entries("links", _part),
+        "systems": entries("systems", _system),
+        "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
+        "topologies": variants(topologies),
+        "algorithms": variants(algorithms),
+        "agents": variants(agents),
+    }
+
+
+def _model(name: str, entry: Row) -> Row:
+    from cosmic.catalog.designs import read_model  # noqa: PLC0415  heavy
+    from cosmic.design.model import Transformer, active_parameters, parameters  # noqa: PLC0415  heavy
+
+    model = read_model(entry, name)
+    shape = [model.layers, model.hidden, model.heads] if isinstance(model, Transformer) else [None] * 3
+    return {
+        "family": model.family,
+        **dict(zip(("layers", "hidden", "heads"), shape, strict=True)),
+        "parameters": parameters(model),
+        "active_parameters": active_parameters(model),
+        "sequence": entry.get("workload", {}).get("sequence"),
+    }
+
+
+def _accelerator(name: str, entry: Row) -> Row:
+    from cosmic.catalog.designs import accelerator_layers  # noqa: PLC0415  heavy
+
+    compute, memory = accelerator_layers(name, "accelerator")
+    return {
+        "vendor": entry.get("vendor"),
+        "year": str(entry.get("year", "-")),
+        "bf16_flop_per_s": compute.bf16_flop_per_s,
+        "memory_bytes": memory.capacity_bytes,
+        "memory_bandwidth_bytes_per_s": memory.bandwidth_bytes_per_s,
+        "power_w": compute.power_w,
+        "price_usd": compute.price_usd,
+    }
+
+
+def _part(_: str, entry: Row) -> Row:
+    return {"kind": entry["kind"], **{key: entry.get(key) for key in ("vendor", "npus", "bandwidth", "power", "price")}}
+
+
+def _system(name: str, entry: Row) -> Row:
+    from cosmic.catalog.systems import system  # noqa: PLC0415  heavy
+
+    dims = " · ".join(f"{dim['topology']} {dim['npus']} @ {dim['bandwidth']}" for dim in system(name)["network"]["dims"])
+    return {"npus": entry["npus"], "accelerator": entry["accelerator"], "network": dims, "summary": entry.get("title", "")}
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().split("\n")[0]

@@ -1,0 +1,28 @@
+"""`cosmic show`: one design, complete."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cosmic.cli.console import Json, Settings, emit, emit_json, new_app
+
+app = new_app()
+
+
+@app.command()
+def show(
+    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    settings: Settings = [],  # noqa: B006  typer copies it
+    json: Json = False,
+) -> None:
+    """Print one design with every name resolved and every default filled in, ready to be saved and changed."""
+    from cosmic.catalog.designs import dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.design.point import misfits, to_tree  # noqa: PLC0415  heavy
+
+    point = load_design(design, parse_overrides(settings))
+    if json:
+        emit_json({"identity": point.identity, "misfits": list(misfits(point)), "design": to_tree(point)})
+        return
+    emit([f"# {point.identity}", *(f"# cannot run: {reason}" for reason in misfits(point)), dump_design(point).rstrip()])

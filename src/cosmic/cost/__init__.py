@@ -1,0 +1,1 @@
+"""What it costs: seconds, bytes, dollars and watts, as pure functions."""

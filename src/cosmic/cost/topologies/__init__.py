@@ -1,0 +1,1 @@
+"""Ways to join NPUs, one file each; `cosmic.design.network.topologies` finds them here."""

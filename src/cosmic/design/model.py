@@ -1,0 +1,326 @@
+"""The model layer: the shapes of a neural network, and nothing about how it is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Literal
+
+from cosmic.design.schema import DERIVED
+from cosmic.errors import require
+
+Bias = Literal["qkv", "out", "ffn", "experts", "router", "head"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Experts:
+    """A mixture of experts in place of the feed-forward network of some layers."""
+
+    count: int
+    """Routed experts in a layer."""
+    active: int
+    """Routed experts that each token passes through (top-k)."""
+    ffn: int
+    """Inner width of one routed expert."""
+    shared_ffn: int = 0
+    """Inner width of the experts that every token passes through, all together."""
+    shared_gate: bool = False
+    """Whether a learned gate scales the shared experts' output."""
+    dense_first: int = 0
+    """Layers before the first mixture, which keep the model's own feed-forward network."""
+    every: int = 1
+    """After those, each how-manyth layer is a mixture."""
+    capacity_factor: float | None = None
+    """Slots per expert relative to an even split; without it no token is dropped."""
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "count", self.count, "a mixture has at least 1 expert")
+        some = 1 <= self.active <= self.count
+        require(some, "active", self.active, f"must be 1 … {self.count}, the experts there are")
+        require(self.ffn >= 1, "ffn", self.ffn, "must be at least 1")
+        require(self.shared_ffn >= 0, "shared_ffn", self.shared_ffn, "must not be negative")
+        require(self.dense_first >= 0, "dense_first", self.dense_first, "must not be negative")
+        require(self.every >= 1, "every", self.every, "must be at least 1")
+        factor = self.capacity_factor
+        require(factor is None or factor > 0, "capacity_factor", factor, "must be positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatentAttention:
+    """Latent attention (DeepSeek-V2): all heads' keys and values are made from one small vector per token."""
+
+    query_rank: int | None = None
+    """Width of the compressed query; without it queries are projected directly."""
+    kv_rank: int
+    """Width of the vector from which all keys and values are made; this is what the cache keeps."""
+    rope_dim: int
+    """Width per head of the part that carries the position, shared by all heads' keys."""
+    value_dim: int
+    """Width per head of the values."""
+
+    def __post_init__(self) -> None:
+        rank = self.query_rank
+        require(rank is None or rank >= 1, "query_rank", rank, "must be at least 1")
+        require(self.kv_rank >= 1, "kv_rank", self.kv_rank, "must be at least 1")
+        require(self.rope_dim >= 0, "rope_dim", self.rope_dim, "must not be negative")
+        require(self.value_dim >= 1, "value_dim", self.value_dim, "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """How pictures become tokens: square patches, each projected to the hidden width."""
+
+    size: int
+    patch: int
+    channels: int = 3
+    class_token: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.patch >= 1, "patch", self.patch, "must be at least 1")
+        require(self.channels >= 1, "channels", self.channels, "must be at least 1")
+        whole = self.size >= self.patch and self.size % self.patch == 0
+        require(whole, "size", self.size, f"must be a multiple of the patch, {self.patch}")
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of one picture."""
+        return (self.size // self.patch) ** 2 + self.class_token
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transformer:
+    """A stack of attention and feed-forward layers: language models, encoders, vision transformers."""
+
+    name: str = ""
+    family: Literal["decoder", "encoder", "encoder_decoder", "vision"] = "decoder"
+    layers: int
+    """Layers; in an encoder-decoder, the decoder's."""
+    encoder_layers: int = 0
+    """Layers of the encoder of an encoder-decoder."""
+    hidden: int
+    heads: int
+    kv_heads: int = DERIVED
+    """Heads of keys and values: as many as `heads`, fewer (grouped queries) or one (multi-query)."""
+    head_dim: int = DERIVED
+    """Width of one head's queries and keys without position; ``hidden / heads`` if not given."""
+    ffn: int
+    """Inner width of the feed-forward network."""
+    gated: bool = False
+    """Whether the feed-forward network multiplies by a gate (SwiGLU, GeGLU): three matrices, not two."""
+    vocab: int
+    """Tokens known; for a vision transformer, the classes told apart."""
+    tied_embeddings: bool = False
+    """Whether the output head reuses the input embedding."""
+    positions: int = 0
+    """Learned position vectors; 0 where positions are rotary, relative or fixed."""
+    position_buckets: int = 0
+    """Learned offsets per head by distance between tokens (T5), once per stack."""
+    segments: int = 0
+    """Learned segment vectors (BERT)."""
+    norm: Literal["layernorm", "rmsnorm"] = "layernorm"
+    norm_bias: bool = True
+    """Whether a layer norm adds an offset."""
+    norms_per_layer: int = 2
+    embedding_norm: bool = False
+    """Whether embeddings are normalised before the first layer."""
+    final_norm: bool = True
+    qk_norm: bool = False
+    """Whether queries and keys are normalised head by head."""
+    biases: tuple[Bias, ...] = ()
+    """Which projections add an offset."""
+    sinks: bool = False
+    """Whether each head has a learned extra logit in its softmax (GPT-OSS)."""
+    parallel_block: bool = False
+    """Whether attention and feed-forward network read the same input and are added together."""
+    window: int | None = None
+    """Tokens each token attends to, in layers with a sliding window."""
+    full_attention_every: int | None = None
+    """With a window: each how-manyth layer attends to everything; none if not given."""
+    pretraining_heads: bool = False
+    """Whether BERT's heads are there: a dense layer and a two-way classifier on the first token, and a dense
+    layer with a norm before the vocabulary."""
+    experts: Experts | None = None
+    latent: LatentAttention | None = None
+    image: Image | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("layers", "hidden", "heads", "ffn", "vocab", "norms_per_layer"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        for name in ("encoder_layers", "positions", "position_buckets", "segments"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
+        for name in ("window", "full_attention_every"):
+            value = getattr(self, name)
+            require(value is None or value >= 1, name, value, "must be at least 1")
+        self._complete_attention()
+        split = self.family == "encoder_decoder"
+        rule = "an encoder_decoder needs some" if split else f"a {self.family} has no separate encoder"
+        require((self.encoder_layers > 0) == split, "encoder_layers", self.encoder_layers, rule)
+        vision = self.family == "vision"
+        rule = "must say how pictures become tokens" if vision else f"a {self.family} reads no pictures"
+        require((self.image is not None) == vision, "image", self.image, rule)
+
+    def _complete_attention(self) -> None:
+        if self.kv_heads is DERIVED:
+            object.__setattr__(self, "kv_heads", self.heads)
+        if self.head_dim is DERIVED:
+            rule = f"does not divide by heads, {self.heads}; give head_dim"
+            require(self.hidden % self.heads == 0, "hidden", self.hidden, rule)
+            object.__setattr__(self, "head_dim", self.hidden // self.heads)
+        divides = self.kv_heads >= 1 and self.heads % self.kv_heads == 0
+        require(divides, "kv_heads", self.kv_heads, f"must divide heads, {self.heads}")
+        require(self.head_dim >= 1, "head_dim", self.head_dim, "must be at least 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recommender:
+    """A recommendation model: embedding tables, two perceptrons, pairwise interaction (DLRM)."""
+
+    name: str = ""
+    family: Literal["recommender"] = "recommender"
+    dense_features: int
+    tables: tuple[int, ...]
+    """Rows of each embedding table."""
+    embedding: int
+    """Width of an embedding vector."""
+    lookups: int = 1
+    """Rows summed per table and sample."""
+    bottom: tuple[int, ...]
+    """Widths of the perceptron over dense features, its last the embedding's."""
+    top: tuple[int, ...]
+    """Widths of the perceptron over interactions, its last 1."""
+
+    def __post_init__(self) -> None:
+        for name in ("dense_features", "embedding", "lookups"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        for name in ("tables", "bottom", "top"):
+            sizes = getattr(self, name)
+            require(bool(sizes) and min(sizes) >= 1, name, sizes, "must list sizes of at least 1")
+        rule = f"must end in the width of an embedding, {self.embedding}, to interact with it"
+        require(self.bottom[-1] == self.embedding, "bottom", self.bottom, rule)
+
+
+Model = Transformer | Recommender
+
+
+# ------------------------------------------------------------------------------------------- parameters
+
+
+def parameters(model: Model) -> int:
+    """Return how many numbers of *model* gradients train; a router's balancing offsets are set by rule.
+
+    >>> parameters(Transformer(layers=1, hidden=4, heads=2, ffn=16, vocab=10, norm="rmsnorm"))
+    284
+    """
+    if isinstance(model, Recommender):
+        return sum(model.tables) * model.embedding + _perceptron_parameters(model)
+    return _transformer_parameters(model, model.experts.count if model.experts else 0)
+
+
+def active_parameters(model: Model) -> int:
+    """Return how many of the parameters take part in processing one token: only the experts it is sent to.
+
+    Both the input embedding and the output head count in full. Embedding tables of a recommender count with
+    the rows that are looked up.
+    """
+    if isinstance(model, Recommender):
+        return len(model.tables) * model.lookups * model.embedding + _perceptron_parameters(model)
+    return _transformer_parameters(model, model.experts.active if model.experts else 0)
+
+
+def is_mixture(model: Transformer, layer: int) -> bool:
+    """Return whether layer number *layer* has a mixture of experts as its feed-forward network."""
+    experts = model.experts
+    if experts is None or layer < experts.dense_first:
+        return False
+    return (layer - experts.dense_first + 1) % experts.every == 0
+
+
+def mixture_layers(model: Transformer) -> int:
+    """Return how many layers have a mixture of experts."""
+    experts = model.experts
+    return max(0, model.layers - experts.dense_first) // experts.every if experts else 0
+
+
+def _transformer_parameters(model: Transformer, routed: int) -> int:
+    """Parameters of which *routed* experts count in each mixture."""
+    mixtures = mixture_layers(model)
+    dense = (model.layers - mixtures) * _ffn_parameters(model)
+    return _shared_parameters(model) + dense + mixtures * _mixture_parameters(model, routed)
+
+
+def _shared_parameters(model: Transformer) -> int:
+    """Everything but the feed-forward networks of the decoder (or only) stack."""
+    norm = _norm_parameters(model)
+    per_layer = attention_parameters(model) + model.norms_per_layer * norm
+    total = _embedding_parameters(model) + model.layers * per_layer + model.final_norm * norm
+    if model.family == "encoder_decoder":
+        encoder_layer = per_layer + _ffn_parameters(model)
+        cross_attention = attention_parameters(model) + norm
+        total += model.encoder_layers * encoder_layer + model.layers * cross_attention
+        total += model.final_norm * norm + model.position_buckets * model.heads
+    return total
+
+
+def attention_parameters(model: Transformer) -> int:
+    """Return the parameters of one attention block: projections, their offsets, norms inside."""
+    if model.latent:
+        return _latent_parameters(model, model.latent)
+    query, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
+    weights = model.hidden * (query + 2 * keys) + query * model.hidden
+    offsets = ("qkv" in model.biases) * (query + 2 * keys) + ("out" in model.biases) * model.hidden
+    return weights + offsets + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
+
+
+def _latent_parameters(model: Transformer, latent: LatentAttention) -> int:
+    d, h = model.hidden, model.heads
+    query_width = h * (model.head_dim + latent.rope_dim)
+    if latent.query_rank is None:
+        query = d * query_width
+    else:
+        query = d * latent.query_rank + latent.query_rank + latent.query_rank * query_width
+    compress = d * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
+    expand = latent.kv_rank * h * (model.head_dim + latent.value_dim)
+    return query + compress + expand + h * latent.value_dim * d
+
+
+def _ffn_parameters(model: Transformer) -> int:
+    weights = (2 + model.gated) * model.hidden * model.ffn
+    return weights + ("ffn" in model.biases) * ((1 + model.gated) * model.ffn + model.hidden)
+
+
+def _mixture_parameters(model: Transformer, counted: int) -> int:
+    """Parameters of one mixture of experts, of which *counted* routed experts count."""
+    experts = model.experts
+    if experts is None:
+        return 0
+    d, matrices = model.hidden, 2 + model.gated
+    offsets = ("experts" in model.biases) * ((1 + model.gated) * experts.ffn + d)
+    routed = counted * (matrices * d * experts.ffn + offsets)
+    shared = matrices * d * experts.shared_ffn + experts.shared_gate * d
+    router = experts.count * (d + ("router" in model.biases))
+    return routed + shared + router
+
+
+def _norm_parameters(model: Transformer) -> int:
+    return model.hidden * (1 + (model.norm == "layernorm" and model.norm_bias))
+
+
+def _embedding_parameters(model: Transformer) -> int:
+    """Parameters before the first layer and after the last norm."""
+    d, norm = model.hidden, _norm_parameters(model)
+    total = d * (model.positions + model.segments) + model.position_buckets * model.heads
+    total += model.embedding_norm * norm + ("head" in model.biases) * model.vocab
+    if model.pretraining_heads:
+        total += 2 * (d * d + d) + norm + 2 * (d + 1)
+    if model.image:
+        patch = model.image.channels * model.image.patch**2
+        return total + d * (patch + 1 + model.image.class_token) + d * model.vocab
+    return total + d * model.vocab * (1 if model.tied_embeddings else 2)
+
+
+def _perceptron_parameters(model: Recommender) -> int:
+    vectors = len(model.tables) + 1  # one for each table and one for the dense features
+    interactions = vectors * (vectors - 1) // 2 + model.embedding
+    widths = [(model.dense_features, *model.bottom), (interactions, *model.top)]
+    layers = [pair for stack in widths for pair in pairwise(stack)]
+    return sum((inputs + 1) * outputs for inputs, outputs in layers)

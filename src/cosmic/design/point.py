@@ -1,0 +1,73 @@
+"""The design point: one complete, concrete system."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from typing import Any
+
+from cosmic.design import schema
+from cosmic.design.collective import Collective
+from cosmic.design.compute import Compute
+from cosmic.design.memory import Memory
+from cosmic.design.model import Model
+from cosmic.design.network import Network
+from cosmic.design.workload import Workload
+from cosmic.errors import require
+
+STACKS = ("model", "workload", "collective", "network", "compute", "memory")
+"""The layers of the stack: a search opens one, several or all of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesignPoint:
+    """One complete system: everything that evaluation needs, nothing left to default."""
+
+    model: Model
+    workload: Workload
+    collective: Collective
+    network: Network
+    compute: Compute
+    memory: Memory
+
+    def __post_init__(self) -> None:
+        given, wanted = len(self.collective.algorithms), len(self.network.dims)
+        rule = f"the network has {wanted} dimensions, and each takes one algorithm"
+        require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
+
+    @cached_property
+    def identity(self) -> str:
+        """A short text that two designs share only if they are equal: their name in caches and studies.
+
+        It covers what differs from a field's default, so that a field added later leaves it as it was.
+        """
+        return sha256(json.dumps(schema.write(self, brief=True), sort_keys=True).encode()).hexdigest()[:16]
+
+
+def to_tree(point: DesignPoint) -> dict[str, Any]:
+    """Return *point* as plain data, laid out as in a design file: what one tunes in full, the rest without defaults."""
+    tree: dict[str, Any] = schema.write(point, brief=True)
+    return tree | {"workload": schema.write(point.workload), "collective": schema.write(point.collective)}
+
+
+def from_tree(tree: Any) -> DesignPoint:
+    """Return the design point that a complete tree describes; `cosmic.load_design` also fills in defaults."""
+    point: DesignPoint = schema.read(DesignPoint, tree, "")
+    return point
+
+
+def misfits(point: DesignPoint) -> tuple[str, ...]:
+    """Return why the layers of *point* do not fit together, one sentence each; nothing if they do.
+
+    Each layer is well formed by itself; whether together they can run is a result, not an error.
+    """
+    workload, npus = point.workload, point.network.npus
+    reasons = []
+    if workload.ranks != npus:
+        mesh = " × ".join(f"{axis} {getattr(workload, axis)}" for axis in ("dp", "tp", "sp", "pp"))
+        reasons.append(f"{mesh} = {workload.ranks} ranks on {npus} NPUs")
+    if (workload.dp * workload.sp) % workload.ep:
+        reasons.append(f"ep {workload.ep} does not divide dp × sp = {workload.dp * workload.sp}")
+    return tuple(reasons)

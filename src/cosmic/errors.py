@@ -1,0 +1,105 @@
+"""What can go wrong, and how it is said: *where = value: the rule*.
+
+    CosmicError
+    ├── SpecError        a description is malformed: its author must change it
+    │   └── UnknownName  a name is in no registry, catalog or set of keys
+    └── BackendError     something outside this package failed
+
+A design that is well formed but cannot run is no error: it is an
+`Infeasible` result (see `cosmic.evaluate`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from reprlib import Repr
+from typing import Any, Self
+
+SHOWN_CHARACTERS = 60
+_BRIEF = Repr()  # bounds depth and breadth: a small file can unfold into a huge tree
+_BRIEF.maxstring = _BRIEF.maxother = SHOWN_CHARACTERS
+
+
+class CosmicError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class SpecError(CosmicError, ValueError):
+    """A description is malformed: the caller must change it.
+
+    >>> print(SpecError("network.dims.1.npus", 1, "a dimension joins at least 2 NPUs"))
+    network.dims.1.npus = 1: a dimension joins at least 2 NPUs
+    """
+
+    def __init__(self, where: str, value: Any, rule: str) -> None:
+        super().__init__(where, value, rule)
+        self.where = where
+        self.value = value
+        self.rule = rule
+
+    def __str__(self) -> str:
+        return f"{self.where} = {shorten(self.value)}: {self.rule}"
+
+    def inside(self, outer: str) -> Self:
+        """Return the same error seen from one level further out: *outer* is put before its place."""
+        where = join(outer, self.where)
+        return type(self)(where, self.value, self.rule)
+
+
+class UnknownName(SpecError):
+    """A name that nothing bears."""
+
+    @classmethod
+    def among(cls, where: str, name: Any, what: str, known: Iterable[str]) -> UnknownName:
+        """Say that no *what* is called *name*, and what was probably meant.
+
+        >>> print(UnknownName.among("topology", "rign", "topology", ["ring", "switch"]))
+        topology = 'rign': no such topology; did you mean 'ring'?
+        """
+        return cls(where, name, f"no such {what}{suggestion(str(name), known)}")
+
+
+    @classmethod
+    def key(cls, where: str, value: Any, known: Iterable[str]) -> UnknownName:
+        """Say that the last part of *where* is no key there; a key is never silently ignored.
+
+        >>> print(UnknownName.key("model.hiden", 4, ["hidden", "heads"]))
+        model.hiden = 4: no such key; did you mean 'hidden'?
+        """
+        return cls(where, value, f"no such key{suggestion(where.rpartition('.')[2], known)}")
+
+
+class BackendError(CosmicError):
+    """Something outside this package (a simulator, a worker) failed; the message says what it printed."""
+
+
+def require(holds: bool, where: str, value: Any, rule: str) -> None:
+    """Raise a `SpecError` unless *holds*: the one way in which values state their invariants."""
+    if not holds:
+        raise SpecError(where, value, rule)
+
+
+def join(outer: str, inner: str) -> str:
+    """Return the dotted place of *inner* within *outer*; either may be empty."""
+    return f"{outer}.{inner}" if outer and inner else outer or inner
+
+
+def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
+    """Return the end of a sentence that helps whoever wrote *name*: a near miss, or a short list."""
+    candidates = sorted(known)
+    lowered = {candidate.lower(): candidate for candidate in candidates}
+    if near := get_close_matches(name.lower(), lowered, n=1, cutoff=0.6):
+        return f"; did you mean '{lowered[near[0]]}'?"
+    if len(candidates) <= shown:
+        return f"; choose from {', '.join(candidates)}" if candidates else ""
+    return f"; there are {len(candidates)}, for example {', '.join(candidates[:3])}"
+
+
+def shorten(value: Any) -> str:
+    """Return *value* as it is quoted in a message: its repr on one line, cut where it gets long."""
+    try:
+        text = _BRIEF.repr(value)
+    except ValueError:  # an int of thousands of digits has no repr
+        text = f"<{type(value).__name__}>"
+    return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 1]}…"

@@ -1,0 +1,1 @@
+"""What may be: the parameter set, its constraints, counting, sampling and encodings."""

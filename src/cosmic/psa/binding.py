@@ -1,0 +1,308 @@
+"""From syntax to bound expressions: names looked up, ``*`` spread out, types and units checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from cosmic.design import schema
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError, suggestion
+from cosmic.psa import syntax
+from cosmic.psa.expressions import Constant, Expression, Variable, exact, operation
+from cosmic.psa.syntax import Call, Literal, Path, Syntax
+from cosmic.units import NUMBER, Dimension
+
+NPUS = "npus"
+"""In expressions: the number of NPUs of the base design."""
+AGGREGATES = ("product", "sum", "min", "max", "all", "any")
+_ORDER = ("<", "<=", ">", ">=")
+
+
+class Type(NamedTuple):
+    """What kind of value an expression has: a number of some dimension, a text, or a truth value."""
+
+    kind: str
+    dimension: Dimension = NUMBER
+    choices: frozenset[str] | None = None
+    """The only texts that the field can hold, where that is known."""
+
+    def __str__(self) -> str:
+        return str(self.dimension) if self.kind == "number" else f"a {self.kind}"
+
+
+TRUTH = Type("truth value")
+
+
+class Bound(NamedTuple):
+    """An expression and its type."""
+
+    expression: Expression
+    type: Type
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What names mean in the expressions of one parameter set."""
+
+    base: DesignPoint
+    searched: frozenset[str]
+    """The paths of the fields that parameters set."""
+    derived: Mapping[str, str]
+    """The text of each derived field's expression, by its path."""
+    _deriving: list[str] = field(default_factory=list)
+
+    @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Every field of the base design, by path, with its value there."""
+        return dict(schema.leaves(self.base))
+
+    @cached_property
+    def short_names(self) -> dict[str, list[str]]:
+        """The paths that end in each word."""
+        found: dict[str, list[str]] = {}
+        for path in self.fields:
+            found.setdefault(path.rpartition(".")[2], []).append(path)
+        return found
+
+    def bind(self, text: Any, where: str) -> Bound:
+        """Return what *text* means here; every mistake in it is a `SpecError` at *where*."""
+        try:
+            return self._bind(syntax.parse(text))
+        except SpecError as error:
+            if error.where != "expression":
+                raise
+            raise SpecError(where, text, error.rule) from None
+
+    def resolve(self, name: str) -> str:
+        """Return the full path that *name*, full or short, stands for."""
+        if name in self.fields:
+            return name
+        candidates = self.short_names.get(name, [])
+        if len(candidates) == 1:
+            return candidates[0]
+        if candidates:
+            raise _wrong(f"'{name}' could be {' or '.join(candidates[:3])}: write it in full")
+        raise _wrong(f"knows no '{name}'{suggestion(name, [*self.fields, *self.short_names, NPUS])}")
+
+    # ------------------------------------------------------------------------------------------ the tree
+
+    def _bind(self, tree: Syntax) -> Bound:
+        if isinstance(tree, Literal):
+            return _literal(tree)
+        if isinstance(tree, Path):
+            return self._bind_path(tree)
+        if tree.name in AGGREGATES:
+            arguments = [self._bind(part) for argument in tree.arguments for part in self._spread(argument)]
+            if not arguments:
+                raise _wrong(f"{tree.name}() needs at least one argument")
+            return _aggregate(tree.name, arguments)
+        if tree.name == "list":
+            raise _wrong("a list can only stand after 'in'")
+        if tree.name == "in":
+            return self._bind_membership(tree)
+        bound = [self._bind(argument) for argument in tree.arguments]
+        return _operate(tree.name, bound)
+
+    def _bind_path(self, tree: Path) -> Bound:
+        if "*" in tree.text:
+            raise _wrong(f"'{tree.text}' is several values: put it inside product, sum, min, max, all or any")
+        if tree.text == NPUS:
+            return Bound(Constant(Fraction(self.base.network.npus)), Type("number"))
+        path = self.resolve(tree.text)
+        if path in self.derived:
+            return self._bind_derived(path)
+        kind = self.type_of(path)
+        if path in self.searched:
+            return Bound(Variable(path), kind)
+        if self.fields[path] is None:
+            raise _wrong(f"'{tree.text}' has no value in the base design")
+        return Bound(Constant(exact(self.fields[path])), kind)
+
+    def _bind_derived(self, path: str) -> Bound:
+        if path in self._deriving:
+            circle = " → ".join([*self._deriving[self._deriving.index(path) :], path])
+            raise SpecError(f"derived.{path}", self.derived[path], f"goes in a circle: {circle}")
+        self._deriving.append(path)
+        try:
+            return self.bind(self.derived[path], f"derived.{path}")
+        finally:
+            self._deriving.pop()
+
+    def type_of(self, path: str) -> Type:
+        """Return the type of the field at *path*."""
+        slot = schema.slot_at(self.base, path)
+        sample = self.fields[path]
+        if isinstance(sample, bool):
+            return TRUTH
+        if isinstance(sample, str):
+            return Type("text", choices=slot.choices())
+        return Type("number", slot.dimension or NUMBER)
+
+    def _spread(self, tree: Syntax) -> Iterable[Syntax]:
+        """Yield one copy of *tree* for each entry that its ``*`` stand for, all of them moving together."""
+        patterns = sorted(_wildcards(tree))
+        if not patterns:
+            return [tree]
+        counts = {pattern: self._entries(pattern) for pattern in patterns}
+        if len(set(counts.values())) > 1:
+            raise _wrong(f"{' and '.join(patterns)} have different numbers of entries")
+        return [_fill(tree, str(place)) for place in range(counts[patterns[0]])]
+
+    def _entries(self, pattern: str) -> int:
+        if pattern.count("*") > 1:
+            raise _wrong(f"'{pattern}' has more than one *")
+        stem, _, rest = pattern.partition(".*")
+        places = {path[len(stem) + 1 :].split(".")[0] for path in self.fields if path.startswith(f"{stem}.")}
+        count = sum(place.isdecimal() for place in places)
+        if not count or f"{stem}.0{rest}" not in self.fields:
+            similar = {path.replace(".0", ".*") for path in self.fields if ".0" in path}
+            raise _wrong(f"knows no '{pattern}'{suggestion(pattern, similar)}")
+        return count
+
+    def _bind_membership(self, tree: Call) -> Bound:
+        left, right = tree.arguments
+        if not (isinstance(right, Call) and right.name == "list" and right.arguments):
+            raise _wrong("after 'in' stands a list, such as [1, 2, 4]")
+        value = self._bind(left)
+        options = [self._bind(item) for item in right.arguments]
+        for option in options:
+            _comparable("in", value, option)
+        return Bound(operation("in", tuple(bound.expression for bound in (value, *options))), TRUTH)
+
+
+def _literal(tree: Literal) -> Bound:
+    value = tree.value
+    if isinstance(value, bool):
+        return Bound(Constant(value), TRUTH)
+    if isinstance(value, str):
+        return Bound(Constant(value), Type("text", choices=frozenset((value,))))
+    return Bound(Constant(value.value), Type("number", value.dimension))
+
+
+def _wildcards(tree: Syntax) -> set[str]:
+    if isinstance(tree, Path):
+        return {tree.text} if "*" in tree.text else set()
+    if isinstance(tree, Call) and tree.name not in AGGREGATES:
+        return set().union(*(_wildcards(argument) for argument in tree.arguments))
+    return set()  # a literal; or an aggregate, which spreads its own
+
+
+def _fill(tree: Syntax, place: str) -> Syntax:
+    """Return *tree* with every ``*`` that belongs to it replaced by *place*."""
+    if isinstance(tree, Path):
+        return Path(tree.text.replace("*", place))
+    if isinstance(tree, Call) and tree.name not in AGGREGATES:
+        return Call(tree.name, tuple(_fill(argument, place) for argument in tree.arguments))
+    return tree
+
+
+# ------------------------------------------------------------------------------------------------- types
+
+
+def _aggregate(name: str, arguments: list[Bound]) -> Bound:
+    result = operation(name, tuple(bound.expression for bound in arguments))
+    if name in ("all", "any"):
+        for bound in arguments:
+            _want(bound, "truth value", name)
+        return Bound(result, TRUTH)
+    for bound in arguments:
+        _want(bound, "number", name)
+    if name == "product":
+        dimension = NUMBER
+        for bound in arguments:
+            dimension = dimension.times(bound.type.dimension)
+        return Bound(result, Type("number", dimension))
+    first = arguments[0]
+    for bound in arguments[1:]:
+        _comparable(name, first, bound)
+    return Bound(result, first.type)
+
+
+def _operate(name: str, bound: list[Bound]) -> Bound:
+    result = operation(name, tuple(argument.expression for argument in bound)) if name in _OPERATORS else None
+    if result is None:
+        raise _wrong(f"knows no function '{name}'{suggestion(name, AGGREGATES)}")
+    kind = _OPERATORS[name](name, bound)
+    return Bound(result, kind)
+
+
+def _type_of_comparison(name: str, bound: list[Bound]) -> Type:
+    left, right = bound
+    _comparable(name, left, right)
+    if name in _ORDER:
+        _want(left, "number", name)
+    return TRUTH
+
+
+def _type_of_not(name: str, bound: list[Bound]) -> Type:
+    _want(bound[0], "truth value", name)
+    return TRUTH
+
+
+def _type_of_choice(name: str, bound: list[Bound]) -> Type:
+    condition, then, otherwise = bound
+    _want(condition, "truth value", name)
+    if then.type.kind == otherwise.type.kind == "text":
+        return Type("text", choices=(then.type.choices or frozenset()) | (otherwise.type.choices or frozenset()))
+    _comparable(name, then, otherwise)
+    return then.type
+
+
+def _type_of_quotient(name: str, bound: list[Bound]) -> Type:
+    left, right = bound
+    _want(left, "number", name)
+    _want(right, "number", name)
+    return Type("number", left.type.dimension.times(right.type.dimension, -1))
+
+
+def _type_of_remainder(name: str, bound: list[Bound]) -> Type:
+    _comparable(name, *bound)
+    _want(bound[0], "number", name)
+    return bound[0].type
+
+
+def _type_of_power(name: str, bound: list[Bound]) -> Type:
+    base, exponent = bound
+    _want(base, "number", name)
+    _want(exponent, "number", name)
+    if base.type.dimension != NUMBER or exponent.type.dimension != NUMBER:
+        raise _wrong("a power is taken of plain numbers only")
+    return base.type
+
+
+_OPERATORS = {
+    **dict.fromkeys(("==", "!=", *_ORDER), _type_of_comparison),
+    "not": _type_of_not,
+    "if": _type_of_choice,
+    "/": _type_of_quotient,
+    "//": _type_of_quotient,
+    "%": _type_of_remainder,
+    "**": _type_of_power,
+}
+
+
+def _want(bound: Bound, kind: str, name: str) -> None:
+    if bound.type.kind != kind:
+        raise _wrong(f"'{name}' needs a {kind}, not {bound.type}")
+
+
+def _comparable(name: str, left: Bound, right: Bound) -> None:
+    """Refuse to put two things side by side that can never be equal: other kinds, units or texts."""
+    if left.type.kind != right.type.kind:
+        raise _wrong(f"'{name}' puts {left.type} beside {right.type}")
+    zero = Constant(Fraction(0))
+    same = left.type.dimension == right.type.dimension or zero in (left.expression, right.expression)
+    if not same:
+        raise _wrong(f"'{name}' puts {left.type.dimension} beside {right.type.dimension}")
+    choices, others = left.type.choices, right.type.choices
+    if choices is not None and others is not None and choices.isdisjoint(others):
+        fewer, more = sorted((choices, others), key=len)
+        raise _wrong(f"'{min(fewer)}' never occurs there{suggestion(min(fewer), more)}")
+
+
+def _wrong(rule: str) -> SpecError:
+    return SpecError("expression", "", rule)

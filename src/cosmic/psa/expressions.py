@@ -1,0 +1,161 @@
+"""Bound expressions: exact, hashable, and simplified step by step as parameters take values.
+
+Numbers are fractions, so that ``0.1 + 0.2 == 0.3`` holds and the order of a sum does not matter. An
+expression in which some parameters have been given values is again an expression; two that look the same
+have the same future, which is what makes counting possible without walking the whole space
+(`cosmic.psa.diagram`).
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from typing import Any
+
+from cosmic.errors import SpecError
+
+Scalar = Fraction | str | bool
+MAX_BITS = 4096
+"""Size of a number beyond which a power is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A known value."""
+
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A field whose value is not known yet."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """An operator applied to expressions."""
+
+    name: str
+    arguments: tuple[Expression, ...]
+
+
+Expression = Constant | Variable | Operation
+
+TRUE, FALSE = Constant(True), Constant(False)
+
+_FOLDS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "product": operator.mul,
+    "min": min,
+    "max": max,
+    "all": lambda left, right: left and right,
+    "any": lambda left, right: left or right,
+}
+_DECIDED = {"all": FALSE, "any": TRUE}  # one such argument settles it, whatever the others are
+_NEUTRAL = {"sum": Fraction(0), "product": Fraction(1), "all": True, "any": False}
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def exact(value: Any) -> Scalar:
+    """Return *value* as expressions hold it: numbers by their decimal digits.
+
+    >>> exact(0.1) + exact(0.2) == exact(0.3)
+    True
+    """
+    if isinstance(value, bool | str | Fraction):
+        return value
+    return Fraction(repr(value)) if isinstance(value, float) else Fraction(value)
+
+
+@cache
+def variables(expression: Expression) -> frozenset[str]:
+    """Return the paths of the fields that *expression* still depends on."""
+    if isinstance(expression, Variable):
+        return frozenset((expression.path,))
+    if isinstance(expression, Operation):
+        return frozenset().union(*(variables(argument) for argument in expression.arguments))
+    return frozenset()
+
+
+def substitute(expression: Expression, values: Mapping[str, Constant]) -> Expression:
+    """Return *expression* with *values* put in and everything worked out that can be."""
+    if isinstance(expression, Variable):
+        return values.get(expression.path, expression)
+    if isinstance(expression, Constant) or variables(expression).isdisjoint(values):
+        return expression
+    return operation(expression.name, tuple(substitute(argument, values) for argument in expression.arguments))
+
+
+def operation(name: str, arguments: tuple[Expression, ...]) -> Expression:
+    """Return the simplest expression equal to the operator *name* applied to *arguments*."""
+    if name in _FOLDS:
+        return _fold(name, arguments)
+    if name == "if":
+        condition, then, otherwise = arguments
+        return Operation(name, arguments) if not isinstance(condition, Constant) else then if condition.value else otherwise
+    known = [argument.value for argument in arguments if isinstance(argument, Constant)]
+    if len(known) < len(arguments):
+        return Operation(name, arguments)
+    if name in _COMPARISONS:
+        return Constant(_COMPARISONS[name](*known))
+    if name == "not":
+        return Constant(not known[0])
+    if name == "in":
+        return Constant(known[0] in known[1:])
+    result = _arithmetic(name, known[0], known[1])
+    return Operation(name, arguments) if result is None else Constant(result)
+
+
+def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
+    """Combine the known arguments of a sum, product, … into one that stands first, and flatten nested ones."""
+    combine = _FOLDS[name]
+    known: Any = _NEUTRAL.get(name)
+    unknown: list[Expression] = []
+    pending = list(reversed(arguments))
+    while pending:
+        argument = pending.pop()
+        if isinstance(argument, Constant):
+            if argument == _DECIDED.get(name):
+                return argument
+            known = argument.value if known is None else combine(known, argument.value)
+        elif isinstance(argument, Operation) and argument.name == name:
+            pending.extend(reversed(argument.arguments))
+        else:
+            unknown.append(argument)
+    if not unknown:
+        return Constant(known)
+    if known is not None and known != _NEUTRAL.get(name):
+        unknown.insert(0, Constant(known))
+    return unknown[0] if len(unknown) == 1 else Operation(name, tuple(unknown))
+
+
+def _arithmetic(name: str, left: Any, right: Any) -> Fraction | None:
+    """Return the result of an operator on two numbers; None where there is none (a division by zero)."""
+    if name == "**":
+        bits = max(left.numerator.bit_length(), left.denominator.bit_length())
+        if right.denominator != 1 or abs(right) * bits > MAX_BITS or (left == 0 and right < 0):
+            return None
+        return Fraction(left ** int(right))
+    if right == 0:
+        return None
+    result = {"/": operator.truediv, "//": operator.floordiv, "%": operator.mod}[name](left, right)
+    return Fraction(result)
+
+
+def value_of(expression: Expression, where: str, text: str) -> Scalar:
+    """Return the value of an expression without variables; *where* and *text* are what to quote if it has none."""
+    if isinstance(expression, Constant):
+        return expression.value
+    raise SpecError(where, text, "has no value: it divides by zero or takes an impossible power")

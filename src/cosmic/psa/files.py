@@ -1,0 +1,120 @@
+"""Parameter sets in files: read, and exported as JSON Schema."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cosmic import catalog
+from cosmic.catalog.designs import load_design
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError, UnknownName, join
+from cosmic.psa.parameters import Parameter, expand, read_parameters
+from cosmic.psa.space import FORMAT, ParameterSet
+
+KEYS = ("version", "name", "title", "source", "notes", "base", "parameters", "derived", "constraints", "objective")
+
+
+def load_space(source: str | Path | Mapping[str, Any]) -> ParameterSet:
+    """Return the parameter set that *source* describes: a name of the catalog, a YAML file, or its content.
+
+    >>> load_space("cosmic-1024-paper").raw
+    76859228160000
+    """
+    if isinstance(source, Mapping):
+        return read_space(source, "space", Path())
+    path = Path(source)
+    if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
+        return read_space(catalog.load_mapping(path), path.stem, path.parent)
+    return read_space(catalog.entry("spaces", str(source)), str(source), Path())
+
+
+def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet:
+    """Return the parameter set that *tree* describes; paths in it are relative to *folder*."""
+    for key in tree:
+        if key not in KEYS:
+            raise UnknownName.key(str(key), tree[key], KEYS)
+    if tree.get("version", FORMAT) != FORMAT:
+        raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
+    base = _base(tree.get("base"), folder)
+    return ParameterSet(
+        name=_text(tree.get("name", name), "name"),
+        base=base,
+        parameters=read_parameters(base, tree.get("parameters", {})),
+        derived=_derived(base, tree.get("derived", {})),
+        constraints=_constraints(tree.get("constraints", [])),
+        objective=_text(tree.get("objective", "step_s"), "objective"),
+    )
+
+
+def _base(given: Any, folder: Path) -> DesignPoint:
+    if isinstance(given, str) and "@" not in given:
+        given = folder / given
+    elif not isinstance(given, str | Mapping):
+        raise SpecError("base", given, "give MODEL@SYSTEM, a design file, or a design")
+    try:
+        return load_design(given)
+    except SpecError as error:
+        raise error.inside("base") from None
+
+
+def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
+    if not isinstance(given, Mapping):
+        raise SpecError("derived", given, "must map paths to expressions")
+    found = {}
+    for key, text in given.items():
+        where = join("derived", str(key))
+        for place, path in enumerate(expand(base, str(key), where)):
+            here = "*" in str(key) and isinstance(text, str)
+            found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
+    return found
+
+
+def _constraints(given: Any) -> tuple[str, ...]:
+    if not isinstance(given, list):
+        raise SpecError("constraints", given, "must be a list of expressions")
+    return tuple(given)
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise SpecError(where, value, "must be text")
+    return value
+
+
+# ------------------------------------------------------------------------------------------- JSON Schema
+
+
+def json_schema(space: ParameterSet) -> dict[str, Any]:
+    """Return the set as JSON Schema: what agents and simulators agree on.
+
+    An object that validates is a point: a value for each parameter, as `cosmic psa sample` writes it. What
+    JSON Schema cannot say (constraints, derivations, the base design) stands under ``x-cosmic``.
+    """
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": space.name,
+        "type": "object",
+        "properties": {each.name: _property(each) for each in space.parameters}
+        | {path: {"description": f"derived: {text}"} for path, text in space.derived.items()},
+        "required": [each.name for each in space.parameters],
+        "additionalProperties": False,
+        "x-cosmic": {
+            "format": FORMAT,
+            "base": space.base.identity,
+            "derived": dict(space.derived),
+            "constraints": list(space.constraints),
+            "objective": space.objective,
+            "raw": space.raw,
+            "valid": space.valid,
+        },
+    }
+
+
+def _property(parameter: Parameter) -> dict[str, Any]:
+    return {
+        "enum": list(parameter.labels),
+        "x-cosmic": {"stack": parameter.stack, "ordered": parameter.ordered, "sets": list(parameter.paths)},
+    }

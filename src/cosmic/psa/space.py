@@ -1,0 +1,279 @@
+"""The parameter set: what may vary, counted, sampled and decoded. The heart of the product.
+
+A point of the set is a row of value indices, one per parameter; everything that handles many points takes
+and gives arrays of such rows. The set knows which rows are valid; it knows no physics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from itertools import product as cartesian
+from math import prod
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design import schema
+from cosmic.design.point import STACKS, DesignPoint
+from cosmic.errors import SpecError, UnknownName
+from cosmic.psa import diagram as diagrams
+from cosmic.psa.binding import Bound, Scope
+from cosmic.psa.diagram import Diagram, Indices
+from cosmic.psa.expressions import FALSE, Constant, Expression, Scalar, substitute, value_of, variables
+from cosmic.psa.parameters import Parameter, label
+
+FORMAT = 1
+"""Version of the file format and of the exported schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Component:
+    """Parameters tied by constraints, with the diagram of their valid combinations."""
+
+    columns: tuple[int, ...]
+    """Where they stand in a row, in the order of the diagram's levels."""
+    diagram: Diagram
+
+
+@dataclass(frozen=True, eq=False)
+class ParameterSet:
+    """What may vary around a base design. Build one with `cosmic.load_space`, or from its parts."""
+
+    name: str
+    base: DesignPoint
+    parameters: tuple[Parameter, ...]
+    derived: Mapping[str, str]
+    """The expression of each derived field, by its path."""
+    constraints: tuple[str, ...]
+    objective: str = "step_s"
+
+    def __post_init__(self) -> None:
+        _ = self.components  # malformed expressions and empty sets are found here, not in the middle of a search
+
+    # ------------------------------------------------------------------------------------- expressions
+
+    @cached_property
+    def _scope(self) -> Scope:
+        searched = frozenset(path for parameter in self.parameters for path in parameter.paths)
+        return Scope(self.base, searched, self.derived)
+
+    @cached_property
+    def _derivations(self) -> dict[str, Bound]:
+        """Each derived field's expression in terms of parameters alone."""
+        bound = {}
+        for path, text in self.derived.items():
+            where = f"derived.{path}"
+            if path in self._scope.searched:
+                raise SpecError(where, text, "is a parameter too: a field is either chosen or derived")
+            bound[path] = self._scope.bind(text, where)
+            wanted, found = self._scope.type_of(path), bound[path].type
+            if (wanted.kind, wanted.dimension) != (found.kind, found.dimension):
+                raise SpecError(where, text, f"gives {found}; the field holds {wanted}")
+        return bound
+
+    @cached_property
+    def _bound_constraints(self) -> list[Expression]:
+        bound = []
+        for place, text in enumerate(self.constraints):
+            expression, kind = self._scope.bind(text, f"constraints.{place}")
+            if kind.kind != "truth value":
+                raise SpecError(f"constraints.{place}", text, f"gives {kind}; a constraint is true or false")
+            bound.append(expression)
+        return bound
+
+    # ---------------------------------------------------------------------------------------- the parts
+
+    @cached_property
+    def components(self) -> tuple[Component, ...]:
+        """The independent parts: parameters in different parts share no constraint."""
+        _ = self._derivations
+        column = {path: place for place, parameter in enumerate(self.parameters) for path in parameter.paths}
+        part = list(range(len(self.parameters)))  # which part each parameter belongs to, merged as we go
+        touched: list[list[int]] = []
+        for place, expression in enumerate(self._bound_constraints):
+            if expression == FALSE:
+                raise SpecError(f"constraints.{place}", self.constraints[place], "can never hold")
+            used = _in_order(expression, column)
+            touched.append(used)
+            for other in used[1:]:
+                merged, kept = part[other], part[used[0]]
+                part = [kept if each == merged else each for each in part]
+        return tuple(self._component(root, part, touched) for root in dict.fromkeys(part))
+
+    def _component(self, root: int, part: list[int], touched: list[list[int]]) -> Component:
+        mine = [place for place, used in enumerate(touched) if used and part[used[0]] == root]
+        first = [column for place in mine for column in touched[place]]
+        members = [column for column, each in enumerate(part) if each == root]
+        columns = tuple(dict.fromkeys([*first, *members]))
+        levels = [self.parameters[column].settings for column in columns]
+        diagram = diagrams.build(levels, [self._bound_constraints[place] for place in mine])
+        if not diagram.count:
+            texts = [self.constraints[place] for place in mine]
+            names = ", ".join(self.parameters[column].name for column in columns)
+            where = f"constraints.{mine[0]}" if len(mine) == 1 else "constraints"
+            value = texts[0] if len(texts) == 1 else texts
+            raise SpecError(where, value, f"no values of {names} satisfy this")
+        return Component(columns, diagram)
+
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """How many values each parameter has."""
+        return tuple(len(parameter.values) for parameter in self.parameters)
+
+    # ------------------------------------------------------------------------------------------- counting
+
+    @property
+    def raw(self) -> int:
+        """How many combinations of values there are, valid or not."""
+        return prod(self.sizes)
+
+    @property
+    def valid(self) -> int:
+        """How many combinations satisfy every constraint; exact, whatever the size."""
+        return prod(component.diagram.count for component in self.components)
+
+    @property
+    def stacks(self) -> tuple[str, ...]:
+        """The layers of the stack in which something may vary."""
+        return tuple(stack for stack in STACKS if any(each.stack == stack for each in self.parameters))
+
+    def restrict(self, stacks: Iterable[str]) -> ParameterSet:
+        """Return the same set with everything outside *stacks* frozen at the base design."""
+        opened = list(stacks)
+        for stack in opened:
+            if stack not in self.stacks:
+                raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
+        kept = tuple(each for each in self.parameters if each.stack in opened)
+        name = f"{self.name}[{','.join(opened)}]"
+        return ParameterSet(name, self.base, kept, self.derived, self.constraints, self.objective)
+
+    # ------------------------------------------------------------------------------------------- points
+
+    def sample(self, n: int, rng: np.random.Generator) -> Indices:
+        """Return *n* valid points drawn uniformly: rows of value indices."""
+        rows = np.empty((n, len(self.parameters)), dtype=np.intp)
+        for component in self.components:
+            rows[:, component.columns] = component.diagram.sample(n, rng)
+        return rows
+
+    def contains(self, rows: Indices) -> npt.NDArray[np.bool_]:
+        """Return for each row whether it is a valid point."""
+        inside = ((rows >= 0) & (rows < np.array(self.sizes, dtype=np.intp))).all(axis=1)
+        safe = np.where(inside[:, None], rows, 0)
+        for component in self.components:
+            inside &= component.diagram.contains(safe[:, component.columns])
+        return inside
+
+    def repair(self, rows: Indices) -> Indices:
+        """Return a valid point near each row: itself if valid, and otherwise as many of its values as can be."""
+        wanted = np.clip(rows, 0, np.array(self.sizes, dtype=np.intp) - 1)
+        for component in self.components:
+            wanted[:, component.columns] = component.diagram.repair(wanted[:, component.columns])
+        return wanted
+
+    def enumerate(self) -> Iterator[Indices]:
+        """Yield every valid point, one row at a time."""
+        parts = [list(component.diagram.combinations()) for component in self.components]
+        for chosen in cartesian(*parts):
+            row = np.empty(len(self.parameters), dtype=np.intp)
+            for component, combination in zip(self.components, chosen, strict=True):
+                row[list(component.columns)] = combination
+            yield row
+
+    # ------------------------------------------------------------------------------------------ decoding
+
+    def columns(self, rows: Indices) -> dict[str, npt.NDArray[Any]]:
+        """Return the searched and derived fields of many points, an array for each path."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for place, parameter in enumerate(self.parameters):
+            for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
+                found[path] = _array(values)[rows[:, place]]
+        return found | {path: self.derive(path, rows) for path in self.derived}
+
+    def derive(self, path: str, rows: Indices) -> npt.NDArray[Any]:
+        """Return a derived field of many points: worked out once for each combination that occurs."""
+        expression = self._derivations[path].expression
+        needed = variables(expression)
+        used = [place for place, each in enumerate(self.parameters) if not needed.isdisjoint(each.paths)]
+        first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
+        values = [self._derived_value(path, zip(used, rows[row, used].tolist(), strict=True)) for row in first]
+        return _array(values)[which]
+
+    def _derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
+        settings: dict[str, Constant] = {}
+        for place, index in choices:
+            settings |= self.parameters[place].settings[index]
+        text = self.derived[path]
+        found = value_of(substitute(self._derivations[path].expression, settings), f"derived.{path}", text)
+        return self._as_field(path, found)
+
+    def _as_field(self, path: str, value: Scalar) -> Any:
+        """Return an expression's *value* as the field at *path* holds it."""
+        if not isinstance(value, Fraction):
+            return value
+        if schema.slot_at(self.base, path).hint is int:
+            if value.denominator != 1:
+                raise SpecError(f"derived.{path}", float(value), f"must be a whole number ({self.derived[path]})")
+            return int(value)
+        return float(value)
+
+    def changes(self, row: Indices) -> dict[str, Any]:
+        """Return what the point *row* sets: the content of each searched or derived field."""
+        chosen = {
+            path: part
+            for parameter, index in zip(self.parameters, row.tolist(), strict=True)
+            for path, part in zip(parameter.paths, parameter.values[index], strict=True)
+        }
+        derived = {path: self.derive(path, row[None, :])[0] for path in self.derived}
+        return chosen | {path: value.item() if isinstance(value, np.generic) else value for path, value in derived.items()}
+
+    def point(self, row: Indices) -> DesignPoint:
+        """Return the design that *row* stands for."""
+        point: DesignPoint = schema.assign(self.base, self.changes(row))
+        return point
+
+    def labels(self, row: Indices) -> dict[str, Any]:
+        """Return the point *row* as it is written in files: a value for each parameter and derived field."""
+        chosen = {each.name: each.labels[index] for each, index in zip(self.parameters, row.tolist(), strict=True)}
+        derived = {path: label(self.base, path, self.derive(path, row[None, :])[0]) for path in self.derived}
+        return chosen | {path: value.item() if isinstance(value, np.generic) else value for path, value in derived.items()}
+
+
+def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
+    """Return the columns that *expression* depends on, in the order in which it mentions them.
+
+    Parameters mentioned side by side become neighbouring levels of the diagram, which keeps it narrow.
+    """
+    found: list[int] = []
+    pending = [expression]
+    while pending:
+        each = pending.pop()
+        found += [column[path] for path in variables(each) if not hasattr(each, "arguments")]
+        pending.extend(reversed(getattr(each, "arguments", ())))
+    return list(dict.fromkeys(found))
+
+
+def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
+    """Return where each distinct row first stands, and for every row which of those it equals."""
+    if prod(sizes) < 2**62:  # number the combinations: sorting numbers is far quicker than sorting rows
+        codes = np.zeros(len(rows), dtype=np.int64)
+        for place, size in enumerate(sizes):
+            codes = codes * size + rows[:, place]
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    else:
+        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
+    return first.tolist(), which.reshape(-1)
+
+
+def _array(values: Iterable[Any]) -> npt.NDArray[Any]:
+    """Return *values* as an array; lists and missing values stay Python objects."""
+    items = list(values)
+    if any(isinstance(item, tuple) or item is None for item in items):
+        boxed = np.empty(len(items), dtype=object)
+        boxed[:] = items
+        return boxed
+    return np.array(items)

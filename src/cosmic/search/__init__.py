@@ -1,0 +1,1 @@
+"""Which design: agents that search a parameter set."""

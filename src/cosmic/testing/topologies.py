@@ -1,0 +1,42 @@
+"""What must hold of every topology."""
+
+from __future__ import annotations
+
+from cosmic.design.collective import algorithms
+from cosmic.design.network import topologies
+from cosmic.testing.suite import Suite
+
+SIZES = (2, 3, 4, 5, 8, 12, 16, 64)
+
+
+class TopologySuite(Suite):
+    """Laws of links: there are some, they join everybody, and there are enough of them to be cut."""
+
+    def test_it_says_what_it_is(self, name: str) -> None:
+        """A topology is described in a sentence."""
+        assert (topologies[name].__doc__ or "").strip()
+
+    def test_its_usual_algorithm_exists(self, name: str) -> None:
+        """The algorithm it recommends is registered."""
+        assert topologies[name].algorithm in algorithms
+
+    def test_every_npu_has_a_link(self, name: str) -> None:
+        """From two NPUs on, each has at least one link, and no more than there are others."""
+        for npus in SIZES:
+            assert 1 <= topologies[name].links(npus) <= npus - 1
+
+    def test_the_diameter_is_at_least_one_link(self, name: str) -> None:
+        """Two NPUs are at least one link apart and no farther than a walk past everybody and one switch."""
+        for npus in SIZES:
+            assert 1 <= topologies[name].diameter(npus) <= npus
+
+    def test_halving_it_cuts_links(self, name: str) -> None:
+        """The two halves are joined, by no more links than leave one half."""
+        for npus in SIZES:
+            cut = topologies[name].bisection(npus)
+            assert 1 <= cut <= topologies[name].links(npus) * (npus - npus // 2)
+
+    def test_more_npus_never_have_a_smaller_cut(self, name: str) -> None:
+        """Growing keeps at least the links across the middle."""
+        cuts = [topologies[name].bisection(npus) for npus in SIZES]
+        assert cuts == sorted(cuts)

@@ -1,0 +1,253 @@
+"""Quantities: strings with units in files, SI numbers inside.
+
+`Gbps` is bits, `GB/s` is 1e9 bytes, `GiB` is 2**30 bytes, and a bare number is refused where a unit is
+needed. Inside the package a field's name ends in its unit, and the file's key is the name without it:
+
+>>> split_name("bandwidth_bytes_per_s")
+('bandwidth', Dimension(byte=1, flop=0, s=-1, joule=0, usd=0))
+>>> read("400 Gbps", BYTES_PER_S)
+50000000000.0
+>>> show(50e9, BYTES_PER_S)
+'50 GB/s'
+
+Reading is exact (rational arithmetic, rounded once), and `read(show(x)) == x` for every finite number.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from cosmic.errors import SpecError, suggestion
+
+
+class Dimension(NamedTuple):
+    """The exponents of a physical dimension over the base units used here."""
+
+    byte: int = 0
+    flop: int = 0
+    s: int = 0
+    joule: int = 0
+    usd: int = 0
+
+    def times(self, other: Dimension, power: int = 1) -> Dimension:
+        """Return the dimension of a product (of a quotient when *power* is -1)."""
+        return Dimension(*(mine + power * theirs for mine, theirs in zip(self, other, strict=True)))
+
+    def __str__(self) -> str:
+        """Return a readable name, such as 'byte/s'; 'a plain number' if there is no unit."""
+        if self == NUMBER:
+            return "a plain number"
+        above = [_power(name, n) for name, n in zip(self._fields, self, strict=True) if n > 0]
+        below = [_power(name, -n) for name, n in zip(self._fields, self, strict=True) if n < 0]
+        return "/".join(["·".join(above) or "1", *below])
+
+
+NUMBER = Dimension()
+BYTES = Dimension(byte=1)
+SECONDS = Dimension(s=1)
+BYTES_PER_S = Dimension(byte=1, s=-1)
+FLOP = Dimension(flop=1)
+FLOP_PER_S = Dimension(flop=1, s=-1)
+JOULES = Dimension(joule=1)
+WATTS = Dimension(joule=1, s=-1)
+USD = Dimension(usd=1)
+
+SUFFIXES = {  # how a name inside the package says its unit; longer suffixes first
+    "_bytes_per_s": BYTES_PER_S,
+    "_flop_per_s": FLOP_PER_S,
+    "_bytes": BYTES,
+    "_flop": FLOP,
+    "_usd": USD,
+    "_s": SECONDS,
+    "_j": JOULES,
+    "_w": WATTS,
+}
+EXAMPLES = {
+    BYTES: "80 GiB",
+    SECONDS: "700 ns",
+    BYTES_PER_S: "400 Gbps",
+    FLOP: "6 PFLOP",
+    FLOP_PER_S: "312 TFLOP/s",
+    JOULES: "3 MJ",
+    WATTS: "700 W",
+    USD: "30000 USD",
+}
+
+
+class Quantity(NamedTuple):
+    """An exact number of SI base units."""
+
+    value: Fraction
+    dimension: Dimension
+
+
+_DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_SMALL = {"m": -3, "u": -6, "µ": -6, "n": -9, "p": -12}
+_BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+
+
+def _unit_table() -> dict[str, Quantity]:
+    """Return every atom that may stand in a unit, such as 'GiB' or 'ns', with what it is worth."""
+    table: dict[str, Quantity] = {}
+
+    def add(names: tuple[str, ...], worth: Quantity, prefixes: dict[str, Fraction]) -> None:
+        for name in names:
+            for prefix, factor in prefixes.items():
+                table[prefix + name] = Quantity(worth.value * factor, worth.dimension)
+
+    decimal = {prefix: Fraction(10) ** power for prefix, power in _DECIMAL.items()}
+    small = {prefix: Fraction(10) ** power for prefix, power in _SMALL.items()}
+    binary = {prefix: Fraction(2) ** power for prefix, power in _BINARY.items()}
+    one = Fraction(1)
+    add(("B",), Quantity(one, BYTES), decimal | binary)
+    add(("b", "bit"), Quantity(one / 8, BYTES), decimal | binary)
+    add(("bps",), Quantity(one / 8, BYTES_PER_S), decimal | binary)
+    add(("FLOP", "flop"), Quantity(one, FLOP), decimal)
+    add(("s",), Quantity(one, SECONDS), {"": one} | small)
+    add(("W",), Quantity(one, WATTS), decimal | {"m": small["m"]})
+    add(("J",), Quantity(one, JOULES), decimal | {"m": small["m"]})
+    add(("Wh",), Quantity(Fraction(3600), JOULES), decimal)
+    add(("USD",), Quantity(one, USD), {"": one, "k": decimal["k"], "M": decimal["M"]})
+    table |= {"min": Quantity(Fraction(60), SECONDS), "h": Quantity(Fraction(3600), SECONDS)}
+    return table | {"day": Quantity(Fraction(86400), SECONDS)}
+
+
+UNITS = _unit_table()
+_QUANTITY = re.compile(
+    r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ]+)(?:\s*/\s*([A-Za-zµ]+))?\s*", re.ASCII
+)
+
+
+def parse(text: str) -> Quantity:
+    """Return the exact quantity that *text* states; raise `SpecError` if it states none.
+
+    >>> parse("80 GiB").value == 80 * 2**30
+    True
+    """
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise SpecError("quantity", text, "write a number and its unit, such as '400 Gbps' or '80 GiB'")
+    number, above, below = match.groups()
+    unit = unit_of(above, text)
+    if below:
+        divisor = unit_of(below, text)
+        unit = Quantity(unit.value / divisor.value, unit.dimension.times(divisor.dimension, -1))
+    return Quantity(Fraction(number) * unit.value, unit.dimension)
+
+
+def unit_of(name: str, text: str) -> Quantity:
+    """Return what one *name* is worth; *text* is what to quote if there is no such unit."""
+    if name in UNITS:
+        return UNITS[name]
+    if name.upper().endswith("FLOPS"):
+        raise SpecError("quantity", text, f"a rate is written {name[:-5]}FLOP/s, an amount {name[:-5]}FLOP")
+    raise SpecError("quantity", text, f"'{name}' is no unit{suggestion(name, UNITS)}")
+
+
+def read(text: Any, dimension: Dimension) -> float:
+    """Return *text* as a float in SI base units, if it is a quantity of the given *dimension*."""
+    if not isinstance(text, str):
+        raise SpecError("quantity", text, f"write a number with its unit, such as '{EXAMPLES[dimension]}'")
+    quantity = parse(text)
+    if quantity.dimension != dimension:
+        raise SpecError("quantity", text, f"is {quantity.dimension}; wanted {dimension}, such as '{EXAMPLES[dimension]}'")
+    try:
+        return float(quantity.value)
+    except OverflowError:
+        raise SpecError("quantity", text, "is too large") from None
+
+
+_SHOWN_UNITS = {
+    BYTES: ("EB", "PB", "TB", "GB", "MB", "kB", "B"),
+    SECONDS: ("s", "ms", "us", "ns", "ps"),
+    BYTES_PER_S: ("PB/s", "TB/s", "GB/s", "MB/s", "kB/s", "B/s"),
+    FLOP: ("EFLOP", "PFLOP", "TFLOP", "GFLOP", "MFLOP", "kFLOP", "FLOP"),
+    FLOP_PER_S: ("EFLOP/s", "PFLOP/s", "TFLOP/s", "GFLOP/s", "MFLOP/s", "kFLOP/s", "FLOP/s"),
+    JOULES: ("GJ", "MJ", "kJ", "J"),
+    WATTS: ("MW", "kW", "W"),
+    USD: ("USD",),
+}
+_BINARY_BYTES = ("EiB", "PiB", "TiB", "GiB", "MiB", "KiB")
+
+
+def show(value: float, dimension: Dimension) -> str:
+    """Return *value* with its unit: the shortest of the texts that read back as exactly *value*.
+
+    >>> show(80 * 2.0**30, BYTES), show(7e-07, SECONDS), show(0.0, SECONDS)
+    ('80 GiB', '700 ns', '0 s')
+    """
+    if not math.isfinite(value):
+        raise SpecError("quantity", value, "only finite numbers can be written")
+    return _show(value, dimension)
+
+
+@lru_cache(maxsize=65536)
+def _show(value: float, dimension: Dimension) -> str:
+    units = _SHOWN_UNITS[dimension]
+    if value == 0:
+        return f"0 {units[-1] if dimension != SECONDS else 's'}"
+    exact = Fraction(repr(value))
+    texts = [f"{_plain(exact / parse('1' + unit).value)} {unit}" for unit in units]
+    if dimension == BYTES:  # binary only where it is a whole number: '80 GiB', never '74.5 GiB'
+        texts += [
+            f"{exact / parse('1' + unit).value} {unit}"
+            for unit in _BINARY_BYTES
+            if (exact / parse("1" + unit).value).denominator == 1
+        ]
+    return min(texts, key=_awkwardness)
+
+
+def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
+    """Return how little *text* suits a reader: '0.7 us' less than '700 ns', long less than short."""
+    number, unit = text.split(" ")
+    return abs(Fraction(number)) < 1, len(text), -parse(f"1 {unit}").value
+
+
+def _plain(value: Fraction) -> str:
+    """Return a terminating decimal *value* in full, without an exponent where that stays short."""
+    digits, places = value.numerator, 0
+    while value.denominator > 1 and (value * 10**places).denominator > 1:
+        places += 1
+    digits = int(value * 10**places)
+    sign, text = ("-" if digits < 0 else ""), str(abs(digits)).rjust(places + 1, "0")
+    if len(text) > 24:
+        mantissa = str(abs(digits)).rstrip("0")
+        exponent = len(str(abs(digits))) - 1 - places
+        return f"{sign}{mantissa[0]}.{mantissa[1:] or '0'}e{exponent}"
+    return sign + (f"{text[:-places]}.{text[-places:]}" if places else text)
+
+
+def readable_unit(values: Sequence[float], dimension: Dimension) -> tuple[str, float]:
+    """Return the unit that suits a column of *values*, and what one of it is worth.
+
+    >>> readable_unit([312e12, 2.25e15], FLOP_PER_S)
+    ('TFLOP/s', 1000000000000.0)
+    """
+    units = _BINARY_BYTES if dimension == BYTES else _SHOWN_UNITS[dimension]
+    least = min(map(abs, values), default=0.0)
+    for unit in units:
+        worth = float(parse(f"1 {unit}").value)
+        if least >= worth:
+            return unit, worth
+    return units[-1], float(parse(f"1 {units[-1]}").value)
+
+
+def split_name(name: str) -> tuple[str, Dimension | None]:
+    """Return a field's key in files and its dimension: the name without its unit, and that unit.
+
+    >>> split_name("latency_s")[0], split_name("npus")
+    ('latency', ('npus', None))
+    """
+    for suffix, dimension in SUFFIXES.items():
+        if name.endswith(suffix):
+            return name.removesuffix(suffix), dimension
+    return name, None
+
+
+def _power(name: str, exponent: int) -> str:
+    return name if exponent == 1 else f"{name}^{exponent}"

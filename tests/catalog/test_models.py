@@ -1,0 +1,124 @@
+"""The models of the catalog: each file loads, says where it comes from, and has the published size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import cosmic.catalog
+from cosmic.design import schema
+from cosmic.design.model import Model, Recommender, Transformer, active_parameters, parameters
+
+FOLDER = Path(cosmic.catalog.__file__).parent / "models"
+FILES: dict[str, dict[str, Any]] = {
+    path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")
+}
+KEYS = {
+    "source",
+    "published_parameters",
+    "published_digits",
+    "published_active_parameters",
+    "notes",
+    "workload",
+    "model",
+}
+TOLERANCE = 0.005
+ACTIVE_TOLERANCE = 0.02
+
+every_file = pytest.mark.parametrize("name", sorted(FILES))
+
+
+def model(name: str) -> Model:
+    """Return the model that the file called *name* describes."""
+    read: Model = schema.read(Transformer | Recommender, {**FILES[name]["model"], "name": name}, "model")
+    return read
+
+
+def significant(number: int, digits: int) -> int:
+    """Return *number* rounded to so many *digits*."""
+    return int(float(f"{number:.{digits - 1}e}"))
+
+
+def test_the_catalog_holds_the_models_that_studies_start_from() -> None:
+    wanted = {"gpt3-13b", "gpt3-175b", "cosmic-vit-base", "cosmic-vit-large", "llama3-405b", "deepseek-v3"}
+    assert wanted | {"megatron-1008b", "transformer-1t", "palm-540b", "dlrm-criteo"} <= set(FILES)
+
+
+@every_file
+def test_a_file_has_the_keys_of_a_model_file(name: str) -> None:
+    assert set(FILES[name]) <= KEYS
+    assert {"source", "published_parameters", "workload", "model"} <= set(FILES[name])
+    assert FILES[name]["source"].strip()
+
+
+@every_file
+def test_a_file_describes_a_model_and_writes_back_the_same(name: str) -> None:
+    read = model(name)
+    assert read.name == name
+    assert schema.read(Transformer | Recommender, schema.write(read), "model") == read
+
+
+@every_file
+def test_the_default_workload_is_a_length_and_perhaps_a_batch(name: str) -> None:
+    workload, read = FILES[name]["workload"], model(name)
+    assert set(workload) <= {"sequence", "global_batch"}
+    assert all(isinstance(size, int) and size >= 1 for size in workload.values())
+    if isinstance(read, Transformer) and read.image:
+        assert workload["sequence"] == read.image.tokens == read.positions
+
+
+@every_file
+def test_the_parameters_are_as_published(name: str) -> None:
+    """Within half a percent, or equal once rounded to the digits that the publication gives."""
+    published, digits = FILES[name]["published_parameters"], FILES[name].get("published_digits")
+    if published is None:
+        assert "No count is published" in FILES[name]["notes"]
+    elif digits:
+        assert significant(parameters(model(name)), digits) == published
+    else:
+        assert parameters(model(name)) == pytest.approx(published, rel=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if "published_digits" in FILES[name]))
+def test_digits_are_stated_only_where_the_publication_rounds_too_coarsely(name: str) -> None:
+    assert parameters(model(name)) != pytest.approx(FILES[name]["published_parameters"], rel=TOLERANCE)
+    assert "rounds" in FILES[name]["notes"]
+
+
+@pytest.mark.parametrize("name", sorted(name for name in FILES if "experts" in FILES[name]["model"]))
+def test_the_active_parameters_are_as_published(name: str) -> None:
+    """Publications count the input embedding, as `active_parameters` does, unless the notes say otherwise."""
+    entry, read = FILES[name], model(name)
+    assert isinstance(read, Transformer)
+    without = "without the input embedding" in entry.get("notes", "")
+    counted = active_parameters(read) - without * read.vocab * read.hidden
+    assert counted == pytest.approx(entry["published_active_parameters"], rel=ACTIVE_TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("gpt3-125m", 125226240),
+        ("gpt3-350m", 355871744),
+        ("gpt3-760m", 760300032),
+        ("gpt3-1.3b", 1315723264),
+        ("gpt3-2.7b", 2651553280),
+        ("gpt3-6.7b", 6658404352),
+        ("gpt3-175b", 174604259328),
+        ("megatron-1008b", 1008038758400),
+    ],
+)
+def test_gpt_shapes_count_as_transformers_counts_a_gpt2_of_that_shape(name: str, count: int) -> None:
+    assert parameters(model(name)) == count
+
+
+def test_the_trillion_parameter_models_have_one_shape() -> None:
+    assert FILES["transformer-1t"]["model"] == FILES["megatron-1008b"]["model"]
+
+
+@pytest.mark.parametrize("name", ["cosmic-vit-base", "cosmic-vit-large"])
+def test_cosmic_reads_pictures_as_256_tokens(name: str) -> None:
+    assert FILES[name]["workload"] == {"sequence": 256, "global_batch": 2048}
