@@ -19,6 +19,7 @@ from cosmic.units import NUMBER, Dimension
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
 AGGREGATES = ("product", "sum", "min", "max", "all", "any")
+_INFIX = {"*": "product", "+": "sum", "and": "all", "or": "any"}
 _ORDER = ("<", "<=", ">", ">=")
 
 
@@ -104,8 +105,13 @@ class Scope:
             raise _wrong("a list can only stand after 'in'")
         if tree.name == "in":
             return self._bind_membership(tree)
+        if tree.name not in _INFIX and tree.name not in _OPERATORS:
+            raise _wrong(f"knows no function '{tree.name}'{suggestion(tree.name, AGGREGATES)}")
         bound = [self._bind(argument) for argument in tree.arguments]
-        return _operate(tree.name, bound)
+        if tree.name in _INFIX:
+            return _aggregate(_INFIX[tree.name], bound)
+        result = operation(tree.name, tuple(argument.expression for argument in bound))
+        return Bound(result, _OPERATORS[tree.name](tree.name, bound))
 
     def _bind_path(self, tree: Path) -> Bound:
         if "*" in tree.text:
@@ -114,7 +120,7 @@ class Scope:
             return Bound(Constant(Fraction(self.base.network.npus)), Type("number"))
         path = self.resolve(tree.text)
         if path in self.derived:
-            return self._bind_derived(path)
+            return self.derivation(path)
         kind = self.type_of(path)
         if path in self.searched:
             return Bound(Variable(path), kind)
@@ -122,7 +128,8 @@ class Scope:
             raise _wrong(f"'{tree.text}' has no value in the base design")
         return Bound(Constant(exact(self.fields[path])), kind)
 
-    def _bind_derived(self, path: str) -> Bound:
+    def derivation(self, path: str) -> Bound:
+        """Return the expression of the derived field at *path*, in terms of parameters alone."""
         if path in self._deriving:
             circle = " → ".join([*self._deriving[self._deriving.index(path) :], path])
             raise SpecError(f"derived.{path}", self.derived[path], f"goes in a circle: {circle}")
@@ -220,14 +227,6 @@ def _aggregate(name: str, arguments: list[Bound]) -> Bound:
     for bound in arguments[1:]:
         _comparable(name, first, bound)
     return Bound(result, first.type)
-
-
-def _operate(name: str, bound: list[Bound]) -> Bound:
-    result = operation(name, tuple(argument.expression for argument in bound)) if name in _OPERATORS else None
-    if result is None:
-        raise _wrong(f"knows no function '{name}'{suggestion(name, AGGREGATES)}")
-    kind = _OPERATORS[name](name, bound)
-    return Bound(result, kind)
 
 
 def _type_of_comparison(name: str, bound: list[Bound]) -> Type:

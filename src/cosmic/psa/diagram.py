@@ -112,8 +112,10 @@ class Diagram:
     def contains(self, rows: Indices) -> npt.NDArray[np.bool_]:
         """Return for each combination whether it is valid."""
         node = np.zeros(len(rows), dtype=np.intp)
-        valid = np.ones(len(rows), dtype=bool)
+        valid = np.full(len(rows), self.count > 0)
         for level, (table, live) in enumerate(zip(self.children, self.live, strict=True)):
+            if not valid.any():  # the levels of an empty diagram may have no nodes
+                break
             valid &= live[node, rows[:, level]]
             node = np.where(valid, table[node, rows[:, level]], 0)
         return valid
@@ -179,7 +181,7 @@ def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Constant]
         if simpler == TRUE:
             continue
         if not variables(simpler):
-            raise SpecError("constraints", setting, "a constraint has no value: it divides by zero")
+            raise SpecError("constraints", setting, "divides by zero, or takes an impossible power")
         rest.append(simpler)
     return tuple(rest)
 

@@ -28,7 +28,7 @@ def from_one_hot(space: ParameterSet, encoded: Floats) -> Indices:
 
 def to_unit_cube(space: ParameterSet, rows: Indices) -> Floats:
     """Return a coordinate between 0 and 1 per parameter: the middle of its value's interval."""
-    return (rows + 0.5) / np.array(space.sizes)
+    return np.asarray((rows + 0.5) / np.array(space.sizes))
 
 
 def from_unit_cube(space: ParameterSet, encoded: Floats) -> Indices:

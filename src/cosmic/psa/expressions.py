@@ -104,7 +104,9 @@ def operation(name: str, arguments: tuple[Expression, ...]) -> Expression:
         return _fold(name, arguments)
     if name == "if":
         condition, then, otherwise = arguments
-        return Operation(name, arguments) if not isinstance(condition, Constant) else then if condition.value else otherwise
+        if isinstance(condition, Constant):
+            return then if condition.value else otherwise
+        return Operation(name, arguments)
     known = [argument.value for argument in arguments if isinstance(argument, Constant)]
     if len(known) < len(arguments):
         return Operation(name, arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.psa.diagram import Diagram, Indices
 from cosmic.psa.space import ParameterSet
@@ -47,16 +48,16 @@ class Moves:
             values[chosen] = self._other(column, rows[chosen, column], chance[chosen], near)
         return self._set(rows, columns, values)
 
-    def _other(self, column: int, current: Indices, chance: np.ndarray[tuple[int], np.dtype[np.float64]], near: bool) -> Indices:
+    def _other(self, column: int, current: Indices, chance: npt.NDArray[np.float64], near: bool) -> Indices:
         """Return for each current value another that occurs in valid points."""
         supported = self._supported(*self._place[column])
         at = np.minimum(np.searchsorted(supported, current), len(supported) - 1)
         if near and self.space.parameters[column].ordered:
             step = np.where(chance < 0.5, -1, 1)
             step = np.where(at + step < 0, 1, np.where(at + step >= len(supported), -1, step))
-            return supported[at + step]
+            return np.asarray(supported[at + step])
         shift = 1 + (chance * (len(supported) - 1)).astype(np.intp)
-        return supported[(at + shift) % len(supported)]
+        return np.asarray(supported[(at + shift) % len(supported)])
 
     def _set(self, rows: Indices, columns: Indices, values: Indices) -> Indices:
         """Return rows with one column each set to a value, the tied ones adjusted."""
@@ -70,7 +71,7 @@ class Moves:
             if len(component.columns) == 1:
                 moved[group, column] = value
             else:
-                tied = np.ix_(group, component.columns)
+                tied = np.ix_(group, np.array(component.columns))
                 moved[tied] = self._fixing(column, value).repair(rows[tied])
         return moved
 

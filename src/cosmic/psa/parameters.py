@@ -54,9 +54,14 @@ class Parameter:
     def settings(self) -> tuple[dict[str, Constant], ...]:
         """For each choice, what it sets, as expressions use it."""
         return tuple(
-            {path: Constant(exact(part)) for path, part in zip(self.paths, row, strict=True) if not isinstance(part, tuple | None)}
+            {path: Constant(exact(part)) for path, part in zip(self.paths, row, strict=True) if _is_scalar(part)}
             for row in self.values
         )
+
+
+def _is_scalar(value: Any) -> bool:
+    """Return whether expressions can reckon with *value*: lists and what is not known stay out of them."""
+    return not (value is None or isinstance(value, tuple))
 
 
 def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
@@ -81,9 +86,7 @@ def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
 def _give_way(parameters: list[Parameter]) -> tuple[Parameter, ...]:
     """Let an accelerator leave alone those fields that a parameter of their own sets."""
     own = {path for parameter in parameters if parameter.name != ACCELERATOR for path in parameter.paths}
-    return tuple(
-        without(parameter, own) if parameter.name == ACCELERATOR else parameter for parameter in parameters
-    )
+    return tuple(without(parameter, own) if parameter.name == ACCELERATOR else parameter for parameter in parameters)
 
 
 def without(parameter: Parameter, paths: set[str]) -> Parameter:
@@ -248,9 +251,8 @@ def _joint(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
         if not (isinstance(item, list | tuple) and len(item) == len(paths)):
             raise SpecError(f"{where}.{place}", item, f"must be a list of {len(paths)} values: {', '.join(names)}")
         slots = [schema.slot_at(base, path) for path in paths]
-        rows.append(
-            tuple(schema.read(slot.hint, part, f"{where}.{place}", slot.dimension) for slot, part in zip(slots, item, strict=True))
-        )
+        parts = zip(slots, item, strict=True)
+        rows.append(tuple(schema.read(slot.hint, part, f"{where}.{place}", slot.dimension) for slot, part in parts))
     if not rows or len(set(rows)) < len(rows):
         raise SpecError(where, domain, "must list combinations, each once")
     labels = tuple([label(base, path, part) for path, part in zip(paths, row, strict=True)] for row in rows)

@@ -69,7 +69,7 @@ class ParameterSet:
             where = f"derived.{path}"
             if path in self._scope.searched:
                 raise SpecError(where, text, "is a parameter too: a field is either chosen or derived")
-            bound[path] = self._scope.bind(text, where)
+            bound[path] = self._scope.derivation(path)
             wanted, found = self._scope.type_of(path), bound[path].type
             if (wanted.kind, wanted.dimension) != (found.kind, found.dimension):
                 raise SpecError(where, text, f"gives {found}; the field holds {wanted}")
@@ -110,12 +110,14 @@ class ParameterSet:
         members = [column for column, each in enumerate(part) if each == root]
         columns = tuple(dict.fromkeys([*first, *members]))
         levels = [self.parameters[column].settings for column in columns]
-        diagram = diagrams.build(levels, [self._bound_constraints[place] for place in mine])
+        texts = [self.constraints[place] for place in mine]
+        where, value = (f"constraints.{mine[0]}", texts[0]) if len(mine) == 1 else ("constraints", texts)
+        try:
+            diagram = diagrams.build(levels, [self._bound_constraints[place] for place in mine])
+        except SpecError as error:
+            raise SpecError(where, value, error.rule) from None
         if not diagram.count:
-            texts = [self.constraints[place] for place in mine]
             names = ", ".join(self.parameters[column].name for column in columns)
-            where = f"constraints.{mine[0]}" if len(mine) == 1 else "constraints"
-            value = texts[0] if len(texts) == 1 else texts
             raise SpecError(where, value, f"no values of {names} satisfy this")
         return Component(columns, diagram)
 
@@ -162,7 +164,7 @@ class ParameterSet:
 
     def contains(self, rows: Indices) -> npt.NDArray[np.bool_]:
         """Return for each row whether it is a valid point."""
-        inside = ((rows >= 0) & (rows < np.array(self.sizes, dtype=np.intp))).all(axis=1)
+        inside = np.asarray(((rows >= 0) & (rows < np.array(self.sizes, dtype=np.intp))).all(axis=1))
         safe = np.where(inside[:, None], rows, 0)
         for component in self.components:
             inside &= component.diagram.contains(safe[:, component.columns])
@@ -228,8 +230,7 @@ class ParameterSet:
             for parameter, index in zip(self.parameters, row.tolist(), strict=True)
             for path, part in zip(parameter.paths, parameter.values[index], strict=True)
         }
-        derived = {path: self.derive(path, row[None, :])[0] for path in self.derived}
-        return chosen | {path: value.item() if isinstance(value, np.generic) else value for path, value in derived.items()}
+        return chosen | {path: self.derive(path, row[None, :]).tolist()[0] for path in self.derived}
 
     def point(self, row: Indices) -> DesignPoint:
         """Return the design that *row* stands for."""
@@ -239,8 +240,8 @@ class ParameterSet:
     def labels(self, row: Indices) -> dict[str, Any]:
         """Return the point *row* as it is written in files: a value for each parameter and derived field."""
         chosen = {each.name: each.labels[index] for each, index in zip(self.parameters, row.tolist(), strict=True)}
-        derived = {path: label(self.base, path, self.derive(path, row[None, :])[0]) for path in self.derived}
-        return chosen | {path: value.item() if isinstance(value, np.generic) else value for path, value in derived.items()}
+        changed = self.changes(row)
+        return chosen | {path: label(self.base, path, changed[path]) for path in self.derived}
 
 
 def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:

@@ -1,12 +1,12 @@
 """The grammar of derived parameters and constraints: text in, syntax tree out. Nothing is ever executed.
 
-    expression  := choice
-    choice      := or ["if" or "else" choice]
-    or          := and {"or" and}            and := not {"and" not}           not := ["not"] comparison
-    comparison  := sum {("==" | "!=" | "<" | "<=" | ">" | ">=" | ["not"] "in") sum}
-    sum         := term {("+" | "-") term}   term := factor {("*" | "/" | "//" | "%") factor}
-    factor      := ["-"] power               power := atom ["**" factor]
-    atom        := number [unit] | text | "true" | "false" | path | function "(" list ")" | "[" list "]" | "(" choice ")"
+expression  := choice
+choice      := or ["if" or "else" choice]
+or          := and {"or" and}            and := not {"and" not}           not := ["not"] comparison
+comparison  := sum {("==" | "!=" | "<" | "<=" | ">" | ">=" | ["not"] "in") sum}
+sum         := term {("+" | "-") term}   term := factor {("*" | "/" | "//" | "%") factor}
+factor      := ["-"] power               power := atom ["**" factor]
+atom        := number [unit] | text | "true" | "false" | path | function "(" list ")" | "[" list "]" | "(" choice ")"
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def parse(text: str) -> Syntax:
     """Return the syntax tree of *text*; raise `SpecError` with the place of what cannot be understood.
 
     >>> parse("2 * workload.dp").name
-    'product'
+    '*'
     """
     if not isinstance(text, str):
         raise SpecError("expression", text, "must be text")
@@ -144,13 +144,13 @@ class _Parser:
     def disjunction(self) -> Syntax:
         tree = self.conjunction()
         while self.accept("or"):
-            tree = Call("any", (tree, self.conjunction()))
+            tree = Call("or", (tree, self.conjunction()))
         return tree
 
     def conjunction(self) -> Syntax:
         tree = self.negation()
         while self.accept("and"):
-            tree = Call("all", (tree, self.negation()))
+            tree = Call("and", (tree, self.negation()))
         return tree
 
     def negation(self) -> Syntax:
@@ -171,19 +171,19 @@ class _Parser:
             call = Call("in" if name in ("in", "not") else name, (left, right))
             parts.append(Call("not", (call,)) if name == "not" else call)
             left = right
-        return left if not parts else parts[0] if len(parts) == 1 else Call("all", tuple(parts))
+        return left if not parts else parts[0] if len(parts) == 1 else Call("and", tuple(parts))
 
     def sum(self) -> Syntax:
         tree = self.term()
         while name := self.accept("+", "-"):
             right = self.term()
-            tree = Call("sum", (tree, right if name == "+" else _negative(right)))
+            tree = Call("+", (tree, right if name == "+" else _negative(right)))
         return tree
 
     def term(self) -> Syntax:
         tree = self.factor()
         while name := self.accept("*", "/", "//", "%"):
-            tree = Call("product" if name == "*" else name, (tree, self.factor()))
+            tree = Call(name, (tree, self.factor()))
         return tree
 
     def factor(self) -> Syntax:
@@ -236,4 +236,4 @@ class _Parser:
 
 
 def _negative(tree: Syntax) -> Syntax:
-    return Call("product", (Literal(Quantity(Fraction(-1), NUMBER)), tree))
+    return Call("*", (Literal(Quantity(Fraction(-1), NUMBER)), tree))

@@ -1,0 +1,131 @@
+"""Decision diagrams against brute force: the same combinations, the same number, each equally likely."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from fractions import Fraction
+from itertools import product
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from cosmic.errors import SpecError
+from cosmic.psa import diagram as diagrams
+from cosmic.psa.binding import Scope
+from cosmic.psa.diagram import Diagram
+from cosmic.psa.expressions import Constant, Variable, operation
+from tests.psa.spaces import space
+
+NAMES = ("dp", "tp", "sp", "pp")
+SCOPE = Scope(space({"workload.dp": [1]}).base, frozenset(f"workload.{name}" for name in NAMES), {})
+
+Test = Callable[[int, int, int, int], bool]
+RULES: list[tuple[str, Test]] = [  # an expression, and the same in Python
+    ("dp * tp * sp * pp == 12", lambda dp, tp, sp, pp: dp * tp * sp * pp == 12),
+    ("dp * tp <= 6", lambda dp, tp, sp, pp: dp * tp <= 6),
+    ("dp + tp + sp + pp in [5, 7]", lambda dp, tp, sp, pp: dp + tp + sp + pp in (5, 7)),
+    ("sp % tp == 0", lambda dp, tp, sp, pp: sp % tp == 0),
+    ("dp != pp or tp > 2", lambda dp, tp, sp, pp: dp != pp or tp > 2),
+    ("min(dp, tp) < max(sp, pp)", lambda dp, tp, sp, pp: min(dp, tp) < max(sp, pp)),
+    ("not (dp == tp and sp == pp)", lambda dp, tp, sp, pp: not (dp == tp and sp == pp)),
+    ("(pp == 2) if dp > 2 else (sp <= 3)", lambda dp, tp, sp, pp: pp == 2 if dp > 2 else sp <= 3),
+    ("dp ** 2 + tp ** 2 <= 20", lambda dp, tp, sp, pp: dp**2 + tp**2 <= 20),
+    ("dp / tp < sp / pp", lambda dp, tp, sp, pp: Fraction(dp, tp) < Fraction(sp, pp)),
+]
+domains = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=4, max_size=4)
+chosen_rules = st.lists(st.sampled_from(range(len(RULES))), max_size=3, unique=True)
+
+
+def built(values: list[list[int]], rules: list[int]) -> Diagram:
+    levels = [
+        [{f"workload.{name}": Constant(Fraction(value))} for value in row]
+        for name, row in zip(NAMES, values, strict=True)
+    ]
+    return diagrams.build(levels, [SCOPE.bind(RULES[rule][0], "here").expression for rule in rules])
+
+
+def brute_force(values: list[list[int]], rules: list[int]) -> list[tuple[int, ...]]:
+    """Every valid combination of indices, found by trying them all."""
+    return [
+        indices
+        for indices in product(*(range(len(row)) for row in values))
+        if all(RULES[rule][1](*(row[index] for row, index in zip(values, indices, strict=True))) for rule in rules)
+    ]
+
+
+@given(domains, chosen_rules)
+@settings(max_examples=300)
+def test_the_diagram_holds_exactly_the_valid_combinations(values: list[list[int]], rules: list[int]) -> None:
+    diagram, valid = built(values, rules), brute_force(values, rules)
+    assert diagram.count == len(valid)
+    assert list(diagram.combinations()) == valid
+    everything = np.array(list(product(*(range(len(row)) for row in values))), dtype=np.intp)
+    assert [tuple(row) for row in everything[diagram.contains(everything)].tolist()] == valid
+
+
+@given(domains, chosen_rules, st.integers(0, 1000))
+def test_samples_and_repairs_are_valid(values: list[list[int]], rules: list[int], seed: int) -> None:
+    diagram, valid = built(values, rules), set(brute_force(values, rules))
+    assume(valid)
+    rng = np.random.default_rng(seed)
+    drawn = diagram.sample(50, rng)
+    assert {tuple(row) for row in drawn.tolist()} <= valid
+    assert np.array_equal(diagram.repair(drawn), drawn)
+    wanted = np.stack([rng.integers(len(row), size=50) for row in values], axis=1)
+    assert {tuple(row) for row in diagram.repair(wanted).tolist()} <= valid
+
+
+@given(domains, chosen_rules)
+def test_supported_values_are_those_that_occur(values: list[list[int]], rules: list[int]) -> None:
+    diagram, valid = built(values, rules), brute_force(values, rules)
+    assume(valid)
+    for level, supported in enumerate(diagram.supported):
+        assert supported.tolist() == sorted({combination[level] for combination in valid})
+
+
+@given(domains, chosen_rules, st.integers(0, 3))
+def test_fixing_a_value_keeps_the_combinations_that_have_it(
+    values: list[list[int]], rules: list[int], level: int
+) -> None:
+    diagram, valid = built(values, rules), brute_force(values, rules)
+    fixed = diagram.fixing(level, 0)
+    assert list(fixed.combinations()) == [combination for combination in valid if combination[level] == 0]
+
+
+def test_sampling_is_uniform_over_valid_combinations() -> None:
+    """Pearson's chi-square: with 33 degrees of freedom a fair sampler exceeds 63.9 once in a thousand seeds."""
+    values = [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 6], [1, 2, 3, 6]]
+    rules = [1, 4]  # dp * tp <= 6, and dp != pp or tp > 2: branches of very different sizes
+    diagram, valid = built(values, rules), brute_force(values, rules)
+    draws = 20_000
+    counts = Counter(tuple(row) for row in diagram.sample(draws, np.random.default_rng(0)).tolist())
+    expected = draws / len(valid)
+    chi_square = sum((counts[combination] - expected) ** 2 / expected for combination in valid)
+    freedom = len(valid) - 1
+    assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
+
+
+def test_the_diagram_stays_narrow_where_the_space_is_wide() -> None:
+    """Twelve parameters of eleven values: 3 billion combinations, and a node per partial product."""
+    paths = [f"x{place}" for place in range(12)]
+    levels = [[{path: Constant(Fraction(2**power))} for power in range(11)] for path in paths]
+    whole = operation("product", tuple(Variable(path) for path in paths))
+    diagram = diagrams.build(levels, [operation("==", (whole, Constant(Fraction(1024))))])
+    stars_and_bars = prod(range(11, 22)) // prod(range(1, 12))  # ten factors of two into twelve places
+    assert diagram.count == stars_and_bars
+    assert max(len(table) for table in diagram.children) <= 111
+
+
+def test_a_diagram_too_large_to_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagrams, "MAX_EDGES", 20)
+    with pytest.raises(SpecError, match="tie too many parameters together"):
+        built([[1, 2, 3, 4]] * 4, [2])
+
+
+def test_a_constraint_that_divides_by_zero_says_so() -> None:
+    with pytest.raises(SpecError, match="divides by zero"):
+        space({"workload.dp": [1, 2]}, ["4 / (dp - 1) > 2"])

@@ -1,0 +1,100 @@
+"""Parameter sets in files, as JSON Schema, and as a stream of points."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+import yaml
+
+from cosmic import catalog
+from cosmic.errors import SpecError
+from cosmic.psa.files import json_schema, load_space
+from cosmic.psa.stream import json_lines
+
+FULL = load_space("cosmic-1024-full-stack")
+SMALL: dict[str, Any] = {"base": "gpt3-175b@cosmic-512", "parameters": {"workload.dp": [1, 2]}}
+
+
+@pytest.mark.parametrize("name", catalog.names("spaces"))
+def test_every_space_of_the_catalog_loads(name: str) -> None:
+    loaded = load_space(name)
+    assert loaded.name == name
+    assert 0 < loaded.valid <= loaded.raw
+
+
+def test_a_file_is_loaded_by_its_path(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(yaml.safe_dump(SMALL))
+    assert (load_space(path).name, load_space(str(path)).valid) == ("mine", 2)
+
+
+def test_the_base_may_be_a_design_file_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "design.yaml").write_text("model: gpt3-13b\nsystem: dgx-h100:16\n")
+    (tmp_path / "space.yaml").write_text(yaml.safe_dump({**SMALL, "base": "design.yaml"}))
+    assert load_space(tmp_path / "space.yaml").base.network.npus == 16
+
+
+def test_the_base_may_be_given_inline() -> None:
+    inline = {**SMALL, "base": {"model": "gpt3-13b", "system": "dgx-h100:16"}}
+    assert load_space(inline).base.model.name == "gpt3-13b"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parameter": {}}, "parameter = {}: no such key; did you mean 'parameters'?"),
+        ({"version": 2}, "version = 2: this release reads version 1"),
+        ({"base": "gpt3-175b@cosmic-51"}, "base.system = 'cosmic-51': no such system; did you mean 'cosmic-512'?"),
+        ({"base": None}, "base = None: give MODEL@SYSTEM, a design file, or a design"),
+        ({"constraints": "dp == 1"}, "constraints = 'dp == 1': must be a list of expressions"),
+        ({"derived": ["tp"]}, "derived = ['tp']: must map paths to expressions"),
+        ({"derived": {"workload.tq": "1"}}, "derived.workload.tq = 'workload.tq': no such field; did you mean"),
+        ({"derived": {"workload.tp": 3}}, "derived.workload.tp = 3: must be text"),
+        ({"objective": 3}, "objective = 3: must be text"),
+    ],
+)
+def test_a_mistake_in_a_file_is_said_with_its_place(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        load_space({**SMALL, **change})
+    assert message in str(error.value)
+
+
+def test_an_unknown_space_gets_a_suggestion() -> None:
+    with pytest.raises(SpecError, match="did you mean 'cosmic-1024-paper'"):
+        load_space("cosmic-1024-papr")
+
+
+def test_the_schema_is_valid_and_accepts_exactly_what_is_sampled() -> None:
+    schema = json_schema(FULL)
+    jsonschema.Draft202012Validator.check_schema(schema)
+    validator = jsonschema.Draft202012Validator(schema)
+    points = [json.loads(line) for line in json_lines(FULL, 20, np.random.default_rng(0))]
+    for point in points:
+        validator.validate(point)
+    assert not validator.is_valid({**points[0], "workload.dp": 3})
+    assert not validator.is_valid({**points[0], "workload.dq": 1})
+    assert not validator.is_valid({key: value for key, value in points[0].items() if key != "workload.dp"})
+
+
+def test_the_schema_carries_what_json_schema_cannot_say() -> None:
+    extra = json_schema(FULL)["x-cosmic"]
+    assert (extra["format"], extra["raw"], extra["valid"]) == (1, FULL.raw, FULL.valid)
+    assert extra["constraints"] == list(FULL.constraints)
+
+
+def test_streamed_points_are_the_sampled_points() -> None:
+    lines = list(json_lines(FULL, 50, np.random.default_rng(4)))
+    rows = FULL.sample(50, np.random.default_rng(4))
+    assert [json.loads(line) for line in lines] == [FULL.labels(row) for row in rows]
+
+
+def test_a_stream_goes_on_across_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cosmic.psa.stream.BATCH", 7)
+    lines = list(json_lines(FULL, 20, np.random.default_rng(4)))
+    assert len(lines) == 20
+    assert len(set(lines)) == 20
