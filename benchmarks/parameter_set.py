@@ -1,0 +1,80 @@
+"""How fast points of a parameter set are counted, drawn, moved and written: one core, JSON out.
+
+    python benchmarks/parameter_set.py --space cosmic-1024-full-stack --points 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cosmic.psa.files import load_space
+from cosmic.psa.moves import Moves
+from cosmic.psa.space import ParameterSet
+from cosmic.psa.stream import json_lines
+
+
+def seconds(work: Callable[[], Any], repeats: int = 3) -> float:
+    """Return the CPU seconds of the fastest of some runs."""
+    times = []
+    for _ in range(repeats):
+        start = time.process_time()
+        work()
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def blind_sample(space: ParameterSet, n: int, rng: np.random.Generator) -> int:
+    """Draw values independently until *n* points are valid, as one would without the diagram; return the draws."""
+    found = drawn = 0
+    while found < n:
+        rows = rng.integers(np.array(space.sizes), size=(n, len(space.sizes)))
+        found += int(space.contains(rows).sum())
+        drawn += n
+    return drawn
+
+
+def measure(name: str, n: int) -> dict[str, Any]:
+    """Return rates for the space *name*, with *n* points at a time."""
+    start = time.process_time()
+    space = load_space(name)
+    count = {"valid": space.valid, "load_and_count_s": time.process_time() - start}
+    rng = np.random.default_rng(0)
+    rows = space.sample(n, rng)
+    moves = Moves(space)
+    sample_s = seconds(lambda: space.sample(n, rng))
+    blind_s = seconds(lambda: blind_sample(space, n, rng), repeats=1)
+    return {
+        "space": name,
+        "points": n,
+        **count,
+        "points_per_s": n / sample_s,
+        "blind_points_per_s": n / blind_s,
+        "over_blind": blind_s / sample_s,
+        "decoded_points_per_s": n / seconds(lambda: space.columns(space.sample(n, rng))),
+        "json_points_per_s": n / seconds(lambda: sum(1 for _ in json_lines(space, n, rng)), repeats=1),
+        "neighbours_per_s": n / seconds(lambda: moves.neighbour(rows, rng)),
+        "mutations_per_s": n / seconds(lambda: moves.mutate(rows, rng, 0.05)),
+        "crossovers_per_s": n / seconds(lambda: moves.crossover(rows, rows[::-1], rng)),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+def main() -> None:
+    """Print the rates as JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--space", default="cosmic-1024-full-stack")
+    parser.add_argument("--points", type=int, default=100_000)
+    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
+    options = parser.parse_args()
+    print(json.dumps(measure(options.space, options.points), indent=2))
+
+
+if __name__ == "__main__":
+    main()

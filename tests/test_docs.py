@@ -1,0 +1,73 @@
+"""What the documentation shows is what happens: every command, Python block and file in it is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cosmic.catalog.designs import load_design
+from cosmic.cli import main
+from cosmic.psa.files import load_space
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+CI = (ROOT / ".ci" / "run").read_text()
+
+
+def blocks(language: str) -> list[object]:
+    """Return every fenced block of one language, marked with the page it stands on."""
+    found = []
+    for page in PAGES:
+        for place, text in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
+            found.append(pytest.param(text, id=f"{page.stem}-{place}"))
+    return found
+
+
+def commands(block: str) -> list[tuple[str, str]]:
+    """Return the commands of a console block, each with the output that is shown below it."""
+    pairs = []
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        command, _, output = part.partition("\n")
+        pairs.append((re.sub(r"\s+# .*", "", command).strip(), output.strip()))
+    return pairs
+
+
+@pytest.mark.parametrize("block", blocks("console"))
+def test_a_command_in_the_documentation_works(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for command, shown in commands(block):
+        words = shlex.split(command.removeprefix("pip install uv && ").removeprefix("uv run "))
+        if words[0] != "cosmic":  # tests and linters: what runs this test, and what .ci/run runs beside it
+            assert command in CI or command == "bash .ci/run"
+            continue
+        with pytest.raises(SystemExit) as ended:
+            main(words[1:])
+        printed = capsys.readouterr().out
+        assert ended.value.code == 0
+        assert printed.strip()
+        if shown:
+            assert [line.rstrip() for line in printed.strip().splitlines()] == shown.splitlines()
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_python_in_the_documentation_runs(block: str) -> None:
+    exec(compile(block, "documentation", "exec"), {"__name__": "documentation"})
+
+
+@pytest.mark.parametrize("block", blocks("yaml"))
+def test_a_file_in_the_documentation_loads(block: str) -> None:
+    tree = yaml.safe_load(block)
+    if "parameters" in tree:
+        assert load_space(tree).valid > 0
+    else:
+        assert load_design(tree).network.npus > 1
+
+
+def test_the_readme_shows_the_two_commands() -> None:
+    readme = PAGES[0].read_text()
+    assert "pip install uv && uv run cosmic demo" in readme
+    assert "uv run --extra dev pytest" in readme
+    assert "uv run --extra dev pytest" in CI
