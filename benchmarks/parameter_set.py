@@ -1,6 +1,6 @@
 """How fast points of a parameter set are counted, drawn, moved and written: one core, JSON out.
 
-    python benchmarks/parameter_set.py --space cosmic-1024-full-stack --points 100000
+python benchmarks/parameter_set.py --space cosmic-1024-full-stack --points 100000
 """
 
 from __future__ import annotations

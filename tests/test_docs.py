@@ -20,7 +20,7 @@ CI = (ROOT / ".ci" / "run").read_text()
 
 def blocks(language: str) -> list[object]:
     """Return every fenced block of one language, marked with the page it stands on."""
-    found = []
+    found: list[object] = []
     for page in PAGES:
         for place, text in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
             found.append(pytest.param(text, id=f"{page.stem}-{place}"))

@@ -19,12 +19,14 @@ def divisors(number: int) -> tuple[int, ...]:
     return (*small, *large)
 
 
-def splits(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+def splits(number: int, parts: int, *, powers_of_two: bool = False) -> Iterator[tuple[int, ...]]:
     """Yield every ordered way to write *number* as a product of *parts* whole numbers.
 
-    >>> list(splits(4, 2))
-    [(1, 4), (2, 2), (4, 1)]
+    >>> list(splits(4, 2)), list(splits(6, 2, powers_of_two=True))
+    ([(1, 4), (2, 2), (4, 1)], [])
     """
+    if powers_of_two and not is_power_of_two(number):
+        return
     if parts == 1:
         yield (number,)
         return
@@ -36,15 +38,17 @@ def splits(number: int, parts: int) -> Iterator[tuple[int, ...]]:
 def even_split(number: int, parts: int) -> tuple[int, ...]:
     """Return *parts* factors of *number*, as equal as they can be, smallest first.
 
-    >>> even_split(512, 3), even_split(96, 2), even_split(7, 2)
-    ((8, 8, 8), (8, 12), (1, 7))
+    The largest is as small as can be, and then the smallest as large.
+
+    >>> even_split(512, 3), even_split(128, 3), even_split(7, 2)
+    ((8, 8, 8), (4, 4, 8), (1, 7))
     """
     if parts == 0:
         return ()
     ascending = (split for split in splits(number, parts) if list(split) == sorted(split))
-    return min(ascending, key=lambda split: (max(split), split))
+    return min(ascending, key=lambda split: (split[-1], [-part for part in split]))
 
 
 def is_power_of_two(number: int) -> bool:
-    """Return whether *number* is 1, 2, 4, 8, …"""
+    """Return whether *number* is 1, 2, 4, 8 and so on."""
     return number > 0 and number & (number - 1) == 0

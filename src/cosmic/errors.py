@@ -12,13 +12,13 @@ A design that is well formed but cannot run is no error: it is an
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
+from difflib import SequenceMatcher, get_close_matches
 from reprlib import Repr
 from typing import Any, Self
 
 SHOWN_CHARACTERS = 60
 _BRIEF = Repr()  # bounds depth and breadth: a small file can unfold into a huge tree
-_BRIEF.maxstring = _BRIEF.maxother = SHOWN_CHARACTERS
+_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 4, SHOWN_CHARACTERS, SHOWN_CHARACTERS
 
 
 class CosmicError(Exception):
@@ -39,7 +39,7 @@ class SpecError(CosmicError, ValueError):
         self.rule = rule
 
     def __str__(self) -> str:
-        return f"{self.where} = {shorten(self.value)}: {self.rule}"
+        return one_line(f"{self.where} = {shorten(self.value)}: {self.rule}")
 
     def inside(self, outer: str) -> Self:
         """Return the same error seen from one level further out: *outer* is put before its place."""
@@ -47,7 +47,7 @@ class SpecError(CosmicError, ValueError):
         return type(self)(where, self.value, self.rule)
 
 
-class UnknownName(SpecError):
+class UnknownName(SpecError):  # noqa: N818  its base says that it is an error
     """A name that nothing bears."""
 
     @classmethod
@@ -57,8 +57,7 @@ class UnknownName(SpecError):
         >>> print(UnknownName.among("topology", "rign", "topology", ["ring", "switch"]))
         topology = 'rign': no such topology; did you mean 'ring'?
         """
-        return cls(where, name, f"no such {what}{suggestion(str(name), known)}")
-
+        return cls(where, name, f"no such {what}{suggestion(as_key(name), known)}")
 
     @classmethod
     def key(cls, where: str, value: Any, known: Iterable[str]) -> UnknownName:
@@ -85,12 +84,31 @@ def join(outer: str, inner: str) -> str:
     return f"{outer}.{inner}" if outer and inner else outer or inner
 
 
+def as_key(key: Any) -> str:
+    """Return *key* of a mapping as places show it: texts as they are, anything else as values are quoted."""
+    return key if isinstance(key, str) else shorten(key)
+
+
+def one_line(text: str) -> str:
+    r"""Return *text* on one line that any terminal can show: what cannot be printed is escaped.
+
+    >>> print(one_line("a\tb"))
+    a\tb
+    """
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
 def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
     """Return the end of a sentence that helps whoever wrote *name*: a near miss, or a short list."""
     candidates = sorted(known)
-    lowered = {candidate.lower(): candidate for candidate in candidates}
-    if near := get_close_matches(name.lower(), lowered, n=1, cutoff=0.6):
-        return f"; did you mean '{lowered[near[0]]}'?"
+    if near := get_close_matches(name.lower(), [each.lower() for each in candidates], n=1, cutoff=0.6):
+        alike = [each for each in candidates if each.lower() == near[0]]  # 'Gib' and 'GiB': the case may tell
+        return f"; did you mean '{max(alike, key=lambda each: SequenceMatcher(None, name, each).ratio())}'?"
+    within = [each for each in candidates if len(name) > 2 and name.lower() in each.lower()]
+    if within:
+        return f"; did you mean {' or '.join(map(repr, within[:3]))}?"
     if len(candidates) <= shown:
         return f"; choose from {', '.join(candidates)}" if candidates else ""
     return f"; there are {len(candidates)}, for example {', '.join(candidates[:3])}"

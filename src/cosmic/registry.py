@@ -74,10 +74,14 @@ class Registry(Mapping[str, T]):
         """Import every module of the package and every entry point, once."""
         if self._loaded:
             return
-        self._loaded = True
-        if self._package:
-            for module in pkgutil.iter_modules(import_module(self._package).__path__):
-                import_module(f"{self._package}.{module.name}")
-        if self._group:
-            for entry_point in entry_points(group=self._group):
-                entry_point.load()
+        self._loaded = True  # before, as what is imported may look something up
+        try:
+            if self._package:
+                for module in pkgutil.iter_modules(import_module(self._package).__path__):
+                    import_module(f"{self._package}.{module.name}")
+            if self._group:
+                for entry_point in entry_points(group=self._group):
+                    entry_point.load()
+        except BaseException:
+            self._loaded = False  # a half-filled registry would blame whoever names what is missing
+            raise

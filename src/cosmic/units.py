@@ -118,6 +118,8 @@ def _unit_table() -> dict[str, Quantity]:
 
 
 UNITS = _unit_table()
+LONGEST = 400
+"""Characters that a quantity may have: more than any number of a float's size needs."""
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ]+)(?:\s*/\s*([A-Za-zµ]+))?\s*", re.ASCII
 )
@@ -129,7 +131,7 @@ def parse(text: str) -> Quantity:
     >>> parse("80 GiB").value == 80 * 2**30
     True
     """
-    match = _QUANTITY.fullmatch(text)
+    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
     if not match:
         raise SpecError("quantity", text, "write a number and its unit, such as '400 Gbps' or '80 GiB'")
     number, above, below = match.groups()
@@ -155,7 +157,8 @@ def read(text: Any, dimension: Dimension) -> float:
         raise SpecError("quantity", text, f"write a number with its unit, such as '{EXAMPLES[dimension]}'")
     quantity = parse(text)
     if quantity.dimension != dimension:
-        raise SpecError("quantity", text, f"is {quantity.dimension}; wanted {dimension}, such as '{EXAMPLES[dimension]}'")
+        rule = f"is {quantity.dimension}; wanted {dimension}, such as '{EXAMPLES[dimension]}'"
+        raise SpecError("quantity", text, rule)
     try:
         return float(quantity.value)
     except OverflowError:
@@ -210,8 +213,8 @@ def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
 
 def _plain(value: Fraction) -> str:
     """Return a terminating decimal *value* in full, without an exponent where that stays short."""
-    digits, places = value.numerator, 0
-    while value.denominator > 1 and (value * 10**places).denominator > 1:
+    places = 0
+    while 10**places % value.denominator:
         places += 1
     digits = int(value * 10**places)
     sign, text = ("-" if digits < 0 else ""), str(abs(digits)).rjust(places + 1, "0")

@@ -337,9 +337,7 @@ JSON = st.recursive(
 )
 NAMES = sorted({key for config in CONFIGS.values() for key in (*config, *config.get("text_config", ()))})
 ANYTHING = st.dictionaries(st.sampled_from(NAMES) | st.text(max_size=8), JSON)
-TYPED = st.builds(
-    lambda name, rest: {**rest, "model_type": name}, st.sampled_from(sorted(architectures)), ANYTHING
-)
+TYPED = st.builds(lambda name, rest: {**rest, "model_type": name}, st.sampled_from(sorted(architectures)), ANYTHING)
 DAMAGED = st.builds(
     lambda name, changes: CONFIGS[name] | {key: changes[key] for key in changes if key != "model_type"},
     st.sampled_from(sorted(CONFIGS)),

@@ -13,9 +13,7 @@ from cosmic.design import schema
 from cosmic.design.model import Model, Recommender, Transformer, active_parameters, parameters
 
 FOLDER = Path(cosmic.catalog.__file__).parent / "models"
-FILES: dict[str, dict[str, Any]] = {
-    path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")
-}
+FILES: dict[str, dict[str, Any]] = {path.stem: yaml.safe_load(path.read_text()) for path in FOLDER.glob("*.yaml")}
 KEYS = {
     "source",
     "published_parameters",

@@ -9,7 +9,7 @@ from typing import Any
 from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, UnknownName
 
-KINDS = ("models", "accelerators", "nodes", "links", "systems", "spaces")
+KINDS = ("models", "accelerators", "nodes", "links", "systems", "spaces", "strategies")
 _FOLDER = Path(__file__).parent
 
 
@@ -30,6 +30,14 @@ def entry(kind: str, name: str) -> dict[str, Any]:
         singular = kind.removesuffix("s")
         raise UnknownName.among(singular, name, singular, names(kind))
     return load_mapping(_FOLDER / kind / f"{name}.yaml")
+
+
+def is_file(path: Path) -> bool:
+    """Return whether there is a file at *path*, which may be no path at all: a long name of something else."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def load_mapping(path: Path) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from cosmic.design.model import Model, Transformer
 from cosmic.design.network import Network, topologies
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
-from cosmic.errors import SpecError, UnknownName, require
+from cosmic.errors import SpecError, UnknownName, as_key, require
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
 YAML_ENDINGS = (".yaml", ".yml")
@@ -40,7 +40,16 @@ def load_design(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
 
 def dump_design(point: DesignPoint) -> str:
     """Return *point* as the text of a design file; loading it gives an equal point."""
-    return dump_yaml(to_tree(point))
+    return dump_yaml(design_tree(point))
+
+
+def design_tree(point: DesignPoint) -> dict[str, Any]:
+    """Return *point* as the content of a design file: loading it gives an equal point."""
+    tree = to_tree(point)
+    name = point.compute.accelerator
+    known = catalog.entry("accelerators", name)["compute"] if name in catalog.names("accelerators") else {}
+    # What the catalog knows and *point* leaves open must be said, or loading would fill it in.
+    return tree | {"compute": dict.fromkeys(known) | tree["compute"]}
 
 
 def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Path]:
@@ -51,7 +60,7 @@ def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Pa
     if isinstance(source, str) and "@" in source and path.suffix not in YAML_ENDINGS:
         model, _, system_name = source.rpartition("@")
         return {"model": model, "system": system_name}, Path()
-    if path.suffix not in YAML_ENDINGS and not path.is_file():
+    if path.suffix not in YAML_ENDINGS and not catalog.is_file(path):
         raise SpecError("design", str(source), "is neither MODEL@SYSTEM nor the path of a YAML file")
     return catalog.load_mapping(path), path.parent
 
@@ -72,7 +81,7 @@ def complete(tree: Mapping[str, Any], folder: Path = Path()) -> DesignPoint:
     """Return the design point of a partial *tree*: what it leaves out comes from the catalog and from rules."""
     for key in tree:
         if key not in KEYS:
-            raise UnknownName.key(str(key), tree[key], KEYS)
+            raise UnknownName.key(as_key(key), tree[key], KEYS)
     tree = _spell_out(tree)
     base = system(schema.read(str, tree["system"], "system")) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
@@ -100,14 +109,20 @@ def _model(given: Any, folder: Path) -> tuple[Model, Mapping[str, Any]]:
     elif isinstance(given, Mapping):
         given = {"family": "decoder", **given}
     model: Model = schema.read(Model, given, "model")
-    tokens = model.image.tokens if isinstance(model, Transformer) and model.image else 1
-    return model, {"sequence": tokens, **_typed(defaults, "model workload")}
+    return model, {**_sequence(model), **_typed(defaults, "model workload")}
+
+
+def _sequence(model: Model) -> dict[str, int]:
+    """Return the tokens of one sample where the model itself fixes them: pictures, and what has no tokens."""
+    if isinstance(model, Transformer):
+        return {"sequence": model.image.tokens} if model.image else {}
+    return {"sequence": 1}
 
 
 def _model_entry(name: str, folder: Path) -> tuple[Mapping[str, Any], str]:
     """Return the entry of a model, by its name in the catalog or by the path of a file, and what to call it."""
     path = folder / name
-    if path.is_dir() and (path / "config.json").is_file():
+    if catalog.is_file(path / "config.json"):
         path = path / "config.json"
     if path.suffix == ".json":
         return model_from_config(load_yaml(path), path.name), path.resolve().parent.name
@@ -164,7 +179,8 @@ def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tu
 
 def _network(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Network:
     require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
-    network: Network = schema.read(Network, _merge_inside(base.get("network", {}), tree.get("network", {}), "network"), "network")
+    merged = _merge_inside(base.get("network", {}), tree.get("network", {}), "network")
+    network: Network = schema.read(Network, merged, "network")
     return network
 
 
@@ -174,14 +190,18 @@ def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Netwo
     of_system = base.get("collective", {})
     if len(of_system.get("algorithms", [])) != len(fitting) or not fitting:
         of_system = {**of_system, "algorithms": fitting}
-    chosen: Collective = schema.read(Collective, _merge_inside(of_system, tree.get("collective", {}), "collective"), "collective")
+    merged = _merge_inside(of_system, tree.get("collective", {}), "collective")
+    chosen: Collective = schema.read(Collective, merged, "collective")
     return chosen
 
 
-def _workload(given: Any, of_system: Mapping[str, Any], of_model: Mapping[str, Any], situation: mappings.Situation) -> Workload:
+def _workload(
+    given: Any, of_system: Mapping[str, Any], of_model: Mapping[str, Any], situation: mappings.Situation
+) -> Workload:
     """Return the workload: what is given, then the system's, then the model's, then a rule of thumb."""
     stated = _typed(given, "workload")
     chosen = {**of_model, **of_system, **stated}
+    require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
     chosen |= mappings.suggest(situation, chosen, stated)
     npus, others = situation.network.npus, chosen["tp"] * chosen["sp"] * chosen["pp"]
     rule = f"give it: {npus} NPUs do not divide by tp × sp × pp = {others}"
@@ -212,10 +232,10 @@ def merge(below: Any, above: Any) -> Any:
     if isinstance(below, list) and isinstance(above, Mapping):
         items = list(below)
         for key, value in above.items():
-            place = int(key) if str(key).isdecimal() else len(items)
-            if place >= len(items):
-                raise SpecError(str(key), value, f"the list has the places 0 … {len(items) - 1}")
-            items[place] = merge(items[place], value)
+            place = schema.place_in(items, as_key(key))
+            if place is None:
+                raise SpecError(as_key(key), value, f"the list has {len(items)} places, which count from 0")
+            items[place] = _merge_inside(items[place], value, place)
         return items
     if isinstance(below, Mapping) and isinstance(above, Mapping):
         merged = dict(below)
@@ -229,7 +249,7 @@ def _merge_inside(below: Any, above: Any, key: Any) -> Any:
     try:
         return merge(below, above)
     except SpecError as error:
-        raise error.inside(str(key)) from None
+        raise error.inside(as_key(key)) from None
 
 
 def unflatten(overrides: Mapping[str, Any]) -> dict[str, Any]:

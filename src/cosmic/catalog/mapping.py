@@ -51,7 +51,7 @@ def suggest(situation: Situation, workload: Mapping[str, Any], stated: Mapping[s
     preferred = {key: workload[key] for key in MAPPING if key in workload}
     if "dp" not in stated and stated.keys() & set(AXES):
         preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the NPUs
-    best = {axis: workload.get(axis, 1) for axis in AXES}
+    best: dict[str, Any] = {axis: workload.get(axis, 1) for axis in AXES}
     least = float("inf")
     for given in (preferred, stated):
         for mapping in _candidates(situation, workload.get("task", "training"), given):
@@ -80,18 +80,24 @@ def _candidates(situation: Situation, task: str, given: Mapping[str, Any]) -> It
     inner = situation.network.dims[0].npus if situation.network.dims else 1
     heads, layers = (model.heads, model.layers) if isinstance(model, Transformer) else (1, 1)
     sequence = given.get("sp", 1)
-    tensor = (given["tp"],) if "tp" in given else divisors(gcd(heads, inner))
-    stages = (given["pp"],) if "pp" in given else divisors(gcd(layers, npus))
+    tensor = _either(given, "tp", divisors(gcd(heads, inner)))
+    stages = _either(given, "pp", divisors(gcd(layers, npus)))
     meshes = [(tp, pp) for tp, pp in product(tensor, stages) if npus % (tp * pp * sequence) == 0]
+    if "dp" in given:  # what it leaves of the NPUs is shared by the other axes
+        meshes = [(tp, pp) for tp, pp in meshes if given["dp"] * tp * pp * sequence == npus]
     trained = task == "training"
-    shardings = (given["weight_sharding"],) if "weight_sharding" in given else ("zero1", "zero3") if trained else ("none",)
-    recomputes = (given["recompute"],) if "recompute" in given else ("none", "full") if trained else ("none",)
+    shardings = _either(given, "weight_sharding", ("zero1", "zero3") if trained else ("none",))
+    recomputes = _either(given, "recompute", ("none", "full") if trained else ("none",))
     for sharding, recompute in product(shardings, recomputes):
         for tp, pp in sorted(meshes, key=_widest_first if sharding == "zero3" else _smallest_first):
-            dp = given.get("dp", npus // (tp * pp * sequence))
-            for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * sequence, inner):
+            dp = npus // (tp * pp * sequence)
+            for ep in _either(given, "ep", _expert_spreads(model, dp * sequence, inner)):
                 mesh = {"dp": dp, "tp": tp, "sp": sequence, "pp": pp, "ep": ep}
                 yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
+
+
+def _either(given: Mapping[str, Any], key: str, otherwise: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (given[key],) if key in given else otherwise
 
 
 def _smallest_first(mesh: tuple[int, int]) -> tuple[int, int]:
@@ -115,12 +121,12 @@ def _expert_spreads(model: Model, replicas: int, inner: int) -> tuple[int, ...]:
 def estimated_bytes(situation: Situation, mapping: Mapping[str, Any]) -> float:
     """Return roughly what one NPU must keep under *mapping*, a workload with its degrees of parallelism."""
     model = situation.model
-    shards = mapping["tp"] * mapping["pp"]
-    count = parameters(model) / (mapping["dp"] if isinstance(model, Recommender) else 1)  # tables are spread
+    shards: int = mapping["tp"] * mapping["pp"]
+    count: float = parameters(model) / (mapping["dp"] if isinstance(model, Recommender) else 1)  # tables are spread
     count -= _routed_parameters(model) * (1 - 1 / mapping["ep"])
     if mapping.get("task", "training") != "training":
         return WEIGHT_BYTES * count / shards
-    replicas = mapping["dp"] * mapping["sp"]
+    replicas: int = mapping["dp"] * mapping["sp"]
     split = {"none": 1, "zero1": 1, "zero2": 1, "zero3": replicas}[mapping["weight_sharding"]]
     optimizer_split = 1 if mapping["weight_sharding"] == "none" else replicas
     states = (WEIGHT_BYTES + GRADIENT_BYTES) * count / (shards * split)
@@ -141,7 +147,7 @@ def _activation_bytes(situation: Situation, mapping: Mapping[str, Any]) -> float
     model = situation.model
     if isinstance(model, Recommender):
         return 0.0
-    tokens = mapping["sequence"] * mapping.get("micro_batch", 1) / (mapping["tp"] * mapping["sp"])
+    tokens: float = mapping["sequence"] * mapping.get("micro_batch", 1) / (mapping["tp"] * mapping["sp"])
     layers = model.layers + model.encoder_layers
     experts = model.experts
     width = model.ffn if experts is None else experts.active * experts.ffn + experts.shared_ffn

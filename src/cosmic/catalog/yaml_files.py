@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Hashable
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cosmic.errors import SpecError
+from cosmic.errors import SpecError, as_key
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+DEEPEST = 100
+"""Levels of lists and mappings that a file may have; the C parser's stack holds thousands."""
 
 
 class _StrictLoader(_Loader):  # type: ignore[misc]  # the base is chosen at run time: C where it was built
     """A loader that refuses what YAML would silently lose: the first of two equal keys."""
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        """Build a mapping whose keys are plain text or numbers, each there once."""
+    def __init__(self, stream: Any) -> None:
+        super().__init__(stream)
+        self._flattened: set[int] = set()
+
+    def flatten_mapping(self, node: Any) -> None:
+        """Put what ``<<`` refers to into a mapping, the keys of which are there once."""
+        if id(node) in self._flattened:  # merged into another mapping before it was built itself
+            return
+        self._flattened.add(id(node))
+        self._check_keys(node)
+        super().flatten_mapping(node)
+        # What is merged by several ways counts once: a few lines could unfold into billions of keys otherwise.
+        node.value = list({id(key): (key, value) for key, value in node.value}.values())
+
+    def _check_keys(self, node: Any) -> None:
         seen = set()
         for key_node, _ in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
@@ -27,22 +45,41 @@ class _StrictLoader(_Loader):  # type: ignore[misc]  # the base is chosen at run
             if not isinstance(key, Hashable):
                 raise yaml.MarkedYAMLError(problem="a key must be text", problem_mark=key_node.start_mark)
             if key in seen:
-                raise yaml.MarkedYAMLError(problem=f"the key {key} is there twice", problem_mark=key_node.start_mark)
+                problem = f"the key {as_key(key)} is there twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key_node.start_mark)
             seen.add(key)
-        mapping: dict[Hashable, Any] = super().construct_mapping(node, deep=deep)
-        return mapping
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
     """Return the plain data that *text* describes; *where* names it in messages."""
     try:
-        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506  the loader is a safe one
+        _check_depth(text)
+        return yaml.load(text, Loader=_StrictLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"{where} line {mark.line + 1} column {mark.column + 1}" if mark else where
         raise SpecError(place, _line(text, mark), f"is no valid YAML: {error.problem}") from None
-    except (yaml.YAMLError, ValueError, OverflowError, RecursionError) as error:
-        raise SpecError(where, text[:40], f"is no valid YAML: {' '.join(str(error).split())}") from None
+    except (
+        yaml.YAMLError,
+        ValueError,
+        ArithmeticError,
+        LookupError,
+        AttributeError,
+        TypeError,
+        RecursionError,
+    ) as error:
+        # Beside its own errors, PyYAML lets through whatever a malformed `!!int` or `!!timestamp` runs into.
+        problem = " ".join(str(error).split())
+        raise SpecError(where, text[:40], f"is no valid YAML: {problem}") from None
+
+
+def _check_depth(text: str | bytes) -> None:
+    """Refuse what is nested so deeply that building it would overflow the C stack and end the process."""
+    depth = 0
+    for event in yaml.parse(text, Loader=_Loader):
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST:
+            raise yaml.MarkedYAMLError(problem="nested too deeply", problem_mark=event.start_mark)
 
 
 def load_yaml(path: Path) -> Any:
@@ -51,7 +88,30 @@ def load_yaml(path: Path) -> Any:
         text = path.read_bytes()
     except OSError as error:
         raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
-    return parse_yaml(text, path.name)
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise SpecError("file", str(path), "is no name that a file can have") from None
+    return parse_json(text, path.name) if path.suffix == ".json" else parse_yaml(text, path.name)
+
+
+def parse_json(text: str | bytes, where: str) -> Any:
+    """Return the plain data that *text* describes: YAML would stumble over tabs and read 1e-5 as a word."""
+    try:
+        return json.loads(text, object_pairs_hook=_once)
+    except json.JSONDecodeError as error:
+        place = f"{where} line {error.lineno} column {error.colno}"
+        line = error.doc.splitlines()[error.lineno - 1 : error.lineno]
+        raise SpecError(place, "".join(line).strip(), f"is no valid JSON: {error.msg}") from None
+    except (ValueError, RecursionError) as error:
+        raise SpecError(where, text[:40], f"is no valid JSON: {error}") from None
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the mapping of a JSON object whose keys are there once."""
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        twice = next(key for place, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:place]))
+        raise ValueError(f"the key {twice} is there twice")
+    return mapping
 
 
 def dump_yaml(tree: Any) -> str:
@@ -66,7 +126,7 @@ def dump_yaml(tree: Any) -> str:
 class _PlainDumper(yaml.SafeDumper):
     """A dumper that writes a value out each time it occurs, instead of pointing back to the first."""
 
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  none is wanted
+    def ignore_aliases(self, data: Any) -> bool:
         """Answer that no value may be pointed to."""
         return True
 

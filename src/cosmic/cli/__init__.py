@@ -6,12 +6,13 @@ help answers at once and no command pays for another's libraries.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from typing import Any
 
 from cosmic._version import __version__
+from cosmic.cli.output import emit
 from cosmic.errors import CosmicError, suggestion
 
 COMMANDS = {
@@ -20,17 +21,17 @@ COMMANDS = {
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
     "list": ("listing", "What the catalog and the registries hold."),
 }
-OK, BAD_INPUT, INTERRUPTED, PIPE_CLOSED = 0, 2, 130, 141
+OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, and exit with its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     if not words or words[0] in ("--help", "-h", "help"):
-        sys.stdout.write(help_text())
+        emit([help_text()])
         status = OK
     elif words[0] in ("--version", "-V"):
-        sys.stdout.write(f"cosmic {__version__}\n")
+        emit([f"cosmic {__version__}"])
         status = OK
     elif words[0] not in COMMANDS:
         sys.stderr.write(f"cosmic: no command '{words[0]}'{suggestion(words[0], COMMANDS)}\n")
@@ -55,7 +56,6 @@ def help_text() -> str:
             *rows,
             "",
             "Every command takes --help and --json. Try: cosmic demo",
-            "",
         ]
     )
 
@@ -64,24 +64,17 @@ def _run(name: str, words: list[str]) -> int:
     import typer  # noqa: PLC0415  not needed for help
 
     app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
-    usage_error = typer.BadParameter.__base__ or typer.BadParameter
+    usage_error: Any = typer.BadParameter.__base__  # typer does not export it
     try:
         status = app(words, prog_name=f"cosmic {name}", standalone_mode=False)
     except usage_error as error:
-        error.show()  # type: ignore[attr-defined]  # typer does not export the class that has it
+        error.show()
         return BAD_INPUT
     except CosmicError as error:
         sys.stderr.write(f"cosmic {name}: {error}\n")
         return BAD_INPUT
-    except (typer.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):  # older releases of typer raise, newer ones return
+        status = INTERRUPTED
+    if status == INTERRUPTED:
         sys.stderr.write(f"cosmic {name}: interrupted\n")
-        return INTERRUPTED
-    except BrokenPipeError:
-        return _close_pipe()
     return status if isinstance(status, int) else OK
-
-
-def _close_pipe() -> int:
-    """Leave quietly when whoever read our output has gone (``| head``)."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    return PIPE_CLOSED

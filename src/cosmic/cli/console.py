@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cosmic.cli.output import emit
 from cosmic.units import readable_unit, split_name
+
+__all__ = ["Json", "Settings", "brief", "emit", "emit_json", "emit_table", "new_app", "render"]
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Settings = Annotated[
@@ -19,25 +22,12 @@ Settings = Annotated[
 
 def new_app(help_text: str | None = None) -> typer.Typer:
     """Return an application for one command: plain help, errors left to `cosmic.cli`."""
-    return typer.Typer(
-        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text
-    )
+    return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
 def emit_json(data: Any) -> None:
     """Print *data* as indented JSON."""
     emit([json.dumps(data, indent=2, ensure_ascii=False)])
-
-
-def emit(lines: Iterable[str]) -> None:
-    """Print lines; a reader that goes away ends the command, not with a traceback."""
-    try:
-        for line in lines:
-            sys.stdout.write(line + "\n")
-        sys.stdout.flush()
-    except BrokenPipeError:
-        sys.stdout = None  # type: ignore[assignment]  # nothing is left to flush to
-        sys.exit(141)
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -66,7 +56,10 @@ def render(renderable: Any) -> None:
     """Print something that rich can draw: as wide as the terminal, or as wide as it is when piped."""
     from rich.console import Console  # noqa: PLC0415  JSON output does not need it
 
-    Console(highlight=False, width=None if sys.stdout.isatty() else 1000).print(renderable)
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
+    with console.capture() as captured:
+        console.print(renderable)
+    emit([captured.get().removesuffix("\n")])
 
 
 def brief(value: Any) -> str:

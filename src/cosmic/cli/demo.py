@@ -26,7 +26,8 @@ def demo(
         return
     emit([f"{tour['space']}: one model, four layers of the stack, one search space", ""])
     rows = [[stack, size["parameters"], size["raw"], size["valid"]] for stack, size in tour["by_stack"].items()]
-    rows.append(["full stack", sum(size["parameters"] for size in tour["by_stack"].values()), tour["raw"], tour["valid"]])
+    opened = sum(size["parameters"] for size in tour["by_stack"].values())
+    rows.append(["full stack", opened, tour["raw"], tour["valid"]])
     emit_table("", ["opened", "parameters", "combinations", "valid designs"], rows)
     emit(
         [

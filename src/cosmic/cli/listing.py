@@ -15,7 +15,9 @@ Row = dict[str, Any]
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str, typer.Argument(help="models, accelerators, nodes, links, systems, spaces, topologies, …")] = "",
+    kind: Annotated[
+        str, typer.Argument(help="models, accelerators, systems, spaces, topologies, …; all kinds if none.")
+    ] = "",
     json: Json = False,
 ) -> None:
     """Print everything of one kind, or the kinds there are."""
@@ -97,14 +99,20 @@ def _accelerator(name: str, entry: Row) -> Row:
 
 
 def _part(_: str, entry: Row) -> Row:
-    return {"kind": entry["kind"], **{key: entry.get(key) for key in ("vendor", "npus", "bandwidth", "power", "price")}}
+    shown = ("vendor", "npus", "bandwidth", "power", "price")
+    return {"kind": entry["kind"], **{key: entry.get(key) for key in shown}}
 
 
 def _system(name: str, entry: Row) -> Row:
     from cosmic.catalog.systems import system  # noqa: PLC0415  heavy
 
-    dims = " · ".join(f"{dim['topology']} {dim['npus']} @ {dim['bandwidth']}" for dim in system(name)["network"]["dims"])
-    return {"npus": entry["npus"], "accelerator": entry["accelerator"], "network": dims, "summary": entry.get("title", "")}
+    dims = system(name)["network"]["dims"]
+    return {
+        "npus": entry["npus"],
+        "accelerator": entry["accelerator"],
+        "network": " · ".join(f"{dim['topology']} {dim['npus']} @ {dim['bandwidth']}" for dim in dims),
+        "summary": entry.get("title", ""),
+    }
 
 
 def _first_line(text: str | None) -> str:

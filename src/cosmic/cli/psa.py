@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cosmic.psa.space import ParameterSet
 
 app = new_app("The parameter set: what may vary, how much of it is valid, and points of it.")
+TABLE_COLUMNS = 10
+"""Points that a table shows; more would not fit on a screen."""
 Space = Annotated[str, typer.Argument(help="A space of the catalog, or the path of a YAML file.")]
 Stacks = Annotated[str, typer.Option("--stacks", metavar="A,B", help="Open only these layers of the stack.")]
 
@@ -125,9 +127,13 @@ def sample(
 
         emit(json_lines(loaded, n, rng))
         return
-    rows = [loaded.labels(row) for row in loaded.sample(n, rng)]
+    shown = min(n, TABLE_COLUMNS)
+    rows = [loaded.labels(row) for row in loaded.sample(n, rng)[:shown]]
     names = [*(each.name for each in loaded.parameters), *loaded.derived]
-    emit_table(loaded.name, ["parameter", *map(str, range(n))], [[name, *(cell(row[name]) for row in rows)] for name in names])
+    table = [[name, *(cell(row[name]) for row in rows)] for name in names]
+    emit_table(loaded.name, ["parameter", *map(str, range(shown))], table)
+    if n > shown:
+        emit([f"… and {n - shown:,} more: --json prints them all"])
 
 
 def cell(label: Any) -> str:
@@ -136,7 +142,7 @@ def cell(label: Any) -> str:
 
 
 @app.command()
-def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # noqa: ARG001  it is JSON anyway
+def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # it is JSON anyway
     """Print the set as JSON Schema, the format that agents and simulators agree on."""
     from cosmic.psa.files import json_schema  # noqa: PLC0415  heavy
 

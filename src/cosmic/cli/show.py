@@ -18,11 +18,12 @@ def show(
     json: Json = False,
 ) -> None:
     """Print one design with every name resolved and every default filled in, ready to be saved and changed."""
-    from cosmic.catalog.designs import dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.point import misfits, to_tree  # noqa: PLC0415  heavy
+    from cosmic.catalog.designs import design_tree, dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.design.point import misfits  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
     if json:
-        emit_json({"identity": point.identity, "misfits": list(misfits(point)), "design": to_tree(point)})
+        emit_json({"identity": point.identity, "misfits": list(misfits(point)), "design": design_tree(point)})
         return
-    emit([f"# {point.identity}", *(f"# cannot run: {reason}" for reason in misfits(point)), dump_design(point).rstrip()])
+    reasons = [f"# cannot run: {reason}" for reason in misfits(point)]
+    emit([f"# {point.identity}", *reasons, dump_design(point).rstrip()])

@@ -8,11 +8,28 @@ from cosmic.errors import require
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tier:
+    """Memory behind the accelerator's own: a host's, a pool's, a drive's; the share of one accelerator."""
+
+    name: str
+    capacity_bytes: float
+    bandwidth_bytes_per_s: float
+    """To or from the accelerator, in one direction."""
+
+    def __post_init__(self) -> None:
+        require(bool(self.name), "name", self.name, "must not be empty")
+        require(self.capacity_bytes > 0, "capacity", self.capacity_bytes, "must be positive")
+        require(self.bandwidth_bytes_per_s > 0, "bandwidth", self.bandwidth_bytes_per_s, "must be positive")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """The memory of one accelerator."""
 
     capacity_bytes: float
     bandwidth_bytes_per_s: float
+    tiers: tuple[Tier, ...] = ()
+    """What lies behind it, nearest first."""
 
     def __post_init__(self) -> None:
         require(self.capacity_bytes > 0, "capacity", self.capacity_bytes, "must be positive")

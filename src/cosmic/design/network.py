@@ -27,6 +27,10 @@ class Topology(Protocol):
 topologies: Registry[Topology] = Registry("topology", "cosmic.cost.topologies", "cosmic.topologies")
 
 
+MOST_NPUS = 2**32
+"""In one network; far more than can be built, and few enough to look for mappings in no time."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
     """One dimension of the network: groups of NPUs joined by one topology."""
@@ -55,6 +59,10 @@ class Network:
     """The whole network: a hierarchy of dimensions. A single NPU has none."""
 
     dims: tuple[Dimension, ...]
+
+    def __post_init__(self) -> None:
+        sizes = [dim.npus for dim in self.dims]
+        require(self.npus <= MOST_NPUS, "dims", sizes, f"their sizes multiply to more than {MOST_NPUS:,} NPUs")
 
     @property
     def npus(self) -> int:

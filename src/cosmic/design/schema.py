@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import types
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from cosmic import units
-from cosmic.errors import SpecError, UnknownName, join
+from cosmic.errors import SpecError, UnknownName, as_key, join, shorten
 from cosmic.units import Dimension
 
 DERIVED: Any = None
@@ -57,6 +57,12 @@ def slots(cls: type) -> dict[str, Slot]:
         key, dimension = units.split_name(field.name)
         found[key] = Slot(field.name, key, hints[field.name], dimension, field.default, field.metadata.get("names"))
     return found
+
+
+def _slots_of(value: Any) -> dict[str, Slot]:
+    """Return the fields of *value*, which has none unless it is a dataclass."""
+    cls: type = type(value)
+    return slots(cls) if hasattr(cls, "__dataclass_fields__") else {}
 
 
 # ---------------------------------------------------------------------------------------------- reading
@@ -115,6 +121,8 @@ def _read_choice(choices: tuple[str, ...], tree: Any, where: str) -> str:
     return tree
 
 
+INT_LIMIT = 2**63
+"""Whole numbers stay below it in size, so that arrays can hold them and messages show them."""
 _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "must be a whole number"),
     float: ((int, float), "must be a finite number"),
@@ -125,8 +133,11 @@ _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
 
 def _read_scalar(hint: Any, tree: Any, where: str) -> Any:
     accepted, rule = _SCALARS[hint]
-    if not isinstance(tree, accepted) or (isinstance(tree, bool) and hint is not bool):
+    fits = isinstance(tree, accepted) and (hint is bool or not isinstance(tree, bool))
+    if not fits:
         raise SpecError(where, tree, rule)
+    if hint is int and abs(tree) >= INT_LIMIT:
+        raise SpecError(where, tree, "is too large")
     if hint is not float:
         return tree
     try:
@@ -143,7 +154,7 @@ def _read_struct(cls: type, tree: Any, where: str) -> Any:
     given = {}
     for key, entry in _mapping(tree, where).items():
         if key not in known:
-            raise UnknownName.key(join(where, str(key)), entry, known)
+            raise UnknownName.key(join(where, as_key(key)), entry, known)
         slot = known[key]
         given[slot.name] = read(slot.hint, entry, join(where, key), slot.dimension)
     for slot in known.values():
@@ -177,13 +188,18 @@ def write(value: Any, dimension: Dimension | None = None, *, brief: bool = False
     if isinstance(value, Mapping):
         return {key: write(item, brief=brief) for key, item in value.items()}
     if is_dataclass(value):
-        pairs = ((slot, getattr(value, slot.name)) for slot in slots(type(value)).values())
+        pairs = ((slot, getattr(value, slot.name)) for slot in _slots_of(value).values())
         return {
-            slot.key: write(item, slot.dimension, brief=brief)
+            slot.key: write(_as_declared(item, slot.hint), slot.dimension, brief=brief)
             for slot, item in pairs
             if item is not None and not (brief and item == slot.default and slot.key != "family")
         }
     return value
+
+
+def _as_declared(item: Any, hint: Any) -> Any:
+    """Return a whole number in a field of floats as a float: equal values are written alike."""
+    return float(item) if type(item) is int and float in (hint, *get_args(hint)) else item
 
 
 # ------------------------------------------------------------------------------------------------ paths
@@ -192,7 +208,7 @@ def write(value: Any, dimension: Dimension | None = None, *, brief: bool = False
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and content of every field below *value* that holds no further fields."""
     if is_dataclass(value):
-        for slot in slots(type(value)).values():
+        for slot in _slots_of(value).values():
             yield from leaves(getattr(value, slot.name), join(prefix, slot.key))
     elif isinstance(value, tuple):
         for place, item in enumerate(value):
@@ -204,34 +220,48 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def slot_at(value: Any, path: str) -> Slot:
     """Return what is known of the field at *path* below *value*; raise `UnknownName` if there is none."""
     slot = Slot("", "", type(value))
-    for key in path.split("."):
-        slot = _step(value, slot, key, path)
-        value = _child(value, slot, key)
+    parts = path.split(".")
+    for depth in range(len(parts)):
+        slot = _step(value, slot, parts, depth)
+        value = _child(value, slot)
     return slot
 
 
 def get(value: Any, path: str) -> Any:
     """Return what stands at *path* below *value*."""
-    for key in path.split("."):
-        value = _child(value, _step(value, Slot("", "", type(value)), key, path), key)
+    parts = path.split(".")
+    for depth in range(len(parts)):
+        value = _child(value, _step(value, Slot("", "", type(value)), parts, depth))
     return value
 
 
-def _step(value: Any, slot: Slot, key: str, path: str) -> Slot:
-    """Return the slot that *key* names in *value*, itself found in *slot*."""
+def _step(value: Any, slot: Slot, parts: list[str], depth: int) -> Slot:
+    """Return the slot that the part of a path at *depth* names in *value*, itself found in *slot*."""
+    key = parts[depth]
     if isinstance(value, tuple):
-        if not key.isdecimal() or int(key) >= len(value):
-            raise SpecError("path", path, f"'{key}' is none of the {len(value)} places 0 … {len(value) - 1}")
+        place = place_in(value, key)
+        if place is None:
+            raise SpecError(
+                "path", ".".join(parts), f"{shorten(key)} is none of the {len(value)} places, which count from 0"
+            )
         item = get_args(slot.hint)[0] if get_args(slot.hint) else type(value[0])
-        return Slot("", key, item, names=slot.names)
-    known = slots(type(value)) if is_dataclass(value) else {}
+        return Slot("", str(place), item, names=slot.names)
+    known = _slots_of(value)
     if key not in known:
-        raise UnknownName.among("path", path, "field", [path.replace(key, name) for name in known])
+        similar = [".".join([*parts[:depth], name, *parts[depth + 1 :]]) for name in known]
+        raise UnknownName.among("path", ".".join(parts), "field", similar)
     return known[key]
 
 
-def _child(value: Any, slot: Slot, key: str) -> Any:
-    return value[int(key)] if isinstance(value, tuple) else getattr(value, slot.name)
+def place_in(items: Sized, key: str) -> int | None:
+    """Return the place in a list that *key*, digits, names; None if there is no such place."""
+    if not (key.isdecimal() and len(key) <= len(str(len(items)))):
+        return None
+    return int(key) if int(key) < len(items) else None
+
+
+def _child(value: Any, slot: Slot) -> Any:
+    return value[int(slot.key)] if isinstance(value, tuple) else getattr(value, slot.name)
 
 
 def assign(value: Any, changes: Mapping[str, Any]) -> Any:
@@ -247,22 +277,24 @@ def assign(value: Any, changes: Mapping[str, Any]) -> Any:
             below.setdefault(key, {})[rest] = content
         else:
             here[key] = content
+    for key in here.keys() & below:
+        raise SpecError("path", key, f"is set as a whole, and '{key}.{next(iter(below[key]))}' too")
+    steps = {key: _step(value, Slot("", "", type(value)), [key], 0) for key in (*here, *below)}
+    renewed = dict(here)
+    for key, nested in below.items():
+        renewed[key] = _assign_inside(_child(value, steps[key]), nested, key)
     if isinstance(value, tuple):
         items = list(value)
-        for key, content in here.items():
+        for key, content in renewed.items():
             items[int(key)] = content
-        for key, nested in below.items():
-            items[int(key)] = _assign_inside(items[int(key)], nested, key)
         return tuple(items)
-    known = slots(type(value))
-    renewed = {known[key].name: content for key, content in here.items()}
-    for key, nested in below.items():
-        renewed[known[key].name] = _assign_inside(getattr(value, known[key].name), nested, key)
-    return replace(value, **renewed)
+    return replace(value, **{steps[key].name: content for key, content in renewed.items()})
 
 
 def _assign_inside(value: Any, changes: Mapping[str, Any], key: str) -> Any:
     try:
         return assign(value, changes)
     except SpecError as error:
+        if error.where == "path":
+            raise type(error)("path", f"{key}.{error.value}", error.rule) from None
         raise error.inside(key) from None

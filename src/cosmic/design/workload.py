@@ -11,10 +11,14 @@ from cosmic.errors import require
 Axis = Literal["tp", "sp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Task = Literal["training", "prefill", "decode"]
-Precision = Literal["fp32", "fp16", "bf16", "fp8"]
+Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "alternate", "full"]
+Attention = Literal["fused", "unfused"]
+ContextParallel = Literal["all_gather", "ring", "ulysses"]
+Loss = Literal["chunked", "eager", "retained"]
+Offloaded = Literal["weights", "optimizer", "activations"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +37,7 @@ class Workload:
     micro_batch: int = 1
     """Sequences that pass through the pipeline together, per data-parallel replica."""
     precision: Precision = "bf16"
+    """bf16 and fp16 keep an fp32 master copy; bf16_pure keeps none; fp8 multiplies in fp8 and keeps bf16's states."""
     dp: int = 1
     """Data parallelism."""
     tp: int = 1
@@ -50,6 +55,17 @@ class Workload:
     """Whether activations between tensor-parallel regions are split over tp."""
     schedule: Schedule = "1f1b"
     recompute: Recompute = "none"
+    """What the backward pass makes anew: nothing; the inside of attention; all but the outputs of attention and of
+    every other matrix product; everything but each layer's input."""
+    attention: Attention = "fused"
+    """Whether scores stay on chip (flash attention) or are written out."""
+    context_parallel: ContextParallel = "ring"
+    """How queries meet the keys of other sp ranks: gathered, passed round, or heads exchanged for tokens."""
+    loss: Loss = "eager"
+    """How many copies of the logits are alive at the worst moment: a chunk, the usual ones, or all ever made."""
+    dropout: bool = False
+    offload: tuple[Offloaded, ...] = ()
+    """What waits in the memory's outer tiers until it is used."""
     placement: tuple[Axis, ...] = AXES
     """The mesh axes from the innermost network dimension outwards."""
 

@@ -10,7 +10,7 @@ from typing import Any
 from cosmic import catalog
 from cosmic.catalog.designs import load_design
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, UnknownName, join
+from cosmic.errors import SpecError, UnknownName, as_key, join
 from cosmic.psa.parameters import Parameter, expand, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet
 
@@ -26,7 +26,7 @@ def load_space(source: str | Path | Mapping[str, Any]) -> ParameterSet:
     if isinstance(source, Mapping):
         return read_space(source, "space", Path())
     path = Path(source)
-    if path.suffix in (".yaml", ".yml", ".json") or path.is_file():
+    if path.suffix in (".yaml", ".yml", ".json") or catalog.is_file(path):
         return read_space(catalog.load_mapping(path), path.stem, path.parent)
     return read_space(catalog.entry("spaces", str(source)), str(source), Path())
 
@@ -35,7 +35,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
     """Return the parameter set that *tree* describes; paths in it are relative to *folder*."""
     for key in tree:
         if key not in KEYS:
-            raise UnknownName.key(str(key), tree[key], KEYS)
+            raise UnknownName.key(as_key(key), tree[key], KEYS)
     if tree.get("version", FORMAT) != FORMAT:
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
     base = _base(tree.get("base"), folder)
@@ -65,9 +65,9 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
         raise SpecError("derived", given, "must map paths to expressions")
     found = {}
     for key, text in given.items():
-        where = join("derived", str(key))
-        for place, path in enumerate(expand(base, str(key), where)):
-            here = "*" in str(key) and isinstance(text, str)
+        where = join("derived", as_key(key))
+        for place, path in enumerate(expand(base, as_key(key), where)):
+            here = "*" in as_key(key) and isinstance(text, str)
             found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
     return found
 

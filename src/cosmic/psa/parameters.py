@@ -16,11 +16,11 @@ from itertools import islice
 from typing import Any
 
 from cosmic import units
-from cosmic.arithmetic import is_power_of_two, splits
+from cosmic.arithmetic import splits
 from cosmic.catalog.designs import accelerator_layers
 from cosmic.design import schema
 from cosmic.design.point import STACKS, DesignPoint
-from cosmic.errors import SpecError, UnknownName, suggestion
+from cosmic.errors import SpecError, UnknownName, as_key, suggestion
 from cosmic.psa.expressions import Constant, exact
 
 MAX_VALUES = 100_000
@@ -71,7 +71,7 @@ def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
     found: list[Parameter] = []
     taken: dict[str, str] = {}
     for key, domain in given.items():
-        where = f"parameters.{key}"
+        where = f"parameters.{as_key(key)}"
         if not isinstance(key, str):
             raise SpecError(where, domain, "is no path")
         for parameter in _read(base, key, domain, where):
@@ -186,7 +186,7 @@ def _written(domain: Any, where: str, dimension: units.Dimension | None) -> list
     known = ("values", "from", "to", "step", "powers_of_two", "shared")
     for key in keys:
         if key not in known:
-            raise UnknownName.key(f"{where}.{key}", domain[key], known)
+            raise UnknownName.key(f"{where}.{as_key(key)}", domain[key], known)
     raise SpecError(where, domain, "give values, or powers_of_two, or from, to and step")
 
 
@@ -270,8 +270,7 @@ def _tuples(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]
     binary = schema.read(bool, domain.get("powers_of_two", False), f"{where}.powers_of_two")
     if not 1 <= number <= 10**7:
         raise SpecError(f"{where}.split", number, "must be 'npus' or a number from 1 to 10,000,000")
-    ways = (way for way in splits(number, width) if not binary or all(map(is_power_of_two, way)))
-    found: list[Any] = list(islice(ways, MAX_VALUES + 1))
+    found: list[Any] = list(islice(splits(number, width, powers_of_two=binary), MAX_VALUES + 1))
     if len(found) > MAX_VALUES:
         raise SpecError(where, dict(domain), f"has more than {MAX_VALUES} combinations")
     return found

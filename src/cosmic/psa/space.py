@@ -69,6 +69,8 @@ class ParameterSet:
             where = f"derived.{path}"
             if path in self._scope.searched:
                 raise SpecError(where, text, "is a parameter too: a field is either chosen or derived")
+            if path not in self._scope.fields:
+                raise SpecError(where, text, "holds several fields: derive them one by one")
             bound[path] = self._scope.derivation(path)
             wanted, found = self._scope.type_of(path), bound[path].type
             if (wanted.kind, wanted.dimension) != (found.kind, found.dimension):

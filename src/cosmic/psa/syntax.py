@@ -21,6 +21,8 @@ from cosmic.units import NUMBER, Quantity
 
 MAX_DEPTH = 60
 """Brackets within brackets that an expression may have; far beyond what a person writes."""
+MAX_TOKENS = 400
+"""Words and signs that it may have: each may be a level of the tree, which Python walks by recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,8 @@ def _tokens(text: str) -> list[_Token]:
             unit, position = None, match.end("number")
         found = match[kind or "symbol"]
         tokens.append(_Token("symbol" if found in _WORDS else kind or "symbol", found, unit))
+        if len(found) > units.LONGEST:
+            raise SpecError("expression", text, f"cannot be understood from '{found[:20]}' on")
     return tokens
 
 
@@ -108,6 +112,8 @@ class _Parser:
         tree = self.choice()
         if self.position < len(self.tokens):
             raise self.error(f"stops making sense at '{self.tokens[self.position].text}'")
+        if len(self.tokens) > MAX_TOKENS:
+            raise self.error("is too long")
         return tree
 
     def error(self, rule: str) -> SpecError:

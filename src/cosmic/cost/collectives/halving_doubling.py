@@ -1,4 +1,4 @@
-"""Recursive halving, then doubling: partners at distance 1, 2, 4, … exchange halves, quarters, …"""
+"""Recursive halving, then doubling: partners at distance 1, 2, 4, … exchange halves, quarters and so on."""
 
 from cosmic.design.collective import algorithms
 

@@ -10,12 +10,12 @@ class Switch:
     algorithm = "halving_doubling"
 
     @staticmethod
-    def links(npus: int) -> int:  # noqa: ARG004  one whatever the size
+    def links(npus: int) -> int:
         """Return 1."""
         return 1
 
     @staticmethod
-    def diameter(npus: int) -> int:  # noqa: ARG004  two hops whatever the size
+    def diameter(npus: int) -> int:
         """Return 2: up to the switch and down again."""
         return 2
 

@@ -1,0 +1,109 @@
+"""Systems: each loads with its source, and scales as its network can."""
+
+from __future__ import annotations
+
+from math import prod
+
+import pytest
+
+from cosmic import catalog
+from cosmic.catalog.designs import load_design
+from cosmic.catalog.systems import system
+from cosmic.errors import SpecError
+
+every_system = pytest.mark.parametrize("name", catalog.names("systems"))
+
+
+def sizes(name: str) -> list[int]:
+    """Return the NPUs in each dimension of a system."""
+    return [dim["npus"] for dim in system(name)["network"]["dims"]]
+
+
+@every_system
+def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> None:
+    entry = catalog.entry("systems", name)
+    assert entry["source"].strip()
+    assert entry["title"].strip()
+    assert set(entry) <= {"source", "title", "notes", "accelerator", "npus", "network", "collective", "workload"}
+
+
+@every_system
+def test_a_system_makes_a_design_of_its_size(name: str) -> None:
+    point = load_design(f"gpt3-13b@{name}")
+    assert point.network.npus == system(name)["npus"] == catalog.entry("systems", name)["npus"]
+    assert point.compute.accelerator == catalog.entry("systems", name)["accelerator"]
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names("systems") if not name.startswith("cosmic-")])
+def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
+    fabric = catalog.entry("accelerators", system(name)["accelerator"])["fabric"]
+    dims = load_design(f"gpt3-13b@{name}").network.dims
+    links = fabric["scale_up"].removesuffix(" GB/s")
+    torus = [dim.bandwidth_bytes_per_s for dim in dims if dim.topology == "ring"]
+    assert sum(torus or [dims[0].bandwidth_bytes_per_s]) == float(links) * 1e9
+
+
+@pytest.mark.parametrize(
+    ("name", "dims"),
+    [
+        ("dgx-h100", [8, 128]),
+        ("dgx-h100:512", [8, 64]),
+        ("dgx-h100:16", [8, 2]),
+        ("dgx-h100:8", [8]),
+        ("dgx-h100:4", [4]),
+        ("dgx-h100:1", []),
+        ("gb200-nvl72:72", [72]),
+        ("gb200-nvl72:144", [72, 2]),
+        ("gb200-nvl72:36", [36]),
+        ("tpu-v4", [8, 8, 8]),
+        ("tpu-v4:64", [4, 4, 4]),
+        ("tpu-v4:128", [4, 4, 8]),
+        ("tpu-v4:4096", [16, 16, 16]),
+        ("tpu-v4:8", [2, 2, 2]),
+        ("tpu-v4:7", [7]),
+        ("tpu-v5p:8960", [16, 20, 28]),
+        ("cosmic-1024:1024", [4, 8, 4, 8]),
+        ("cosmic-512", [4, 4, 4, 8]),
+        ("cosmic-2048", [8, 16, 4, 4]),
+    ],
+)
+def test_dimensions_grow_and_shrink_with_the_number_of_npus(name: str, dims: list[int]) -> None:
+    assert sizes(name) == dims
+    assert system(name)["npus"] == prod(dims)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("dgx-h100:12", "system = 'dgx-h100:12': must be a multiple or a divisor of 8 NPUs, its innermost group"),
+        ("dgx-h100:3", "system = 'dgx-h100:3': must be a multiple or a divisor of 8 NPUs, its innermost group"),
+        ("cosmic-1024:512", "system = 'cosmic-1024:512': has a fixed size of 1024 NPUs"),
+        ("dgx-h100:0", "system = 'dgx-h100:0': what follows the colon must be a number of NPUs"),
+        ("dgx-h100:-8", "system = 'dgx-h100:-8': what follows the colon must be a number of NPUs"),
+        ("dgx-h100:8.0", "system = 'dgx-h100:8.0': what follows the colon must be a number of NPUs"),
+        ("dgx-h100:٨", "system = 'dgx-h100:٨': what follows the colon must be a number of NPUs"),
+        ("dgx-h100:9999999999", "system = 'dgx-h100:9999999999': what follows the colon must be a number of NPUs"),
+        ("dgx-h10", "system = 'dgx-h10': no such system; did you mean 'dgx-h100'?"),
+        ("", "system = '': no such system; choose from "),
+    ],
+)
+def test_a_size_that_a_system_cannot_have_is_refused(name: str, message: str) -> None:
+    with pytest.raises(SpecError) as caught:
+        system(name)
+    assert str(caught.value).startswith(message)
+
+
+def test_one_npu_has_no_network() -> None:
+    point = load_design("gpt3-125m@dgx-h100:1")
+    assert (point.network.dims, point.network.npus, point.collective.algorithms) == ((), 1, ())
+
+
+def test_scaling_leaves_the_catalog_as_it_is() -> None:
+    system("dgx-h100:16")
+    assert [dim["npus"] for dim in catalog.entry("systems", "dgx-h100")["network"]["dims"]] == [8, "rest"]
+
+
+def test_published_systems_keep_the_published_mapping() -> None:
+    workload = load_design("gpt3-175b@cosmic-1024").workload
+    assert (workload.dp, workload.tp, workload.sp, workload.pp) == (8, 4, 8, 4)
+    assert (workload.weight_sharding, workload.global_batch, workload.sequence) == ("zero3", 2048, 2048)

@@ -1,0 +1,306 @@
+"""The command line: what each command prints, and how each failure ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import cosmic.catalog.designs
+from cosmic import __version__, load_design
+from cosmic.cli import COMMANDS, main
+
+SPACE = "cosmic-1024-paper"
+HEAVY = {"numpy", "numba", "pydantic", "yaml", "typer", "rich"}
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    """Return the exit status of a command, and what it printed on both channels."""
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    out, err = capsys.readouterr()
+    assert isinstance(caught.value.code, int)
+    return caught.value.code, out, err
+
+
+def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return what a command that succeeds prints."""
+    status, out, err = run(capsys, *words)
+    assert (status, err) == (0, "")
+    return out
+
+
+def data(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    """Return the JSON that a command prints."""
+    return json.loads(output(capsys, *words, "--json"))
+
+
+def cosmic_process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "cosmic", *words],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+# --------------------------------------------------------------------------------------------- the program
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
+def test_help_names_every_command(capsys: pytest.CaptureFixture[str], words: tuple[str, ...]) -> None:
+    out = output(capsys, *words)
+    assert out.startswith("Usage: cosmic COMMAND [OPTIONS]\n")
+    assert all(f"\n  {name} " in out for name in COMMANDS)
+
+
+@pytest.mark.parametrize("word", ["--version", "-V"])
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str], word: str) -> None:
+    assert output(capsys, word) == f"cosmic {__version__}\n"
+
+
+def test_an_unknown_command_is_refused_with_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "shwo") == (2, "", "cosmic: no command 'shwo'; did you mean 'show'?\n")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself(capsys: pytest.CaptureFixture[str], name: str) -> None:
+    assert output(capsys, name, "--help").startswith(f"Usage: cosmic {name} ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("show",),
+        ("show", "gpt3-13b@dgx-h100", "--bogus"),
+        ("psa",),
+        ("psa", "shwo", SPACE),
+        ("psa", "sample", SPACE, "-n", "-1"),
+        ("demo", "--seed", "x"),
+        ("list", "models", "systems"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_exits_with_2_and_shows_the_right_one(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"Usage: cosmic {words[0]}")
+    assert "Error: " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("show", "nope"), "cosmic show: design = 'nope': is neither MODEL@SYSTEM nor the path of a YAML file\n"),
+        (
+            ("show", "gpt3-13b@dgx-h100:16", "--set", "network.dims.1.npus=1"),
+            "cosmic show: network.dims.1.npus = 1: a dimension joins at least 2 NPUs\n",
+        ),
+        (
+            ("show", "gpt3-13b@dgx-h100:16", "--set", "workload.tpp=1"),
+            "cosmic show: workload.tpp = 1: no such key; did you mean 'tp'?\n",
+        ),
+        (
+            ("show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp"),
+            "cosmic show: --set = 'workload.tp': write PATH=VALUE, such as workload.tp=8\n",
+        ),
+        (("show", "a\nb\x1b[31m@x"), "cosmic show: system = 'x': no such system; "),
+        (("list", "modles"), "cosmic list: kind = 'modles': no such kind; did you mean 'models'?\n"),
+        (("psa", "count", "nope"), "cosmic psa: space = 'nope': no such space; "),
+        (
+            ("psa", "show", SPACE, "--stacks", "netwrok"),
+            "cosmic psa: stacks = 'netwrok': no such layer with parameters; did you mean 'network'?\n",
+        ),
+    ],
+    ids=lambda part: " ".join(part)[:50] if isinstance(part, tuple) else "",
+)
+def test_bad_input_is_one_line_and_exits_with_2(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
+) -> None:
+    status, out, err = run(capsys, *words)
+    assert (status, out) == (2, "")
+    assert err.startswith(message)
+    assert err.count("\n") == 1
+    assert err[:-1].isprintable()
+
+
+def test_an_interruption_ends_with_130(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cosmic.catalog.designs, "load_design", interrupted)
+    status, out, err = run(capsys, "show", "gpt3-13b@dgx-h100")
+    assert (status, out, err.strip()) == (130, "", "cosmic show: interrupted")
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["psa sample cosmic-1024-full-stack -n 200000 --json", "list topologies", "--help"],
+)
+def test_a_reader_that_goes_away_ends_a_command_quietly(command: str) -> None:
+    """Unbuffered and closed at once, so that there is certainly something left to write."""
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "cosmic", *command.split()], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
+def test_the_head_of_many_points_comes_out_whole() -> None:
+    command = f"{sys.executable} -m cosmic psa sample cosmic-1024-full-stack -n 200000 --json | head -1"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, check=True)
+    assert ended.stderr == ""
+    assert len(json.loads(ended.stdout)) == 24
+
+
+# -------------------------------------------------------------------------------------------- the commands
+
+
+def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    out = output(capsys, "show", "gpt3-13b@dgx-h100:16")
+    (tmp_path / "design.yaml").write_text(out)
+    point = load_design("gpt3-13b@dgx-h100:16")
+    assert out.startswith(f"# {point.identity}\nmodel:\n")
+    assert load_design(tmp_path / "design.yaml") == point
+
+
+def test_show_prints_json_with_identity_and_misfits(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = data(capsys, "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp=8", "--set", "workload.dp=1")
+    assert shown["misfits"] == []
+    assert (shown["design"]["workload"]["tp"], shown["design"]["workload"]["dp"]) == (8, 1)
+    assert load_design(shown["design"]).identity == shown["identity"]
+
+
+def test_show_says_why_a_design_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
+    settings = [f"workload.{axis}={degree}" for axis, degree in (("dp", 2), ("tp", 1), ("sp", 1), ("pp", 1))]
+    out = output(capsys, "show", "gpt3-13b@dgx-h100:16", *(word for text in settings for word in ("--set", text)))
+    assert "\n# cannot run: dp 2 × tp 1 × sp 1 × pp 1 = 2 ranks on 16 NPUs\n" in out
+
+
+def test_list_without_a_kind_counts_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:
+    kinds = {row["kind"]: row["entries"] for row in data(capsys, "list")}
+    assert set(kinds) >= {"models", "accelerators", "nodes", "links", "systems", "spaces", "topologies", "agents"}
+    assert all(count > 0 for count in kinds.values())
+    for kind, count in kinds.items():
+        assert len(data(capsys, "list", kind)) == count
+
+
+def test_list_shows_numbers_in_readable_units(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "list", "accelerators").splitlines()
+    assert re.search(r"bf16 TFLOP/s +memory GiB", lines[0])
+    (h100,) = (line.split() for line in lines if line.startswith("h100-sxm-80gb "))
+    assert h100[:5] == ["h100-sxm-80gb", "NVIDIA", "2022", "989.4", "80"]
+
+
+def test_list_prints_base_units_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    (h100,) = (row for row in data(capsys, "list", "accelerators") if row["name"] == "h100-sxm-80gb")
+    assert (h100["bf16_flop_per_s"], h100["memory_bytes"], h100["price_usd"]) == (989.4e12, 80 * 2**30, 28000)
+    assert h100["source"]
+
+
+def test_psa_show_folds_dimensions_into_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "psa", "show", "cosmic-1024-full-stack")
+    assert re.search(r"network +network\.dims\.\*\.npus +3 each, × 4 +4, 8, 16", out)
+    assert "= npus // (dp * sp * pp)" in out
+    assert "where dp * sp * pp <= npus" in out
+
+
+def test_psa_show_prints_every_parameter_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = data(capsys, "psa", "show", "cosmic-1024-full-stack")
+    (npus,) = (each for each in shown["parameters"] if each["name"] == "network.dims.0.npus")
+    assert npus == {
+        "name": "network.dims.0.npus",
+        "stack": "network",
+        "sets": ["network.dims.0.npus"],
+        "values": [4, 8, 16],
+    }
+    assert shown["objective"] == "step_s"
+
+
+def test_psa_count_counts_each_layer_and_all(capsys: pytest.CaptureFixture[str]) -> None:
+    counted = data(capsys, "psa", "count", SPACE)
+    assert counted["raw"] == 76859228160000
+    assert set(counted["by_stack"]) == {"workload", "collective", "network"}
+    assert f"{counted['valid']:,}" in output(capsys, "psa", "count", SPACE)
+    assert data(capsys, "psa", "count", SPACE, "--stacks", "workload")["raw"] == counted["by_stack"]["workload"]["raw"]
+
+
+def test_psa_sample_draws_valid_points_and_the_same_ones_again(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ("psa", "sample", "cosmic-1024-full-stack", "-n", "5", "--json")
+    first = output(capsys, *command, "--seed", "3")
+    points = [json.loads(line) for line in first.splitlines()]
+    assert len(points) == 5
+    assert all(point["workload.dp"] * point["workload.sp"] * point["workload.pp"] <= 1024 for point in points)
+    assert all(point["network.dims.0.topology"] != "switch" for point in points)
+    assert output(capsys, *command, "--seed", "3") == first
+    assert output(capsys, *command, "--seed", "4") != first
+
+
+def test_psa_sample_prints_points_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output(capsys, "psa", "sample", SPACE, "-n", "2").splitlines()
+    assert lines[1].split() == ["parameter", "0", "1"]
+    assert any(line.startswith("collective.chunks ") for line in lines)
+
+
+def test_psa_schema_prints_json_schema(capsys: pytest.CaptureFixture[str]) -> None:
+    schema = data(capsys, "psa", "schema", SPACE)
+    assert schema["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+    assert output(capsys, "psa", "schema", SPACE) == output(capsys, "psa", "schema", SPACE, "--json")
+
+
+def test_the_demo_shows_sizes_speed_and_a_design(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "demo", "-n", "100")
+    assert "full stack" in out
+    assert "of 100 combinations are valid" in out
+    tour = data(capsys, "demo", "-n", "100", "--seed", "5")
+    assert (tour["drawn"], tour["seed"]) == (100, 5)
+    assert 0 < tour["valid"] < tour["raw"]
+    assert load_design(yaml.safe_load(tour["design"])).network.npus == 1024
+    assert data(capsys, "demo", "-n", "100", "--seed", "5")["design"] == tour["design"]
+
+
+# ------------------------------------------------------------------------------------------------ processes
+
+
+@pytest.mark.parametrize("environment", [{"COLUMNS": "40"}, {"NO_COLOR": "1"}])
+def test_piped_output_is_as_wide_as_it_needs_to_be_and_has_no_escape_codes(environment: dict[str, str]) -> None:
+    ended = cosmic_process("list", "systems", **environment)
+    assert ended.returncode == 0
+    assert "\x1b" not in ended.stdout
+    assert len(ended.stdout.splitlines()) == len(cosmic.catalog.names("systems")) + 1
+
+
+def test_help_imports_no_library() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-X", "importtime", "-m", "cosmic", "--help"], capture_output=True, text=True, check=True
+    )
+    imported = {line.rpartition("|")[2].strip().partition(".")[0] for line in ended.stderr.splitlines()}
+    assert "cosmic" in imported
+    assert imported.isdisjoint(HEAVY)
+
+
+def test_help_answers_at_once() -> None:
+    """At most 0.12 s of processor time, in the best of five: what else the machine does cannot make it slower."""
+
+    def seconds() -> float:
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([sys.executable, "-m", "cosmic", "--help"], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+    assert min(seconds() for _ in range(5)) <= 0.12

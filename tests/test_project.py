@@ -1,0 +1,104 @@
+"""What holds of the project as a whole: names, modules, files, dependencies."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import cosmic
+from cosmic import catalog
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "cosmic"
+MODULES = sorted(module.name for module in pkgutil.walk_packages(cosmic.__path__, "cosmic."))
+LONGEST = 450
+TEXT = {".py", ".md", ".yaml", ".yml", ".toml", ".json", ".csv", ".txt", ".ts", ".tsx", ".sh", ".cfg", ".html", ".css"}
+BUILT = {"__pycache__", "node_modules", "build", "dist", "site", "runs"}
+MACHINE_PATH = re.compile(r"(?<![\w.])/(?:tmp|work|root|home|Users)/[\w.]")
+
+
+def text_files() -> Iterator[Path]:
+    """Yield the texts of the project: everything but what tools leave behind."""
+    pending = [ROOT]
+    while pending:
+        for path in sorted(pending.pop().iterdir()):
+            hidden = path.name.startswith(".") and path.name not in (".ci", ".github")
+            if path.is_dir() and not (hidden or path.name in BUILT):
+                pending.append(path)
+            elif path.suffix in TEXT and path.is_file():
+                yield path
+
+
+def test_public_names_are_few_importable_and_documented() -> None:
+    assert sorted(cosmic.__all__) == cosmic.__all__ == dir(cosmic)
+    assert len(cosmic.__all__) <= 25
+    for name in cosmic.__all__:
+        assert name == "__version__" or (getattr(cosmic, name).__doc__ or "").strip(), name
+
+
+def test_a_name_that_is_not_public_is_no_attribute() -> None:
+    with pytest.raises(AttributeError, match="module 'cosmic' has no attribute 'evalute'"):
+        _ = cosmic.evalute
+
+
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "cosmic.__main__"])
+def test_every_module_imports_and_says_what_it_is(name: str) -> None:
+    assert (importlib.import_module(name).__doc__ or "").strip()
+
+
+@pytest.mark.parametrize("path", sorted(SOURCE.rglob("*.py")), ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_a_module_is_short_and_prints_only_on_the_command_line(path: Path) -> None:
+    text = path.read_text()
+    assert text.count("\n") <= LONGEST
+    code = re.sub(r"^\s*(?:>>>|\.\.\.) .*$", "", text, flags=re.MULTILINE)  # examples in docstrings may print
+    assert "cli" in path.parts or not re.search(r"(?<![\w.])print\(", code)
+
+
+@pytest.mark.parametrize("kind", catalog.KINDS)
+def test_every_entry_of_the_catalog_has_a_source(kind: str) -> None:
+    names = catalog.names(kind)
+    assert names
+    assert [name for name in names if not str(catalog.entry(kind, name).get("source") or "").strip()] == []
+
+
+def test_every_kind_of_the_catalog_is_a_folder() -> None:
+    folders = {path.name for path in (SOURCE / "catalog").iterdir() if path.is_dir()}
+    assert set(catalog.KINDS) <= folders
+
+
+def test_no_file_names_a_place_on_somebody_s_machine() -> None:
+    files = list(text_files())
+    assert len(files) > 100
+    found = {
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in files
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    }
+    assert found == set()
+
+
+def test_a_place_on_a_machine_would_be_found() -> None:
+    assert MACHINE_PATH.search("see /" + "tmp/x")
+    assert not MACHINE_PATH.search("workload/" + "tmp/x")
+
+
+def test_dependencies_have_lower_bounds_only() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    extras = project["project"].get("optional-dependencies", {})
+    wanted = [*project["project"]["dependencies"], *(each for extra in extras.values() for each in extra)]
+    wanted += project["build-system"]["requires"]
+    assert [each for each in wanted if not re.fullmatch(r"[\w.-]+(\[[\w,-]+\])?>=[\d.]+", each)] == []
+    assert re.fullmatch(r">=3\.\d+", project["project"]["requires-python"])
+
+
+def test_the_version_is_stated_once() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert re.fullmatch(r"\d+\.\d+\.\d+", cosmic.__version__)
