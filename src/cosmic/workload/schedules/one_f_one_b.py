@@ -1,0 +1,53 @@
+"""1F1B: one forward, one backward in turn."""
+
+import numpy as np
+
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, demand_fit, schedules
+
+
+@schedules.register("1f1b")
+class OneForwardOneBackward(Undivided):
+    """GPipe's bubble, but a stage keeps only what lies ahead of it in the pipeline (Narayanan et al., SC 2021)."""
+
+    @staticmethod
+    def order(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
+        """Return p - s - 1 forwards that fill the stages behind, then forward and backward in turn.
+
+        >>> [f"{task.kind}{task.microbatch}" for task in OneForwardOneBackward.order(0, 2, 3)]
+        ['F0', 'F1', 'BW0', 'F2', 'BW1', 'BW2']
+        """
+        demand_fit(OneForwardOneBackward, stages, microbatches, virtual)
+        if stages == 1:
+            return accumulate(microbatches, virtual)
+        forwards = [Task("F", microbatch) for microbatch in range(microbatches)]
+        backwards = [Task("BW", microbatch) for microbatch in range(microbatches)]
+        return alternate(forwards, backwards, ahead=min(microbatches, stages - stage - 1))
+
+    @staticmethod
+    def bubble(  # noqa: PLR0913, PLR0917  each is a symbol of the formula
+        stages: Number,
+        microbatches: Number,
+        forward_s: Number,
+        backward_s: Number,
+        weight_s: Number,
+        virtual: Number = 1,
+    ) -> Number:
+        """Return the idle seconds of a stage, the same as GPipe's.
+
+            (p - 1) (F + B + W)
+
+        Exact for all times and numbers of microbatches. Narayanan et al., SC 2021, §2.2.1.
+
+        >>> OneForwardOneBackward.bubble(4, 8, forward_s=1, backward_s=1.5, weight_s=0.5)
+        9.0
+        """
+        return (stages - 1) * (forward_s + backward_s + weight_s)
+
+    @staticmethod
+    def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
+        """Return min(m, p - s): the first stage keeps p, the last 1. Narayanan et al., SC 2021, §2.2.1.
+
+        >>> [int(OneForwardOneBackward.in_flight(stage, 4, 3)) for stage in range(4)]
+        [3, 3, 2, 1]
+        """
+        return np.minimum(microbatches, stages - stage)

@@ -1,0 +1,119 @@
+"""Plays the orders of all stages against their dependencies: what the closed forms are held against.
+
+A stage does its tasks strictly in order, one at a time. A task starts as soon as its stage is free and what it
+needs is there; transfers take no time. Tasks that overlap start when all of them can, take the sum of their times,
+and hand on their results together at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from cosmic.workload.schedule import Kind, Schedule, Task
+
+Event = tuple[str, int, int]
+"""F, B or W of a microbatch in a part of the model; a whole backward is B and W at once."""
+
+
+class DeadlockError(AssertionError):
+    """The stages wait for each other."""
+
+
+@dataclass(frozen=True)
+class Played:
+    """What happened."""
+
+    makespan: Fraction
+    idle: tuple[Fraction, ...]
+    """Of each stage."""
+    peak: tuple[Fraction, ...]
+    """Microbatches whose activations a stage keeps at the worst moment."""
+
+
+def play(schedule: Schedule, stages: int, microbatches: int, virtual: int, times: Sequence[Fraction | int]) -> Played:
+    """Play one step; *times* are those of F, B and W of a whole stage."""
+    forward, backward, weight = (Fraction(time) / virtual for time in times)
+    seconds: dict[Kind, Fraction] = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
+    queues = [bundles(schedule.order(stage, stages, microbatches, virtual)) for stage in range(stages)]
+    ends = run(queues, seconds, stages * virtual)
+    busy = [sum((seconds[task.kind] for bundle in queue for task in bundle), Fraction(0)) for queue in queues]
+    return Played(
+        makespan=max(ends),
+        idle=tuple(max(ends) - work for work in busy),
+        peak=tuple(peak(queue) / virtual for queue in queues),
+    )
+
+
+def bundles(order: Sequence[Task]) -> list[list[Task]]:
+    """Return the tasks, those together that overlap."""
+    grouped: list[list[Task]] = []
+    joined = False
+    for task in order:
+        if joined:
+            grouped[-1].append(task)
+        else:
+            grouped.append([task])
+        joined = task.with_next
+    assert not joined, "the last task overlaps with nothing"
+    return grouped
+
+
+def run(queues: Sequence[Sequence[list[Task]]], seconds: Mapping[Kind, Fraction], parts: int) -> list[Fraction]:
+    """Return when each stage is done."""
+    done: dict[Event, Fraction] = {}
+    ends = [Fraction(0)] * len(queues)
+    places = [0] * len(queues)
+    moved = True
+    while moved:
+        moved = False
+        for stage, queue in enumerate(queues):
+            while places[stage] < len(queue):
+                bundle = queue[places[stage]]
+                needed = {event for task in bundle for event in needs(task, stage, len(queues), parts)}
+                if not needed <= done.keys():
+                    break
+                start = max([ends[stage], *(done[event] for event in needed)])
+                ends[stage] = start + sum((seconds[task.kind] for task in bundle), Fraction(0))
+                done |= {event: ends[stage] for task in bundle for event in makes(task, stage, len(queues))}
+                places[stage] += 1
+                moved = True
+    if any(place < len(queue) for place, queue in zip(places, queues, strict=True)):
+        raise DeadlockError(places)
+    return ends
+
+
+def part_of(task: Task, stage: int, stages: int) -> int:
+    """Return the part of the model: stage after stage and round again, or from the last stage to the first."""
+    if task.reverse:
+        return stages - 1 - stage
+    return stage + stages * task.chunk
+
+
+def needs(task: Task, stage: int, stages: int, parts: int) -> list[Event]:
+    """Return what must have ended before *task* can start."""
+    part = part_of(task, stage, stages)
+    if task.kind == "F":
+        return [("F", task.microbatch, part - 1)] if part > 0 else []
+    if task.kind == "W":
+        return [("B", task.microbatch, part)]
+    after = [("B", task.microbatch, part + 1)] if part < parts - 1 else []
+    return [("F", task.microbatch, part), *after]
+
+
+def makes(task: Task, stage: int, stages: int) -> list[Event]:
+    """Return what has happened when *task* ends."""
+    part = part_of(task, stage, stages)
+    return [(letter, task.microbatch, part) for letter in task.kind]
+
+
+def peak(queue: Sequence[Sequence[Task]]) -> Fraction:
+    """Return the most activations alive: taken when F starts, given back when W (or a whole backward) ends."""
+    alive = most = 0
+    for bundle in queue:
+        alive += sum(task.kind == "F" for task in bundle)
+        most = max(most, alive)
+        alive -= sum("W" in task.kind for task in bundle)
+    assert alive == 0, "something was never given back"
+    return Fraction(most)
