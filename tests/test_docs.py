@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cosmic.catalog.designs import load_design
 from cosmic.cli import main
+from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 
 ROOT = Path(__file__).parents[1]

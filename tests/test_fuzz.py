@@ -12,11 +12,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from cosmic import catalog
-from cosmic.catalog.designs import load_design, parse_overrides
 from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.errors import SpecError
+from cosmic.loading.designs import load_design, parse_overrides
 from cosmic.psa.files import KEYS, load_space
 from cosmic.psa.space import ParameterSet
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from cosmic._version import __version__
 
 if TYPE_CHECKING:
-    from cosmic.catalog.designs import dump_design, load_design
     from cosmic.design.point import DesignPoint
     from cosmic.errors import CosmicError, SpecError, UnknownName
+    from cosmic.loading.designs import dump_design, load_design
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
@@ -25,9 +25,9 @@ _HOMES = {
     "ParameterSet": "cosmic.psa.space",
     "SpecError": "cosmic.errors",
     "UnknownName": "cosmic.errors",
-    "dump_design": "cosmic.catalog.designs",
+    "dump_design": "cosmic.loading.designs",
     "json_schema": "cosmic.psa.files",
-    "load_design": "cosmic.catalog.designs",
+    "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
 }
 

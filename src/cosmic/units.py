@@ -226,16 +226,16 @@ def _plain(value: Fraction) -> str:
 
 
 def readable_unit(values: Sequence[float], dimension: Dimension) -> tuple[str, float]:
-    """Return the unit that suits a column of *values*, and what one of it is worth.
+    """Return the unit that suits a column of *values*, and what one of it is worth: the largest is ten or more.
 
     >>> readable_unit([312e12, 2.25e15], FLOP_PER_S)
     ('TFLOP/s', 1000000000000.0)
     """
-    units = _BINARY_BYTES if dimension == BYTES else _SHOWN_UNITS[dimension]
-    least = min(map(abs, values), default=0.0)
+    units = (*_BINARY_BYTES, "B") if dimension == BYTES else _SHOWN_UNITS[dimension]
+    largest = max(map(abs, values), default=0.0)
     for unit in units:
         worth = float(parse(f"1 {unit}").value)
-        if least >= worth:
+        if largest >= 10 * worth:
             return unit, worth
     return units[-1], float(parse(f"1 {units[-1]}").value)
 

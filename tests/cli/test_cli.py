@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-import cosmic.catalog.designs
+import cosmic.loading.designs
 from cosmic import __version__, load_design
 from cosmic.cli import COMMANDS, main
 
@@ -140,7 +140,7 @@ def test_an_interruption_ends_with_130(capsys: pytest.CaptureFixture[str], monke
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cosmic.catalog.designs, "load_design", interrupted)
+    monkeypatch.setattr(cosmic.loading.designs, "load_design", interrupted)
     status, out, err = run(capsys, "show", "gpt3-13b@dgx-h100")
     assert (status, out, err.strip()) == (130, "", "cosmic show: interrupted")
 
@@ -179,9 +179,9 @@ def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[st
     assert load_design(tmp_path / "design.yaml") == point
 
 
-def test_show_prints_json_with_identity_and_misfits(capsys: pytest.CaptureFixture[str]) -> None:
+def test_show_prints_json_with_identity_and_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp=8", "--set", "workload.dp=1")
-    assert shown["misfits"] == []
+    assert shown["unfit"] == []
     assert (shown["design"]["workload"]["tp"], shown["design"]["workload"]["dp"]) == (8, 1)
     assert load_design(shown["design"]).identity == shown["identity"]
 
@@ -189,7 +189,17 @@ def test_show_prints_json_with_identity_and_misfits(capsys: pytest.CaptureFixtur
 def test_show_says_why_a_design_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
     settings = [f"workload.{axis}={degree}" for axis, degree in (("dp", 2), ("tp", 1), ("sp", 1), ("pp", 1))]
     out = output(capsys, "show", "gpt3-13b@dgx-h100:16", *(word for text in settings for word in ("--set", text)))
-    assert "\n# cannot run: dp 2 × tp 1 × sp 1 × pp 1 = 2 ranks on 16 NPUs\n" in out
+    assert "\n# cannot run: dp 2 × tp 1 × sp 1 × pp 1 = 2 ranks on 16 NPUs: make them equal\n" in out
+
+
+def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = data(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2")
+    assert shown["unfit"] == []
+    assert shown["operators"][0]["kind"] == "einsum"
+    assert {row["axes"] for row in shown["collectives"]} == {"tp", "dp", "tp · dp"}
+    assert 0 < shown["memory"]["total"] < shown["memory"]["capacity"]
+    out = output(capsys, "workload", "llama3-8b@dgx-h100:8")
+    assert "kept at the worst moment" in out
 
 
 def test_list_without_a_kind_counts_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,7 +13,6 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cosmic.catalog.designs import dump_design, load_design
 from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.design import schema
 from cosmic.design.collective import Collective, algorithms
@@ -21,9 +20,10 @@ from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
 from cosmic.design.network import Dimension, Network
-from cosmic.design.point import DesignPoint, from_tree, misfits, to_tree
+from cosmic.design.point import DesignPoint, from_tree, to_tree
 from cosmic.design.workload import AXES, Workload
 from cosmic.errors import SpecError
+from cosmic.loading.designs import dump_design, load_design
 
 POINT = DesignPoint(
     model=Transformer(name="tiny", layers=2, hidden=8, heads=2, ffn=32, vocab=100),
@@ -316,14 +316,3 @@ def test_each_layer_states_its_rules(changes: dict[str, Any], message: str) -> N
     with pytest.raises(SpecError) as caught:
         schema.assign(POINT, changes)
     assert str(caught.value) == message
-
-
-def test_layers_that_fit_together_have_no_misfits() -> None:
-    assert misfits(POINT) == ()
-
-
-def test_misfits_are_sentences() -> None:
-    assert misfits(schema.assign(POINT, {"workload.tp": 4, "workload.ep": 3})) == (
-        "dp 4 × tp 4 × sp 1 × pp 1 = 16 ranks on 8 NPUs",
-        "ep 3 does not divide dp × sp = 4",
-    )

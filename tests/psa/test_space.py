@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.catalog.designs import load_design
 from cosmic.design import schema
 from cosmic.errors import SpecError
+from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from tests.psa.spaces import space
 

@@ -18,6 +18,7 @@ from cosmic.errors import CosmicError, suggestion
 COMMANDS = {
     "demo": ("demo", "The main job on embedded defaults: a tour of a full-stack parameter set."),
     "show": ("show", "One design, complete: every name resolved, every default filled in."),
+    "workload": ("workload", "What the busiest device of a design computes, sends and keeps."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
     "list": ("listing", "What the catalog and the registries hold."),
 }

@@ -34,7 +34,8 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are set right."""
     from rich.table import Table  # noqa: PLC0415  JSON output does not need it
 
-    table = Table(title=title or None, title_justify="left", box=None, header_style="bold", pad_edge=False)
+    emit([title] if title else [])
+    table = Table(box=None, header_style="bold", pad_edge=False)
     body = [list(row) for row in rows]
     for place, column in enumerate(columns):
         name, dimension = split_name(column)

@@ -49,8 +49,8 @@ def take_tour(n: int, seed: int) -> dict[str, Any]:
     """Return what the demo shows: sizes, how fast and how validly points are drawn, and one of them."""
     import numpy as np  # noqa: PLC0415  heavy
 
-    from cosmic.catalog.designs import dump_design  # noqa: PLC0415  heavy
     from cosmic.cli.psa import count_by_stack  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
     from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
 
     space = load_space(SPACE)

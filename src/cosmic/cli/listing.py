@@ -44,6 +44,7 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
     from cosmic.design.collective import algorithms  # noqa: PLC0415
     from cosmic.design.network import topologies  # noqa: PLC0415
     from cosmic.search.agent import agents  # noqa: PLC0415
+    from cosmic.workload.schedule import schedules  # noqa: PLC0415
 
     def entries(kind: str, describe: Callable[[str, Row], Row]) -> Callable[[], list[Row]]:
         return lambda: [
@@ -62,6 +63,8 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "links": entries("links", _part),
         "systems": entries("systems", _system),
         "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
+        "strategies": entries("strategies", lambda _, entry: {"summary": entry["title"]}),
+        "schedules": variants(schedules),
         "topologies": variants(topologies),
         "algorithms": variants(algorithms),
         "agents": variants(agents),
@@ -69,8 +72,8 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
 
 
 def _model(name: str, entry: Row) -> Row:
-    from cosmic.catalog.designs import read_model  # noqa: PLC0415  heavy
     from cosmic.design.model import Transformer, active_parameters, parameters  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import read_model  # noqa: PLC0415  heavy
 
     model = read_model(entry, name)
     shape = [model.layers, model.hidden, model.heads] if isinstance(model, Transformer) else [None] * 3
@@ -84,7 +87,7 @@ def _model(name: str, entry: Row) -> Row:
 
 
 def _accelerator(name: str, entry: Row) -> Row:
-    from cosmic.catalog.designs import accelerator_layers  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import accelerator_layers  # noqa: PLC0415  heavy
 
     compute, memory = accelerator_layers(name, "accelerator")
     return {

@@ -18,12 +18,12 @@ def show(
     json: Json = False,
 ) -> None:
     """Print one design with every name resolved and every default filled in, ready to be saved and changed."""
-    from cosmic.catalog.designs import design_tree, dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.design.point import misfits  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import design_tree, dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
     if json:
-        emit_json({"identity": point.identity, "misfits": list(misfits(point)), "design": design_tree(point)})
+        emit_json({"identity": point.identity, "unfit": list(unfit(point)), "design": design_tree(point)})
         return
-    reasons = [f"# cannot run: {reason}" for reason in misfits(point)]
+    reasons = [f"# cannot run: {reason}" for reason in unfit(point)]
     emit([f"# {point.identity}", *reasons, dump_design(point).rstrip()])

@@ -56,18 +56,3 @@ def from_tree(tree: Any) -> DesignPoint:
     """Return the design point that a complete tree describes; `cosmic.load_design` also fills in defaults."""
     point: DesignPoint = schema.read(DesignPoint, tree, "")
     return point
-
-
-def misfits(point: DesignPoint) -> tuple[str, ...]:
-    """Return why the layers of *point* do not fit together, one sentence each; nothing if they do.
-
-    Each layer is well formed by itself; whether together they can run is a result, not an error.
-    """
-    workload, npus = point.workload, point.network.npus
-    reasons = []
-    if workload.ranks != npus:
-        mesh = " × ".join(f"{axis} {getattr(workload, axis)}" for axis in ("dp", "tp", "sp", "pp"))
-        reasons.append(f"{mesh} = {workload.ranks} ranks on {npus} NPUs")
-    if (workload.dp * workload.sp) % workload.ep:
-        reasons.append(f"ep {workload.ep} does not divide dp × sp = {workload.dp * workload.sp}")
-    return tuple(reasons)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
-from cosmic.catalog.designs import load_design
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, join
+from cosmic.loading.designs import load_design
 from cosmic.psa.parameters import Parameter, expand, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from cosmic import units
 from cosmic.arithmetic import splits
-from cosmic.catalog.designs import accelerator_layers
 from cosmic.design import schema
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, suggestion
+from cosmic.loading.designs import accelerator_layers
 from cosmic.psa.expressions import Constant, exact
 
 MAX_VALUES = 100_000

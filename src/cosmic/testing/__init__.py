@@ -11,6 +11,7 @@ registry: a variant that registers itself is covered from that day on, in this p
 
 from cosmic.testing.agents import AgentSuite
 from cosmic.testing.collectives import CollectiveSuite
+from cosmic.testing.schedules import ScheduleSuite
 from cosmic.testing.topologies import TopologySuite
 
-__all__ = ["AgentSuite", "CollectiveSuite", "TopologySuite"]
+__all__ = ["AgentSuite", "CollectiveSuite", "ScheduleSuite", "TopologySuite"]

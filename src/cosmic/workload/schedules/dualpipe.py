@@ -34,7 +34,7 @@ class DualPipe:
         return list(_tasks(moves, near_is_reverse=stage >= half, per_direction=microbatches // 2))
 
     @staticmethod
-    def bubble(  # noqa: PLR0913, PLR0917  each is a symbol of the formula
+    def bubble(
         stages: Number,
         microbatches: Number,
         forward_s: Number,

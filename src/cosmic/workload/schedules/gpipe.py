@@ -22,7 +22,7 @@ class GPipe(Undivided):
         return alternate(forwards, backwards, ahead=microbatches)
 
     @staticmethod
-    def bubble(  # noqa: PLR0913, PLR0917  each is a symbol of the formula
+    def bubble(
         stages: Number,
         microbatches: Number,
         forward_s: Number,

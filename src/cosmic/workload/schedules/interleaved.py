@@ -33,7 +33,7 @@ class Interleaved:
         return alternate(forwards, backwards, min(ahead, len(turns)))
 
     @staticmethod
-    def bubble(  # noqa: PLR0913, PLR0917  each is a symbol of the formula
+    def bubble(
         stages: Number,
         microbatches: Number,
         forward_s: Number,

@@ -24,7 +24,7 @@ class OneForwardOneBackward(Undivided):
         return alternate(forwards, backwards, ahead=min(microbatches, stages - stage - 1))
 
     @staticmethod
-    def bubble(  # noqa: PLR0913, PLR0917  each is a symbol of the formula
+    def bubble(
         stages: Number,
         microbatches: Number,
         forward_s: Number,

@@ -38,7 +38,7 @@ class ZeroBubble(Undivided):
         return tasks + [Task("W", microbatch) for microbatch in late]
 
     @staticmethod
-    def bubble(  # noqa: PLR0913, PLR0917  each is a symbol of the formula
+    def bubble(
         stages: Number,
         microbatches: Number,
         forward_s: Number,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from cosmic.catalog.designs import dump_design, load_design, merge, parse_overrides, unflatten
 from cosmic.design import schema
 from cosmic.design.model import Recommender, Transformer
 from cosmic.errors import SpecError
+from cosmic.loading.designs import dump_design, load_design, merge, parse_overrides, unflatten
 
-DATA = Path(__file__).parent / "data"
+DATA = Path(__file__).parents[1] / "catalog" / "data"
 DIM = {"topology": "ring", "npus": 4, "bandwidth": "50 GB/s", "latency": "500 ns"}
 MODEL = {"layers": 2, "hidden": 8, "heads": 2, "ffn": 32, "vocab": 100}
 INLINE: dict[str, Any] = {

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
-from cosmic.catalog import mapping as mappings
 from cosmic.catalog.huggingface import model_from_config
 from cosmic.catalog.systems import system
 from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
@@ -15,11 +15,12 @@ from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
-from cosmic.design.model import Model, Transformer
+from cosmic.design.model import Model, Recommender, Transformer
 from cosmic.design.network import Network, topologies
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, as_key, require
+from cosmic.loading import mapping as mappings
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
 YAML_ENDINGS = (".yaml", ".yml")
@@ -87,15 +88,16 @@ def complete(tree: Mapping[str, Any], folder: Path = Path()) -> DesignPoint:
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
     compute, memory = _accelerator(tree, base, folder)
     network = _network(tree, base)
-    situation = mappings.Situation(model, network, memory)
-    return DesignPoint(
+    usual = {**of_model, **base.get("workload", {})}
+    draft = DesignPoint(
         model=model,
-        workload=_workload(tree.get("workload", {}), base.get("workload", {}), of_model, situation),
+        workload=Workload(sequence=1, global_batch=1),
         collective=_collective(tree, base, network),
         network=network,
         compute=compute,
         memory=memory,
     )
+    return replace(draft, workload=_workload(tree.get("workload", {}), usual, draft))
 
 
 def _model(given: Any, folder: Path) -> tuple[Model, Mapping[str, Any]]:
@@ -195,19 +197,21 @@ def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Netwo
     return chosen
 
 
-def _workload(
-    given: Any, of_system: Mapping[str, Any], of_model: Mapping[str, Any], situation: mappings.Situation
-) -> Workload:
-    """Return the workload: what is given, then the system's, then the model's, then a rule of thumb."""
+def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workload:
+    """Return the workload: what is given, then what is *usual* for system and model, then a mapping that fits."""
     stated = _typed(given, "workload")
-    chosen = {**of_model, **of_system, **stated}
+    chosen = {**usual, **stated}
     require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
-    chosen |= mappings.suggest(situation, chosen, stated)
-    npus, others = situation.network.npus, chosen["tp"] * chosen["sp"] * chosen["pp"]
+    task = {key: value for key, value in chosen.items() if key not in mappings.MAPPING}
+    base = replace(draft, workload=Workload(**{"global_batch": 1, **task}))
+    chosen |= mappings.suggest(base, chosen, stated)
+    npus, others = draft.network.npus, chosen["tp"] * chosen["sp"] * chosen["pp"]
     rule = f"give it: {npus} NPUs do not divide by tp × sp × pp = {others}"
     require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
     if "global_batch" not in stated:
         chosen["global_batch"] = mappings.suggest_batch(chosen)
+    if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
+        chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))
     workload: Workload = schema.read(Workload, schema.write(chosen), "workload")
     return workload
 

@@ -1,0 +1,101 @@
+"""`cosmic workload`: what one device computes, sends and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
+from cosmic.cli.output import emit
+
+if TYPE_CHECKING:
+    from cosmic.workload.collectives import CollectiveUse
+    from cosmic.workload.work import OperatorUse
+
+app = new_app()
+
+
+@app.command()
+def workload(
+    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    settings: Settings = [],  # noqa: B006  typer copies it
+    json: Json = False,
+) -> None:
+    """Print what the busiest device of a design computes, sends and keeps in one step."""
+    from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
+    from cosmic.workload.collectives import collectives  # noqa: PLC0415  heavy
+    from cosmic.workload.memory import footprint  # noqa: PLC0415  heavy
+    from cosmic.workload.work import operators  # noqa: PLC0415  heavy
+
+    point = load_design(design, parse_overrides(settings))
+    batch = batch_of(point)
+    degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "sp", "pp", "ep")}
+    work, sent = summarize_operators(operators(batch)), summarize_collectives(collectives(batch), degrees)
+    memory = footprint(batch)
+    if json:
+        emit_json(
+            {
+                "identity": point.identity,
+                "unfit": list(unfit(point)),
+                "operators": work,
+                "collectives": sent,
+                "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
+                "offloaded": memory.offloaded,
+                "offload_traffic_bytes": memory.offload_traffic,
+            }
+        )
+        return
+    emit([f"cannot run: {reason}" for reason in unfit(point)])
+    columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
+    emit_table("computed in a step", columns, [list(row.values()) for row in work])
+    emit([""])
+    columns = ["phase", "collective", "axes", "ranks", "times", "payload_bytes", "in_all_bytes", "hides"]
+    emit_table("sent in a step", columns, [list(row.values()) for row in sent])
+    emit([""])
+    parts = [[name, size] for name, size in memory.parts.items() if size]
+    rows = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
+    emit_table("kept at the worst moment", ["component", "size_bytes"], rows)
+
+
+def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
+    """Return the operators of a step by phase and kind, the heaviest first."""
+    table: dict[tuple[str, str], list[float]] = {}
+    for use in found:
+        entry = table.setdefault((use.phase, use.kind), [0.0, 0.0, 0.0])
+        entry[0] += float(use.times)
+        entry[1] += float(use.flop * use.times)
+        entry[2] += float(use.bytes * use.times)
+    rows = sorted(table.items(), key=lambda item: (-item[1][1], -item[1][2]))
+    return [
+        {"phase": phase, "kind": kind, "runs": int(runs), "flop": flop, "moved_bytes": moved}
+        for (phase, kind), (runs, flop, moved) in rows
+        if moved
+    ]
+
+
+def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return the collectives of a step that have somebody to talk to, alike ones together, the heaviest first."""
+    table: dict[tuple[Any, ...], float] = {}
+    for use in found:
+        if float(use.group) > 1 and float(use.times) > 0:
+            axes = " · ".join(axis for axis in use.axes if degrees[axis] > 1)
+            key = (use.phase, use.kind, axes, int(use.group), float(use.bytes), use.hides)
+            table[key] = table.get(key, 0.0) + float(use.times)
+    rows = [
+        {
+            "phase": phase,
+            "kind": kind,
+            "axes": axes,
+            "ranks": group,
+            "times": int(times),
+            "payload_bytes": payload,
+            "bytes": payload * times,
+            "hides": hides,
+        }
+        for (phase, kind, axes, group, payload, hides), times in table.items()
+    ]
+    return sorted(rows, key=lambda row: -row["bytes"])

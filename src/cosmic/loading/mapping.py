@@ -1,0 +1,130 @@
+"""A first mapping of a model onto a system, for designs that do not state one.
+
+This is what practitioners try, in the order in which they try it, not a search: as little model parallelism as
+lets everything fit, tensor parallelism first and inside the innermost dimension, pipeline stages next, then
+recomputation, then sharded weights. Whether a mapping fits is asked of the same functions that evaluation asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from math import gcd
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.arithmetic import divisors
+from cosmic.design.batch import Batch
+from cosmic.design.model import Model, Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.design.workload import AXES
+from cosmic.workload.checks import fits
+from cosmic.workload.memory import footprint
+
+MAPPING = (*AXES, "ep", "weight_sharding", "recompute")
+BUDGET = 0.95
+"""Share of the memory that a suggested mapping may fill."""
+TOKENS_PER_STEP = 2**22
+"""In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
+NODES_OF_EXPERTS = 8
+"""Expert parallelism spans at most so many of the innermost groups: beyond them its all-to-alls dominate."""
+
+
+def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping (the keys of `MAPPING`) that can run and fits, for the task of *base*.
+
+    *usual* is the workload as catalog and user give it, with the mapping that the system prefers; what the user
+    *stated* is kept. If the preferred mapping does not fit, others are tried; if none does, the one that needs
+    least is returned.
+    """
+    if {"tp", "sp", "pp"} <= stated.keys():  # whoever says how the mesh is made gets no other surprises
+        rest = base.network.npus // (stated["tp"] * stated["sp"] * stated["pp"])
+        return {"dp": max(rest, 1), **{key: usual[key] for key in MAPPING if key in stated}}
+    preferred = {key: usual[key] for key in MAPPING if key in usual}
+    if "dp" not in stated and stated.keys() & set(AXES):
+        preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the NPUs
+    best: dict[str, Any] = {axis: usual.get(axis, 1) for axis in AXES}
+    least = np.inf
+    for given in (preferred, dict(stated)):
+        candidates = list(_candidates(base, given))
+        if candidates:
+            needed = _needed(base, candidates, usual)
+            suitable = np.flatnonzero(needed <= BUDGET)
+            if len(suitable):
+                return candidates[int(suitable[0])]
+            if needed.min() < least:
+                best, least = candidates[int(needed.argmin())], float(needed.min())
+    return best
+
+
+def suggest_batch(workload: Mapping[str, Any]) -> Any:
+    """Return a global batch of the usual size, rounded up so that every replica gets an equal part.
+
+    >>> suggest_batch({"dp": 3, "global_batch": 100, "sequence": 2048})
+    102
+    """
+    whole = workload["dp"] * workload.get("micro_batch", 1)
+    usual = workload.get("global_batch", -(-TOKENS_PER_STEP // workload["sequence"]))
+    return -(-usual // whole) * whole
+
+
+def _needed(base: DesignPoint, candidates: list[dict[str, Any]], usual: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    """Return the share of the memory that each candidate needs; one that cannot run needs a million times that."""
+    columns: dict[str, Any] = {key: np.array([each[key] for each in candidates]) for key in MAPPING}
+    columns["global_batch"] = np.asarray(suggest_batch({**usual, "dp": columns["dp"]}))
+    batch = Batch(base, {f"workload.{key}": column for key, column in columns.items()})
+    runs = np.logical_and.reduce(list(fits(batch).values()))
+    share = np.broadcast_to(footprint(batch).total / base.memory.capacity_bytes, len(candidates))
+    return np.where(runs, share, 1e6 * share)
+
+
+def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield mappings that agree with what is *given*, in the order in which practitioners would try them."""
+    npus, model = base.network.npus, base.model
+    inner = base.network.dims[0].npus if base.network.dims else 1
+    heads, layers = (model.heads, model.layers) if isinstance(model, Transformer) else (1, 1)
+    trained = base.workload.task == "training"
+    tensor = (given["tp"],) if "tp" in given else divisors(gcd(heads, inner))
+    stages = (given["pp"],) if "pp" in given else divisors(gcd(layers, npus))
+    recomputes = (given["recompute"],) if "recompute" in given else ("none", "full") if trained else ("none",)
+    shardings = _shardings(given, trained)
+    for sharding, recompute in product(shardings, recomputes):
+        order = _widest_first if sharding == "zero3" else _smallest_first
+        for tp, pp in sorted(product(tensor, stages), key=order):
+            for dp, sp in _replicas(npus, tp * pp, given):
+                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * sp, inner):
+                    mesh = {"dp": dp, "tp": tp, "sp": sp, "pp": pp, "ep": ep}
+                    yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
+
+
+def _shardings(given: Mapping[str, Any], trained: bool) -> tuple[str, ...]:
+    if "weight_sharding" in given:
+        return (given["weight_sharding"],)
+    return ("zero1", "zero3") if trained else ("none",)
+
+
+def _replicas(npus: int, split: int, given: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    """Yield (dp, sp) that use every NPU; a stated dp leaves the rest to the other axes."""
+    sp = given.get("sp", 1)
+    if npus % (split * sp) == 0 and given.get("dp", npus // (split * sp)) == npus // (split * sp):
+        yield npus // (split * sp), sp
+
+
+def _smallest_first(mesh: tuple[int, int]) -> tuple[int, int]:
+    tp, pp = mesh
+    return tp * pp, pp
+
+
+def _widest_first(mesh: tuple[int, int]) -> tuple[int, int]:
+    tp, pp = mesh
+    return -tp, pp
+
+
+def _expert_spreads(model: Model, replicas: int, inner: int) -> tuple[int, ...]:
+    """Return the degrees of expert parallelism to try: within one innermost group first, then across some."""
+    if not (isinstance(model, Transformer) and model.experts):
+        return (1,)
+    shared = gcd(model.experts.count, replicas)
+    return tuple(ep for ep in divisors(shared) if gcd(shared, inner) <= ep <= NODES_OF_EXPERTS * inner)

@@ -1,0 +1,133 @@
+"""A model as blocks: the graphs of which it is made, and how often each occurs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from cosmic.design.model import Model, Recommender
+from cosmic.workload.graph import Graph, Operator, Role, Tensor, elements
+
+TOKENS = ("batch", "sequence")
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A piece of a model that a pipeline stage holds as a whole."""
+
+    name: str
+    graph: Graph
+    repeats: int
+    part: str
+    """Where it belongs: ``first`` (embeddings), ``layers``, or ``last`` (head and loss)."""
+    kept_whole: tuple[str, ...] = ()
+    """Names of the tensors that enter it: all that full recomputation keeps."""
+
+
+class Builder:
+    """Collects operators; each method adds one and returns what it makes."""
+
+    def __init__(self) -> None:
+        self.operators: list[Operator] = []
+
+    def apply(
+        self, kind: str, name: str, inputs: tuple[Tensor, ...], dims: tuple[str, ...], **details: tuple[object, ...]
+    ) -> Tensor:
+        """Add an operator of any kind that makes one activation called *name*."""
+        made = Tensor(name, dims)
+        self.operators.append(Operator(name, kind, inputs, (made,), **details))  # type: ignore[arg-type]
+        return made
+
+    def linear(
+        self, name: str, read: Tensor, inner: tuple[str, ...], outer: tuple[str, ...], *, bias: bool = False
+    ) -> Tensor:
+        """Add a product with a weight: the *inner* dimensions are summed over, the *outer* ones are new."""
+        weight = Tensor(f"w_{name}", inner + outer, "weight")
+        dims = tuple(dim for dim in read.dims if dim not in inner) + outer
+        made = self.apply("einsum", name, (read, weight), dims)
+        if not bias:
+            return made
+        offset = Tensor(f"b_{name}", outer, "weight")
+        return self.apply("bias", f"{name}_biased", (made, offset), dims)
+
+    def norm(self, name: str, read: Tensor, over: str, *, bias: bool) -> Tensor:
+        """Add a normalisation over one dimension, with its scale and maybe its offset."""
+        weights = (Tensor(f"w_{name}", (over,), "weight"),) + (
+            (Tensor(f"b_{name}", (over,), "weight"),) if bias else ()
+        )
+        return self.apply("norm", name, (read, *weights), read.dims, whole=(over,))
+
+    def graph(self) -> Graph:
+        """Return what was collected."""
+        return Graph(tuple(self.operators))
+
+
+def token_input(name: str, dims: tuple[str, ...], role: Role = "activation") -> Tensor:
+    """Return a tensor that comes from outside the block."""
+    return Tensor(name, dims, role)
+
+
+@cache
+def blocks(model: Model, dropout: bool = False) -> tuple[Block, ...]:
+    """Return the blocks of *model*, in the order in which data passes through them."""
+    if isinstance(model, Recommender):
+        from cosmic.workload.recommender import recommender_blocks  # noqa: PLC0415  it builds on this module
+
+        return recommender_blocks(model)
+    from cosmic.workload.transformer import transformer_blocks  # noqa: PLC0415  it builds on this module
+
+    return transformer_blocks(model, dropout)
+
+
+def weight_count(model: Model) -> int:
+    """Return the parameters of *model*, counted in its graphs; a tensor that two blocks share counts once."""
+    sizes = dimensions(model)
+    once: dict[str, float] = {}
+    for block in blocks(model):
+        for weight in block.graph.weights:
+            name = weight.name if block.part != "layers" else f"{block.name} {weight.name}"
+            once[name] = block.repeats * elements(weight.dims, sizes)
+    return round(sum(once.values()))
+
+
+def dimensions(model: Model) -> dict[str, float]:
+    """Return the sizes of the dimensions that *model* fixes; those of tokens come from the workload."""
+    if isinstance(model, Recommender):
+        from cosmic.workload.recommender import recommender_dimensions  # noqa: PLC0415  it builds on this module
+
+        return recommender_dimensions(model)
+    sizes: dict[str, float] = {
+        "hidden": model.hidden,
+        "hidden_out": model.hidden,
+        "heads": model.heads,
+        "kv_heads": model.kv_heads,
+        "head_dim": model.head_dim,
+        "ffn": model.ffn,
+        "vocab": model.vocab,
+        "positions": model.positions,
+        "segments": model.segments,
+        "buckets": model.position_buckets,
+        "pair": 2,
+        "stacks": 2 if model.family == "encoder_decoder" else 1,
+    }
+    if model.latent:
+        sizes |= {
+            "kv_rank": model.latent.kv_rank,
+            "query_rank": model.latent.query_rank or 0,
+            "rope_dim": model.latent.rope_dim,
+            "qk_dim": model.head_dim + model.latent.rope_dim,
+            "value_dim": model.latent.value_dim,
+        }
+    if model.experts:
+        experts = model.experts
+        sizes |= {
+            "experts": experts.count,
+            "active": experts.active,
+            "share": (experts.capacity_factor or 1.0) * experts.active / experts.count,
+            "expert_ffn": experts.ffn,
+            "shared_ffn": experts.shared_ffn,
+            "gate": 1,
+        }
+    if model.image:
+        sizes |= {"patch": model.image.channels * model.image.patch**2, "class_tokens": int(model.image.class_token)}
+    return sizes

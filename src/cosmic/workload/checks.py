@@ -1,0 +1,164 @@
+"""Whether a workload fits its model and its mesh, and what to change where it does not.
+
+Each rule is a test over a batch and a sentence about one design. A design that breaks a rule cannot run: that is
+a result with reasons, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design.batch import Batch, batch_of
+from cosmic.design.model import Recommender, Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.workload.schedule import schedules
+from cosmic.workload.sizes import microbatches, structural_paths
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One condition that every design must meet."""
+
+    holds: Callable[[Batch], Any]
+    sentence: Callable[[DesignPoint], str]
+
+
+def _w(batch: Batch, name: str) -> Any:
+    return batch[f"workload.{name}"]
+
+
+def _ranks(batch: Batch) -> Any:
+    return _w(batch, "dp") * _w(batch, "tp") * _w(batch, "sp") * _w(batch, "pp")
+
+
+def _npus(batch: Batch) -> Any:
+    total: Any = 1
+    for place in range(len(batch.base.network.dims)):
+        total = total * batch[f"network.dims.{place}.npus"]
+    return total
+
+
+def _transformer(batch: Batch) -> Transformer | None:
+    return batch.base.model if isinstance(batch.base.model, Transformer) else None
+
+
+def _divides(name: str, whole: Callable[[Transformer], int]) -> Callable[[Batch], Any]:
+    def holds(batch: Batch) -> Any:
+        model = _transformer(batch)
+        return True if model is None else whole(model) % _w(batch, name) == 0
+
+    return holds
+
+
+def _tokens_split(batch: Batch) -> Any:
+    ways = _w(batch, "sp")
+    if batch.base.workload.sequence_parallel and batch.base.workload.task == "training":
+        ways = ways * _w(batch, "tp")
+    return (_w(batch, "sequence") % ways == 0) | (batch.base.workload.task == "decode")
+
+
+def _tokens_sentence(point: DesignPoint) -> str:
+    w = point.workload
+    split = f"sp {w.sp}" + (f" × tp {w.tp}" if w.sequence_parallel and w.task == "training" else "")
+    return f"sequence {w.sequence} does not divide by {split}: lower them, or choose another sequence"
+
+
+def _layers(point: DesignPoint) -> int:
+    model = point.model
+    return model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+
+
+def _experts_fit(batch: Batch) -> Any:
+    model, ep = _transformer(batch), _w(batch, "ep")
+    if model is None or model.experts is None:
+        return ep == 1
+    return model.experts.count % ep == 0
+
+
+def _experts_sentence(point: DesignPoint) -> str:
+    experts = point.model.experts if isinstance(point.model, Transformer) else None
+    if experts is None:
+        return f"ep {point.workload.ep} without experts: the model has none, set ep to 1"
+    return f"ep {point.workload.ep} does not divide the {experts.count} experts: choose a divisor"
+
+
+def _schedule_runs(batch: Batch) -> Any:
+    if batch.base.workload.task != "training":
+        return _w(batch, "virtual_stages") == 1
+    schedule = schedules[batch.base.workload.schedule]
+    return schedule.runs(_w(batch, "pp"), microbatches(batch), _w(batch, "virtual_stages"))
+
+
+def _schedule_sentence(point: DesignPoint) -> str:
+    w = point.workload
+    if w.task != "training":
+        return f"virtual_stages {w.virtual_stages}: only training interleaves stages, set it to 1"
+    count = int(microbatches(batch_of(point)))
+    return schedules[w.schedule].fits(w.pp, count, w.virtual_stages) or ""
+
+
+RULES = {
+    "ranks": Rule(
+        lambda b: _ranks(b) == _npus(b),
+        lambda p: (
+            f"dp {p.workload.dp} × tp {p.workload.tp} × sp {p.workload.sp} × pp {p.workload.pp} = "
+            f"{p.workload.ranks} ranks on {p.network.npus} NPUs: make them equal"
+        ),
+    ),
+    "heads": Rule(
+        _divides("tp", lambda model: model.heads),
+        lambda p: f"tp {p.workload.tp} does not divide the {getattr(p.model, 'heads', 0)} heads: choose a divisor",
+    ),
+    "ffn": Rule(
+        _divides("tp", lambda model: model.ffn),
+        lambda p: (
+            f"tp {p.workload.tp} does not divide the feed-forward width {getattr(p.model, 'ffn', 0)}: choose a divisor"
+        ),
+    ),
+    "tokens": Rule(_tokens_split, _tokens_sentence),
+    "stages": Rule(
+        lambda b: _w(b, "pp") * _w(b, "virtual_stages") <= _layers(b.base),
+        lambda p: (
+            f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_layers(p)} "
+            "layers there are: lower it"
+        ),
+    ),
+    "experts": Rule(_experts_fit, _experts_sentence),
+    "expert_ranks": Rule(
+        lambda b: (_w(b, "dp") * _w(b, "sp")) % _w(b, "ep") == 0,
+        lambda p: f"ep {p.workload.ep} does not divide dp × sp = {p.workload.dp * p.workload.sp}: choose a divisor",
+    ),
+    "batch": Rule(
+        lambda b: _w(b, "global_batch") % (_w(b, "dp") * _w(b, "micro_batch")) == 0,
+        lambda p: (
+            f"global_batch {p.workload.global_batch} does not divide by dp {p.workload.dp} × micro_batch "
+            f"{p.workload.micro_batch}: choose a multiple of {p.workload.dp * p.workload.micro_batch}"
+        ),
+    ),
+    "schedule": Rule(_schedule_runs, _schedule_sentence),
+    "tables": Rule(
+        lambda b: (_w(b, "tp") * _w(b, "sp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
+        lambda _: "a recommender is spread over dp alone: set tp, sp and pp to 1",
+    ),
+}
+"""Every rule by its name."""
+
+
+def unfit(point: DesignPoint) -> tuple[str, ...]:
+    """Return why *point* cannot run, one sentence for each rule that it breaks."""
+    batch = batch_of(point)
+    return tuple(rule.sentence(point) for rule in RULES.values() if not np.all(rule.holds(batch)))
+
+
+def fits(batch: Batch) -> dict[str, npt.NDArray[np.bool_]]:
+    """Return for each rule which designs of *batch* meet it."""
+    met = {name: np.ones(batch.size, dtype=bool) for name in RULES}
+    for rows, part in batch.groups(structural_paths(batch)):
+        for name, rule in RULES.items():
+            met[name][rows] = rule.holds(part)
+    return met

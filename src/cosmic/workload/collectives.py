@@ -1,0 +1,170 @@
+"""What each device sends: every collective of a step, how large, among how many, how often, and whether it can hide.
+
+The collectives within a layer come out of the plan. This module adds what lies between steps and stages: the
+reduction of gradients once their accumulation is done, the return of updated weights, the passing of
+activations from stage to stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.design.workload import Workload
+from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.precision import RECIPES, Recipe
+from cosmic.workload.sharding import CollectiveOp
+from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of
+from cosmic.workload.strategies import strategies_of
+
+Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
+ORDER = ("tp", "sp", "ep", "dp", "pp")
+PASSED_ROUND = ("key", "value", "d_key", "d_value")
+"""What ring attention passes from rank to rank instead of gathering it."""
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveUse:
+    """One collective of a step."""
+
+    kind: Kind
+    axes: tuple[str, ...]
+    """Mesh axes whose ranks take part: tp, sp, ep, dp or pp, or several together."""
+    group: Any
+    """How many ranks take part."""
+    bytes: Any
+    """Payload per device: what a gather ends with, what any other collective starts from."""
+    times: Any
+    """How often in one step, on the stage that has most of them."""
+    phase: Literal["forward", "backward", "step"]
+    block: str
+    tensor: str
+    hides: bool
+    """Whether compute can go on meanwhile: weights fetched ahead, gradients reduced behind, keys passed round."""
+    why: str
+
+
+def collectives(batch: Batch) -> list[CollectiveUse]:
+    """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`)."""
+    workload = batch.base.workload
+    training = workload.task == "training"
+    blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    step = _Step(batch, sizes_of(batch), RECIPES[workload.precision], workload)
+    counts = layers_on_stage(batch, True, tuple(each.block for each in blocks))
+    found = []
+    for each in blocks:
+        layers = counts.get(each.block.name, 1)
+        found += [step.use(each, collective, layers) for collective in each.partitioned.collectives]
+        if training and workload.weight_sharding in ("zero1", "zero2"):
+            found += step.weights_back(each, layers)
+    return [*found, *step.between_stages(blocks[-1], training)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One training or inference step of a group of designs that share one plan."""
+
+    batch: Batch
+    sizes: dict[str, Any]
+    recipe: Recipe
+    workload: Workload
+
+    def use(self, each: BlockPlan, found: CollectiveOp, layers: Any) -> CollectiveUse:
+        """Return what a collective of the plan amounts to in the step."""
+        weights = {weight.name for weight in each.block.graph.weights}
+        weight, gradient = found.tensor in weights, found.tensor in {f"d_{name}" for name in weights}
+        ring = self.workload.context_parallel == "ring" and found.tensor in PASSED_ROUND and found.axes == ("sp",)
+        deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
+        width = self.recipe.gradient if gradient else self.recipe.weight if weight else self.recipe.activation
+        times = layers * (1 if deferred else microbatches(self.batch))
+        if (
+            found.phase == "forward"
+            and self.workload.recompute == "full"
+            and each.block.part == "layers"
+            and not weight
+        ):
+            times = times * 2  # the forward pass runs again before the backward pass
+        if ring:
+            times = times * np.maximum(self.sizes["sp"] - 1, 0)
+        return CollectiveUse(
+            kind="collective_permute" if ring else self.kind(found, gradient),
+            axes=named_axes(found.axes),
+            group=found.group(self.sizes),
+            bytes=self.elements(each, found) * width / (self.sizes["sp"] if ring else 1),
+            times=times,
+            phase="step" if deferred else found.phase,
+            block=each.block.name,
+            tensor=found.tensor,
+            hides=weight or gradient or ring,
+            why=found.why,
+        )
+
+    def kind(self, found: CollectiveOp, gradient: bool) -> Kind:
+        """Return the collective; a gradient of which each rank needs its share only is scattered, not spread."""
+        shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
+        return "reduce_scatter" if shared and found.kind == "all_reduce" else found.kind
+
+    def elements(self, each: BlockPlan, found: CollectiveOp) -> Any:
+        """Return the elements of the payload: of an index its numbers, not its one-hot vectors."""
+        known = each.block.graph.tensors.get(found.tensor)
+        return found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
+
+    def weights_back(self, each: BlockPlan, layers: Any) -> Iterator[CollectiveUse]:
+        """Yield the gathering of updated weights, of which each rank that holds the same ones updated its share."""
+        together: dict[tuple[str, ...], Any] = {}
+        for weight in each.block.graph.weights:
+            sharding = each.shardings[weight.name]
+            axes = tuple(axis for axis in ("rp", "ep", "sp") if axis not in sharding.used)
+            together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
+        for axes, elements in together.items():
+            group: Any = 1
+            for axis in axes:
+                group = group * self.sizes[axis]
+            yield CollectiveUse(
+                kind="all_gather",
+                axes=named_axes(axes),
+                group=group,
+                bytes=elements * self.recipe.weight,
+                times=layers,
+                phase="step",
+                block=each.block.name,
+                tensor="weights",
+                hides=True,
+                why="each rank updates its share of the weights, all need the whole",
+            )
+
+    def between_stages(self, last: BlockPlan, training: bool) -> Iterator[CollectiveUse]:
+        """Yield the sending of activations to the next stage, and of their gradients back."""
+        if last.block.name != "head":
+            return
+        stream = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
+        stages = np.asarray(self.sizes["pp"])
+        crossing = microbatches(self.batch) * self.batch["workload.virtual_stages"] * (stages > 1)
+        directions: tuple[tuple[Literal["forward", "backward"], str], ...] = (("forward", "x"), ("backward", "d_x"))
+        for phase, tensor in directions if training else directions[:1]:
+            yield CollectiveUse(
+                kind="send",
+                axes=("pp",),
+                group=np.minimum(stages, 2),
+                bytes=stream * self.recipe.activation,
+                times=crossing,
+                phase=phase,
+                block="layer",
+                tensor=tensor,
+                hides=False,
+                why="the next stage goes on from here",
+            )
+
+
+def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return mesh axes by the names that designs use: the two halves of data parallelism are dp.
+
+    >>> named_axes(("rp", "ep", "sp")), named_axes(("ep",))
+    (('sp', 'dp'), ('ep',))
+    """
+    names = {"dp" if axis in ("rp", "ep") and "rp" in axes else axis for axis in axes}
+    return tuple(axis for axis in ORDER if axis in names)

@@ -1,0 +1,347 @@
+"""What each device must keep: weights, states, activations, buffers, at the worst moment of a step.
+
+Activations are not a formula of their own: they are the tensors that the backward operators read (see
+`cosmic.workload.operators.kept`), as the sharding lays them out, each counted once, for as many microbatches as
+the schedule has in flight. The worst moment is one of three: when the loss is computed, when the head's gradients
+are, or when a layer's are. Each is added up, on the first and on the last pipeline stage, and the largest taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.design.model import Recommender
+from cosmic.workload.graph import Sizes
+from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.precision import RECIPES, Recipe
+from cosmic.workload.residue import kept_bytes, largest, used_elements, weight_elements, wide_elements
+from cosmic.workload.schedule import schedules
+from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
+from cosmic.workload.strategies import strategies_of
+
+WORKSPACE_BYTES = 64 * 2**20
+"""What matrix libraries keep for themselves: two workspaces of 32 MiB (cuBLAS and cuBLASLt on recent GPUs)."""
+FRAGMENTATION = 0.03
+"""Share of what comes and goes that an allocator cannot use, added as an allowance of its own."""
+LOGIT_BYTES = {"chunked": 0.5, "eager": 8.0, "retained": 16.0}
+"""Alive per logit when the loss is computed. Eager: an fp32 copy and its log-softmax, then the softmax and its
+gradient. Retained: those, the 16-bit logits and both their gradients, none freed. Chunked: a sixteenth at a time."""
+HEAD_GRADIENT_BYTES = {"chunked": 0.25, "eager": 4.0, "retained": 8.0}
+"""Alive per logit when the head's weight gradient is computed."""
+GATHERED_UNITS = 2
+"""Layers whose sharded weights are whole at one time: the one in use and the next."""
+INDEX_BYTES = 16
+"""Of a token's number and of the number to be predicted for it, 8 each."""
+STATIC = ("weights", "gradients", "optimizer", "inputs", "workspace")
+COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance")
+
+
+@dataclass(frozen=True, slots=True)
+class Footprint:
+    """Bytes on the fullest device, by component; numbers, or arrays over a batch."""
+
+    parts: Mapping[str, Any]
+    offloaded: Mapping[str, Any] = field(default_factory=dict)
+    """Bytes that wait in outer tiers, by component."""
+    offload_traffic: Any = 0.0
+    """Bytes that travel between the device and outer tiers in one step, both ways added."""
+
+    @property
+    def total(self) -> Any:
+        """Everything, the allowance for fragmentation included: what must fit."""
+        return sum(self.parts.values())
+
+    @property
+    def peak(self) -> Any:
+        """What is allocated at the worst moment: everything but the allowance."""
+        return self.total - self.parts["allowance"]
+
+    @property
+    def static(self) -> Any:
+        """What stays from step to step."""
+        return sum(self.parts[name] for name in STATIC)
+
+
+def footprint(batch: Batch) -> Footprint:
+    """Return what the fullest device of each design must keep."""
+    found: list[tuple[Any, Footprint]] = [
+        (rows, _footprint(part)) for rows, part in batch.groups(structural_paths(batch))
+    ]
+    if len(found) == 1:
+        return found[0][1]
+
+    def joined(pick: Any) -> Any:
+        whole = np.empty(batch.size)
+        for rows, part in found:
+            whole[rows] = pick(part)
+        return whole
+
+    names = {name for _, part in found for name in part.offloaded}
+    return Footprint(
+        {name: joined(lambda part, name=name: part.parts[name]) for name in COMPONENTS},
+        {name: joined(lambda part, name=name: part.offloaded.get(name, 0.0)) for name in sorted(names)},
+        joined(lambda part: part.offload_traffic),
+    )
+
+
+def _footprint(batch: Batch) -> Footprint:
+    workload = batch.base.workload
+    training = workload.task == "training"
+    blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    sizes, recipe = sizes_of(batch), RECIPES[workload.precision]
+    first = _Stage(batch, blocks, sizes, recipe, first=True)
+    last = _Stage(batch, blocks, sizes, recipe, first=False)
+    sides = [stage.training() if training else stage.inference() for stage in (first, last)]
+    fuller = np.asarray(sum(sides[0].values())) >= np.asarray(sum(sides[1].values()))
+    parts = {name: np.where(fuller, sides[0][name], sides[1][name]) for name in COMPONENTS if name != "allowance"}
+    moving = parts["activations"] + parts["loss"] + parts["buffers"]
+    whole = {**parts, "allowance": FRAGMENTATION * moving}
+    return _offload(batch, {name: _plain(value) for name, value in whole.items()})
+
+
+def _plain(value: Any) -> Any:
+    array = np.asarray(value, dtype=float)
+    return float(array) if array.ndim == 0 else array
+
+
+# ------------------------------------------------------------------------------------------------- stages
+
+
+class _Stage:
+    """The first or the last pipeline stage of a group of designs that share one plan."""
+
+    def __init__(
+        self, batch: Batch, blocks: tuple[BlockPlan, ...], sizes: Sizes, recipe: Recipe, *, first: bool
+    ) -> None:
+        self.batch, self.sizes, self.recipe, self.first = batch, sizes, recipe, first
+        workload = batch.base.workload
+        self.workload = workload
+        self.blocks = {each.block.name: each for each in blocks}
+        counts = layers_on_stage(batch, first, tuple(each.block for each in blocks))
+        alone = np.asarray(sizes["pp"]) == 1
+        edge = {"first": 1 if first else alone, "last": alone if first else 1}
+        self.counts = {each.block.name: counts.get(each.block.name, edge.get(each.block.part, 0)) for each in blocks}
+        schedule = schedules[workload.schedule]
+        stage = 0 if first else sizes["pp"] - 1
+        virtual = batch["workload.virtual_stages"]
+        self.in_flight = (
+            schedule.in_flight(stage, sizes["pp"], microbatches(batch), virtual) if training_task(batch) else 1
+        )
+        self.copies = schedule.parameter_copies(sizes["pp"])
+        self.has_head = edge["last"]
+
+    # ------------------------------------------------------------------------------------------- weights
+
+    def weights(self, replicas_split: bool) -> Any:
+        """Elements of all weights on the stage; with *replicas_split*, split over their replicas as well."""
+        total = sum(
+            self.counts[name] * weight_elements(each, self.sizes, replicas_split) for name, each in self.blocks.items()
+        )
+        return self.copies * (total - self.tied(replicas_split))
+
+    def tied(self, replicas_split: bool) -> Any:
+        """Elements of weights that embedding and head share, where one stage has both and needs them once."""
+        first, last = (
+            next((each for each in self.blocks.values() if each.block.part == part), None) for part in ("first", "last")
+        )
+        if first is None or last is None:
+            return 0.0
+        shared = {weight.name for weight in first.block.graph.weights} & {
+            weight.name for weight in last.block.graph.weights
+        }
+        both = self.counts[first.block.name] * self.counts[last.block.name]
+        return both * weight_elements(first, self.sizes, replicas_split, only=frozenset(shared))
+
+    def largest_layer_weights(self) -> Any:
+        """Elements of the largest block's weights, as it is used."""
+        return largest(weight_elements(each, self.sizes, False) for each in self.blocks.values())
+
+    def largest_weight(self, part: str) -> Any:
+        """Elements of the largest single weight among blocks of one part, as it is used."""
+        return largest(
+            used_elements(each, weight, self.sizes)
+            for each in self.blocks.values()
+            if each.block.part == part
+            for weight in each.block.graph.weights
+        )
+
+    # ----------------------------------------------------------------------------------------- activations
+
+    def kept_bytes(self, each: BlockPlan) -> Any:
+        """Bytes that one microbatch leaves for the backward pass of one block."""
+        recompute = self.workload.recompute if each.block.part == "layers" else "none"
+        return kept_bytes(each, recompute, self.workload.attention, self.sizes, self.recipe)
+
+    def whole_layer_bytes(self) -> Any:
+        """What a layer keeps when nothing is recomputed: alive while it is being recomputed."""
+        if self.workload.recompute in ("none", "selective"):
+            return 0.0
+        layers = [each for each in self.blocks.values() if each.block.part == "layers"]
+        return largest(
+            kept_bytes(each, "none", self.workload.attention, self.sizes, self.recipe)
+            - kept_bytes(each, "full", self.workload.attention, self.sizes, self.recipe)
+            for each in layers
+        )
+
+    def layer_gradient_bytes(self) -> Any:
+        """Gradients alive in the backward pass of a layer: of its wide activations and of the residual stream."""
+        layers = [each for each in self.blocks.values() if each.block.part == "layers"]
+        return self.recipe.activation * largest(wide_elements(each, self.sizes) for each in layers)
+
+    def head(self, name: str) -> Any:
+        """Elements on one device of a tensor of the head block, 0 where there is none."""
+        each = self.blocks.get("head")
+        if each is None or name not in each.shardings:
+            return 0.0
+        return each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
+
+    def input_bytes(self) -> Any:
+        """Bytes of one microbatch's tokens, pictures or features."""
+        total: Any = 0.0
+        for each in self.blocks.values():
+            for tensor in each.block.graph.tensors.values():
+                if tensor.role in ("input", "index"):
+                    width = INDEX_BYTES if tensor.role == "index" else self.recipe.activation
+                    total = total + width * each.shardings[tensor.name].elements(tensor.stored_dims, self.sizes)
+        return total
+
+    # --------------------------------------------------------------------------------------------- moments
+
+    def training(self) -> dict[str, Any]:
+        """Return the components at the worst moment of a training step."""
+        recipe, sharding = self.recipe, self.workload.weight_sharding
+        elements, split = self.weights(False), self.weights(True)
+        gathered = sharding == "zero3"
+        static = {
+            "weights": split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight,
+            "gradients": (split if sharding in ("zero2", "zero3") else elements) * recipe.gradient,
+            "optimizer": (split if sharding != "none" else elements)
+            * (recipe.moments if gathered else recipe.optimizer),
+            "inputs": self.input_bytes(),
+            "workspace": WORKSPACE_BYTES,
+            "kv_cache": 0.0,
+        }
+        layers = sum(
+            self.counts[name] * self.kept_bytes(each)
+            for name, each in self.blocks.items()
+            if each.block.part == "layers"
+        )
+        activations = layers * self.in_flight
+        head_kept = self.has_head * self.kept_bytes(self.blocks["head"]) if "head" in self.blocks else 0.0
+        logits, stream = self.head("logits"), self.head("x")
+        fixed = self.fixed_buffers()
+        moments = [
+            {
+                "activations": activations + head_kept,
+                "loss": self.has_head * LOGIT_BYTES[self.workload.loss] * logits,
+                "buffers": fixed,
+            },
+            {
+                "activations": activations + head_kept,
+                "loss": self.has_head * HEAD_GRADIENT_BYTES[self.workload.loss] * logits,
+                "buffers": fixed + self.has_head * (recipe.activation * stream + self.weight_gradient("last")),
+            },
+            {
+                "activations": activations + self.whole_layer_bytes(),
+                "loss": 0.0,
+                "buffers": fixed + self.layer_gradient_bytes() + self.weight_gradient("layers"),
+            },
+        ]
+        return {**static, **_worst(moments)}
+
+    def weight_gradient(self, part: str) -> Any:
+        """Bytes of the weight gradient that is computed beside the accumulated one, where it is not fused into it."""
+        if self.workload.weight_sharding == "zero3":
+            return 0.0  # counted with the gathered layer
+        fused = self.recipe.master > 0  # frameworks with a master copy accumulate inside the matrix product
+        return 0.0 if fused else self.recipe.weight * self.largest_weight(part)
+
+    def fixed_buffers(self) -> Any:
+        """Bytes for communication: gathered weights and their whole gradient, gathered activations."""
+        buffers: Any = 0.0
+        if self.workload.weight_sharding == "zero3":
+            unit = self.largest_layer_weights() * (np.asarray(self.sizes["dp"] * self.sizes["sp"]) > 1)
+            buffers = unit * (GATHERED_UNITS * self.recipe.weight + self.recipe.weight)
+        if self.workload.sequence_parallel:
+            buffers = (
+                buffers + self.recipe.activation * self.head("final_norm") * (self.sizes["tp"] > 1) * self.sizes["tp"]
+            )
+        return buffers
+
+    def inference(self) -> dict[str, Any]:
+        """Return the components while serving: weights in 16 bits, the cache, one layer's activations."""
+        layers = [each for each in self.blocks.values() if each.block.part == "layers"]
+        passing = largest(kept_bytes(each, "none", self.workload.attention, self.sizes, self.recipe) for each in layers)
+        return {
+            "weights": self.weights(self.workload.weight_sharding == "zero3") * self.recipe.weight,
+            "gradients": 0.0,
+            "optimizer": 0.0,
+            "inputs": self.input_bytes(),
+            "activations": passing,
+            "loss": self.has_head * self.recipe.activation * self.head("logits"),
+            "buffers": 0.0,
+            "kv_cache": cache_bytes(self.batch, self.counts, self.blocks, self.recipe),
+            "workspace": WORKSPACE_BYTES,
+        }
+
+
+def training_task(batch: Batch) -> bool:
+    """Return whether gradients are computed."""
+    return batch.base.workload.task == "training"
+
+
+def _worst(moments: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the moment with the largest sum, element by element where there are arrays."""
+    totals = np.stack(np.broadcast_arrays(*(np.asarray(sum(moment.values()), dtype=float) for moment in moments)))
+    worst = totals.argmax(axis=0)
+    return {
+        name: np.choose(worst, np.broadcast_arrays(*(np.asarray(moment[name], dtype=float) for moment in moments)))
+        for name in moments[0]
+    }
+
+
+# -------------------------------------------------------------------------------------------------- cache
+
+
+def cache_bytes(batch: Batch, counts: Mapping[str, Any], blocks: Mapping[str, BlockPlan], recipe: Recipe) -> Any:
+    """Bytes of keys and values that serving keeps for every token of every sequence on a device.
+
+    Latent attention keeps one small vector per token instead. A window keeps its last tokens only.
+    """
+    model = batch.base.model
+    if isinstance(model, Recommender):
+        return 0.0
+    per_token: Any = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
+    if model.latent:
+        per_token = model.latent.kv_rank + model.latent.rope_dim
+    tokens = np.asarray(batch["workload.sequence"] / batch["workload.sp"], dtype=float)
+    windowed = tokens if model.window is None else np.minimum(tokens, model.window)
+    full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
+    layers = sum(counts[name] for name, each in blocks.items() if each.block.part == "layers")
+    sequences = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
+    return layers * sequences * per_token * recipe.weight * (full * tokens + (1 - full) * windowed)
+
+
+# ----------------------------------------------------------------------------------------------- offloading
+
+
+def _offload(batch: Batch, parts: dict[str, Any]) -> Footprint:
+    """Move what the workload says waits elsewhere to the outer tiers, and count what that makes travel.
+
+    Weights come in for the forward and for the backward pass and stay on the device no longer than a layer;
+    optimizer states come in and go out once a step; activations go out and come in once a microbatch.
+    """
+    trips = {"weights": 2.0, "optimizer": 2.0, "activations": 2.0}
+    moved: dict[str, Any] = {}
+    traffic: Any = 0.0
+    for name in batch.base.workload.offload:
+        moved[name] = parts[name]
+        times = microbatches(batch) if name == "activations" else 1.0
+        traffic = traffic + trips[name] * parts[name] * times
+        parts[name] = parts[name] * 0.0
+    return Footprint(parts, moved, traffic)

@@ -1,0 +1,120 @@
+"""What a block leaves on a device: its weights, and the activations that its backward pass will read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from cosmic.workload.blocks import Block
+from cosmic.workload.graph import Sizes, Tensor
+from cosmic.workload.operators import kept, kinds
+from cosmic.workload.plan import BlockPlan
+from cosmic.workload.precision import Recipe
+from cosmic.workload.sharding.annotation import local_size
+
+WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
+ROW_STATISTIC_BYTES = 4
+"""A number in fp32 per row: a norm's scale, a softmax's logarithm."""
+
+
+def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Any:
+    """Elements of a weight on a device while it is used: split by tensor and expert parallelism alone."""
+    total: Any = 1
+    for dim in weight.dims:
+        axes = each.shardings[weight.name].axes(dim)
+        model_axes = [sizes[axis] for axis in axes if axis == "tp" or dim in ("experts", "tables")]
+        total = total * local_size(sizes[dim], model_axes)
+    return total
+
+
+def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Any:
+    """Elements of a block's weights on one device; split over the ranks that hold the same ones if asked."""
+    total: Any = 0.0
+    for weight in each.block.graph.weights:
+        if only is not None and weight.name not in only:
+            continue
+        replicas = sizes["dp"] * sizes["sp"]
+        for axis in (*each.shardings[weight.name].axes("experts"), *each.shardings[weight.name].axes("tables")):
+            replicas = replicas / sizes[axis]
+        total = total + used_elements(each, weight, sizes) / (replicas if replicas_split else 1)
+    return total
+
+
+@cache
+def kept_tensors(block: Block, recompute: str) -> tuple[Tensor, ...]:
+    """The activations of a block that stay until its backward pass, each once."""
+    if recompute == "full":
+        return tuple(block.graph.tensors[name] for name in block.kept_whole)
+    if recompute == "alternate":
+        return _alternate(block)
+    found = {tensor.name: tensor for operator in block.graph.operators for tensor in kept(operator)}
+    return tuple(found.values())
+
+
+def _alternate(block: Block) -> tuple[Tensor, ...]:
+    """The block's input, what attention makes, and what every second matrix product makes."""
+    found = [block.graph.tensors[name] for name in block.kept_whole]
+    products = [operator for operator in block.graph.operators if operator.kind == "einsum"]
+    found += [operator.outputs[0] for operator in products[1::2]]
+    return tuple(found + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
+
+
+def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Any:
+    """Bytes that one microbatch leaves on a device for the backward pass of one block."""
+    tensors = [tensor for tensor in kept_tensors(each.block, recompute) if not _is_alias(each, tensor, recompute)]
+    total = recipe.activation * sum(
+        (each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in tensors), 0.0
+    )
+    if recompute in ("full", "alternate"):
+        return total
+    for operator in each.block.graph.operators:
+        kind = kinds[operator.kind]
+        made = operator.outputs[0]
+        if kind.extra_bytes_per_output:
+            total = total + kind.extra_bytes_per_output * each.shardings[made.name].elements(made.dims, sizes)
+        if operator.kind == "norm":
+            rows = each.shardings[made.name].elements(made.dims[:-1], sizes)
+            total = total + ROW_STATISTIC_BYTES * (len(operator.inputs) - 1) * rows
+        if operator.kind == "attention":
+            rows = each.shardings[made.name].elements(made.dims[:-1], sizes)
+            total = total + _score_bytes(attention, recompute, rows, sizes)
+    return total
+
+
+def _is_alias(each: BlockPlan, tensor: Tensor, recompute: str) -> bool:
+    """Return whether *tensor* is another kept one under another name: a view that lies where its original does."""
+    kept_names = {other.name for other in kept_tensors(each.block, recompute)}
+    for operator in each.block.graph.operators:
+        if operator.kind == "view" and operator.outputs[0].name == tensor.name:
+            original = operator.inputs[0].name
+            return original in kept_names and each.shardings[original] == each.shardings[tensor.name]
+    return False
+
+
+def _score_bytes(attention: str, recompute: str, rows: Any, sizes: Sizes) -> Any:
+    """What attention keeps beside its inputs and output: the softmax's logarithms if fused, else the scores.
+
+    Written out, each score leaves its softmax and the softmax after dropout (2 bytes each) and a mask (1), the
+    5 a s / h of Korthikanti et al., arXiv 2205.05198; selective recomputation makes just these anew.
+    """
+    if attention == "fused" or recompute == "selective":
+        return ROW_STATISTIC_BYTES * rows
+    return 5.0 * rows * sizes["context"]
+
+
+def wide_elements(each: BlockPlan, sizes: Sizes) -> Any:
+    """Elements of a layer's wide activations and of its input: what gradients of the same size are computed for."""
+    entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
+    wide = [tensor for tensor in kept_tensors(each.block, "none") if WIDE.intersection(tensor.dims)]
+    return sum((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
+
+
+def largest(values: Iterable[Any]) -> Any:
+    """Return the largest of some numbers or arrays, place by place; 0 if there are none."""
+    found: Any = 0.0
+    for value in values:
+        found = np.maximum(found, value)
+    return found

@@ -1,0 +1,37 @@
+"""Sharding: from annotations on a few tensors to the collectives of a whole graph.
+
+    graph ──propagate──▶ a sharding for every tensor ──partition──▶ local operators and collectives
+
+`differentiate` gives the backward operators first, where a training step is wanted.
+"""
+
+from cosmic.workload.sharding.annotation import REPLICATED, Annotation, Axes, Sharding, annotate
+from cosmic.workload.sharding.autodiff import differentiate, mirrored, prune
+from cosmic.workload.sharding.partition import Mode, partition
+from cosmic.workload.sharding.partitioned import CollectiveOp, Partitioned, PartitionedOperator, Transfer
+from cosmic.workload.sharding.propagation import Conflict, Propagation, propagate
+from cosmic.workload.sharding.resharding import Collective, Step, reshard, wire_share
+
+__all__ = [
+    "REPLICATED",
+    "Annotation",
+    "Axes",
+    "Collective",
+    "CollectiveOp",
+    "Conflict",
+    "Mode",
+    "Partitioned",
+    "PartitionedOperator",
+    "Propagation",
+    "Sharding",
+    "Step",
+    "Transfer",
+    "annotate",
+    "differentiate",
+    "mirrored",
+    "partition",
+    "propagate",
+    "prune",
+    "reshard",
+    "wire_share",
+]

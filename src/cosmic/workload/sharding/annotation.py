@@ -1,0 +1,156 @@
+"""How a tensor lies on a mesh of devices, and what its user says about that.
+
+A mesh is a set of named axes (``dp``, ``tp`` …); their sizes, like those of dimensions, are numbers or arrays
+given when local sizes are wanted. A dimension that is split over several axes is split over the first one
+first: axes are ordered from major to minor. A tensor is *replicated* along each axis that its sharding does
+not name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cosmic.errors import SpecError, require
+from cosmic.workload.graph import Sizes
+
+Axes = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sharding:
+    """Over which mesh axes each dimension of a tensor is split, and which sums are still pending.
+
+    >>> two_d = Sharding.of({"batch": "dp", "hidden": ("tp", "ep")})
+    >>> two_d.axes("hidden"), two_d.axes("sequence")
+    (('tp', 'ep'), ())
+    >>> print(two_d)
+    batch: dp, hidden: tp ep
+    """
+
+    dims: tuple[tuple[str, Axes], ...] = ()
+    """Each split dimension with its axes, major to minor, in alphabetical order."""
+    partial: Axes = ()
+    """Axes along which the devices hold addends of the tensor instead of the tensor, in alphabetical order."""
+
+    @classmethod
+    def of(cls, dims: Mapping[str, str | Iterable[str]], partial: Iterable[str] = ()) -> Sharding:
+        """Return the sharding in which each dimension of *dims* is split over its axis or axes."""
+        listed = {dim: (axes,) if isinstance(axes, str) else tuple(axes) for dim, axes in dims.items()}
+        sharding = cls(tuple(sorted((dim, axes) for dim, axes in listed.items() if axes)), tuple(sorted(partial)))
+        used = sharding.used
+        twice = [axis for axis in used if used.count(axis) > 1]
+        require(not twice, "sharding", str(sharding), f"{', '.join(sorted(set(twice)))} may be used once only")
+        return sharding
+
+    def axes(self, dim: str) -> Axes:
+        """Return the axes over which *dim* is split, major to minor."""
+        for name, axes in self.dims:
+            if name == dim:
+                return axes
+        return ()
+
+    @property
+    def used(self) -> Axes:
+        """Every axis that splits a dimension or is partial."""
+        return (*(axis for _, axes in self.dims for axis in axes), *self.partial)
+
+    def holds(self, axis: str) -> str | None:
+        """Return the dimension that is split over *axis*, if any."""
+        return next((dim for dim, axes in self.dims if axis in axes), None)
+
+    def split(self, dim: str, axes: Axes) -> Sharding:
+        """Return the same sharding but for *dim*, which is split over *axes*."""
+        others = [entry for entry in self.dims if entry[0] != dim]
+        return Sharding(tuple(sorted([*others, (dim, axes)])) if axes else tuple(others), self.partial)
+
+    def pending(self, partial: Iterable[str]) -> Sharding:
+        """Return the same sharding with the sums over the axes *partial* pending."""
+        return Sharding(self.dims, tuple(sorted(partial)))
+
+    def local(self, dim: str, sizes: Sizes) -> Any:
+        """Return the size of one device's part of *dim*; what does not divide is padded.
+
+        >>> Sharding.of({"heads": "tp"}).local("heads", {"heads": 10, "tp": 4})
+        3
+        """
+        return local_size(sizes[dim], (sizes[axis] for axis in self.axes(dim)))
+
+    def elements(self, dims: Iterable[str], sizes: Sizes) -> Any:
+        """Return how many elements of a tensor with *dims* one device holds."""
+        total: Any = 1
+        for dim in dims:
+            total = total * self.local(dim, sizes)
+        return total
+
+    def __str__(self) -> str:
+        parts = [f"{dim}: {' '.join(axes)}" for dim, axes in self.dims]
+        if self.partial:
+            parts.append(f"partial: {' '.join(self.partial)}")
+        return ", ".join(parts) or "replicated"
+
+
+REPLICATED = Sharding()
+
+
+def local_size(size: Any, ways: Iterable[Any]) -> Any:
+    """Return ``ceil(size / product of ways)``, for numbers and arrays alike."""
+    parts: Any = None
+    for way in ways:
+        parts = way if parts is None else parts * way
+    return size if parts is None else -(-size // parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """What a user says about one tensor: its sharding, and where propagation may add to it."""
+
+    sharding: Sharding
+    open: tuple[str, ...] = ()
+    """Dimensions that propagation may split further; all others are as they are said to be."""
+    priority: int = 0
+    """What is said at a lower number is propagated before what is said at a higher one has any effect."""
+    later: tuple[tuple[str, int], ...] = ()
+    """Dimensions with a priority of their own: weights may be split over ffn first, and over hidden last."""
+
+    def rank(self, dim: str) -> int:
+        """Return the priority of what is said about *dim*."""
+        return dict(self.later).get(dim, self.priority)
+
+    @property
+    def first(self) -> int:
+        """The priority at which anything is said."""
+        return min(self.priority, *(rank for _, rank in self.later)) if self.later else self.priority
+
+    def until(self, priority: int) -> Sharding:
+        """Return the part of the sharding that is in effect at *priority*."""
+        dims = tuple(entry for entry in self.sharding.dims if self.rank(entry[0]) <= priority)
+        return Sharding(dims, self.sharding.partial)
+
+
+def annotate(
+    dims: Mapping[str, str | Iterable[str]],
+    *,
+    partial: Iterable[str] = (),
+    open: Iterable[str] = (),
+    priority: int | Mapping[str, int] = 0,
+) -> Annotation:
+    """Return an annotation from a table ``{dimension: axis or axes}``: the short way to write one.
+
+    >>> weight = annotate({"ffn": "tp", "hidden": "dp"}, priority={"hidden": 2})
+    >>> print(weight.until(0), "|", weight.until(2))
+    ffn: tp | ffn: tp, hidden: dp
+    """
+    sharding = Sharding.of(dims, partial)
+    if isinstance(priority, int):
+        return Annotation(sharding, tuple(open), priority)
+    return Annotation(sharding, tuple(open), later=tuple(sorted(priority.items())))
+
+
+def check_annotation(name: str, dims: tuple[str, ...], annotation: Annotation) -> None:
+    """Raise a `SpecError` if *annotation* speaks of dimensions that tensor *name* lacks."""
+    spoken = [dim for dim, _ in (*annotation.sharding.dims, *annotation.later)] + list(annotation.open)
+    for dim in spoken:
+        if dim not in dims:
+            raise SpecError(f"annotation of {name}", dim, f"the tensor has no such dimension, only {', '.join(dims)}")

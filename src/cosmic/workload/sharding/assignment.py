@@ -1,0 +1,200 @@
+"""Which axis of the mesh splits which factor of an operator: the choices there are, and XLA's.
+
+For an einsum ``A[i, k] B[k, j] -> C[i, j]`` and one axis: on *i* or *j* each device makes a part of the result;
+on *k* it makes an addend of it; on none, all devices along the axis do the same work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations, product
+
+from cosmic.workload.graph import Operator, Sizes, Tensor
+from cosmic.workload.sharding.annotation import Axes, Sharding, local_size
+from cosmic.workload.sharding.factors import LINEAR, PRODUCTS, Factors, factors_of
+
+ORDERED_FREELY = 2
+"""Up to so many axes of one factor are tried in every order, where no tensor has an order for them."""
+THROUGH = "…"
+"""In place of a factor: the axis stays a pending sum, in what is read and in what is made."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """The axes that split each factor of an operator while it runs."""
+
+    operator: Operator
+    split: Mapping[str, Axes]
+    through: Axes = ()
+    """Axes along which addends are read and addends are made (of sums only)."""
+
+    @property
+    def factors(self) -> Factors:
+        """The factors of the operator."""
+        return factors_of(self.operator)
+
+    def reads(self, tensor: Tensor, near: Sharding) -> Sharding:
+        """Return the sharding in which the operator reads *tensor*, which is best if it is like *near*."""
+        return Sharding(self._dims(tensor, near), tuple(sorted(self.through)))
+
+    def makes(self, tensor: Tensor, near: Sharding) -> Sharding:
+        """Return the sharding in which the operator makes *tensor*: summed factors leave it partial."""
+        factors = self.factors
+        summed = (
+            axis
+            for factor, axes in self.split.items()
+            if factor in factors.summed and not factors.sees(tensor, factor)
+            for axis in axes
+        )
+        return Sharding(self._dims(tensor, near), tuple(sorted((*summed, *self.through))))
+
+    def _dims(self, tensor: Tensor, near: Sharding) -> tuple[tuple[str, Axes], ...]:
+        found: list[tuple[str, Axes]] = []
+        for factor, axes in self.split.items():
+            dims = self.factors.dims(tensor, factor)
+            if dims and axes:
+                found += _spread(axes, dims, near)
+        return tuple(sorted(found))
+
+    def work(self, sizes: Sizes) -> float:
+        """Return the size of the loops that one device runs: its local flop, up to a constant."""
+        total = 1.0
+        for factor in self.factors.names:
+            total *= float(local_size(sizes[factor], (sizes[axis] for axis in self.split.get(factor, ()))))
+        return total
+
+
+def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str, Axes]]:
+    """Distribute the axes of a factor over the dimensions as which a tensor sees it, as *near* does if it can."""
+    if not any(axis in near.axes(dim) for axis in axes for dim in dims):
+        return [(dims[0], axes)]
+    found: list[tuple[str, Axes]] = []
+    rest = axes
+    for dim in dims[:-1]:
+        count = next((n for n, axis in enumerate(rest) if axis not in near.axes(dim)), len(rest))
+        found.append((dim, rest[:count]))
+        rest = rest[count:]
+    return [(dim, part) for dim, part in [*found, (dims[-1], rest)] if part]
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """An operator with the shardings around it: those in which its inputs are, and those its outputs should have."""
+
+    operator: Operator
+    shardings: Mapping[str, Sharding]
+
+    @property
+    def axes(self) -> Axes:
+        """Every axis in play."""
+        return tuple(dict.fromkeys(axis for tensor in self.operator.tensors for axis in self.of(tensor).used))
+
+    def of(self, tensor: Tensor) -> Sharding:
+        """Return the sharding of *tensor*."""
+        return self.shardings[tensor.name]
+
+    def place(self, tensor: Tensor, axis: str) -> str | None:
+        """Return the factor that *axis* splits in *tensor*."""
+        dim = self.of(tensor).holds(axis)
+        factors = factors_of(self.operator)
+        return None if dim is None or factors.of[dim] in factors.whole else factors.of[dim]
+
+    def places(self, tensors: tuple[Tensor, ...], axis: str) -> list[str]:
+        """Return the factors that *axis* splits in *tensors*, each once."""
+        return list(dict.fromkeys(place for tensor in tensors if (place := self.place(tensor, axis))))
+
+    def order(self, factor: str, axes: Axes) -> Axes:
+        """Return *axes* in the order in which the last tensor that has them all, or most of them, is split."""
+        factors = factors_of(self.operator)
+        orders = [factors.axes(tensor, factor, self.of(tensor)) for tensor in reversed(self.operator.tensors)]
+        order = max(orders, key=lambda each: sum(axis in axes for axis in each))
+        known = tuple(axis for axis in order if axis in axes)
+        return known + tuple(axis for axis in axes if axis not in known)
+
+
+def assignments(setting: Setting) -> Iterator[Assignment]:
+    """Yield the assignments worth pricing: each axis on a factor that some tensor has it on, or on none."""
+    axes = setting.axes
+    for chosen in product(*(_options(setting, axis) for axis in axes)):
+        by_factor: dict[str, Axes] = {}
+        for axis, factor in zip(axes, chosen, strict=True):
+            if factor is not None:
+                by_factor[factor] = (*by_factor.get(factor, ()), axis)
+        through = by_factor.pop(THROUGH, ())
+        for orders in product(*(_orders(setting, factor, each) for factor, each in by_factor.items())):
+            yield Assignment(setting.operator, dict(zip(by_factor, orders, strict=True)), through)
+
+
+def _options(setting: Setting, axis: str) -> list[str | None]:
+    """Where *axis* may go: where the tensors agree that it is, else wherever one has it, or nowhere.
+
+    To leave a place that tensors agree on could save bytes now and then, at the price of work done twice or of
+    weights sent instead of tokens. Whoever wants that can annotate it; unasked it would surprise.
+    """
+    operator = setting.operator
+    through = operator.kind in LINEAR and any(axis in setting.of(tensor).partial for tensor in operator.inputs)
+    if not through and (agreed := _shared(setting, axis)):
+        return [agreed]
+    return [*setting.places(operator.tensors, axis), None, *([THROUGH] if through else [])]
+
+
+def _orders(setting: Setting, factor: str, axes: Axes) -> list[Axes]:
+    """The orders in which tensors have *axes*; every order, where none has them all."""
+    factors = factors_of(setting.operator)
+    split = (factors.axes(tensor, factor, setting.of(tensor)) for tensor in setting.operator.tensors)
+    known = [tuple(axis for axis in each if axis in axes) for each in split if set(axes) <= set(each)]
+    if known or len(axes) > ORDERED_FREELY:
+        return list(dict.fromkeys(known)) or [setting.order(factor, axes)]
+    return list(permutations(axes))
+
+
+def xla_assignment(setting: Setting) -> Assignment:
+    """Return the assignment that XLA's partitioner makes, by rules and not by price."""
+    by_factor: dict[str, Axes] = {}
+    for axis in setting.axes:
+        if factor := _shared(setting, axis) or _wanted(setting, axis) or _brought(setting, axis, by_factor):
+            by_factor[factor] = (*by_factor.get(factor, ()), axis)
+    return Assignment(setting.operator, {factor: setting.order(factor, axes) for factor, axes in by_factor.items()})
+
+
+def _shared(setting: Setting, axis: str) -> str | None:
+    """Where an input and an output have it, the work is local; where all inputs have it, they give addends."""
+    operator, factors = setting.operator, factors_of(setting.operator)
+    read = setting.places(operator.inputs, axis)
+    for factor in setting.places(operator.outputs, axis):
+        if factor in read:
+            return factor
+    for factor in read:
+        seen = [tensor for tensor in operator.inputs if factors.sees(tensor, factor)]
+        agreed = len(seen) > 1 and all(setting.place(tensor, axis) == factor for tensor in seen)
+        if factor in factors.summed and agreed:
+            return factor
+    return None
+
+
+def _wanted(setting: Setting, axis: str) -> str | None:
+    """Where an output wants it, inputs are sliced or resharded: those that see the factor."""
+    operator, factors = setting.operator, factors_of(setting.operator)
+    for factor in setting.places(operator.outputs, axis):
+        if any(factors.sees(tensor, factor) for tensor in operator.inputs):
+            return factor
+    return None
+
+
+def _brought(setting: Setting, axis: str, by_factor: Mapping[str, Axes]) -> str | None:
+    """Where an input has it, the result can be resharded afterwards; else that input will be gathered.
+
+    XLA reshards the results of einsums, of reductions, and of what makes the dimension that the axis shall split. A
+    tensor cannot be gathered along a major axis only, so the axis must come after those of its dimension that
+    split the factor too.
+    """
+    operator, factors = setting.operator, factors_of(setting.operator)
+    new = setting.places(operator.outputs, axis)
+    for tensor in operator.inputs:
+        factor = setting.place(tensor, axis)
+        if factor and (factor in factors.summed) != (operator.kind in PRODUCTS or bool(new)):
+            axes = factors.axes(tensor, factor, setting.of(tensor))
+            if all(major in by_factor.get(factor, ()) for major in axes[: axes.index(axis)]):
+                return factor
+    return next(iter(new), None)

@@ -1,0 +1,122 @@
+"""The backward operators of a forward graph."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from cosmic.errors import UnknownName
+from cosmic.workload.graph import Graph, Operator, Tensor
+from cosmic.workload.sharding.annotation import Annotation
+from cosmic.workload.sharding.factors import PRODUCTS
+
+SHIFTS = ("bias",)
+"""Kinds that add something learned: their gradients are those of what was made, or sums of them."""
+MOVES = ("dispatch", "combine", "view")
+"""Kinds that move their first input to where it is needed: backward its gradient moves, and it stays."""
+
+
+def differentiate(graph: Graph, seeds: Iterable[str]) -> Graph:
+    """Return the operators that compute gradients, given those of the tensors *seeds*.
+
+    The gradient of ``t`` is ``d_t``. An einsum has one einsum per gradient; a sum passes its gradient on; any
+    other kind has one operator ``<kind>_grad`` of the same dimensions that reads the gradients of what was made
+    and what was read (but for what was only moved). Where several operators read a tensor its gradients are
+    added up. Tensors of the role ``input`` (token numbers, pictures) have no gradient.
+    """
+    tensors = graph.tensors
+    given = tuple(dict.fromkeys(seeds))
+    for name in given:
+        if name not in tensors:
+            raise UnknownName.among("seeds", name, "tensor", tensors)
+    active = prune(graph, given).operators
+    shares = Counter(tensor.name for operator in active for tensor in operator.inputs)
+    backward = _Backward(shares + Counter(given))
+    for name in given:
+        backward.found[name] = [_gradient(tensors[name])]
+    for operator in reversed(active):
+        backward.visit(operator)
+    made = {tensor.name for operator in active for tensor in operator.outputs}
+    for name, tensor in tensors.items():
+        if name in backward.found and name not in made:
+            backward.total(tensor, named=True)
+    return Graph(tuple(backward.operators))
+
+
+def prune(graph: Graph, results: Collection[str]) -> Graph:
+    """Return *graph* without the operators that none of *results* depends on."""
+    needed = set(results)
+    kept: list[Operator] = []
+    for operator in reversed(graph.operators):
+        if any(tensor.name in needed for tensor in operator.outputs):
+            kept.append(operator)
+            needed.update(tensor.name for tensor in operator.inputs)
+    return Graph(tuple(reversed(kept)))
+
+
+def mirrored(graph: Graph, annotations: Mapping[str, Annotation]) -> dict[str, Annotation]:
+    """Return *annotations*, and for each gradient in *graph* that has none that of its tensor.
+
+    So gradients of weights that are sharded come to lie as their weights do, and those of activations as theirs.
+    """
+    tensors = graph.tensors
+    gradients = {f"d_{name}": annotation for name, annotation in annotations.items() if f"d_{name}" in tensors}
+    return gradients | dict(annotations)
+
+
+def _gradient(tensor: Tensor, share: str = "") -> Tensor:
+    return Tensor(f"d_{tensor.name}{share and '.'}{share}", tensor.dims, "gradient")
+
+
+@dataclass
+class _Backward:
+    """Collects backward operators; lives only while `differentiate` runs."""
+
+    shares: Counter[str]
+    """How many gradients of each tensor there will be to add up."""
+    operators: list[Operator] = field(default_factory=list)
+    found: dict[str, list[Tensor]] = field(default_factory=dict)
+    """Those that are there already."""
+
+    def visit(self, operator: Operator) -> None:
+        """Add what computes the gradients of the inputs of *operator*."""
+        made = tuple(self.total(tensor) for tensor in operator.outputs if tensor.name in self.found)
+        if operator.kind == "add" and all(tensor.dims == operator.outputs[0].dims for tensor in operator.inputs):
+            for tensor in operator.inputs:
+                self._share(tensor, made[0])
+        elif operator.kind in PRODUCTS:
+            for position, tensor in enumerate(operator.inputs):
+                others = operator.inputs[:position] + operator.inputs[position + 1 :]
+                self._apply(operator, f".{position}", (*made, *others), (tensor,))
+        else:
+            again = (
+                () if operator.kind in SHIFTS else operator.inputs[1:] if operator.kind in MOVES else operator.inputs
+            )
+            self._apply(operator, "", (*made, *again), tuple(dict.fromkeys(operator.inputs)))
+
+    def _apply(self, forward: Operator, part: str, read: tuple[Tensor, ...], asked: tuple[Tensor, ...]) -> None:
+        """Add the operator that computes the gradients of *asked*."""
+        wanted = [tensor for tensor in asked if tensor.role not in ("input", "index")]
+        if not wanted:
+            return
+        name = forward.name + part
+        outputs = [_gradient(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in wanted]
+        kind = forward.kind if forward.kind in PRODUCTS else f"{forward.kind}_grad"
+        self.operators.append(
+            Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
+        )
+        for tensor, gradient in zip(wanted, outputs, strict=True):
+            self._share(tensor, gradient)
+
+    def _share(self, tensor: Tensor, gradient: Tensor) -> None:
+        self.found.setdefault(tensor.name, []).append(gradient)
+
+    def total(self, tensor: Tensor, *, named: bool = False) -> Tensor:
+        """Return the gradient of *tensor*, its shares added up; *named*, it is called after the tensor in any case."""
+        shares = self.found[tensor.name]
+        whole = _gradient(tensor)
+        if len(shares) > 1 or (named and shares[0] != whole):
+            self.operators.append(Operator(whole.name, "add", tuple(shares), (whole,), phase="backward"))
+            self.found[tensor.name] = [whole]
+        return self.found[tensor.name][0]

@@ -1,0 +1,71 @@
+"""The factors of an operator: the loops it runs, each seen by some of its tensors as dimensions.
+
+An einsum ``x[batch, hidden] w[hidden, ffn] -> u[batch, ffn]`` has three factors. Dimensions that are `same`
+inside an operator are one factor; where one tensor sees a factor as several dimensions (tokens are batch and
+sequence to the model, slots to an expert) their axes are listed one after the other, and which token sits in
+which slot is the operator's own affair.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
+
+from cosmic.workload.graph import Operator, Tensor
+from cosmic.workload.sharding.annotation import Axes, Sharding
+
+PRODUCTS = ("einsum", "embedding")
+"""Kinds that multiply their inputs and sum over what the output lacks. An embedding is the product of a table with
+one-hot vectors that nobody writes out."""
+LINEAR = ("add",)
+"""Kinds that add their inputs up: sums that are pending in all inputs may stay pending in the output."""
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """The factors of one operator."""
+
+    names: tuple[str, ...]
+    """Each factor, called after the first of its dimensions."""
+    of: Mapping[str, str]
+    """The factor of each dimension."""
+    whole: frozenset[str]
+    """Factors that no axis may split."""
+    summed: frozenset[str]
+    """Factors that some input has and some output lacks: splitting them leaves that output a partial sum."""
+
+    def dims(self, tensor: Tensor, factor: str) -> tuple[str, ...]:
+        """Return the dimensions as which *tensor* sees *factor*."""
+        return tuple(dim for dim in tensor.dims if self.of[dim] == factor)
+
+    def axes(self, tensor: Tensor, factor: str, sharding: Sharding) -> Axes:
+        """Return the axes over which *sharding* splits *factor* in *tensor*."""
+        return tuple(axis for dim in self.dims(tensor, factor) for axis in sharding.axes(dim))
+
+    def sees(self, tensor: Tensor, factor: str) -> bool:
+        """Return whether *tensor* has *factor*."""
+        return any(self.of[dim] == factor for dim in tensor.dims)
+
+
+@lru_cache(maxsize=4096)
+def factors_of(operator: Operator) -> Factors:
+    """Return the factors of *operator*."""
+    of = {dim: dim for dim in operator.dims}
+    for first, second in operator.same:
+        if first in of and second in of:
+            kept, gone = sorted((of[first], of[second]), key=operator.dims.index)
+            of = {dim: kept if factor == gone else factor for dim, factor in of.items()}
+    read = _seen(operator.inputs, of)
+    lacked = {factor for tensor in operator.outputs for factor in read - _seen((tensor,), of)}
+    return Factors(
+        names=tuple(dict.fromkeys(of.values())),
+        of=MappingProxyType(of),
+        whole=frozenset(of[dim] for dim in operator.whole if dim in of),
+        summed=frozenset(lacked),
+    )
+
+
+def _seen(tensors: Iterable[Tensor], of: Mapping[str, str]) -> set[str]:
+    return {of[dim] for tensor in tensors for dim in tensor.dims}

@@ -1,0 +1,211 @@
+"""From one sharding of a tensor to another: the cheapest sequence of collectives.
+
+What a step puts on the wire, in elements sent by one device of a group of *n*:
+
+    all-gather          (n - 1) / n of what it ends with
+    reduce-scatter      (n - 1) / n of what it starts from
+    all-reduce          2 (n - 1) / n of the tensor
+    all-to-all          (n - 1) / n of the tensor
+    collective-permute  all of the tensor
+    slice, mask         nothing: a device keeps its part, or zeros in place of what others hold
+
+These are what bandwidth-optimal algorithms need, whatever the network. A plan is a shortest path over
+shardings (Dijkstra), where ties go to fewer steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from heapq import heappop, heappush
+from itertools import combinations, permutations, takewhile
+from typing import Any, Literal, get_args
+
+from cosmic.errors import SpecError
+from cosmic.workload.graph import Sizes
+from cosmic.workload.sharding.annotation import Axes, Sharding
+
+Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute"]
+COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
+Move = Literal["slice", "mask"] | Collective
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One move of a plan, along the groups of devices that differ in *axes* only."""
+
+    kind: Move
+    axes: Axes
+    before: Sharding
+    after: Sharding
+
+    @property
+    def payload(self) -> Sharding:
+        """The sharding in which the tensor's size is that of the collective: the larger end of the two."""
+        return self.after if self.kind == "all_gather" else self.before
+
+
+def group_size(axes: Axes, sizes: Sizes) -> Any:
+    """Return how many devices take part in a collective along *axes*."""
+    total: Any = 1
+    for axis in axes:
+        total = total * sizes[axis]
+    return total
+
+
+def wire_share(kind: Move, n: Any) -> Any:
+    """Return the share of its payload that a collective of *n* devices has each of them send.
+
+    >>> wire_share("all_reduce", 4)
+    1.5
+    """
+    if kind in ("slice", "mask"):
+        return 0 * n
+    if kind == "collective_permute":
+        return 0 * n + 1
+    return (2 if kind == "all_reduce" else 1) * (n - 1) / n
+
+
+def reshard(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes) -> tuple[Step, ...]:
+    """Return the steps that lead a tensor with *dims* from *source* to *target* with the fewest bytes on the wire.
+
+    >>> two = Sharding.of({"heads": "tp"}), Sharding.of({"sequence": "tp"})
+    >>> [step.kind for step in reshard(("sequence", "heads"), *two, {"sequence": 64, "heads": 8, "tp": 4})]
+    ['all_to_all']
+    """
+    return plan(dims, source, target, sizes)[0]
+
+
+def plan(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes) -> tuple[tuple[Step, ...], float]:
+    """Return the steps of `reshard`, and what they put on the wire in elements per device."""
+    if source == target:
+        return (), 0.0
+    axes = sorted({*source.used, *target.used})
+    known = (*((dim, sizes[dim]) for dim in dims), *((axis, sizes[axis]) for axis in axes))
+    return _plan(dims, source, target, known)
+
+
+Known = tuple[tuple[str, Any], ...]
+"""The sizes that matter to a plan, in a form that can be remembered."""
+
+
+@lru_cache(maxsize=65536)
+def _plan(dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known) -> tuple[tuple[Step, ...], float]:
+    """Set aside what stays, the major axes on which both ends agree, and look for the shortest path of the rest."""
+    stays = Sharding(
+        tuple((dim, kept) for dim, axes in source.dims if (kept := _common(axes, target.axes(dim)))),
+        tuple(axis for axis in source.partial if axis in target.partial),
+    )
+    sizes = dict(known)
+    local = tuple((dim, stays.local(dim, sizes)) for dim in dims)
+    mesh = tuple((axis, size) for axis, size in known if axis not in dims and axis not in stays.used)
+    steps, wire = _shortest(dims, _less(source, stays), _less(target, stays), local + mesh)
+    return tuple(replace(s, before=_more(s.before, stays), after=_more(s.after, stays)) for s in steps), wire
+
+
+def _common(first: Axes, second: Axes) -> Axes:
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(first, second, strict=False))
+    return tuple(axis for axis, _ in pairs)
+
+
+def _less(sharding: Sharding, stays: Sharding) -> Sharding:
+    dims = tuple((dim, rest) for dim, axes in sharding.dims if (rest := axes[len(stays.axes(dim)) :]))
+    return Sharding(dims, tuple(axis for axis in sharding.partial if axis not in stays.partial))
+
+
+def _more(sharding: Sharding, stays: Sharding) -> Sharding:
+    joined = {dim: stays.axes(dim) + sharding.axes(dim) for dim, _ in (*stays.dims, *sharding.dims)}
+    return Sharding(tuple(sorted(joined.items())), tuple(sorted(stays.partial + sharding.partial)))
+
+
+@lru_cache(maxsize=65536)
+def _shortest(
+    dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known
+) -> tuple[tuple[Step, ...], float]:
+    sizes = dict(known)
+    best: dict[Sharding, tuple[float, int]] = {source: (0.0, 0)}
+    came: dict[Sharding, Step] = {}
+    queue: list[tuple[float, int, int, Sharding]] = [(0.0, 0, 0, source)]
+    serial = 0  # equal paths are taken in the order in which they were found
+    while queue:
+        wire, length, _, state = heappop(queue)
+        if state == target:
+            return _path(came, source, target), wire
+        if (wire, length) > best[state]:
+            continue
+        held = state.elements(dims, sizes)
+        for step in moves(dims, state, target):
+            payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
+            cost = (wire + wire_share(step.kind, group_size(step.axes, sizes)) * payload, length + 1)
+            if step.after not in best or cost < best[step.after]:
+                best[step.after] = cost
+                came[step.after] = step
+                serial += 1
+                heappush(queue, (*cost, serial, step.after))
+    raise SpecError("reshard", str(target), f"cannot be reached from {source}")
+
+
+def _path(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    while target != source:
+        steps.append(came[target])
+        target = steps[-1].before
+    return tuple(reversed(steps))
+
+
+# ------------------------------------------------------------------------------------------------- moves
+
+
+def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
+    """Yield every step from *state* that may lie on a shortest way to *target*."""
+    yield from _local_moves(state, target)
+    yield from _reductions(dims, state, target)
+    for dim, axes in state.dims:
+        for count in range(1, len(axes) + 1):
+            kept, moved = axes[:-count], axes[-count:]
+            without = state.split(dim, kept)
+            yield Step("all_gather", moved, state, without)
+            for other in dims:
+                if other != dim:
+                    yield Step("all_to_all", moved, state, without.split(other, without.axes(other) + moved))
+        for order in permutations(axes):
+            if order != axes:
+                yield Step("collective_permute", _between(axes, order), state, state.split(dim, order))
+
+
+def _between(axes: Axes, order: Axes) -> Axes:
+    """Return the axes from the first to the last that changes place: the digits of a part's number that change."""
+    changed = [place for place, axis in enumerate(axes) if axis != order[place]]
+    return axes[changed[0] : changed[-1] + 1]
+
+
+def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
+    """What needs no wire: to keep a part of what is replicated, or to count what one has as an addend."""
+    used = state.used
+    for dim, axes in target.dims:
+        for axis in axes:
+            if axis not in used:
+                yield Step("slice", (axis,), state, state.split(dim, (*state.axes(dim), axis)))
+    for axis in target.partial:
+        pending = (*state.partial, axis)
+        if axis not in used:
+            yield Step("mask", (axis,), state, state.pending(pending))
+        for dim, axes in state.dims:
+            if axes[-1] == axis:
+                yield Step("mask", (axis,), state, state.split(dim, axes[:-1]).pending(pending))
+
+
+def _reductions(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
+    """Sums that are pending: onto the dimension that wants their axis, else all at once, or one by one onto any."""
+    pending = [axis for axis in state.partial if axis not in target.partial]
+    gone = tuple(axis for axis in pending if target.holds(axis) is None)
+    if gone:
+        yield Step("all_reduce", gone, state, state.pending(axis for axis in state.partial if axis not in gone))
+    scattered: list[tuple[Axes, str]] = [((axis,), dim) for axis in gone for dim in dims]
+    for dim, axes in target.dims:
+        here = tuple(axis for axis in axes if axis in pending)
+        scattered += [(here[first:last], dim) for first, last in combinations(range(len(here) + 1), 2)]
+    for axes, dim in scattered:
+        rest = state.pending(axis for axis in state.partial if axis not in axes)
+        yield Step("reduce_scatter", axes, state, rest.split(dim, rest.axes(dim) + axes))

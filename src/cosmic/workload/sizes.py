@@ -1,0 +1,84 @@
+"""The sizes of dimensions and mesh axes for a batch of designs: numbers where they agree, arrays where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.design.model import Transformer
+from cosmic.workload.blocks import Block, dimensions
+
+SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
+STRUCTURE = (*SWITCHES, "context_parallel", "loss", "dropout", "offload", "placement")
+"""The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
+
+
+def structural_paths(batch: Batch) -> list[str]:
+    """Return the fields in which designs must agree to share one graph."""
+    return [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
+
+
+def sizes_of(batch: Batch) -> dict[str, Any]:
+    """Return the size of every dimension of one microbatch and of every mesh axis.
+
+    The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
+    its microbatch. dp is two axes, rp and ep, whose product it is: see `cosmic.workload.strategies`.
+    """
+    field: Callable[[str], Any] = lambda name: batch[f"workload.{name}"]  # noqa: E731  a short word for a long path
+    model = batch.base.model
+    sizes: dict[str, Any] = dict(dimensions(model))
+    dp, ep = field("dp"), field("ep")
+    decoding = batch.base.workload.task == "decode"
+    sequence = field("sequence")
+    sizes |= {"rp": dp / ep, "ep": ep, "sp": field("sp"), "tp": field("tp"), "pp": field("pp"), "dp": dp}
+    sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
+    sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
+    return sizes
+
+
+def visible_share(batch: Batch, block: Block) -> Any:
+    """Return the share of the keys that a query attends to, on average over positions and layers.
+
+    A causal mask shows position i the i keys up to its own: (s + 1) / 2s of all; a window shows at most w of
+    them. When decoding, the one query sees everything, or its window.
+    """
+    model = batch.base.model
+    if not isinstance(model, Transformer) or model.family in ("encoder", "vision") or block.name == "encoder_layer":
+        return 1.0
+    s = np.asarray(batch["workload.sequence"], dtype=float)
+    decoding = batch.base.workload.task == "decode"
+    everything = np.ones_like(s) if decoding else (s + 1) / (2 * s)
+    if model.window is None:
+        return everything
+    w = np.minimum(float(model.window), s)
+    windowed = w / s if decoding else (w - w * (w - 1) / (2 * s)) / s
+    full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
+    return full * everything + (1 - full) * windowed
+
+
+def microbatches(batch: Batch) -> Any:
+    """Return how many microbatches each replica passes through the pipeline in one step."""
+    per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
+    return np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
+
+
+def layers_on_stage(batch: Batch, first: Any, blocks: tuple[Block, ...]) -> dict[str, Any]:
+    """Return how many layers of each sort lie on a pipeline stage, the *first* or the last of them.
+
+    Layers are dealt out in order, ceil(layers / stages) to each stage; the last takes what is left.
+    """
+    stages = batch["workload.pp"]
+    repeated = [block for block in blocks if block.part == "layers"]
+    total = sum(block.repeats for block in repeated)
+    each = -(-total // stages)
+    start = np.asarray(0 if first else (stages - 1) * each)
+    end = np.minimum(start + each, total)
+    found, passed = {}, 0
+    for block in repeated:
+        overlap = np.minimum(end, passed + block.repeats) - np.maximum(start, passed)
+        found[block.name] = np.maximum(overlap, 0)
+        passed += block.repeats
+    return found

@@ -1,0 +1,167 @@
+"""Strategies: tables that say how some tensors are split. The rest of a layer follows by propagation.
+
+A strategy is a YAML file of the catalog or of a user: rules that name tensors (or all weights) and give some of
+their dimensions mesh axes. Several strategies together make a mapping: their axes are appended, each axis once
+per tensor, in the order in which the strategies are listed.
+
+Mesh axes: tp, sp, pp, and for data parallelism rp and ep, whose product is dp: the batch is split over both, and
+the ranks of ep share out the experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from cosmic import catalog
+from cosmic.design import schema
+from cosmic.design.workload import Workload
+from cosmic.errors import SpecError, UnknownName
+from cosmic.workload.graph import Graph, Tensor
+from cosmic.workload.sharding.annotation import Annotation, Sharding
+
+AXES = ("rp", "ep", "sp", "tp", "pp")
+WEIGHTS = "weight"
+RESIDUAL = "residual"
+STREAM = frozenset(
+    ("x", "attended", "crossed", "y", "embedded", "with_class", "with_positions", "with_segments", "with_distances")
+)
+"""The tensors that carry tokens from layer to layer: what ``residual`` stands for."""
+KEYS = ("title", "source", "notes", "stored", "annotations")
+USE, STREAM_LAST = 0, 1
+"""Priorities: how weights are used decides what lies inside a layer, and only then what is passed between layers.
+So heads stay split over tp inside attention where the stream between is split over tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """The axes of some dimensions, for the tensors that have them."""
+
+    tensors: tuple[str, ...]
+    """Names of tensors; ``weight`` for all weights, ``residual`` for what is passed from layer to layer."""
+    dims: tuple[tuple[str, tuple[str, ...]], ...]
+    """Dimensions with the axes that they are split over, major to minor."""
+    instead: tuple[str, ...] = ()
+    """Dimensions that are no longer split there, whatever earlier rules say."""
+
+    def applies(self, tensor: Tensor) -> bool:
+        """Return whether the rule speaks of *tensor*."""
+        weight = tensor.role == "weight" and WEIGHTS in self.tensors
+        residual = tensor.name in STREAM and RESIDUAL in self.tensors
+        return weight or residual or tensor.name in self.tensors
+
+
+@dataclass(frozen=True, slots=True)
+class Strategy:
+    """A named table of rules."""
+
+    name: str
+    rules: tuple[Rule, ...]
+    stored: bool = False
+    """Whether it says how weights are kept between uses rather than how they are used: sharded weights are
+    gathered before they are read, and their gradients scattered."""
+
+
+@cache
+def strategy(name: str) -> Strategy:
+    """Return the strategy called *name* in the catalog."""
+    return read_strategy(catalog.entry("strategies", name), name)
+
+
+def read_strategy(tree: Mapping[str, Any], name: str) -> Strategy:
+    """Return the strategy that the content of a file describes.
+
+    >>> read_strategy({"annotations": [{"tensors": ["x"], "dims": {"batch": ["rp"]}}]}, "mine").rules[0].tensors
+    ('x',)
+    """
+    for key in tree:
+        if key not in KEYS:
+            raise UnknownName.key(str(key), tree[key], KEYS)
+    stored: bool = schema.read(bool, tree.get("stored", False), f"{name}.stored")
+    rules = tree.get("annotations")
+    if not isinstance(rules, list):
+        raise SpecError(f"{name}.annotations", rules, "must be a list of rules")
+    read = (_read_rule(rule, f"{name}.annotations.{place}") for place, rule in enumerate(rules))
+    return Strategy(name, tuple(read), stored)
+
+
+def _read_rule(tree: Any, where: str) -> Rule:
+    if not isinstance(tree, Mapping):
+        raise SpecError(where, tree, "must be a mapping of keys to values")
+    for key in tree:
+        if key not in ("tensors", "dims", "instead"):
+            raise UnknownName.key(f"{where}.{key}", tree[key], ("tensors", "dims", "instead"))
+    names: tuple[str, ...] = schema.read(tuple[str, ...], tree.get("tensors", []), f"{where}.tensors")
+    instead: tuple[str, ...] = schema.read(tuple[str, ...], tree.get("instead", []), f"{where}.instead")
+    given = tree.get("dims", {})
+    if not (names and isinstance(given, Mapping)):
+        raise SpecError(where, dict(tree), "must give tensors, and dims with their axes")
+    dims = []
+    for dim, axes in given.items():
+        found: tuple[str, ...] = schema.read(tuple[str, ...], axes, f"{where}.dims.{dim}")
+        for axis in found:
+            if axis not in AXES:
+                raise UnknownName.among(f"{where}.dims.{dim}", axis, "mesh axis", AXES)
+        dims.append((str(dim), found))
+    return Rule(names, tuple(dims), instead)
+
+
+def strategies_of(workload: Workload) -> tuple[str, ...]:
+    """Return the names of the strategies that the switches of a workload stand for."""
+    names = ["data_parallel", "tensor_parallel", "expert_parallel", "table_parallel", "context_parallel"]
+    if workload.sequence_parallel and workload.task == "training":
+        names.append("sequence_parallel")
+    if workload.context_parallel == "ulysses":
+        names.append("ulysses")
+    if workload.weight_sharding == "zero3":
+        names.append("zero3")
+    return tuple(names)
+
+
+def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, Annotation]:
+    """Return what the strategies say of the tensors of *graph*; tensors of which they say nothing are left out."""
+    tables = [table for table in _tables(names) if not table.stored]
+    found = {}
+    tensors = graph.tensors
+    for tensor in tensors.values():
+        primal = tensors.get(tensor.name.removeprefix("d_"), tensor)  # a gradient lies as what it is the gradient of
+        rules = [rule for table in tables for rule in table.rules if rule.applies(primal)]
+        if rules:
+            stream = primal.name in STREAM or tensor.role == "input"
+            spoken = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
+            free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in spoken)
+            found[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
+    return found
+
+
+def stored_shardings(
+    graph: Graph, names: Iterable[str | Strategy], used: Mapping[str, Sharding]
+) -> dict[str, Sharding]:
+    """Return how weights and their gradients are kept: as they are *used*, split further by stored strategies."""
+    tables = [table for table in _tables(names) if table.stored]
+    found: dict[str, Sharding] = {}
+    for weight in graph.weights:
+        rules = [rule for table in tables for rule in table.rules if rule.applies(weight)]
+        if rules:
+            kept = _split(weight, rules, dict(used[weight.name].dims))
+            found |= {name: kept for name in (weight.name, f"d_{weight.name}") if name in used}
+    return found
+
+
+def _tables(names: Iterable[str | Strategy]) -> list[Strategy]:
+    return [strategy(name) if isinstance(name, str) else name for name in names]
+
+
+def _split(tensor: Tensor, rules: Iterable[Rule], start: Mapping[str, tuple[str, ...]]) -> Sharding:
+    """Return the sharding of one tensor: to those of *start* the axes of all rules are added, each axis once."""
+    dims = dict(start)
+    for rule in rules:
+        for dim in rule.instead:
+            dims.pop(dim, None)
+        for dim, axes in rule.dims:
+            used = {axis for other in dims.values() for axis in other}
+            if dim in tensor.dims:
+                dims[dim] = dims.get(dim, ()) + tuple(axis for axis in axes if axis not in used)
+    return Sharding.of(dims)

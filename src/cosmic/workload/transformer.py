@@ -1,0 +1,271 @@
+"""Transformers as operators: decoders, encoders, encoder-decoders, mixtures of experts, vision transformers."""
+
+from __future__ import annotations
+
+from cosmic.design.model import Transformer, mixture_layers
+from cosmic.workload.blocks import TOKENS, Block, Builder
+from cosmic.workload.graph import Tensor
+
+HIDDEN = (*TOKENS, "hidden")
+SOURCE = ("batch", "source", "hidden")
+"""What the encoder of an encoder-decoder makes, for the decoder to attend to."""
+
+
+def transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block, ...]:
+    """Return the blocks of a transformer: embedding, layers of each sort, head."""
+    mixtures = mixture_layers(model)
+    cross = model.family == "encoder_decoder"
+    found = [embedding(model)]
+    if cross:
+        found.append(_layer(model, "encoder_layer", model.encoder_layers, dropout=dropout))
+    if model.layers > mixtures:
+        found.append(_layer(model, "layer", model.layers - mixtures, cross=cross, dropout=dropout))
+    if mixtures:
+        found.append(_layer(model, "mixture_layer", mixtures, mixture=True, cross=cross, dropout=dropout))
+    return (*found, head(model))
+
+
+# ------------------------------------------------------------------------------------------------ layers
+
+
+def _layer(
+    model: Transformer, name: str, repeats: int, *, mixture: bool = False, cross: bool = False, dropout: bool = False
+) -> Block:
+    build = Builder()
+    entering = Tensor("x", HIDDEN)
+    normed = _norm(build, model, "attention_norm", entering)
+    mixed = _dropped(build, "attention_dropped", self_attention(build, model, normed), dropout)
+    if model.parallel_block:
+        alone = model.norms_per_layer == 1
+        other = normed if alone else _norm(build, model, "ffn_norm", entering)
+        added = build.apply("add", "mixed", (mixed, feed_forward(build, model, other, mixture)), HIDDEN)
+        build.apply("add", "y", (entering, added), HIDDEN)
+        return Block(name, build.graph(), repeats, "layers", ("x",))
+    if model.norms_per_layer == 4:
+        mixed = _norm(build, model, "attention_post_norm", mixed)
+    between = build.apply("add", "attended", (entering, mixed), HIDDEN)
+    if cross:
+        reading = _norm(build, model, "cross_norm", between)
+        crossed = cross_attention(build, model, reading)
+        between = build.apply("add", "crossed", (between, crossed), HIDDEN)
+    forward = feed_forward(build, model, _norm(build, model, "ffn_norm", between), mixture)
+    forward = _dropped(build, "ffn_dropped", forward, dropout)
+    if model.norms_per_layer == 4:
+        forward = _norm(build, model, "ffn_post_norm", forward)
+    build.apply("add", "y", (between, forward), HIDDEN)
+    return Block(name, build.graph(), repeats, "layers", ("x",))
+
+
+def _norm(build: Builder, model: Transformer, name: str, read: Tensor, over: str = "hidden") -> Tensor:
+    return build.norm(name, read, over, bias=model.norm == "layernorm" and model.norm_bias)
+
+
+def _dropped(build: Builder, name: str, read: Tensor, dropout: bool) -> Tensor:
+    return build.apply("dropout", name, (read,), read.dims) if dropout else read
+
+
+def self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+    """Add attention of a sequence to itself; return what it adds to the residual stream."""
+    if model.latent:
+        query, key, value = _latent_projections(build, model, read)
+    else:
+        query, key, value = _projections(build, model, read, "")
+    query = build.apply("view", "query", (query,), query.dims)
+    return _attend(build, model, "", (query, _as_context(build, "key", key), _as_context(build, "value", value)))
+
+
+def cross_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+    """Add attention of the decoder to what the encoder made."""
+    source = Tensor("encoded", SOURCE)
+    query = build.linear("cross_q", read, ("hidden",), ("heads", "head_dim"))
+    key = build.linear("cross_k", source, ("hidden",), ("kv_heads", "head_dim"))
+    value = build.linear("cross_v", source, ("hidden",), ("kv_heads", "head_dim"))
+    return _attend(build, model, "cross_", (query, key, value))
+
+
+def _projections(build: Builder, model: Transformer, read: Tensor, prefix: str) -> tuple[Tensor, Tensor, Tensor]:
+    bias = "qkv" in model.biases
+    query = build.linear(f"{prefix}q", read, ("hidden",), ("heads", "head_dim"), bias=bias)
+    key = build.linear(f"{prefix}k", read, ("hidden",), ("kv_heads", "head_dim"), bias=bias)
+    value = build.linear(f"{prefix}v", read, ("hidden",), ("kv_heads", "head_dim"), bias=bias)
+    if model.qk_norm:
+        query = _norm(build, model, "q_norm", query, "head_dim")
+        key = _norm(build, model, "k_norm", key, "head_dim")
+    if rotary(model):
+        query = build.apply("rope", "q_placed", (query,), query.dims)
+        key = build.apply("rope", "k_placed", (key,), key.dims)
+    return query, key, value
+
+
+def rotary(model: Transformer) -> bool:
+    """Return whether positions are rotated into queries and keys: where nothing else says where a token stands."""
+    return model.family == "decoder" and not model.positions and not model.position_buckets
+
+
+def _latent_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values of multi-head latent attention, expanded from small vectors."""
+    if model.latent and model.latent.query_rank:
+        small = _norm(
+            build, model, "q_down_norm", build.linear("q_down", read, ("hidden",), ("query_rank",)), "query_rank"
+        )
+        query = build.linear("q_up", small, ("query_rank",), ("heads", "qk_dim"))
+    else:
+        query = build.linear("q", read, ("hidden",), ("heads", "qk_dim"))
+    query = build.apply("rope", "q_placed", (query,), query.dims)
+    shared = build.linear("kv_down", read, ("hidden",), ("kv_rank",))
+    position = build.linear("k_position", read, ("hidden",), ("rope_dim",))
+    small = _norm(build, model, "kv_down_norm", shared, "kv_rank")
+    content = build.linear("k_up", small, ("kv_rank",), ("heads", "head_dim"))
+    value = build.linear("v_up", small, ("kv_rank",), ("heads", "value_dim"))
+    key = build.apply("rope", "k_placed", (content, position), (*TOKENS, "heads", "qk_dim"))
+    return query, key, value
+
+
+def _as_context(build: Builder, name: str, read: Tensor) -> Tensor:
+    """Let the tokens of *read* be what queries look at: the same numbers under another name."""
+    dims = tuple("context" if dim == "sequence" else dim for dim in read.dims)
+    return build.apply("view", name, (read,), dims, same=(("context", "sequence"),))
+
+
+def _attend(build: Builder, model: Transformer, prefix: str, read: tuple[Tensor, Tensor, Tensor]) -> Tensor:
+    query, key, value = read
+    context = key.dims[1]
+    dims = (*query.dims[:3], value.dims[3])
+    grouped = (("kv_heads", "heads"),) if "kv_heads" in key.dims else ()
+    sinks = (Tensor("w_sinks", ("heads",), "weight"),) if model.sinks and not prefix else ()
+    attended = build.apply("attention", f"{prefix}attention", (*read, *sinks), dims, same=grouped, whole=(context,))
+    leaving = build.apply("view", f"{prefix}leaving", (attended,), dims)
+    return build.linear(f"{prefix}out", leaving, ("heads", value.dims[3]), ("hidden",), bias="out" in model.biases)
+
+
+# ------------------------------------------------------------------------------------------ feed-forward
+
+
+def feed_forward(build: Builder, model: Transformer, read: Tensor, mixture: bool) -> Tensor:
+    """Add the feed-forward network of a layer: dense, or a mixture of experts."""
+    if not mixture or model.experts is None:
+        return _perceptron(build, model, "ffn", read, bias="ffn" in model.biases)
+    routed = _routed(build, model, read)
+    if not model.experts.shared_ffn:
+        return routed
+    shared = _perceptron(build, model, "shared_ffn", read)
+    if model.experts.shared_gate:
+        weight = build.linear("shared_gate", read, ("hidden",), ("gate",))
+        shared = build.apply("multiply", "shared_gated", (shared, weight), shared.dims)
+    return build.apply("add", "experts_added", (routed, shared), read.dims)
+
+
+def _perceptron(build: Builder, model: Transformer, width: str, read: Tensor, *, bias: bool = False) -> Tensor:
+    """Two or three matrices with a non-linearity between them; *width* is their inner dimension."""
+    inner = _activated(build, model, width, read, (), bias)
+    return build.linear(f"{width}_down", inner, (width,), ("hidden",), bias=bias)
+
+
+def _activated(
+    build: Builder, model: Transformer, width: str, read: Tensor, lead: tuple[str, ...], bias: bool
+) -> Tensor:
+    """The inner activations of a perceptron; *lead* is the experts' dimension where each has its own weights."""
+
+    def project(name: str) -> Tensor:
+        weight = Tensor(f"w_{name}", (*lead, "hidden", width), "weight")
+        dims = (*(dim for dim in read.dims if dim != "hidden"), width)
+        made = build.apply("einsum", name, (read, weight), dims)
+        offset = Tensor(f"b_{name}", (*lead, width), "weight")
+        return build.apply("bias", f"{name}_biased", (made, offset), dims) if bias else made
+
+    up = project(f"{width}_up")
+    if not model.gated:
+        return build.apply("gelu", f"{width}_inner", (up,), up.dims)
+    gate = build.apply("silu", f"{width}_gate_open", (project(f"{width}_gate"),), up.dims)
+    return build.apply("multiply", f"{width}_inner", (gate, up), up.dims)
+
+
+def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
+    """A mixture of experts: choose, send each token to its experts, compute, and bring the results back.
+
+    What an expert gets is a ``share`` of the tokens, active / experts of them on average. Tokens keep their
+    dimensions on the way, so that splitting experts over an axis that split the batch is an all-to-all.
+    """
+    bias = "experts" in model.biases
+    scores = build.linear("router", read, ("hidden",), ("experts",), bias="router" in model.biases)
+    chosen = build.apply("router", "chosen", (scores,), (*TOKENS, "active"), whole=("experts",))
+    slots = ("experts", *TOKENS, "share", "hidden")
+    sent = build.apply("dispatch", "sent", (read, chosen), slots)
+    inner = _activated(build, model, "expert_ffn", sent, ("experts",), bias)
+    weight = Tensor("w_expert_down", ("experts", "expert_ffn", "hidden"), "weight")
+    made = build.apply("einsum", "expert_down", (inner, weight), slots)
+    if bias:
+        offset = Tensor("b_expert_down", ("experts", "hidden"), "weight")
+        made = build.apply("bias", "expert_down_biased", (made, offset), slots)
+    return build.apply("combine", "combined", (made, chosen), read.dims)
+
+
+# ---------------------------------------------------------------------------------------- first and last
+
+
+def embedding(model: Transformer) -> Block:
+    """Return what turns tokens or pictures into vectors."""
+    build = Builder()
+    if model.image:
+        patches = Tensor("patches", (*TOKENS, "patch"), "input")
+        vectors = build.linear("patch", patches, ("patch",), ("hidden",), bias=True)
+        if model.image.class_token:
+            start = Tensor("w_class", ("class_tokens", "hidden"), "weight")
+            vectors = build.apply("bias", "with_class", (vectors, start), HIDDEN)
+    else:
+        tokens = Tensor("tokens", (*TOKENS, "vocab"), "index")
+        vectors = build.apply("embedding", "embedded", (tokens, vocabulary(model)), HIDDEN)
+    for name, there in (("positions", model.positions), ("segments", model.segments)):
+        if there:
+            vectors = build.apply(
+                "bias", f"with_{name}", (vectors, Tensor(f"w_{name}", (name, "hidden"), "weight")), HIDDEN
+            )
+    if model.position_buckets:
+        distances = Tensor("w_distances", ("stacks", "buckets", "heads"), "weight")
+        vectors = build.apply("bias", "with_distances", (vectors, distances), HIDDEN)
+    if model.embedding_norm:
+        _norm(build, model, "embedding_norm", vectors)
+    return Block("embedding", build.graph(), 1, "first")
+
+
+def vocabulary(model: Transformer) -> Tensor:
+    """Return the table of token vectors, which the head reads too where embeddings are tied."""
+    return Tensor("w_vocabulary" if model.tied_embeddings else "w_embedding", ("vocab", "hidden"), "weight")
+
+
+def head(model: Transformer) -> Block:
+    """Return what turns the last layer's vectors into a loss."""
+    build = Builder()
+    last = Tensor("x", HIDDEN)
+    if model.final_norm:
+        last = _norm(build, model, "final_norm", last)
+    if model.family == "encoder_decoder" and model.final_norm:
+        _norm(build, model, "encoder_final_norm", Tensor("encoded", SOURCE))
+    if model.image:
+        last = build.apply("pool", "pooled", (last,), ("batch", "hidden"), whole=("sequence",))
+    if model.pretraining_heads:
+        last = _pretraining_heads(build, model, last)
+    table = vocabulary(model) if model.tied_embeddings else Tensor("w_head", ("vocab", "hidden"), "weight")
+    dims = (*last.dims[:-1], "vocab")
+    logits = build.apply("einsum", "logits", (last, table), dims)
+    if "head" in model.biases:
+        logits = build.apply("bias", "logits_biased", (logits, Tensor("b_head", ("vocab",), "weight")), dims)
+    build.apply("loss", "loss", (logits,), dims[:-1])
+    return Block("head", build.graph(), 1, "last", ("x",))
+
+
+def _pretraining_heads(build: Builder, model: Transformer, last: Tensor) -> Tensor:
+    """BERT's two: which sentence follows, from the first token; which word is hidden, from every token."""
+    first = build.apply("pool", "first_token", (last,), ("batch", "hidden"), whole=("sequence",))
+    pooled = build.linear("pooler", first, ("hidden",), ("hidden_out",), bias=True)
+    build.linear(
+        "next_sentence", build.apply("tanh", "pooled", (pooled,), pooled.dims), ("hidden_out",), ("pair",), bias=True
+    )
+    weight = Tensor("w_transform", ("hidden", "hidden_out"), "weight")
+    turned = build.apply("einsum", "transform", (last, weight), (*TOKENS, "hidden_out"))
+    turned = build.apply(
+        "bias", "transform_biased", (turned, Tensor("b_transform", ("hidden_out",), "weight")), turned.dims
+    )
+    turned = build.apply("gelu", "transform_open", (turned,), turned.dims)
+    named = build.apply("view", "transformed", (turned,), HIDDEN, same=(("hidden", "hidden_out"),))
+    return _norm(build, model, "transform_norm", named)

@@ -1,0 +1,102 @@
+"""What each device computes: operators with their flop and bytes, and what a token costs a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cosmic.design.batch import Batch
+from cosmic.design.model import Model, Transformer
+from cosmic.workload.blocks import Block, blocks, dimensions
+from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
+from cosmic.workload.plan import plan
+from cosmic.workload.precision import RECIPES
+from cosmic.workload.sharding import PartitionedOperator
+from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, visible_share
+from cosmic.workload.strategies import strategies_of
+
+BACKWARD_FLOP = 2.0
+"""Of an operator's backward pass relative to its forward: one product for each of its two inputs' gradients."""
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorUse:
+    """One operator of a step, as the busiest device runs it."""
+
+    name: str
+    kind: str
+    block: str
+    phase: Literal["forward", "backward"]
+    flop: Any
+    """Operations of one run."""
+    bytes: Any
+    """Bytes read and written by one run."""
+    times: Any
+    """Runs in one step."""
+
+
+def operators(batch: Batch) -> list[OperatorUse]:
+    """Return the operators of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
+
+    The backward pass of an operator is listed with it: twice its flop, and its tensors and their gradients moved.
+    """
+    workload = batch.base.workload
+    training = workload.task == "training"
+    width = RECIPES[workload.precision].activation
+    made = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    counts = layers_on_stage(batch, True, tuple(each.block for each in made))
+    found = []
+    for each in made:
+        sizes = {**sizes_of(batch), "visible": visible_share(batch, each.block)}
+        times = counts.get(each.block.name, 1) * microbatches(batch)
+        again = training and workload.recompute == "full" and each.block.part == "layers"
+        for part in each.partitioned.operators:
+            if part.operator.phase == "forward":
+                work, moved = _cost(part, sizes)
+                runs = times * (2 if again else 1)
+                found.append(_use(part, each.block, "forward", work, moved * width, runs))
+                if training:
+                    found.append(_use(part, each.block, "backward", BACKWARD_FLOP * work, 2 * moved * width, times))
+    return found
+
+
+def _use(
+    part: PartitionedOperator, block: Block, phase: Literal["forward", "backward"], work: Any, moved: Any, times: Any
+) -> OperatorUse:
+    return OperatorUse(part.operator.name, part.operator.kind, block.name, phase, work, moved, times)
+
+
+def _cost(part: PartitionedOperator, sizes: dict[str, Any]) -> tuple[Any, Any]:
+    """Return the flop and the elements moved by one run of a forward operator on one device."""
+
+    def local(dims: Any) -> Any:
+        return part.elements(dims, sizes)
+
+    return flop(part.operator, local, sizes), moved_elements(part.operator, local)
+
+
+def model_flop_per_token(model: Model, sequence: int, *, training: bool = True) -> float:
+    """Return the operations that a token costs: matrix products and attention, nothing recomputed or repeated.
+
+    This is the numerator of model flop utilisation. With a causal mask only the visible half of attention counts.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
+    1062
+    """
+    sizes: dict[str, Any] = {
+        **dimensions(model),
+        "batch": 1,
+        "sequence": sequence,
+        "context": sequence,
+        "source": sequence,
+    }
+    sizes |= {"samples": 1, "visible": (sequence + 1) / (2 * sequence)}
+    total = 0.0
+    for block in blocks(model):
+        bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")
+        here = {**sizes, "visible": 1.0} if bidirectional or block.name == "encoder_layer" else sizes
+        for operator in block.graph.operators:
+            if kinds[operator.kind].index_space or operator.kind == "attention":
+                total += block.repeats * flop(operator, unsharded(here), here)
+    return (1 + BACKWARD_FLOP if training else 1) * total / sequence

@@ -1,0 +1,86 @@
+"""From a few annotations to all tensors."""
+
+from __future__ import annotations
+
+import pytest
+
+from cosmic.errors import SpecError, UnknownName
+from cosmic.workload.graph import Graph, Operator, Tensor
+from cosmic.workload.sharding import REPLICATED, Sharding, annotate, propagate
+from tests.workload.sharding.layers import layer, mixture
+
+A, B, C = Tensor("A", ("i", "k")), Tensor("B", ("k", "j")), Tensor("C", ("i", "j"))
+DOT = Operator("dot", "einsum", (A, B), (C,))
+PRODUCT = Graph((DOT,))
+
+
+def test_shardings_flow_along_factors_in_both_directions() -> None:
+    found = propagate(PRODUCT, {"C": annotate({"i": "x", "j": "y"})})
+    assert found["A"] == Sharding.of({"i": "x"})
+    assert found["B"] == Sharding.of({"j": "y"})
+
+
+def test_a_closed_dimension_takes_nothing_and_an_open_one_does() -> None:
+    given = {"A": annotate({"i": "x"})}
+    assert propagate(PRODUCT, given | {"C": annotate({})})["C"] == REPLICATED
+    assert propagate(PRODUCT, given | {"C": annotate({}, open=("i",))})["C"] == Sharding.of({"i": "x"})
+
+
+def test_an_open_dimension_keeps_what_it_was_given_when_later_priorities_come() -> None:
+    given = {"A": annotate({"i": "x"}), "C": annotate({}, open=("i",)), "B": annotate({"j": "y"}, priority=1)}
+    assert propagate(PRODUCT, given)["C"] == Sharding.of({"i": "x"})
+
+
+def test_the_longest_common_prefix_of_axes_is_taken() -> None:
+    other = Operator("other", "einsum", (Tensor("D", ("i", "k")), B), (Tensor("E", ("i", "j")),))
+    graph = Graph((DOT, other, Operator("sum", "add", (C, Tensor("E", ("i", "j"))), (Tensor("F", ("i", "j")),))))
+    given = {"C": annotate({"i": ("x", "y")}), "E": annotate({"i": ("x", "z")})}
+    assert propagate(graph, given)["F"].axes("i")[0] == "x"
+
+
+def test_an_axis_goes_where_the_larger_tensor_has_it() -> None:
+    given = {"A": annotate({"i": "x"}), "B": annotate({"j": "x"})}
+    sizes = {"i": 8, "k": 8, "j": 64}
+    assert propagate(PRODUCT, given, sizes=sizes)["C"] == Sharding.of({"j": "x"})
+    assert propagate(PRODUCT, given, sizes=sizes | {"i": 512})["C"] == Sharding.of({"i": "x"})
+
+
+def test_a_lower_priority_number_goes_first() -> None:
+    sizes = {"i": 8, "k": 8, "j": 64}
+    given = {"A": annotate({"i": "x"}), "B": annotate({"j": "x"}, priority=1)}
+    assert propagate(PRODUCT, given, sizes=sizes)["C"] == Sharding.of({"i": "x"})
+
+
+def test_conflicts_are_told() -> None:
+    found = propagate(PRODUCT, {"A": annotate({"i": "x"}), "B": annotate({"j": "x"})}, sizes={"i": 8, "k": 8, "j": 64})
+    assert [str(conflict) for conflict in found.conflicts] == [
+        "i of C: no axis, not x as in A (dot): x splits j there already"
+    ]
+
+
+def test_what_an_annotation_fixes_is_told() -> None:
+    found = propagate(PRODUCT, {"A": annotate({"i": "x"}), "C": annotate({})})
+    assert [conflict.why for conflict in found.conflicts] == ["the annotation fixes it"]
+
+
+def test_what_is_needed_whole_is_split_only_if_nothing_else_claims_the_axis() -> None:
+    found = propagate(layer(), {"x": annotate({"sequence": "sp"})})
+    assert found["k"] == Sharding.of({"context": "sp"})
+    assert found["scores"] == found["shares"] == Sharding.of({"sequence": "sp"})
+
+
+def test_tokens_become_slots() -> None:
+    found = propagate(mixture(), {"x": annotate({"batch": "dp", "sequence": "sp"})})
+    assert found["sent"] == Sharding.of({"slots": ("dp", "sp")})
+
+
+def test_axes_that_stay_pending_are_used() -> None:
+    found = propagate(PRODUCT, {"C": annotate({}, partial=("x",), open=("i",)), "A": annotate({"i": "x"})})
+    assert found["C"] == Sharding.of({}, partial=("x",))
+
+
+def test_a_misspelt_tensor_or_dimension_is_refused() -> None:
+    with pytest.raises(UnknownName, match="did you mean"):
+        propagate(layer(), {"w_upp": annotate({"ffn": "tp"})})
+    with pytest.raises(SpecError, match=r"annotation of A = 'j': the tensor has no such dimension, only i, k"):
+        propagate(PRODUCT, {"A": annotate({"j": "tp"})})

@@ -1,0 +1,93 @@
+"""Designs that cannot run say why, and what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.design.batch import Batch
+from cosmic.loading.designs import load_design
+from cosmic.psa.files import load_space
+from cosmic.workload.checks import RULES, fits, unfit
+
+
+def reasons(design: str, **workload: Any) -> tuple[str, ...]:
+    return unfit(load_design(design, {f"workload.{key}": value for key, value in workload.items()}))
+
+
+@pytest.mark.parametrize(
+    ("design", "workload", "sentence"),
+    [
+        (
+            "gpt3-175b@dgx-h100:1024",
+            {"tp": 64, "pp": 1, "sp": 1},
+            "tp 64 does not divide the 96 heads: choose a divisor",
+        ),
+        (
+            "gpt3-175b@dgx-h100:8",
+            {"ep": 2, "dp": 8, "tp": 1, "pp": 1},
+            "ep 2 without experts: the model has none, set ep to 1",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:16",
+            {"ep": 16, "dp": 16, "tp": 1, "pp": 1},
+            "ep 16 does not divide the 8 experts: choose a divisor",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"ep": 8, "dp": 4, "tp": 2, "pp": 1},
+            "ep 8 does not divide dp × sp = 4: choose a divisor",
+        ),
+        (
+            "gpt3-125m@dgx-h100:64",
+            {"pp": 16, "tp": 1, "dp": 4},
+            "pp 16 × virtual_stages 1 is more than the 12 layers there are: lower it",
+        ),
+        (
+            "gpt3-175b@dgx-h100:512",
+            {"global_batch": 100, "dp": 8, "tp": 8, "pp": 8},
+            "global_batch 100 does not divide by dp 8 × micro_batch 1: choose a multiple of 8",
+        ),
+        (
+            "gpt3-175b@dgx-h100:8",
+            {"dp": 4, "tp": 8, "pp": 1},
+            "dp 4 × tp 8 × sp 1 × pp 1 = 32 ranks on 8 NPUs: make them equal",
+        ),
+        (
+            "llama3-8b@dgx-h100:8",
+            {"sp": 8, "tp": 1, "dp": 1, "pp": 1, "sequence": 1001},
+            "sequence 1001 does not divide by sp 8 × tp 1: lower them, or choose another sequence",
+        ),
+        (
+            "gpt3-175b@dgx-h100:512",
+            {"dp": 8, "tp": 8, "pp": 8, "schedule": "1f1b", "virtual_stages": 2},
+            "virtual_stages = 2: only the interleaved schedule divides a stage; set it to 1",
+        ),
+        ("dlrm-criteo@dgx-h100:8", {"dp": 4, "tp": 2}, "a recommender is spread over dp alone: set tp, sp and pp to 1"),
+    ],
+)
+def test_what_does_not_fit_says_what_to_change(design: str, workload: dict[str, Any], sentence: str) -> None:
+    assert sentence in reasons(design, **workload)
+
+
+def test_designs_of_the_catalog_fit() -> None:
+    for design in (
+        "gpt3-175b@cosmic-1024",
+        "llama3-70b@dgx-h100:512",
+        "deepseek-v3@dgx-h100:512",
+        "dlrm-criteo@dgx-a100:64",
+    ):
+        assert reasons(design) == ()
+
+
+def test_a_batch_is_judged_as_its_points_are() -> None:
+    space = load_space("cosmic-1024-full-stack")
+    rows = space.sample(100, np.random.default_rng(1))
+    met = fits(Batch(space.base, space.columns(rows)))
+    together = np.logical_and.reduce(list(met.values()))
+    assert set(met) == set(RULES)
+    assert 0 < together.sum() < 100
+    for place, row in enumerate(rows):
+        assert together[place] == (not unfit(space.point(row)))
