@@ -24,21 +24,39 @@ class Chatty:
     """Sound, if wasteful: everybody sends everything, once for each NPU."""
 
     @staticmethod
-    def steps(npus: int) -> float:
+    def steps(kind: str, p: Any) -> Any:
         """Return twice as many as there are others."""
-        return 2 * (npus - 1)
+        return 2 * (p - 1)
 
     @staticmethod
-    def traffic(npus: int) -> float:
+    def traffic(kind: str, p: Any) -> Any:
         """Return twice as much as there are others."""
-        return 2 * (npus - 1)
+        return 2 * (p - 1)
+
+    @staticmethod
+    def peers(p: Any) -> Any:
+        """Return 1."""
+        return 1.0
+
+    @staticmethod
+    def distance(p: Any) -> Any:
+        """Return 1."""
+        return 1.0
+
+
+def variant(name: str, **methods: Any) -> None:
+    """Register what Chatty does, but for some methods."""
+    broken.register(name)(type(name, (Chatty,), {"__doc__": "Broken.", **methods}))
 
 
 broken.register("sound")(Chatty)
-broken.register("undescribed")(type("Undescribed", (Chatty,), {"__doc__": ""}))
-broken.register("restless")(type("Restless", (Chatty,), {"steps": staticmethod(lambda npus: npus)}))
-broken.register("miraculous")(type("Miraculous", (Chatty,), {"traffic": staticmethod(lambda npus: (npus - 1) / npus)}))
-broken.register("telepathic")(type("Telepathic", (Chatty,), {"steps": staticmethod(lambda npus: 0)}))
+variant("undescribed", __doc__="")
+variant("restless", steps=staticmethod(lambda kind, p: p))
+variant("miraculous", traffic=staticmethod(lambda kind, p: (p - 1) / (2 * p)))
+variant("hasty", steps=staticmethod(lambda kind, p: (p > 1) * (1 if kind == "all_reduce" else 2)))
+variant("lonely", peers=staticmethod(lambda p: 0))
+variant("far", distance=staticmethod(lambda p: 2 * p))
+variant("scalar", traffic=staticmethod(lambda kind, p: 2 * (p - 1) if not hasattr(p, "shape") else 2 * p))
 
 
 class Suite(CollectiveSuite):
@@ -49,7 +67,7 @@ class Suite(CollectiveSuite):
 
 def test_a_sound_algorithm_obeys_every_law() -> None:
     laws = [name for name in dir(Suite) if name.startswith("test_")]
-    assert len(laws) == 4
+    assert len(laws) == 6
     for law in laws:
         getattr(Suite(), law)("sound")
 
@@ -60,7 +78,10 @@ def test_a_sound_algorithm_obeys_every_law() -> None:
         ("undescribed", "test_it_says_what_it_is"),
         ("restless", "test_a_group_of_one_sends_nothing"),
         ("miraculous", "test_it_never_beats_the_bandwidth_bound"),
-        ("telepathic", "test_it_takes_the_steps_that_news_needs_to_spread"),
+        ("hasty", "test_an_all_reduce_costs_no_less_than_a_gather"),
+        ("lonely", "test_partners_exist_and_are_at_least_next_door"),
+        ("far", "test_partners_exist_and_are_at_least_next_door"),
+        ("scalar", "test_arrays_give_what_numbers_give"),
     ],
 )
 def test_a_broken_algorithm_breaks_the_law_it_should(name: str, law: str) -> None:
@@ -76,9 +97,11 @@ def test_a_broken_algorithm_breaks_the_law_it_should(name: str, law: str) -> Non
         ("direct", 8, 2, 1.75),
         ("halving_doubling", 8, 6, 1.75),
         ("halving_doubling", 9, 8, 2.75),
+        ("in_network", 8, 1, 1.0),
         ("double_binary_tree", 8, 6, 2.0),
         ("double_binary_tree", 2, 2, 1.0),
     ],
 )
 def test_steps_and_traffic_are_those_of_the_literature(name: str, npus: int, steps: float, traffic: float) -> None:
-    assert (algorithms[name].steps(npus), algorithms[name].traffic(npus)) == (steps, traffic)
+    found = algorithms[name]
+    assert (found.steps("all_reduce", npus), found.traffic("all_reduce", npus)) == (steps, traffic)

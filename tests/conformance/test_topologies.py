@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from cosmic.design.network import topologies
+from cosmic.cost.topologies.switch import Switch
+from cosmic.design.network import Parts, topologies
 from cosmic.registry import Registry
 from cosmic.testing import TopologySuite
 
@@ -20,34 +22,30 @@ class TestEveryTopology(TopologySuite):
 broken: Registry[Any] = Registry("topology")
 
 
-class Mesh:
-    """Sound: the three laws that the variants below break hold here."""
-
-    algorithm = "ring"
-
-    @staticmethod
-    def links(npus: int) -> int:
-        """Return 1."""
-        return 1
-
-    @staticmethod
-    def diameter(npus: int) -> int:
-        """Return 2."""
-        return 2
-
-    @staticmethod
-    def bisection(npus: int) -> int:
-        """Return 1."""
-        return 1
+class Sound(Switch):
+    """A switch under another name, of which the variants below break one law each."""
 
 
-broken.register("sound")(Mesh)
-broken.register("undescribed")(type("Undescribed", (Mesh,), {"__doc__": None}))
-broken.register("nameless_algorithm")(type("Nameless", (Mesh,), {"algorithm": "rign"}))
-broken.register("linkless")(type("Linkless", (Mesh,), {"links": staticmethod(lambda npus: 0)}))
-broken.register("distant")(type("Distant", (Mesh,), {"diameter": staticmethod(lambda npus: npus + 1)}))
-broken.register("cut_too_thick")(type("Thick", (Mesh,), {"bisection": staticmethod(lambda npus: npus * npus)}))
-broken.register("shrinking")(type("Shrinking", (Mesh,), {"bisection": staticmethod(lambda npus: 1 + (npus == 3))}))
+def breaking(name: str, **wrong: Any) -> None:
+    """Register a topology in which some functions are *wrong*."""
+    functions = {key: staticmethod(value) if callable(value) else value for key, value in wrong.items()}
+    broken.register(name)(type(name, (Sound,), {"__doc__": "Broken.", **functions}))
+
+
+broken.register("sound")(Sound)
+breaking("undescribed", __doc__=None)
+breaking("nameless_algorithm", algorithm="rign")
+breaking("linkless", links=lambda npus: 0)
+breaking("distant", diameter=lambda npus: npus + 1)
+breaking("stretched", mean_hops=lambda npus: 2.1)
+breaking("cut_too_thick", bisection=lambda npus: npus * npus)
+breaking("shrinking", bisection=lambda npus: 1 + (npus == 4))
+breaking("starved", share=lambda members, npus, step: 1.0 * (members == 1))
+breaking("partial", share=lambda members, npus, step: 1.0 - 0.5 * (members == npus))
+breaking("unlinked", hops=lambda members, npus, step: 0)
+breaking("thin", bisection=lambda npus: 1, links=lambda npus: npus - 1)
+breaking("free", parts=lambda npus: Parts(links=0))
+breaking("scalar_only", bisection=lambda npus: 1 if np.ndim(npus) else npus // 2)
 
 
 class Suite(TopologySuite):
@@ -58,7 +56,7 @@ class Suite(TopologySuite):
 
 def test_a_sound_topology_obeys_every_law() -> None:
     laws = [name for name in dir(Suite) if name.startswith("test_")]
-    assert len(laws) == 6
+    assert len(laws) == 13
     for law in laws:
         getattr(Suite(), law)("sound")
 
@@ -70,8 +68,15 @@ def test_a_sound_topology_obeys_every_law() -> None:
         ("nameless_algorithm", "test_its_usual_algorithm_exists"),
         ("linkless", "test_every_npu_has_a_link"),
         ("distant", "test_the_diameter_is_at_least_one_link"),
+        ("stretched", "test_nobody_is_farther_than_the_farthest"),
         ("cut_too_thick", "test_halving_it_cuts_links"),
-        ("shrinking", "test_more_npus_never_have_a_smaller_cut"),
+        ("shrinking", "test_doubling_it_never_makes_the_cut_smaller"),
+        ("starved", "test_a_group_can_use_some_of_the_bandwidth_and_no_more_than_all"),
+        ("partial", "test_the_whole_dimension_has_the_largest_share"),
+        ("unlinked", "test_neighbours_in_a_group_are_linked"),
+        ("thin", "test_an_all_gather_never_beats_the_cut"),
+        ("free", "test_it_is_made_of_its_links"),
+        ("scalar_only", "test_arrays_give_what_numbers_give"),
     ],
 )
 def test_a_broken_topology_breaks_the_law_it_should(name: str, law: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 from math import comb, prod
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,9 +50,9 @@ def test_every_sample_is_valid_and_the_same_seed_gives_the_same() -> None:
     assert FULL.contains(rows).all()
     assert np.array_equal(rows, FULL.sample(5_000, np.random.default_rng(7)))
     columns = FULL.columns(rows)
-    sizes = [columns[f"network.dims.{place}.npus"] for place in range(4)]
+    sizes: list[Any] = [columns[f"network.dims.{place}.npus"] for place in range(4)]
     assert np.unique(np.prod(sizes, axis=0)).tolist() == [1024]
-    mesh = [columns[f"workload.{axis}"] for axis in ("dp", "tp", "sp", "pp")]
+    mesh: list[Any] = [columns[f"workload.{axis}"] for axis in ("dp", "tp", "sp", "pp")]
     assert np.unique(np.prod(mesh, axis=0)).tolist() == [1024]
     assert (columns["network.dims.0.topology"] != "switch").all()
 

@@ -119,7 +119,7 @@ def dump_yaml(tree: Any) -> str:
     dumper = _PlainDumper(io.StringIO(), sort_keys=False)
     node = dumper.represent_data(tree)
     _lay_out(node, 0)
-    text: str = yaml.serialize(node, Dumper=yaml.SafeDumper, width=120, allow_unicode=True)
+    text: str = yaml.serialize(node, Dumper=yaml.SafeDumper, width=120)
     return text
 
 

@@ -17,6 +17,8 @@ from cosmic.errors import CosmicError, suggestion
 
 COMMANDS = {
     "demo": ("demo", "The main job on embedded defaults: a tour of a full-stack parameter set."),
+    "evaluate": ("evaluate", "One design: time, utilisation, memory, cost, and what would help most."),
+    "sweep": ("sweep", "A design with some fields varied: table, CSV, heat map."),
     "show": ("show", "One design, complete: every name resolved, every default filled in."),
     "workload": ("workload", "What the busiest device of a design computes, sends and keeps."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),

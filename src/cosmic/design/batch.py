@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,57 @@ from cosmic.design import schema
 from cosmic.design.point import DesignPoint
 
 
+class Names:
+    """A column of names: a number for each row, and what the numbers stand for.
+
+    >>> column = Names(("ring", "switch"), np.array([0, 1, 0]))
+    >>> (column == "ring").tolist(), column[1], len(column)
+    ([True, False, True], 'switch', 3)
+    """
+
+    __hash__ = None  # type: ignore[assignment]  # an array of many names is no key
+
+    def __init__(self, names: Sequence[str], codes: npt.NDArray[np.intp]) -> None:
+        self.names = tuple(names)
+        self.codes = codes
+
+    def __len__(self) -> int:
+        return len(self.codes)
+
+    def __getitem__(self, rows: Any) -> Any:
+        chosen = self.codes[rows]
+        return Names(self.names, chosen) if isinstance(chosen, np.ndarray) else self.names[chosen]
+
+    def __eq__(self, name: object) -> Any:
+        return self.codes == (self.names.index(name) if name in self.names else -1)
+
+    def __ne__(self, name: object) -> Any:
+        return ~(self == name)
+
+    def tolist(self) -> list[str]:
+        """Return the name of each row."""
+        return [self.names[code] for code in self.codes]
+
+
+Column = npt.NDArray[Any] | Names
+
+
 @dataclass(frozen=True, eq=False)
 class Batch:
     """Design points as a struct of arrays; a single point is a batch whose fields are plain values."""
 
     base: DesignPoint
-    columns: Mapping[str, npt.NDArray[Any]]
+    columns: Mapping[str, Column]
+    known: dict[Any, Any] = field(default_factory=dict, repr=False)
+    """What was worked out of it already: fields of the base by path, sizes, whatever several functions ask for."""
 
     def __getitem__(self, path: str) -> Any:
         """Return the field at *path*: an array where the points differ, else the base's value."""
-        return self.columns[path] if path in self.columns else schema.get(self.base, path)
+        if path in self.columns:
+            return self.columns[path]
+        if path not in self.known:
+            self.known[path] = schema.get(self.base, path)
+        return self.known[path]
 
     @property
     def size(self) -> int:
@@ -45,12 +86,34 @@ class Batch:
             return
         codes = np.zeros(self.size, dtype=np.int64)
         for path in varying:
-            found, inverse = np.unique(self.columns[path].astype(str), return_inverse=True)
-            codes = codes * len(found) + inverse.reshape(-1)
+            count, numbers = _numbered(self.columns[path])
+            codes = codes * count + numbers
         for code in np.unique(codes):
             rows = np.flatnonzero(codes == code)
             first = int(rows[0])
             yield rows, self.take(rows, {path: _plain(self.columns[path][first]) for path in varying})
+
+
+def _numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
+    """Return how many different values a column has at most, and a number for each row's value."""
+    if isinstance(column, Names):
+        return len(column.names), column.codes
+    found, inverse = np.unique(column.astype(str) if column.dtype == object else column, return_inverse=True)
+    return len(found), inverse.reshape(-1)
+
+
+def by_name(names: Any, compute: Callable[[str], Any]) -> Any:
+    """Return what *compute* gives for a name, or for each of a column of names.
+
+    >>> by_name(Names(("a", "bb"), np.array([0, 1, 0])), len).tolist()
+    [1, 2, 1]
+    """
+    if isinstance(names, str):
+        return compute(names)
+    result: Any = 0
+    for code, name in enumerate(names.names):
+        result = np.where(names.codes == code, compute(name), result)
+    return result
 
 
 def batch_of(point: DesignPoint) -> Batch:

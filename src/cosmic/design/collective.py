@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from cosmic.errors import require
 from cosmic.registry import Registry
@@ -13,13 +12,36 @@ Scheduling = Literal["lifo", "fifo"]
 MultiDim = Literal["baseline", "blueconnect", "themis"]
 
 
-class Algorithm(Protocol):
-    """A way to all-reduce within one network dimension of *npus* members."""
+Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+"""What a group does together. The payload of each is the whole buffer of one NPU: what an all-gather ends with, what
+the others start from."""
 
-    steps: Callable[[int], float]
-    """Messages that follow one another."""
-    traffic: Callable[[int], float]
-    """Bytes that the busiest NPU sends, per byte it contributes."""
+
+class Algorithm(Protocol):
+    """A way to run collectives within one network dimension, among p members of a group.
+
+    All functions take numbers or arrays.
+    """
+
+    @staticmethod
+    def steps(kind: Kind, p: Any) -> Any:
+        """Return how many messages follow one another."""
+        ...
+
+    @staticmethod
+    def traffic(kind: Kind, p: Any) -> Any:
+        """Return the bytes that the busiest NPU sends, per byte of payload."""
+        ...
+
+    @staticmethod
+    def peers(p: Any) -> Any:
+        """Return with how many others an NPU talks at once."""
+        ...
+
+    @staticmethod
+    def distance(p: Any) -> Any:
+        """Return how far apart the partners are in a line of all members, on average over bytes; 1 is next door."""
+        ...
 
 
 algorithms: Registry[Algorithm] = Registry("algorithm", "cosmic.cost.collectives", "cosmic.collectives")

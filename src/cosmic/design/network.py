@@ -2,26 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import isfinite, prod
-from typing import Protocol
+from typing import Any, Protocol
 
 from cosmic.errors import require
 from cosmic.registry import Registry
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What joins the NPUs of one dimension, each part as fast as one link of an NPU; counts or arrays of them."""
+
+    links: Any
+    """Links in one direction; a cable that carries both is two of them."""
+    switch_ports: Any = 0
+    nics: Any = 0
+
+
 class Topology(Protocol):
-    """A way to join *npus* devices."""
+    """A way to join *npus* devices. All functions take whole numbers or arrays of them.
+
+    A group is *members* NPUs of the dimension, *step* apart (1: side by side), and all the dimension's NPUs are in
+    such groups at once: *step* groups interleave in a block of members * step NPUs, and blocks fill the dimension.
+    What is said of groups is exact where members * step divides npus, and an estimate where groups straddle.
+    """
 
     algorithm: str
     """The collective algorithm that suits it, used where a design names none."""
-    links: Callable[[int], int]
-    """Links that leave each NPU; its injection bandwidth is divided over them."""
-    diameter: Callable[[int], int]
-    """Links on the shortest way between the two NPUs farthest apart."""
-    bisection: Callable[[int], int]
-    """Links that join one half of the NPUs to the other."""
+    switched: bool
+    """Whether switches carry the data, so that no NPU passes on what others send."""
+
+    @staticmethod
+    def links(npus: Any) -> Any:
+        """Return the links that leave each NPU; its injection bandwidth is divided over them."""
+        ...
+
+    @staticmethod
+    def diameter(npus: Any) -> Any:
+        """Return the links on the shortest way between the two NPUs farthest apart."""
+        ...
+
+    @staticmethod
+    def mean_hops(npus: Any) -> Any:
+        """Return the links on the shortest way between two NPUs, on average over all pairs."""
+        ...
+
+    @staticmethod
+    def bisection(npus: Any) -> Any:
+        """Return the links that join one half of the NPUs to the other."""
+        ...
+
+    @staticmethod
+    def share(members: Any, npus: Any, step: Any) -> Any:
+        """Return what part of an NPU's injection bandwidth its group can use, in (0, 1]; 1 for a group of one.
+
+        It is the rate of an all-gather or reduce-scatter within each group, over that bandwidth.
+        """
+        ...
+
+    @staticmethod
+    def hops(members: Any, npus: Any, step: Any) -> Any:
+        """Return the links between neighbouring members of a group."""
+        ...
+
+    @staticmethod
+    def parts(npus: Any) -> Parts:
+        """Return what the dimension of *npus* NPUs is made of."""
+        ...
 
 
 topologies: Registry[Topology] = Registry("topology", "cosmic.cost.topologies", "cosmic.topologies")

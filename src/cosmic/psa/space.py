@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.design import schema
+from cosmic.design.batch import Column, Names
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName
 from cosmic.psa import diagram as diagrams
@@ -190,22 +191,23 @@ class ParameterSet:
 
     # ------------------------------------------------------------------------------------------ decoding
 
-    def columns(self, rows: Indices) -> dict[str, npt.NDArray[Any]]:
+    def columns(self, rows: Indices) -> dict[str, Column]:
         """Return the searched and derived fields of many points, an array for each path."""
-        found: dict[str, npt.NDArray[Any]] = {}
+        found: dict[str, Column] = {}
         for place, parameter in enumerate(self.parameters):
             for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
-                found[path] = _array(values)[rows[:, place]]
+                found[path] = _column(values)[rows[:, place]]
         return found | {path: self.derive(path, rows) for path in self.derived}
 
-    def derive(self, path: str, rows: Indices) -> npt.NDArray[Any]:
+    def derive(self, path: str, rows: Indices) -> Column:
         """Return a derived field of many points: worked out once for each combination that occurs."""
         expression = self._derivations[path].expression
         needed = variables(expression)
         used = [place for place, each in enumerate(self.parameters) if not needed.isdisjoint(each.paths)]
         first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
         values = [self._derived_value(path, zip(used, rows[row, used].tolist(), strict=True)) for row in first]
-        return _array(values)[which]
+        derived: Column = _column(values)[which]
+        return derived
 
     def _derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
         settings: dict[str, Constant] = {}
@@ -272,9 +274,12 @@ def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
     return first.tolist(), which.reshape(-1)
 
 
-def _array(values: Iterable[Any]) -> npt.NDArray[Any]:
-    """Return *values* as an array; lists and missing values stay Python objects."""
+def _column(values: Iterable[Any]) -> Column:
+    """Return *values* as a column: names as numbers with what they stand for; lists and gaps stay Python objects."""
     items = list(values)
+    if items and all(isinstance(item, str) for item in items):
+        names = list(dict.fromkeys(items))
+        return Names(names, np.array([names.index(item) for item in items], dtype=np.intp))
     if any(isinstance(item, tuple) or item is None for item in items):
         boxed = np.empty(len(items), dtype=object)
         boxed[:] = items

@@ -11,7 +11,7 @@ from cosmic.workload.graph import Graph, Operator, Role, Tensor, elements
 TOKENS = ("batch", "sequence")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # made once for each model, and told apart by that
 class Block:
     """A piece of a model that a pipeline stage holds as a whole."""
 

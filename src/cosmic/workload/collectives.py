@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
+from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import RECIPES, Recipe
 from cosmic.workload.sharding import CollectiveOp
@@ -53,7 +55,7 @@ def collectives(batch: Batch) -> list[CollectiveUse]:
     workload = batch.base.workload
     training = workload.task == "training"
     blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
-    step = _Step(batch, sizes_of(batch), RECIPES[workload.precision], workload)
+    step = _Step(batch, sizes_of(batch), RECIPES[workload.precision], workload, microbatches(batch))
     counts = layers_on_stage(batch, True, tuple(each.block for each in blocks))
     found = []
     for each in blocks:
@@ -69,18 +71,19 @@ class _Step:
     """One training or inference step of a group of designs that share one plan."""
 
     batch: Batch
-    sizes: dict[str, Any]
+    sizes: SizeTable
     recipe: Recipe
     workload: Workload
+    microbatches: Any
 
     def use(self, each: BlockPlan, found: CollectiveOp, layers: Any) -> CollectiveUse:
         """Return what a collective of the plan amounts to in the step."""
-        weights = {weight.name for weight in each.block.graph.weights}
-        weight, gradient = found.tensor in weights, found.tensor in {f"d_{name}" for name in weights}
+        weight = _is_weight(each, found.tensor)
+        gradient = found.tensor.startswith("d_") and _is_weight(each, found.tensor.removeprefix("d_"))
         ring = self.workload.context_parallel == "ring" and found.tensor in PASSED_ROUND and found.axes == ("sp",)
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
         width = self.recipe.gradient if gradient else self.recipe.weight if weight else self.recipe.activation
-        times = layers * (1 if deferred else microbatches(self.batch))
+        times = layers * (1 if deferred else self.microbatches)
         if (
             found.phase == "forward"
             and self.workload.recompute == "full"
@@ -143,7 +146,7 @@ class _Step:
             return
         stream = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
         stages = np.asarray(self.sizes["pp"])
-        crossing = microbatches(self.batch) * self.batch["workload.virtual_stages"] * (stages > 1)
+        crossing = self.microbatches * self.batch["workload.virtual_stages"] * (stages > 1)
         directions: tuple[tuple[Literal["forward", "backward"], str], ...] = (("forward", "x"), ("backward", "d_x"))
         for phase, tensor in directions if training else directions[:1]:
             yield CollectiveUse(
@@ -160,6 +163,12 @@ class _Step:
             )
 
 
+def _is_weight(each: BlockPlan, name: str) -> bool:
+    tensor = each.block.graph.tensors.get(name)
+    return tensor is not None and tensor.role == "weight"
+
+
+@cache
 def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
     """Return mesh axes by the names that designs use: the two halves of data parallelism are dp.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 from cosmic.errors import SpecError
@@ -19,6 +20,15 @@ Role = Literal["input", "index", "weight", "activation", "gradient"]
 Phase = Literal["forward", "backward", "step"]
 Sizes = Mapping[str, Any]
 """The size of each dimension and of each mesh axis: numbers, or arrays of one length."""
+
+
+class SizeTable(dict[str, Any]):
+    """Sizes that remember what was worked out of them: many tensors of a model are of one shape."""
+
+    def __init__(self, sizes: Mapping[str, Any]) -> None:
+        super().__init__(sizes)
+        self.known: dict[Any, Any] = {}
+        """Local sizes and element counts, by what they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +77,7 @@ class Operator:
         return tuple(dim for dim in self.dims if dim not in kept)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Graph:
     """Operators in an order in which they can run."""
 
@@ -85,12 +95,12 @@ class Graph:
                     raise SpecError(f"tensor {tensor.name}", operator.name, "is made by another operator already")
                 made.add(tensor.name)
 
-    @property
+    @cached_property
     def tensors(self) -> dict[str, Tensor]:
         """Every tensor by name, in order of appearance."""
         return {tensor.name: tensor for operator in self.operators for tensor in operator.tensors}
 
-    @property
+    @cached_property
     def weights(self) -> tuple[Tensor, ...]:
         """The parameters that the operators read."""
         return tuple(tensor for tensor in self.tensors.values() if tensor.role == "weight")

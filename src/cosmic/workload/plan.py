@@ -21,7 +21,7 @@ PLANNING |= {"samples": 4}
 """Sizes at which ways to partition are compared, beside the model's own: any mapping of ordinary proportions."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)  # made once for each structure, and told apart by that
 class BlockPlan:
     """One block of a model as each device runs it, forward and backward."""
 

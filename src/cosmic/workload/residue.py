@@ -64,7 +64,7 @@ def _alternate(block: Block) -> tuple[Tensor, ...]:
 
 def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Any:
     """Bytes that one microbatch leaves on a device for the backward pass of one block."""
-    tensors = [tensor for tensor in kept_tensors(each.block, recompute) if not _is_alias(each, tensor, recompute)]
+    tensors = _kept_once(each, recompute)
     total = recipe.activation * sum(
         (each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in tensors), 0.0
     )
@@ -82,6 +82,12 @@ def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, re
             rows = each.shardings[made.name].elements(made.dims[:-1], sizes)
             total = total + _score_bytes(attention, recompute, rows, sizes)
     return total
+
+
+@cache
+def _kept_once(each: BlockPlan, recompute: str) -> tuple[Tensor, ...]:
+    """The kept activations of a block, without those that are others under another name."""
+    return tuple(tensor for tensor in kept_tensors(each.block, recompute) if not _is_alias(each, tensor, recompute))
 
 
 def _is_alias(each: BlockPlan, tensor: Tensor, recompute: str) -> bool:

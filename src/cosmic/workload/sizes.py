@@ -10,6 +10,7 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
 from cosmic.workload.blocks import Block, dimensions
+from cosmic.workload.graph import SizeTable
 
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
 STRUCTURE = (*SWITCHES, "context_parallel", "loss", "dropout", "offload", "placement")
@@ -21,12 +22,19 @@ def structural_paths(batch: Batch) -> list[str]:
     return [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
 
 
-def sizes_of(batch: Batch) -> dict[str, Any]:
+def sizes_of(batch: Batch) -> SizeTable:
     """Return the size of every dimension of one microbatch and of every mesh axis.
 
     The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
     its microbatch. dp is two axes, rp and ep, whose product it is: see `cosmic.workload.strategies`.
     """
+    if sizes_of not in batch.known:
+        batch.known[sizes_of] = _sizes_of(batch)
+    table: SizeTable = batch.known[sizes_of]
+    return table
+
+
+def _sizes_of(batch: Batch) -> SizeTable:
     field: Callable[[str], Any] = lambda name: batch[f"workload.{name}"]  # noqa: E731  a short word for a long path
     model = batch.base.model
     sizes: dict[str, Any] = dict(dimensions(model))
@@ -36,7 +44,7 @@ def sizes_of(batch: Batch) -> dict[str, Any]:
     sizes |= {"rp": dp / ep, "ep": ep, "sp": field("sp"), "tp": field("tp"), "pp": field("pp"), "dp": dp}
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
-    return sizes
+    return SizeTable(sizes)
 
 
 def visible_share(batch: Batch, block: Block) -> Any:
@@ -61,8 +69,10 @@ def visible_share(batch: Batch, block: Block) -> Any:
 
 def microbatches(batch: Batch) -> Any:
     """Return how many microbatches each replica passes through the pipeline in one step."""
-    per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
-    return np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
+    if microbatches not in batch.known:
+        per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
+        batch.known[microbatches] = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
+    return batch.known[microbatches]
 
 
 def layers_on_stage(batch: Batch, first: Any, blocks: tuple[Block, ...]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
 from cosmic.workload.blocks import Block, blocks, dimensions
+from cosmic.workload.graph import Sizes
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import plan
 from cosmic.workload.precision import RECIPES
@@ -46,9 +47,10 @@ def operators(batch: Batch) -> list[OperatorUse]:
     made = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
     counts = layers_on_stage(batch, True, tuple(each.block for each in made))
     found = []
+    sizes, count = sizes_of(batch), microbatches(batch)
     for each in made:
-        sizes = {**sizes_of(batch), "visible": visible_share(batch, each.block)}
-        times = counts.get(each.block.name, 1) * microbatches(batch)
+        sizes["visible"] = visible_share(batch, each.block)
+        times = counts.get(each.block.name, 1) * count
         again = training and workload.recompute == "full" and each.block.part == "layers"
         for part in each.partitioned.operators:
             if part.operator.phase == "forward":
@@ -66,7 +68,7 @@ def _use(
     return OperatorUse(part.operator.name, part.operator.kind, block.name, phase, work, moved, times)
 
 
-def _cost(part: PartitionedOperator, sizes: dict[str, Any]) -> tuple[Any, Any]:
+def _cost(part: PartitionedOperator, sizes: Sizes) -> tuple[Any, Any]:
     """Return the flop and the elements moved by one run of a forward operator on one device."""
 
     def local(dims: Any) -> Any:
@@ -75,28 +77,24 @@ def _cost(part: PartitionedOperator, sizes: dict[str, Any]) -> tuple[Any, Any]:
     return flop(part.operator, local, sizes), moved_elements(part.operator, local)
 
 
-def model_flop_per_token(model: Model, sequence: int, *, training: bool = True) -> float:
+def model_flop_per_token(model: Model, sequence: Any, *, training: bool = True, decoding: bool = False) -> Any:
     """Return the operations that a token costs: matrix products and attention, nothing recomputed or repeated.
 
-    This is the numerator of model flop utilisation. With a causal mask only the visible half of attention counts.
+    This is the numerator of model flop utilisation. With a causal mask only the visible half of attention counts;
+    a token being decoded attends to the whole *sequence* before it.
 
     >>> from cosmic.loading.designs import load_design
     >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
     1062
     """
-    sizes: dict[str, Any] = {
-        **dimensions(model),
-        "batch": 1,
-        "sequence": sequence,
-        "context": sequence,
-        "source": sequence,
-    }
-    sizes |= {"samples": 1, "visible": (sequence + 1) / (2 * sequence)}
-    total = 0.0
+    queries = sequence * 0 + 1 if decoding else sequence
+    sizes: dict[str, Any] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
+    sizes |= {"source": sequence, "samples": 1, "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence)}
+    total: Any = 0.0
     for block in blocks(model):
         bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")
         here = {**sizes, "visible": 1.0} if bidirectional or block.name == "encoder_layer" else sizes
         for operator in block.graph.operators:
             if kinds[operator.kind].index_space or operator.kind == "attention":
-                total += block.repeats * flop(operator, unsharded(here), here)
-    return (1 + BACKWARD_FLOP if training else 1) * total / sequence
+                total = total + block.repeats * flop(operator, unsharded(here), here)
+    return (1 + BACKWARD_FLOP if training else 1) * total / queries

@@ -1,18 +1,39 @@
-"""Direct: every NPU sends each other NPU its part at once, twice."""
+"""Direct: every NPU exchanges parts with every other at once."""
 
-from cosmic.design.collective import algorithms
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.collectives import all_but_own, passes
+from cosmic.design.collective import Kind, algorithms
 
 
 @algorithms.register("direct")
 class Direct:
-    """Two steps, at the bandwidth bound; wants a link between every two NPUs."""
+    """One step a pass, at the bandwidth bound; wants a link between every two NPUs."""
 
     @staticmethod
-    def steps(npus: int) -> float:
-        """Return 2 for two or more NPUs: scatter the parts to be summed, gather the sums."""
-        return 2 if npus > 1 else 0
+    def steps(kind: Kind, p: Any) -> Any:
+        """Return 1 a pass."""
+        return passes(kind) * (p > 1)
 
     @staticmethod
-    def traffic(npus: int) -> float:
-        """Return 2 (p - 1) / p for p NPUs: all parts but one's own, twice."""
-        return 2 * (npus - 1) / npus
+    def traffic(kind: Kind, p: Any) -> Any:
+        """Return (p - 1) / p a pass: all parts but one's own.
+
+        >>> Direct.traffic("all_gather", 8)
+        0.875
+        """
+        return passes(kind) * all_but_own(p)
+
+    @staticmethod
+    def peers(p: Any) -> Any:
+        """Return p - 1: everybody."""
+        return p - 1
+
+    @staticmethod
+    def distance(p: Any) -> Any:
+        """Return max(1, p / 4): the mean way to everybody else, going the shorter way round."""
+        return np.maximum(1.0, p / 4)

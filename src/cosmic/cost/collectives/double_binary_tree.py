@@ -1,6 +1,13 @@
 """Double binary tree: two trees, each reducing and broadcasting one half of the data."""
 
-from cosmic.design.collective import algorithms
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
+from cosmic.design.collective import Kind, algorithms
 
 
 @algorithms.register("double_binary_tree")
@@ -8,18 +15,30 @@ class DoubleBinaryTree:
     """Logarithmic steps; an NPU inside one tree is a leaf of the other (Sanders, Speck & Träff, 2009)."""
 
     @staticmethod
-    def steps(npus: int) -> float:
-        """Return 2 ceil(log2 p) for p NPUs: up the tree to reduce, down to broadcast.
+    def steps(kind: Kind, p: Any) -> Any:
+        """Return ceil(log2 p) a pass: up the tree to reduce, down to broadcast.
 
-        >>> DoubleBinaryTree.steps(8), DoubleBinaryTree.steps(5)
-        (6, 6)
+        >>> float(DoubleBinaryTree.steps("all_reduce", 8)), float(DoubleBinaryTree.steps("all_reduce", 5))
+        (6.0, 6.0)
         """
-        return 2 * (npus - 1).bit_length()
+        return passes(kind) * depth(p)
 
     @staticmethod
-    def traffic(npus: int) -> float:
-        """Return 2 for three or more NPUs: half up and two halves down in one tree, half up in the other.
+    def traffic(kind: Kind, p: Any) -> Any:
+        """Return 1 a pass for three or more: half up in both trees, and two halves down in one of them.
 
-        Two NPUs form trees of one edge each: half up in the one, half down in the other.
+        Two NPUs form trees of one edge each, which meet the bound. An all-to-all has nothing to share: it is direct.
         """
-        return {1: 0.0, 2: 1.0}.get(npus, 2.0)
+        if kind == "all_to_all":
+            return all_but_own(p)
+        return passes(kind) * np.where(np.asarray(p) > 2, 1.0, all_but_own(p))
+
+    @staticmethod
+    def peers(p: Any) -> Any:
+        """Return 3: a parent and two children."""
+        return np.minimum(3, p - 1)
+
+    @staticmethod
+    def distance(p: Any) -> Any:
+        """Return what halving has: most edges are short, a few are long."""
+        return halving_distance(p)

@@ -1,29 +1,47 @@
-"""Recursive halving, then doubling: partners at distance 1, 2, 4, … exchange halves, quarters and so on."""
+"""Recursive halving and doubling: partners at distance 1, 2, 4, … exchange halves, quarters and so on."""
 
-from cosmic.design.collective import algorithms
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.collectives import all_but_own, halving_distance, passes
+from cosmic.design.collective import Kind, algorithms
 
 
 @algorithms.register("halving_doubling")
 class HalvingDoubling:
     """At the bandwidth bound in logarithmic steps when p is a power of two.
 
-    Otherwise the r = p - 2^floor(log2 p) NPUs too many first hand their data to a partner and get the
-    result back at the end: two more steps, and the whole buffer sent once more by each of the two
-    (Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, section 4.5).
+    Otherwise the p - q NPUs too many first hand their data to a partner and get the result back at the end: one
+    more step a pass, and half the buffer more sent (Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, section 4.5).
     """
 
     @staticmethod
-    def steps(npus: int) -> float:
-        """Return 2 log2 p, and 2 more unless p is a power of two.
+    def steps(kind: Kind, p: Any) -> Any:
+        """Return log2 q a pass, and one more unless p = q.
 
-        >>> HalvingDoubling.steps(8), HalvingDoubling.steps(9)
-        (6, 8)
+        >>> float(HalvingDoubling.steps("all_reduce", 8)), float(HalvingDoubling.steps("all_reduce", 9))
+        (6.0, 8.0)
         """
-        depth = npus.bit_length() - 1
-        return 2 * depth + 2 * (npus != 1 << depth)
+        rounds = np.floor(np.log2(np.maximum(p, 1)) + 1e-9)
+        return passes(kind) * (rounds + (p > 2**rounds))
 
     @staticmethod
-    def traffic(npus: int) -> float:
-        """Return 2 (q - 1) / q with q the largest power of two up to p, and 1 more unless q = p."""
-        paired = 1 << (npus.bit_length() - 1)
-        return 2 * (paired - 1) / paired + (npus != paired)
+    def traffic(kind: Kind, p: Any) -> Any:
+        """Return (q - 1) / q a pass, and 1/2 more unless p = q; of an all-to-all log2 p / 2 (Bruck's algorithm)."""
+        if kind == "all_to_all":
+            return np.maximum(all_but_own(p), np.log2(np.maximum(p, 1)) / 2)
+        q = 2 ** np.floor(np.log2(np.maximum(p, 1)) + 1e-9)
+        return passes(kind) * (all_but_own(q) + 0.5 * (p > q))
+
+    @staticmethod
+    def peers(p: Any) -> Any:
+        """Return 1: one partner at a time."""
+        return 1.0
+
+    @staticmethod
+    def distance(p: Any) -> Any:
+        """Return the mean of 1, 2, 4, … over the bytes that go that far."""
+        return halving_distance(p)

@@ -1,6 +1,13 @@
-"""Ring: a reduce-scatter, then an all-gather, both passing parts round a ring."""
+"""Ring: parts of the data passed from neighbour to neighbour, once round for each pass."""
 
-from cosmic.design.collective import algorithms
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.collectives import all_but_own, passes
+from cosmic.design.collective import Kind, algorithms
 
 
 @algorithms.register("ring")
@@ -8,15 +15,27 @@ class Ring:
     """Meets the bandwidth bound with only neighbours talking (Patarasuk & Yuan, JPDC 69(2), 2009)."""
 
     @staticmethod
-    def steps(npus: int) -> float:
-        """Return 2 (p - 1) for p NPUs: once round for the sum, once for its copies."""
-        return 2 * (npus - 1)
+    def steps(kind: Kind, p: Any) -> Any:
+        """Return p - 1 a pass: once round."""
+        return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(npus: int) -> float:
-        """Return 2 (p - 1) / p: in every step one p-th part is sent.
+    def traffic(kind: Kind, p: Any) -> Any:
+        """Return (p - 1) / p a pass; of an all-to-all p / 4, as parts travel a quarter round on average.
 
-        >>> Ring.traffic(4)
-        1.5
+        >>> Ring.traffic("all_reduce", 4), float(Ring.traffic("all_to_all", 16))
+        (1.5, 4.0)
         """
-        return 2 * (npus - 1) / npus
+        if kind == "all_to_all":
+            return np.maximum(all_but_own(p), p / 4) * (p > 1)
+        return passes(kind) * all_but_own(p)
+
+    @staticmethod
+    def peers(p: Any) -> Any:
+        """Return 2: data goes round both ways."""
+        return np.minimum(2, p - 1)
+
+    @staticmethod
+    def distance(p: Any) -> Any:
+        """Return 1: next door."""
+        return 1.0

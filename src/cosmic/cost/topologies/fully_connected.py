@@ -1,6 +1,12 @@
 """Fully connected: every NPU has a link to every other."""
 
-from cosmic.design.network import topologies
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.network import Parts, topologies
 
 
 @topologies.register("fully_connected")
@@ -8,22 +14,69 @@ class FullyConnected:
     """As many links per NPU as there are others."""
 
     algorithm = "direct"
+    switched = False
 
     @staticmethod
-    def links(npus: int) -> int:
-        """Return p - 1 for p NPUs."""
+    def links(npus: Any) -> Any:
+        """Return p - 1 for p NPUs.
+
+        >>> FullyConnected.links(8)
+        7
+        """
         return npus - 1
 
     @staticmethod
-    def diameter(npus: int) -> int:
-        """Return 1."""
-        return 1
+    def diameter(npus: Any) -> Any:
+        """Return 1 (0 for an NPU alone).
+
+        >>> int(FullyConnected.diameter(8))
+        1
+        """
+        return np.minimum(1, npus - 1)
 
     @staticmethod
-    def bisection(npus: int) -> int:
+    def mean_hops(npus: Any) -> Any:
+        """Return 1.
+
+        >>> float(FullyConnected.mean_hops(8))
+        1.0
+        """
+        return np.minimum(1.0, npus - 1)
+
+    @staticmethod
+    def bisection(npus: Any) -> Any:
         """Return floor(p / 2) * ceil(p / 2): each NPU of one half reaches each of the other.
 
         >>> FullyConnected.bisection(8)
         16
         """
         return (npus // 2) * (npus - npus // 2)
+
+    @staticmethod
+    def share(members: Any, npus: Any, step: Any) -> Any:
+        """Return (m - 1) / (p - 1) for m members: their links to each other, which no other group uses.
+
+        Assumes that data takes the direct link, and no way over NPUs outside the group.
+
+        >>> float(FullyConnected.share(4, 7, 1))
+        0.5
+        """
+        return np.where(members == 1, 1.0, (members - 1) / np.maximum(1, npus - 1))[()]
+
+    @staticmethod
+    def hops(members: Any, npus: Any, step: Any) -> Any:
+        """Return 1.
+
+        >>> int(FullyConnected.hops(4, 8, 2))
+        1
+        """
+        return np.ones_like(step)[()]
+
+    @staticmethod
+    def parts(npus: Any) -> Parts:
+        """Return p (p - 1) links.
+
+        >>> FullyConnected.parts(8).links
+        56
+        """
+        return Parts(links=npus * (npus - 1))

@@ -1,6 +1,12 @@
 """A ring: every NPU talks to its two neighbours."""
 
-from cosmic.design.network import topologies
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.network import Parts, topologies
 
 
 @topologies.register("ring")
@@ -8,22 +14,75 @@ class Ring:
     """Two links per NPU, one to each neighbour; two NPUs share a single one."""
 
     algorithm = "ring"
+    switched = False
 
     @staticmethod
-    def links(npus: int) -> int:
+    def links(npus: Any) -> Any:
         """Return min(2, p - 1) for p NPUs.
 
-        >>> Ring.links(8), Ring.links(2)
+        >>> int(Ring.links(8)), int(Ring.links(2))
         (2, 1)
         """
-        return min(2, npus - 1)
+        return np.minimum(2, npus - 1)
 
     @staticmethod
-    def diameter(npus: int) -> int:
-        """Return floor(p / 2): the NPU opposite is that far away either way round."""
+    def diameter(npus: Any) -> Any:
+        """Return floor(p / 2): the NPU opposite is that far away either way round.
+
+        >>> Ring.diameter(8), Ring.diameter(5)
+        (4, 2)
+        """
         return npus // 2
 
     @staticmethod
-    def bisection(npus: int) -> int:
-        """Return 2: a ring is cut in two places (two NPUs in one)."""
-        return min(2, npus - 1)
+    def mean_hops(npus: Any) -> Any:
+        """Return floor(p / 2) ceil(p / 2) / (p - 1): 1, 1, 2, 2, … links to the others.
+
+        >>> float(Ring.mean_hops(5)), float(Ring.mean_hops(2))
+        (1.5, 1.0)
+        """
+        return (npus // 2) * ((npus + 1) // 2) / np.maximum(1, npus - 1)
+
+    @staticmethod
+    def bisection(npus: Any) -> Any:
+        """Return 2: a ring is cut in two places (two NPUs in one).
+
+        >>> int(Ring.bisection(8))
+        2
+        """
+        return np.minimum(2, npus - 1)
+
+    @staticmethod
+    def share(members: Any, npus: Any, step: Any) -> Any:
+        """Return 1 / s for groups all round the ring, 1 / (k s) for groups on a part of it.
+
+        s  step        k  links of an NPU
+
+        All round, a group of every s-th NPU crosses each link once in each direction, and so do the s - 1 between:
+        each has 1 / s of both links of an NPU. A part of a ring is a line, at whose ends only one link leads
+        inwards: data that passes all along it, in both directions at once, moves at the rate of that one link.
+        Both meet the cut bound on an all-gather (Zhao et al., ForestColl, 2024).
+
+        >>> [float(Ring.share(*group)) for group in ((8, 8, 1), (4, 8, 1), (4, 8, 2), (2, 8, 2))]
+        [1.0, 0.5, 0.5, 0.25]
+        """
+        whole = members * step >= npus
+        return np.where(members == 1, 1.0, np.where(whole, 1.0, 1 / Ring.links(np.maximum(2, npus))) / step)[()]
+
+    @staticmethod
+    def hops(members: Any, npus: Any, step: Any) -> Any:
+        """Return s, the step.
+
+        >>> Ring.hops(4, 8, 2)
+        2
+        """
+        return step
+
+    @staticmethod
+    def parts(npus: Any) -> Parts:
+        """Return p min(2, p - 1) links: those that leave each NPU.
+
+        >>> int(Ring.parts(8).links)
+        16
+        """
+        return Parts(links=npus * Ring.links(npus))

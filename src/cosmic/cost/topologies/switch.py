@@ -1,6 +1,12 @@
 """A switch: every NPU has one link to a switch that joins them all."""
 
-from cosmic.design.network import topologies
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.network import Parts, topologies
 
 
 @topologies.register("switch")
@@ -8,18 +14,67 @@ class Switch:
     """One link up from each NPU; the switch carries what it is sent (see `Dimension.oversubscription`)."""
 
     algorithm = "halving_doubling"
+    switched = True
 
     @staticmethod
-    def links(npus: int) -> int:
-        """Return 1."""
-        return 1
+    def links(npus: Any) -> Any:
+        """Return 1.
+
+        >>> int(Switch.links(8))
+        1
+        """
+        return np.ones_like(npus)[()]
 
     @staticmethod
-    def diameter(npus: int) -> int:
-        """Return 2: up to the switch and down again."""
-        return 2
+    def diameter(npus: Any) -> Any:
+        """Return 2: up to the switch and down again.
+
+        >>> int(Switch.diameter(8))
+        2
+        """
+        return np.full_like(npus, 2)[()]
 
     @staticmethod
-    def bisection(npus: int) -> int:
-        """Return floor(p / 2): the links of the smaller half."""
+    def mean_hops(npus: Any) -> Any:
+        """Return 2, as all are equally far apart.
+
+        >>> float(Switch.mean_hops(8))
+        2.0
+        """
+        return 2.0 * Switch.links(npus)
+
+    @staticmethod
+    def bisection(npus: Any) -> Any:
+        """Return floor(p / 2): the links of the smaller half.
+
+        >>> Switch.bisection(8)
+        4
+        """
         return npus // 2
+
+    @staticmethod
+    def share(members: Any, npus: Any, step: Any) -> Any:
+        """Return 1: whoever talks to whom, each has a link of its own.
+
+        >>> float(Switch.share(4, 8, 2))
+        1.0
+        """
+        return np.ones(np.broadcast_shapes(np.shape(members), np.shape(npus), np.shape(step)))[()]
+
+    @staticmethod
+    def hops(members: Any, npus: Any, step: Any) -> Any:
+        """Return 2: up and down.
+
+        >>> int(Switch.hops(4, 8, 2))
+        2
+        """
+        return np.full_like(step, 2)[()]
+
+    @staticmethod
+    def parts(npus: Any) -> Parts:
+        """Return 2 p links (up and down), and a port and a NIC for each of the p NPUs.
+
+        >>> Switch.parts(8)
+        Parts(links=16, switch_ports=8, nics=8)
+        """
+        return Parts(links=2 * npus, switch_ports=npus, nics=npus)

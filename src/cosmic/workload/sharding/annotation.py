@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cosmic.errors import SpecError, require
-from cosmic.workload.graph import Sizes
+from cosmic.workload.graph import Sizes, SizeTable
 
 Axes = tuple[str, ...]
 
@@ -79,10 +79,7 @@ class Sharding:
 
     def elements(self, dims: Iterable[str], sizes: Sizes) -> Any:
         """Return how many elements of a tensor with *dims* one device holds."""
-        total: Any = 1
-        for dim in dims:
-            total = total * self.local(dim, sizes)
-        return total
+        return local_elements(tuple((dim, self.axes(dim)) for dim in dims), sizes)
 
     def __str__(self) -> str:
         parts = [f"{dim}: {' '.join(axes)}" for dim, axes in self.dims]
@@ -92,6 +89,21 @@ class Sharding:
 
 
 REPLICATED = Sharding()
+
+
+def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Any:
+    """Return how many elements one device holds of a tensor whose dimensions are split over the given axes."""
+    known = sizes.known if isinstance(sizes, SizeTable) else {}
+    if split in known:
+        return known[split]
+    total: Any = 1
+    for part in split:
+        if part not in known:
+            dim, axes = part
+            known[part] = local_size(sizes[dim], (sizes[axis] for axis in axes))
+        total = total * known[part]
+    known[split] = total
+    return total
 
 
 def local_size(size: Any, ways: Iterable[Any]) -> Any:

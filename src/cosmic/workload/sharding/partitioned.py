@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cosmic.workload.graph import Operator, Phase, Sizes, Tensor
-from cosmic.workload.sharding.annotation import Axes, Sharding, local_size
+from cosmic.workload.sharding.annotation import Axes, Sharding, local_elements, local_size
 from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, group_size, wire_share
 
 
@@ -76,10 +76,7 @@ class PartitionedOperator:
 
     def elements(self, dims: Iterable[str], sizes: Sizes) -> Any:
         """Return the elements of a tensor (or of an index space) with *dims* that one device works on."""
-        total: Any = 1
-        for dim in dims:
-            total = total * self.local(dim, sizes)
-        return total
+        return local_elements(tuple((dim, self.dims.get(dim, ())) for dim in dims), sizes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,100 @@
+"""`cosmic evaluate`: one design."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
+from cosmic.cli.output import emit
+
+if TYPE_CHECKING:
+    from cosmic.design.point import DesignPoint
+    from cosmic.evaluate import Metrics
+
+app = new_app()
+NO_FEASIBLE_DESIGN = 1
+BAR = 30
+"""Characters of a full bar."""
+
+
+@app.command()
+def evaluate(
+    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    settings: Settings = [],  # noqa: B006  typer copies it
+    json: Json = False,
+) -> None:
+    """Print what a design achieves: time, utilisation, memory, cost, what bounds it and what would help most."""
+    from cosmic.evaluate import Infeasible  # noqa: PLC0415  heavy
+    from cosmic.evaluate import evaluate as run  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+
+    point = load_design(design, parse_overrides(settings))
+    outcome = run(point)
+    if isinstance(outcome, Infeasible):
+        if json:
+            emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
+        else:
+            emit([f"cannot run: {reason}" for reason in outcome.reasons])
+        raise typer.Exit(NO_FEASIBLE_DESIGN)
+    if json:
+        emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
+    else:
+        _print(point, outcome)
+
+
+def _print(point: DesignPoint, metrics: Metrics) -> None:
+    from cosmic.advice import bottleneck, improvements  # noqa: PLC0415  heavy
+
+    w = point.workload
+    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "sp", "pp"))
+    emit(
+        [
+            f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {mesh}",
+            f"{seconds(metrics.step_s)} a step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
+            f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
+            f"bounded by {bottleneck(metrics)}",
+            "",
+        ]
+    )
+    parts = [(name, value) for name, value in metrics.breakdown.items() if value > 0]
+    rows = [
+        [name, seconds(value), f"{100 * value / metrics.step_s:.1f} %", bar(value / metrics.step_s)]
+        for name, value in parts
+    ]
+    emit_table("", ["step", "time", "share", ""], rows)
+    emit([""])
+    capacity = point.memory.capacity_bytes
+    kept = [(name, value) for name, value in metrics.memory.items() if value > 0]
+    rows = [[name, f"{value / 2**30:.2f} GiB", bar(value / capacity)] for name, value in kept]
+    rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB"])
+    emit_table("", ["memory", "size", ""], rows)
+    emit(["", f"to buy {metrics.cost_usd:,.0f} USD, of which network {metrics.network_usd:,.0f}"])
+    emit([f"a million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · a step {metrics.energy_j:.3g} J", ""])
+    found = improvements(point, metrics)
+    rows = [
+        [" ".join(f"--set {path}={value}" for path, value in each.settings.items()), f"{each.speedup:.2f}×"]
+        for each in found
+    ]
+    emit_table("what would help most", ["change", "speed-up"], rows) if rows else emit(
+        ["no neighbouring design is faster"]
+    )
+
+
+def seconds(value: float) -> str:
+    """Return a time for a person to read.
+
+    >>> seconds(12.345), seconds(0.0123), seconds(4.5e-5)
+    ('12.35 s', '12.3 ms', '45 us')
+    """
+    for unit, worth in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if value >= worth:
+            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
+    return f"{value / 1e-9:.3g} ns"
+
+
+def bar(share: Any) -> str:
+    """Return *share* of a full bar."""
+    return "█" * round(BAR * min(1.0, float(share)))

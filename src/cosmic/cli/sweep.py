@@ -1,0 +1,113 @@
+"""`cosmic sweep`: a design with some fields varied, every combination."""
+
+from __future__ import annotations
+
+import csv
+import io
+from itertools import product
+from typing import Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
+from cosmic.cli.evaluate import seconds
+from cosmic.cli.output import emit
+
+app = new_app()
+MOST = 10_000
+SHADES = " ░▒▓█"
+
+
+@app.command()
+def sweep(
+    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    vary: Annotated[list[str], typer.Option("--vary", metavar="PATH=A,B,…", help="A field and the values it takes.")],
+    settings: Settings = [],  # noqa: B006  typer copies it
+    metric: Annotated[str, typer.Option("--metric", help="What the heat map shows.")] = "step_s",
+    csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    json: Json = False,
+) -> None:
+    """Evaluate a design for every combination of some fields' values: a table, and a heat map for two fields."""
+    rows = run_sweep(design, settings, vary)
+    if json:
+        emit_json(rows)
+    elif csv_:
+        emit([_csv(rows)])
+    else:
+        paths = [each.partition("=")[0] for each in vary]
+        columns = [*paths, "step", "tokens/s", "MFU", "memory GiB", "cannot run"]
+        emit_table("", columns, [_row(row, paths) for row in rows])
+        if len(paths) == 2:
+            emit(["", *heat_map(rows, paths[0], paths[1], metric)])
+
+
+def run_sweep(design: str, settings: list[str], vary: list[str]) -> list[dict[str, Any]]:
+    """Return a row for each combination: the values, and what the design achieves or why it cannot run."""
+    from cosmic.errors import require  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.evaluate import Metrics, evaluate  # noqa: PLC0415
+    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415
+
+    fixed = parse_overrides(settings)
+    varied = {
+        path: parse_overrides([f"{path}=[{text}]"])[path] for path, _, text in (each.partition("=") for each in vary)
+    }
+    for path, values in varied.items():
+        require(bool(values), "--vary", path, "give a field and its values, such as workload.tp=1,2,4")
+    combinations = list(product(*varied.values()))
+    require(len(combinations) <= MOST, "--vary", len(combinations), f"at most {MOST:,} combinations")
+    rows = []
+    for values in combinations:
+        chosen = dict(zip(varied, values, strict=True))
+        outcome = evaluate(load_design(design, {**fixed, **chosen}))
+        if isinstance(outcome, Metrics):
+            numbers = {
+                name: getattr(outcome, name) for name in ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
+            }
+            rows.append({**chosen, "feasible": True, "reasons": [], **numbers, "breakdown": outcome.breakdown})
+        else:
+            rows.append({**chosen, "feasible": False, "reasons": list(outcome.reasons)})
+    return rows
+
+
+def _row(row: dict[str, Any], paths: list[str]) -> list[Any]:
+    values = [str(row[path]) for path in paths]
+    if not row["feasible"]:
+        return [*values, None, None, None, None, "; ".join(row["reasons"])]
+    memory = f"{row['memory_bytes'] / 2**30:.1f}"
+    return [*values, seconds(row["step_s"]), f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, ""]
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    flat = [
+        {
+            **{key: value for key, value in row.items() if key != "breakdown"},
+            "reasons": "; ".join(row["reasons"]),
+            **row.get("breakdown", {}),
+        }
+        for row in rows
+    ]
+    names = list(dict.fromkeys(name for row in flat for name in row))
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, restval="")
+    writer.writeheader()
+    writer.writerows(flat)
+    return text.getvalue().rstrip()
+
+
+def heat_map(rows: list[dict[str, Any]], down: str, across: str, metric: str) -> list[str]:
+    """Return a map of two fields in which more of *metric* is darker; a dot is a design that cannot run."""
+    ys, xs = (list(dict.fromkeys(str(row[path]) for row in rows)) for path in (down, across))
+    found = {(str(row[down]), str(row[across])): row.get(metric) for row in rows}
+    values = [value for value in found.values() if value is not None]
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    width, label = max(map(len, xs)) + 1, max(map(len, ys))
+    lines = [f"{metric}: {low:.4g} (light) to {high:.4g} (dark); {down} down, {across} across"]
+    lines.append(" " * label + "".join(x.rjust(width) for x in xs))
+    for y in ys:
+        cells = []
+        for x in xs:
+            value = found.get((y, x))
+            level = 0 if value is None or high == low else round((len(SHADES) - 2) * (value - low) / (high - low)) + 1
+            cells.append(("·" if value is None else SHADES[max(level, 1)] * 2).rjust(width))
+        lines.append(y.rjust(label) + "".join(cells))
+    return lines

@@ -1,0 +1,63 @@
+"""How long an operator takes on one accelerator: a roofline with what kernels reach of it.
+
+    t = max( flop / (e_k * peak),  bytes / (e_m * bandwidth) )  +  launch
+
+    e_k  share of the peak that its kind reaches: matrix products, fused attention
+    e_m  share of the memory's bandwidth that kernels reach
+
+Williams, Waterman & Patterson, CACM 52(4), 2009. Assumes large, regular operators: what small ones lose is in the
+launch time, which each kernel pays once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+USUAL_EFFICIENCY = 0.75
+"""Of large matrix products where nobody published what they reach."""
+RATES = {"fp32": ("tf32", "fp32"), "fp16": (), "bf16": (), "bf16_pure": (), "fp8": ("fp8",)}
+"""The rates at which each precision multiplies, the best first; bf16's where none of them is known."""
+
+
+def peak_flop_per_s(compute: Any, precision: str) -> Any:
+    """Return the dense matrix rate of a precision; *compute* looks up fields by their key.
+
+    >>> peak_flop_per_s({"bf16": 1e15, "fp8": None}.get, "fp8")
+    1000000000000000.0
+    """
+    for name in RATES[precision]:
+        rate = compute(name)
+        if rate is not None:
+            return rate
+    return compute("bf16")
+
+
+def matrix_efficiency(compute: Any) -> Any:
+    """Return the share of the peak that large matrix products reach: as stated, as achieved, or as usual.
+
+    >>> matrix_efficiency({"matrix_efficiency": None, "achieved_bf16": 6e14, "bf16": 1e15}.get)
+    0.6
+    """
+    stated, achieved = compute("matrix_efficiency"), compute("achieved_bf16")
+    if isinstance(stated, np.ndarray) or isinstance(achieved, np.ndarray):  # some accelerators of a batch say so
+        return np.vectorize(_reached, otypes=[float])(stated, achieved, compute("bf16"))
+    return _reached(stated, achieved, compute("bf16"))
+
+
+def _reached(stated: float | None, achieved: float | None, peak: float) -> float:
+    if stated is not None:
+        return stated
+    return USUAL_EFFICIENCY if achieved is None else min(1.0, achieved / peak)
+
+
+def operator_seconds(
+    work_flop: Any, moved_bytes: Any, rate_flop_per_s: Any, rate_bytes_per_s: Any, launch_s: Any
+) -> Any:
+    """Return the seconds of one run.
+
+    >>> float(operator_seconds(2e12, 1e9, 1e15, 1e12, 0.0))
+    0.002
+    """
+    return np.maximum(work_flop / rate_flop_per_s, moved_bytes / rate_bytes_per_s) + launch_s

@@ -1,0 +1,202 @@
+"""How long collectives take on a multi-dimensional network: phases over dimensions, in chunks that pipeline.
+
+    t_d = steps * hops * latency  +  S_d / C * traffic / (B_d * e_d)        of one chunk in dimension d
+    T   = sum over d of t_d  +  (C - 1) * max over d of t_d                 of C chunks, one dimension behind the other
+
+    S_d  bytes that enter dimension d: S / (product of the members in dimensions inside), as each phase leaves every
+         NPU its share (BlueConnect); with `baseline` all-reduces, and with all-to-alls, S in every dimension
+    B_d  what one NPU injects     e_d  what the algorithm can use of it on the topology, among this part of it
+
+e_d is the topology's share for such a group; on topologies without switches less where an algorithm talks to fewer
+neighbours than there are links, and less where its partners are several links apart and share them with others.
+
+Of a batch of designs, the distinct combinations of topology, algorithm, size, members and step are few. What depends
+on them alone is worked out once for each, and looked up for every design.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.cost.shapes import Part
+from cosmic.cost.themis import bottleneck_seconds
+from cosmic.design.batch import Names
+from cosmic.design.collective import Kind, algorithms
+from cosmic.design.network import topologies
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One dimension of the network: numbers and names, or columns of them over a batch."""
+
+    topology: Any
+    npus: Any
+    bandwidth_bytes_per_s: Any
+    latency_s: Any
+    algorithm: Any
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A group's part of one dimension, for every design of a batch."""
+
+    lane: Lane
+    part: Part
+
+    @cached_property
+    def distinct(self) -> tuple[list[tuple[str, str, float, float, float]], npt.NDArray[np.intp] | None]:
+        """The distinct combinations of topology, algorithm, NPUs, members and step; and which one each design has."""
+        lane, part = self.lane, self.part
+        columns = [lane.topology, lane.algorithm, lane.npus, part.members, part.step]
+        length = max((len(column) for column in columns if _varies(column)), default=0)
+        if not length:
+            return [(lane.topology, lane.algorithm, float(lane.npus), float(part.members), float(part.step))], None
+        codes = np.zeros(length, dtype=np.int64)
+        for column in columns:
+            count, numbers = _numbered(column)
+            codes = codes * count + numbers
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        rows = zip(*(_values(column, first) for column in columns), strict=True)
+        return list(rows), which.reshape(-1)
+
+    def _looked_up(self, values: list[float]) -> Any:
+        which = self.distinct[1]
+        return values[0] if which is None else np.array(values)[which]
+
+    def phase(self, kind: Kind) -> tuple[Any, Any]:
+        """Return the seconds that a phase takes whatever its size, and those per byte that enters the dimension."""
+        terms = [phase_terms(kind, *row) for row in self.distinct[0]]
+        hops, traffic = ([term[place] for term in terms] for place in (0, 1))
+        lane = self.lane
+        return self._looked_up(hops) * lane.latency_s, self._looked_up(traffic) / lane.bandwidth_bytes_per_s
+
+    def next_door(self) -> tuple[Any, Any]:
+        """Return the seconds to the next member whatever is sent, and those per byte."""
+        terms = [send_terms(topology, npus, members, step) for topology, _, npus, members, step in self.distinct[0]]
+        hops, shares = ([term[place] for term in terms] for place in (0, 1))
+        rate = self.lane.bandwidth_bytes_per_s * self._looked_up(shares)
+        return self._looked_up(hops) * self.lane.latency_s, 1 / rate
+
+
+@lru_cache(maxsize=65536)
+def phase_terms(
+    kind: Kind, topology: str, algorithm: str, npus: float, members: float, step: float
+) -> tuple[float, float]:
+    """Return how many links' latency a phase takes, and its traffic per byte over the share of bandwidth it can use.
+
+    >>> phase_terms("all_reduce", "switch", "ring", 8, 8, 1)
+    (28.0, 1.75)
+    """
+    if members <= 1:
+        return 0.0, 0.0
+    hops = float(topologies[topology].hops(members, npus, step))
+    traffic = float(algorithms[algorithm].traffic(kind, members))
+    return float(algorithms[algorithm].steps(kind, members)) * hops, traffic / usable_share(
+        topology, algorithm, npus, members, step
+    )
+
+
+@lru_cache(maxsize=65536)
+def send_terms(topology: str, npus: float, members: float, step: float) -> tuple[float, float]:
+    """Return the links to the next member, and the share of bandwidth that everybody sending at once can use."""
+    return float(topologies[topology].hops(members, npus, step)), usable_share(topology, "ring", npus, members, step)
+
+
+@lru_cache(maxsize=65536)
+def usable_share(topology: str, algorithm: str, npus: float, members: float, step: float) -> float:
+    """Return the share of its injection bandwidth that an NPU uses in a group of *members*, *step* apart.
+
+    >>> usable_share("fully_connected", "direct", 8, 8, 1), round(usable_share("fully_connected", "ring", 8, 8, 1), 3)
+    (1.0, 0.286)
+    """
+    shape, pattern = topologies[topology], algorithms[algorithm]
+    if members <= 1:
+        return 1.0
+    share = float(shape.share(members, npus, step))
+    if shape.switched:
+        return share
+    links = max(1.0, min(float(shape.links(npus)), members - 1))
+    talking = min(1.0, float(pattern.peers(members)) / links)
+    around = max(1.0, npus / 4)  # the mean way in a ring, by which patterns state their distance
+    apart = (float(shape.mean_hops(npus)) - 1) / max(around - 1, 1e-9)
+    contention = 1 + (float(pattern.distance(members)) - 1) * min(1.0, max(0.0, apart))
+    return share * talking / contention
+
+
+def crossings(lanes: Sequence[Lane], parts: Sequence[Part]) -> list[Crossing]:
+    """Return a group that lies on the network as *parts* say, dimension by dimension."""
+    return [Crossing(lane, part) for lane, part in zip(lanes, parts, strict=True)]
+
+
+def collective_seconds(group: Sequence[Crossing], kind: Kind, size_bytes: Any, chunks: Any, multi_dim: Any) -> Any:
+    """Return the seconds of one collective of *size_bytes* among a group."""
+    phases = [each.phase(kind) for each in group]
+    unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
+    times: list[Any] = []
+    inside: Any = 1.0
+    for (fixed, per_byte), each in zip(phases, group, strict=True):
+        shrunk = 1.0 if kind == "all_to_all" else np.where(unreduced, 1.0, inside)
+        times.append(fixed + per_byte * size_bytes / (shrunk * chunks))
+        inside = inside * each.part.members
+    in_turn = sum(times) + (chunks - 1) * _largest(times)
+    levelling = multi_dim == "themis"
+    if kind == "all_to_all" or not np.any(levelling):
+        return in_turn
+    levelled = _levelled_seconds(phases, [each.part for each in group], size_bytes, chunks)
+    return np.where(levelling, np.minimum(in_turn, levelled), in_turn)
+
+
+def _levelled_seconds(phases: Sequence[tuple[Any, Any]], parts: Sequence[Part], size_bytes: Any, chunks: Any) -> Any:
+    """Return the seconds when each chunk visits the dimensions in the order that levels their loads (Themis).
+
+    Rashidi et al., ISCA 2022. The most loaded dimension sets the pace; a chunk alone still passes through all.
+    """
+    members = [np.atleast_1d(np.asarray(part.members, dtype=float)) for part in parts]
+    shares = [np.maximum((p - 1) / p, 1e-12) for p in members]
+    rates = [share / np.maximum(per_byte, 1e-30) for share, (_, per_byte) in zip(shares, phases, strict=True)]
+    pace = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
+    levelled = pace + sum(fixed for fixed, _ in phases)
+    return levelled if any(np.ndim(part.members) for part in parts) else float(np.asarray(levelled).flat[0])
+
+
+def send_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
+    """Return the seconds to send *size_bytes* to the next member: over the outermost dimension that it lies in."""
+    seconds: Any = 0.0
+    for each in group:
+        fixed, per_byte = each.next_door()
+        seconds = np.where(each.part.members > 1, fixed + size_bytes * per_byte, seconds)
+    return seconds
+
+
+def _largest(values: Sequence[Any]) -> Any:
+    found: Any = 0.0
+    for value in values:
+        found = np.maximum(found, value)
+    return found
+
+
+def _numbered(column: Any) -> tuple[int, Any]:
+    """Return how many values a column has, and the number of each design's; a single value is number 0."""
+    if isinstance(column, Names):
+        return len(column.names), column.codes
+    if not _varies(column):
+        return 1, 0
+    found, inverse = np.unique(column, return_inverse=True)
+    return len(found), inverse.reshape(-1)
+
+
+def _varies(column: Any) -> bool:
+    """Return whether *column* has a value for each design, not one for all."""
+    return isinstance(column, Names) or (isinstance(column, np.ndarray) and column.ndim > 0)
+
+
+def _values(column: Any, rows: npt.NDArray[np.intp]) -> list[Any]:
+    """Return the values of the designs at *rows*."""
+    found: list[Any] = column[rows].tolist() if _varies(column) else [column] * len(rows)
+    return found

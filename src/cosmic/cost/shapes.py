@@ -1,0 +1,72 @@
+"""Where a mesh axis lies on the network: how many members of a group sit in each dimension, and how far apart.
+
+`placement` orders the axes from the inside. An axis of degree k inside which axes of product s are placed joins
+ranks s apart, k of them: the interval [s, s k) of the rank numbers. A network dimension covers the interval from the
+product of the sizes inside it to that product times its own size. What both intervals share is what the axis has of
+the dimension:
+
+    members_d = min(s k, P_d n_d) / max(s, P_d)        step_d = max(1, s / P_d)
+
+    P_d  product of the dimensions inside d        n_d  its size
+
+Exact where degrees and sizes divide one another; otherwise groups straddle and members are an average, whose product
+over the dimensions is the degree in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a group has of one network dimension: numbers, or arrays over a batch."""
+
+    members: Any
+    step: Any
+
+
+def strides(placement: Sequence[str], degrees: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the distance between neighbouring ranks of each axis.
+
+    >>> strides(("tp", "dp"), {"tp": 4, "dp": 8})
+    {'tp': 1, 'dp': 4}
+    """
+    found: dict[str, Any] = {}
+    inside: Any = 1
+    for axis in placement:
+        found[axis] = inside
+        inside = inside * degrees[axis]
+    return found
+
+
+def shape(dims: Sequence[Any], stride: Any, degree: Any) -> tuple[Part, ...]:
+    """Return what an axis of *degree* ranks, *stride* apart, has of each of the dimensions of sizes *dims*.
+
+    >>> [(int(part.members), int(part.step)) for part in shape((4, 8), stride=2, degree=8)]
+    [(2, 2), (4, 1)]
+    """
+    parts = []
+    inside: Any = 1
+    for size in dims:
+        low, high = np.maximum(stride, inside), np.minimum(stride * degree, inside * size)
+        parts.append(Part(np.maximum(1.0, high / low), np.minimum(np.maximum(1.0, stride / inside), size)))
+        inside = inside * size
+    return tuple(parts)
+
+
+def together(shapes: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
+    """Return what several axes that form one group have of each dimension."""
+    parts = []
+    for each in zip(*shapes, strict=True):
+        members: Any = 1.0
+        step: Any = np.inf
+        for part in each:
+            step = np.minimum(step, np.where(part.members > 1, part.step, np.inf))
+            members = members * part.members
+        parts.append(Part(members, np.where(np.isinf(step), 1.0, step)))
+    return tuple(parts)

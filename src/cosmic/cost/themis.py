@@ -1,0 +1,222 @@
+"""Themis: every chunk of a collective visits the network's dimensions in its own order.
+
+In the usual order the first dimension carries nearly all bytes and the last hardly any. Themis sends each chunk first
+through the dimension that has carried least so far, where the chunk is still large, so all end about together.
+
+Source: Rashidi et al., "Themis: a network bandwidth-aware collective scheduling policy", ISCA 2022, in the form in
+which ASTRA-sim carries it (`OfflineGreedy`); its integer divisions and order among equals are kept. Bandwidth only: no
+latency, and no time for the first chunk to fill the pipeline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from cosmic.errors import require
+
+MIB = 2**20
+EVEN_ENOUGH = 16
+"""A chunk takes the default order if less than this part of it would level the loads."""
+
+Kind = Literal["all_reduce", "reduce_scatter", "all_gather"]
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One chunk's way, and what the dimensions have carried after it."""
+
+    order: tuple[int, ...]
+    size_bytes: int
+    """Rounded down where a flexible chunk is gathered."""
+    loads: tuple[float, ...]
+    """For each dimension, in MiB at the speed of dimension 0."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be scheduled: a collective over dimensions of *npus* members, cut into *splits* chunks."""
+
+    npus: tuple[int, ...]
+    bandwidths: tuple[float, ...]
+    """Of one NPU into each dimension; only their ratios matter."""
+    size_bytes: int
+    """The whole buffer of one NPU, or its shard if the collective is an all-gather."""
+    splits: int
+    flexible: bool = False
+    """Choose chunks just large enough to level the loads (`offlineGreedyFlex`)."""
+    as_in_astra_sim: bool = False
+    """Book an all-gather as the simulator does, which mistakes dimensions for each other; otherwise it is the mirror
+    image of a reduce-scatter."""
+
+    def __post_init__(self) -> None:
+        require(len(self.npus) == len(self.bandwidths) > 0, "bandwidths", self.bandwidths, "one for each dimension")
+        require(max(self.npus) > 1, "npus", self.npus, "some dimension must join at least 2 NPUs")
+        require(self.size_bytes >= self.splits >= 1, "splits", self.splits, "chunks must have at least one byte")
+
+    def speed(self, dimension: int) -> float:
+        """Return the bandwidth of *dimension*, that of dimension 0 being 1."""
+        return self.bandwidths[dimension] / self.bandwidths[0]
+
+
+def chunks(kind: Kind, plan: Plan) -> tuple[Chunk, ...]:
+    """Return every chunk's order and the loads after it; an all-reduce gathers in the reverse order.
+
+    A chunk of s bytes that is scattered in dimension d adds s (p - 1) / p / b to its load and leaves s / p:
+
+    p  members in the dimension    b  its bandwidth, relative to dimension 0
+
+    Dimensions are sorted by load, equals staying as they were. If less than 1/16 of a chunk would lift the least
+    loaded dimension to the level of the most loaded, the chunk takes the default order. A flexible chunk has the size
+    that does level them, or the default order and size if that is smaller. As in the source, the last chunk is
+    booked in full even where fewer bytes were left.
+
+    >>> tiny = Plan(npus=(4, 4), bandwidths=(200, 100), size_bytes=256 * MIB, splits=4)
+    >>> [(chunk.order, chunk.loads) for chunk in chunks("all_reduce", tiny)]  # doctest: +NORMALIZE_WHITESPACE
+    [((0, 1), (48.0, 24.0)), ((1, 0), (60.0, 120.0)), ((0, 1), (108.0, 144.0)), ((0, 1), (156.0, 168.0))]
+    """
+    if kind == "all_gather" and not plan.as_in_astra_sim:
+        return _mirrored(plan)
+    gathers = kind == "all_gather"
+    recommended, left = plan.size_bytes // plan.splits, plan.size_bytes
+    ranking, loads = list(range(len(plan.npus))), [0.0] * len(plan.npus)
+    found: list[Chunk] = []
+    while left:
+        ranking.sort(key=loads.__getitem__)
+        if gathers:
+            ranking.reverse()
+        levelling = _levelling_bytes(plan, ranking, loads, gathers=gathers)
+        uneven = levelling >= (recommended if plan.flexible else recommended // EVEN_ENOUGH)
+        size = levelling if plan.flexible and uneven else recommended
+        if plan.flexible and not uneven:
+            size = min(left, size)
+        if not uneven:
+            ranking = sorted(ranking, reverse=gathers)
+        order = ranking if uneven else sorted(ranking)
+        _book(plan, loads, zip(order, ranking, strict=True), size, gathers=gathers)
+        found.append(Chunk(tuple(order), min(left, size), tuple(loads)))
+        left -= min(left, size)
+    return tuple(found)
+
+
+def orders(kind: Kind, plan: Plan) -> tuple[tuple[int, ...], ...]:
+    """Return the order of dimensions of each chunk.
+
+    >>> wide = Plan(npus=(16, 64), bandwidths=(200, 100), size_bytes=1024 * MIB, splits=8)
+    >>> " ".join(f"{first}{second}" for first, second in orders("reduce_scatter", wide))
+    '01 10 01 01 10 01 01 10'
+    """
+    return tuple(chunk.order for chunk in chunks(kind, plan))
+
+
+def loads(kind: Kind, plan: Plan) -> tuple[float, ...]:
+    """Return what each dimension carries in the end, in MiB at the speed of dimension 0; the most loaded decides.
+
+    An all-reduce carries it twice: once scattering, once gathering.
+
+    >>> loads("reduce_scatter", Plan(npus=(16, 64), bandwidths=(200, 100), size_bytes=1024 * MIB, splits=8))
+    (605.625, 834.75)
+    """
+    return chunks(kind, plan)[-1].loads
+
+
+def bottleneck_seconds(
+    npus: Sequence[ArrayLike], bandwidths_bytes_per_s: Sequence[ArrayLike], size_bytes: ArrayLike, splits: ArrayLike
+) -> NDArray[np.float64]:
+    """Return for many designs at once how long the most loaded dimension takes for a reduce-scatter.
+
+    *npus* and *bandwidths_bytes_per_s* hold one array (or number) for each dimension, *splits* the number of chunks.
+    The rules are those of `chunks` without its integer divisions; dimensions of one member carry nothing. An
+    all-reduce takes twice as long.
+
+    >>> seconds = bottleneck_seconds([4, [4, 1]], [200e9, 100e9], 256 * MIB, 4)
+    >>> (seconds * 200e9 / MIB).tolist()
+    [168.0, 192.0]
+    """
+    p, bandwidth, size, many = _rows(npus, bandwidths_bytes_per_s, size_bytes, splits)
+    longest_first = np.argsort(-many, kind="stable")
+    p, bandwidth, size, many = (each[..., longest_first] for each in (p, bandwidth, size, many))
+    part, speed, share, load = size / many, bandwidth / bandwidth[0], (p - 1) / p, np.zeros_like(p)
+    pairs = [(lower, upper) for upper in range(len(p)) for lower in range(upper)]
+    earlier = {pair: np.ones(len(many), dtype=bool) for pair in pairs}  # is the lower dimension visited first?
+    for turn in range(int(many.max(initial=0))):
+        rows = np.count_nonzero(many > turn)
+        for pair in pairs:
+            lower, upper = load[list(pair), :rows]
+            earlier[pair] = (lower < upper) | ((lower == upper) & earlier[pair][:rows])
+        even = _even(p[:, :rows], speed[:, :rows], load[:, :rows], part[:rows], earlier)
+        arriving = np.tile(part[:rows], (len(p), 1))
+        for lower, upper in pairs:
+            first = earlier[lower, upper] = earlier[lower, upper] | even
+            arriving[upper] /= np.where(first, p[lower, :rows], 1.0)
+            arriving[lower] /= np.where(first, 1.0, p[upper, :rows])
+        load[:, :rows] += arriving * share[:, :rows] / speed[:, :rows]
+    seconds = np.empty(len(many))
+    seconds[longest_first] = load.max(axis=0) / bandwidth[0]
+    return seconds
+
+
+def _even(
+    p: NDArray[Any], speed: NDArray[Any], load: NDArray[Any], part: NDArray[Any], earlier: dict[tuple[int, int], Any]
+) -> NDArray[np.bool_]:
+    """Return where less than 1/16 of a chunk would lift the first dimension to the most loaded one."""
+    place = np.where(p > 1, 0, len(p))  # a dimension of one member is passed over
+    for (lower, upper), first in earlier.items():
+        place[upper] += first
+        place[lower] += ~first
+    least = place.argmin(axis=0), np.arange(len(part))
+    share = np.where(p[least] > 1, (p[least] - 1) / p[least], 1.0)
+    levelling = (load.max(axis=0) - load[least]) * speed[least] / share
+    return np.asarray(np.floor(levelling) < np.floor(part / EVEN_ENOUGH))
+
+
+def _rows(
+    npus: Sequence[ArrayLike], bandwidths: Sequence[ArrayLike], size_bytes: ArrayLike, splits: ArrayLike
+) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+    """Return the arguments as arrays: dimensions by designs, twice, and designs, twice."""
+    given = [np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (*npus, *bandwidths, size_bytes, splits)]
+    *by_dimension, size, many = np.broadcast_arrays(*given)
+    return np.array(by_dimension[: len(npus)]), np.array(by_dimension[len(npus) :]), size, many
+
+
+def _levelling_bytes(plan: Plan, ranking: Sequence[int], loads: Sequence[float], *, gathers: bool) -> int:
+    """Return how large a chunk would lift the least loaded dimension to the most loaded."""
+    joined = [dimension for dimension in ranking if plan.npus[dimension] > 1]
+    if not gathers:
+        least = joined[0]
+        gap = loads[ranking[-1]] - loads[least]
+        return int(gap * plan.speed(least) / ((plan.npus[least] - 1) / plan.npus[least]) * MIB)
+    *before, least = joined  # a gathering chunk is largest where it ends
+    gap = abs(loads[least] - loads[joined[0]])
+    size = int(gap * plan.speed(least) / (plan.npus[least] - 1) * MIB)
+    for dimension in before:
+        size //= plan.npus[dimension]
+    return size
+
+
+def _book(plan: Plan, loads: list[float], visits: Iterable[tuple[int, int]], size: int, *, gathers: bool) -> None:
+    """Add a chunk of *size* bytes to *loads*: what each visit costs, and to whose account it goes."""
+    for dimension, account in visits:
+        p = plan.npus[dimension]
+        share = p - 1 if gathers else (p - 1) / p
+        loads[account] += size / MIB * share / plan.speed(dimension)
+        size = size * p if gathers else size // p
+
+
+def _mirrored(plan: Plan) -> tuple[Chunk, ...]:
+    """Return an all-gather as a reduce-scatter of its result, backwards in time."""
+    npus = prod(plan.npus)
+    whole = Plan(
+        npus=plan.npus,
+        bandwidths=plan.bandwidths,
+        size_bytes=plan.size_bytes * npus,
+        splits=plan.splits,
+        flexible=plan.flexible,
+    )
+    scattered = chunks("reduce_scatter", whole)
+    return tuple(Chunk(chunk.order[::-1], chunk.size_bytes // npus, chunk.loads) for chunk in scattered)

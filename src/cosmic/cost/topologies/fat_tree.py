@@ -1,0 +1,109 @@
+"""A fat tree: levels of switches, with as much bandwidth up as down at each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.topologies.switch import Switch
+from cosmic.design.network import Parts, topologies
+
+RADIX = 64
+"""Ports of a switch, half of them down and half up: the usual size of 400G switches."""
+LEVELS = 7
+"""More than 2**32 NPUs need."""
+
+
+@topologies.register("fat_tree")
+class FatTree:
+    """Like one large switch, made of switches of 64 ports: full bandwidth between any NPUs, farther apart.
+
+    The folded Clos network of Al-Fares, Loukissas & Vahdat, SIGCOMM 2008: L levels of k ports join 2 (k / 2)^L NPUs.
+    Assumes that traffic is spread evenly over the ways up; `Dimension.oversubscription` says where there are fewer.
+    """
+
+    algorithm = "halving_doubling"
+    switched = True
+
+    @staticmethod
+    def levels(npus: Any) -> Any:
+        """Return the levels of switches that *npus* NPUs need.
+
+        >>> [int(FatTree.levels(npus)) for npus in (2, 64, 65, 2048, 2049)]
+        [1, 1, 2, 2, 3]
+        """
+        return 1 + sum(np.greater(npus, 2 * (RADIX // 2) ** level).astype(np.int64) for level in range(1, LEVELS))
+
+    @staticmethod
+    def links(npus: Any) -> Any:
+        """Return 1.
+
+        >>> int(FatTree.links(1024))
+        1
+        """
+        return Switch.links(npus)
+
+    @staticmethod
+    def diameter(npus: Any) -> Any:
+        """Return 2 L: up to the top and down again.
+
+        >>> int(FatTree.diameter(64)), int(FatTree.diameter(1024))
+        (2, 4)
+        """
+        return 2 * FatTree.levels(npus)
+
+    @staticmethod
+    def mean_hops(npus: Any) -> Any:
+        """Return 2 * sum of (p - (k / 2)^l) / (p - 1) over the levels l = 0 … L - 1.
+
+        That is two links, up and down, for each level below which two NPUs do not meet: (k / 2)^l of p NPUs are
+        below one switch of level l. Assumes that these are filled one after the other.
+
+        >>> float(FatTree.mean_hops(64)), round(float(FatTree.mean_hops(1024)), 3)
+        (2.0, 3.939)
+        """
+        levels = FatTree.levels(npus)
+        apart = sum(np.where(level < levels, npus - (RADIX // 2) ** level, 0) for level in range(LEVELS))
+        return 2 * apart / np.maximum(1, npus - 1)
+
+    @staticmethod
+    def bisection(npus: Any) -> Any:
+        """Return floor(p / 2), as of one switch.
+
+        >>> FatTree.bisection(1024)
+        512
+        """
+        return Switch.bisection(npus)
+
+    @staticmethod
+    def share(members: Any, npus: Any, step: Any) -> Any:
+        """Return 1: no level has less bandwidth than the one below.
+
+        >>> float(FatTree.share(32, 1024, 32))
+        1.0
+        """
+        return Switch.share(members, npus, step)
+
+    @staticmethod
+    def hops(members: Any, npus: Any, step: Any) -> Any:
+        """Return 2 l for the lowest level l whose switches have NPUs a step apart below them.
+
+        >>> [int(FatTree.hops(2, 4096, step)) for step in (1, 32, 1024)]
+        [2, 4, 6]
+        """
+        apart = 1 + sum(np.greater_equal(step, (RADIX // 2) ** level).astype(np.int64) for level in range(1, LEVELS))
+        return 2 * np.minimum(apart, FatTree.levels(npus))
+
+    @staticmethod
+    def parts(npus: Any) -> Parts:
+        """Return 2 L p links, (2 L - 1) p switch ports and p NICs: each level carries what p NPUs can send.
+
+        All switches but those at the top have as many ports up as down. Switches are counted by the ports in use.
+
+        >>> parts = FatTree.parts(1024)
+        >>> int(parts.links), int(parts.switch_ports), parts.nics
+        (4096, 3072, 1024)
+        """
+        levels = FatTree.levels(npus)
+        return Parts(links=2 * levels * npus, switch_ports=(2 * levels - 1) * npus, nics=npus)

@@ -1,0 +1,59 @@
+"""A line: the side of a mesh; as a topology of its own it would be a ring with one link taken out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.network import Parts
+
+
+class Line:
+    """Two links per NPU, one to each neighbour; those at the ends have a single one."""
+
+    algorithm = "ring"
+    switched = False
+
+    @staticmethod
+    def links(npus: Any) -> Any:
+        """Return min(2, p - 1): what an NPU has that is not at an end."""
+        return np.minimum(2, npus - 1)
+
+    @staticmethod
+    def diameter(npus: Any) -> Any:
+        """Return p - 1: from end to end."""
+        return npus - 1
+
+    @staticmethod
+    def mean_hops(npus: Any) -> Any:
+        """Return (p + 1) / 3, how far two of p numbers in a row are apart on average.
+
+        >>> Line.mean_hops(5)
+        2.0
+        """
+        return (npus + 1) / 3
+
+    @staticmethod
+    def bisection(npus: Any) -> Any:
+        """Return 1."""
+        return np.ones_like(npus)[()]
+
+    @staticmethod
+    def share(members: Any, npus: Any, step: Any) -> Any:
+        """Return 1 / (k s), as on a part of a ring: one of k links leads inwards from an end, for s groups.
+
+        >>> float(Line.share(8, 8, 1)), float(Line.share(4, 8, 2)), float(Line.share(2, 2, 1))
+        (0.5, 0.25, 1.0)
+        """
+        return np.where(members == 1, 1.0, 1 / (Line.links(np.maximum(2, npus)) * step))[()]
+
+    @staticmethod
+    def hops(members: Any, npus: Any, step: Any) -> Any:
+        """Return s, the step."""
+        return step
+
+    @staticmethod
+    def parts(npus: Any) -> Parts:
+        """Return 2 (p - 1) links: p - 1 pairs of neighbours, both ways."""
+        return Parts(links=2 * (npus - 1))

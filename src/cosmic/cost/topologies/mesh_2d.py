@@ -1,0 +1,38 @@
+"""A 2-D mesh: a grid whose NPUs have links to their neighbours, with nothing round the edge."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from cosmic.arithmetic import even_split
+from cosmic.cost.topologies.line import Line
+from cosmic.cost.topologies.product import Product
+from cosmic.design.network import topologies
+
+
+@topologies.register("mesh_2d")
+class Mesh2D(Product):
+    """Lines along the two sides of a grid that is as square as the number of NPUs allows.
+
+    NPUs at the edge leave some of their injection bandwidth unused, and a corner, with half as many links as the
+    middle, sets the pace of the whole: the share of all is 1/2 (1 where no side is longer than 2).
+
+    >>> int(Mesh2D.links(16)), int(Mesh2D.diameter(16)), int(Mesh2D.bisection(16))
+    (4, 6, 4)
+    >>> [float(Mesh2D.share(members, 16, 1)) for members in (2, 4, 8, 16)]
+    [0.25, 0.25, 0.5, 0.5]
+    """
+
+    algorithm = "ring"
+    switched = False
+    side = Line
+
+    @staticmethod
+    @cache
+    def split(npus: int) -> tuple[int, ...]:
+        """Return 2 factors of *npus*, as equal as they can be.
+
+        >>> Mesh2D.split(12)
+        (3, 4)
+        """
+        return even_split(npus, 2)

@@ -1,0 +1,146 @@
+"""Evaluate a design: the one composition of every layer. Read this first.
+
+    design ──▶ does it fit together? ──▶ memory ──▶ step ──▶ seconds, tokens, utilisation, dollars, joules
+
+A design that cannot run is a result, `Infeasible`, with reasons that a person can act on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.cost.compute import peak_flop_per_s
+from cosmic.cost.price import capital_usd, network_usd, network_w, owned_usd_per_s
+from cosmic.design.batch import Batch, batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.simulate.analytic import BREAKDOWN, step
+from cosmic.workload.checks import fits, unfit
+from cosmic.workload.memory import COMPONENTS, footprint
+from cosmic.workload.sizes import structural_paths
+from cosmic.workload.work import model_flop_per_token
+
+GIB = 2**30
+_TIMES = ("step_s", "tokens_per_s", "mfu", "hfu")
+_SCALARS = (*_TIMES, "memory_bytes", "cost_usd", "network_usd", "cost_usd_per_token", "energy_j")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What a design that can run achieves."""
+
+    step_s: float
+    """Seconds of a training step, of a prefill, or of one decoded token (for all sequences at once)."""
+    tokens_per_s: float
+    mfu: float
+    """Model flop utilisation: what the model needs over what the accelerators could do."""
+    hfu: float
+    """Hardware flop utilisation: recomputation counts as work."""
+    memory_bytes: float
+    memory: dict[str, float]
+    cost_usd: float
+    """To buy: accelerators and network."""
+    network_usd: float
+    cost_usd_per_token: float
+    """To own: depreciation, power and upkeep, while the step runs."""
+    energy_j: float
+    """Of one step, all accelerators and the network at full power."""
+    breakdown: dict[str, float]
+    """Seconds of the step by part; they add up to it."""
+    provenance: str
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A well-formed design that cannot run, and why."""
+
+    reasons: tuple[str, ...]
+
+
+Outcome = Metrics | Infeasible
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What many designs achieve: an array for each metric, and which of them can run."""
+
+    feasible: npt.NDArray[np.bool_]
+    columns: dict[str, npt.NDArray[np.float64]]
+    """Each metric of `Metrics` that is a number, and ``memory.*`` and ``breakdown.*``."""
+
+
+def evaluate(point: DesignPoint) -> Outcome:
+    """Return what *point* achieves, or why it cannot run."""
+    if reasons := unfit(point):
+        return Infeasible(reasons)
+    found = evaluate_batch(batch_of(point))
+    values = {name: float(column[0]) for name, column in found.columns.items()}
+    memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
+    if not found.feasible[0]:
+        return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
+    plain = {name: value for name, value in values.items() if "." not in name}
+    breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
+    return Metrics(**plain, memory=memory, breakdown=breakdown, provenance=point.compute.provenance)
+
+
+def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float]) -> str:
+    largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
+    parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
+    return f"needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
+
+
+def evaluate_batch(batch: Batch) -> BatchOutcome:
+    """Return what every design of *batch* achieves: the same functions, over arrays."""
+    names = [*_SCALARS, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
+    columns = {name: np.empty(batch.size) for name in names}
+    feasible = np.logical_and.reduce(list(fits(batch).values()))
+    for rows, part in batch.groups(structural_paths(batch)):
+        found = _evaluate_group(part)
+        for name in names:
+            columns[name][rows] = found[name]
+        feasible[rows] &= np.broadcast_to(columns["memory_bytes"][rows] <= part["memory.capacity"], len(rows))
+    return BatchOutcome(feasible, columns)
+
+
+def _evaluate_group(batch: Batch) -> dict[str, Any]:
+    """Return every metric of designs that share one plan."""
+    workload, network = batch.base.workload, batch.base.network
+    memory = footprint(batch)
+    took = step(batch, memory)
+    seconds = took.seconds
+    npus: Any = 1
+    for place in range(len(network.dims)):
+        npus = npus * batch[f"network.dims.{place}.npus"]
+    decoding = workload.task == "decode"
+    tokens = batch["workload.global_batch"] * (1 if decoding else batch["workload.sequence"])
+    training = workload.task == "training"
+    needed = model_flop_per_token(batch.base.model, batch["workload.sequence"], training=training, decoding=decoding)
+    peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
+    keys, places = ("topology", "npus", "bandwidth"), range(len(network.dims))
+    dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
+    wires = network_usd(*dims)
+    bought = capital_usd(_known(batch["compute.price"]), npus, wires)
+    power = npus * _known(batch["compute.power"]) + network_w(*dims)
+    return {
+        "step_s": seconds,
+        "tokens_per_s": tokens / seconds,
+        "mfu": needed * tokens / (seconds * npus * peak),
+        "hfu": took.flop / (seconds * peak),
+        "memory_bytes": memory.total,
+        "cost_usd": bought,
+        "network_usd": wires,
+        "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
+        "energy_j": power * seconds,
+        **{f"memory.{name}": value for name, value in memory.parts.items()},
+        **{f"breakdown.{name}": value for name, value in took.parts.items()},
+    }
+
+
+def _known(value: Any) -> Any:
+    """Return a figure of the accelerator, 0 where nobody gives one."""
+    if isinstance(value, np.ndarray):
+        return np.array([0.0 if each is None else each for each in value])
+    return 0.0 if value is None else value

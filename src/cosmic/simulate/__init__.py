@@ -1,0 +1,1 @@
+"""When: from work and traffic to the seconds of a step."""

@@ -1,0 +1,221 @@
+"""The analytic engine: a step in closed form, for a whole batch of designs at once.
+
+    step = M (F + B)  +  bubble  +  what cannot hide  +  optimizer
+
+    M     microbatches of a replica
+    F, B  forward and backward of one microbatch on the fullest stage: compute, and communication that compute waits for
+    what cannot hide: weight gathering beyond the compute beside it, gradient reduction beyond one microbatch's
+          work, activations on their way through an empty pipeline, offloading beyond the whole step
+
+Every term is named in the breakdown, which sums to the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.compute import matrix_efficiency, operator_seconds, peak_flop_per_s
+from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
+from cosmic.cost.shapes import Part, shape, strides, together
+from cosmic.design.batch import Batch
+from cosmic.design.collective import Kind
+from cosmic.design.workload import AXES
+from cosmic.workload.collectives import CollectiveUse, collectives
+from cosmic.workload.memory import Footprint
+from cosmic.workload.precision import RECIPES
+from cosmic.workload.schedule import schedules
+from cosmic.workload.sizes import microbatches
+from cosmic.workload.work import OperatorUse, operators
+
+COMPUTE_PARTS = ("matrix", "attention", "other")
+BREAKDOWN = (*COMPUTE_PARTS, "recompute", "tp", "sp", "ep", "weights", "dp", "pp", "bubble", "optimizer", "offload")
+"""Every part of a step, in the order in which it is told."""
+WAITED = ("tp", "sp", "ep")
+"""Axes whose collectives lie on the critical path: the next operator needs what they bring."""
+OPTIMIZER_PASSES = 2
+"""States are read and written once each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The seconds of one step, by part; numbers, or arrays over a batch."""
+
+    parts: dict[str, Any]
+    flop: Any
+    """Operations that the fullest device runs, recomputation included."""
+
+    @property
+    def seconds(self) -> Any:
+        """The whole step."""
+        return sum(self.parts.values())
+
+
+def step(batch: Batch, memory: Footprint) -> Step:
+    """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`)."""
+    workload = batch.base.workload
+    training = workload.task == "training"
+    compute, wire = _Compute(batch), _Wire(batch)
+    work = compute.run(operators(batch), again=training and workload.recompute == "full")
+    traffic = _Traffic(wire.run(collectives(batch)))
+    count, stages = microbatches(batch), batch["workload.pp"]
+    parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
+    parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
+    parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
+    parts["sp"] = parts["sp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
+    forward = work["forward"] + sum(traffic.waited(axis, "forward") for axis in WAITED)
+    backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
+    parts["weights"] = traffic.behind("weights", "forward", work["forward"])
+    parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", work["backward"])
+    parts["dp"] = traffic.behind("weights", "step", (forward + backward) / count)
+    crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
+    parts["pp"] = np.maximum(stages - 1, 0) * crossing
+    if training:
+        weight_s = work["backward"] / 2 / count
+        times = forward / count, backward / count - weight_s, weight_s
+        parts["bubble"] = schedules[workload.schedule].bubble(stages, count, *times, batch["workload.virtual_stages"])
+        parts["optimizer"] = compute.optimizer_seconds(memory)
+    else:
+        parts["bubble"] = _serving_bubble(workload.task, stages, count, forward / count)
+        parts["optimizer"] = 0.0
+    parts["offload"] = np.maximum(0.0, wire.offload_seconds(memory) - sum(parts.values()))
+    return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Traffic:
+    """Seconds of communication in a step, by role and phase."""
+
+    seconds: dict[tuple[str, str], Any]
+
+    def waited(self, role: str, phase: str) -> Any:
+        """Return what compute waits for."""
+        return self.seconds.get((role, phase), 0.0)
+
+    def behind(self, role: str, phase: str, cover: Any) -> Any:
+        """Return what is left when *cover* seconds of compute go on meanwhile."""
+        return np.maximum(0.0, self.waited(role, phase) - cover)
+
+
+def _serving_bubble(task: str, stages: Any, count: Any, forward: Any) -> Any:
+    """Return how long stages wait: a prompt passes through them all; decoding comes back to each after a round."""
+    waiting = stages - 1 if task == "prefill" else np.maximum(stages - count, 0)
+    return waiting * forward
+
+
+def _role(use: CollectiveUse) -> str:
+    """Return what waits for a collective, or what it hides behind.
+
+    An axis: compute waits. ``pp``: sent on. ``ring``: keys passed round behind attention. ``weights``: fetched
+    ahead, or reduced behind.
+    """
+    if use.kind == "send":
+        return "pp"
+    if use.kind == "collective_permute":
+        return "ring"
+    return "weights" if use.hides else use.axes[0]
+
+
+class _Compute:
+    """What the accelerators of a batch take for operators."""
+
+    def __init__(self, batch: Batch) -> None:
+        workload = batch.base.workload
+        field: Callable[[str], Any] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
+        peak = peak_flop_per_s(field, workload.precision)
+        self.rates = {
+            "matrix": peak * matrix_efficiency(field),
+            "attention": peak * batch["compute.attention_efficiency"],
+        }
+        self.bytes_per_s = batch["memory.bandwidth"] * batch["compute.memory_efficiency"]
+        self.launch_s = batch["compute.launch"]
+        self.recipe = RECIPES[workload.precision]
+
+    def run(self, uses: list[OperatorUse], again: bool) -> dict[str, Any]:
+        """Return the seconds of a step by class and by phase; with *again*, layers run forward twice."""
+        total: dict[str, Any] = dict.fromkeys((*COMPUTE_PARTS, "recompute", "forward", "backward", "flop"), 0.0)
+        for use in uses:
+            part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
+            if use.kind == "view":
+                continue
+            rate = self.rates.get(part, self.rates["matrix"])
+            once = operator_seconds(use.flop, use.bytes, rate, self.bytes_per_s, self.launch_s) * use.times
+            repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
+            own = once / 2 if repeated else once
+            total[part] = total[part] + own
+            total[use.phase] = total[use.phase] + own
+            total["recompute"] = total["recompute"] + (own if repeated else 0.0)
+            total["flop"] = total["flop"] + use.flop * use.times
+        return total
+
+    def optimizer_seconds(self, memory: Footprint) -> Any:
+        """Return the seconds to stream gradients and states through the device once."""
+        states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
+        share = states / self.recipe.optimizer  # elements that this device updates
+        return (
+            share
+            * (OPTIMIZER_PASSES * self.recipe.optimizer + self.recipe.gradient + self.recipe.weight)
+            / self.bytes_per_s
+        )
+
+
+class _Wire:
+    """What the network of a batch takes for collectives."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.lanes = [self._lane(place) for place in range(len(batch.base.network.dims))]
+        degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
+        placed = strides(batch.base.workload.placement, degrees)
+        sizes = [lane.npus for lane in self.lanes]
+        self.shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
+        self.shapes["ep"] = shape(sizes, placed["dp"], batch["workload.ep"])
+        self.chunks, self.multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
+        self.groups: dict[tuple[str, ...], list[Crossing]] = {}
+
+    def _lane(self, place: int) -> Lane:
+        field = f"network.dims.{place}"
+        return Lane(
+            self.batch[f"{field}.topology"],
+            self.batch[f"{field}.npus"],
+            self.batch[f"{field}.bandwidth"] / self.batch[f"{field}.oversubscription"],
+            self.batch[f"{field}.latency"],
+            self.batch[f"collective.algorithms.{place}"],
+        )
+
+    def run(self, uses: list[CollectiveUse]) -> dict[tuple[str, str], Any]:
+        """Return the seconds of a step by role (see `_role`) and phase.
+
+        Collectives of one kind among one group are added up before they are timed: time is linear in bytes and
+        in calls.
+        """
+        alike: dict[tuple[str, str, str, tuple[str, ...]], list[Any]] = {}
+        for use in uses:
+            entry = alike.setdefault((_role(use), use.phase, use.kind, use.axes), [0.0, 0.0])
+            entry[0] = entry[0] + use.times
+            entry[1] = entry[1] + use.times * use.bytes
+        seconds: dict[tuple[str, str], Any] = {}
+        for (role, phase, kind, axes), (calls, total) in alike.items():
+            mean = total / np.maximum(calls, 1)
+            each = self._seconds(kind, axes, mean)
+            if role == "pp":
+                each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
+            seconds[role, phase] = seconds.get((role, phase), 0.0) + calls * each
+        return seconds
+
+    def _seconds(self, kind: str, axes: tuple[str, ...], size_bytes: Any) -> Any:
+        if axes not in self.groups:
+            self.groups[axes] = crossings(self.lanes, together([self.shapes[axis] for axis in axes]))
+        group = self.groups[axes]
+        if kind in ("send", "collective_permute"):
+            return send_seconds(group, size_bytes)
+        known: Kind = kind  # type: ignore[assignment]  # the others were handled above
+        return collective_seconds(group, known, size_bytes, self.chunks, self.multi_dim)
+
+    def offload_seconds(self, memory: Footprint) -> Any:
+        """Return the seconds that offloaded bytes travel, over the nearest tier."""
+        tiers = self.batch.base.memory.tiers
+        return memory.offload_traffic / tiers[0].bandwidth_bytes_per_s if tiers else 0.0

@@ -1,0 +1,61 @@
+"""Mesh axes on network dimensions, against counting coordinates."""
+
+from __future__ import annotations
+
+from itertools import product
+from math import prod
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cosmic.cost.shapes import shape, strides, together
+
+powers = st.sampled_from([1, 2, 4, 8])
+
+
+def counted(dims: tuple[int, ...], stride: int, degree: int) -> list[int]:
+    """Return how many coordinates in each dimension the ranks 0, stride, 2 stride, … have."""
+    found: list[set[int]] = [set() for _ in dims]
+    for member in range(degree):
+        rank = member * stride
+        for place, size in enumerate(dims):
+            found[place].add(rank % size)
+            rank //= size
+    return [len(coordinates) for coordinates in found]
+
+
+@given(st.tuples(powers, powers, powers, powers), st.data())
+def test_members_are_the_coordinates_that_a_group_has(dims: tuple[int, ...], data: st.DataObject) -> None:
+    npus = prod(dims)
+    stride = data.draw(st.sampled_from([2**n for n in range(13) if 2**n <= npus]))
+    degree = data.draw(st.sampled_from([2**n for n in range(13) if stride * 2**n <= npus]))
+    assert [int(part.members) for part in shape(dims, stride, degree)] == counted(dims, stride, degree)
+
+
+def test_a_whole_mesh_fills_the_network() -> None:
+    placed = strides(("tp", "sp", "dp", "pp"), {"tp": 4, "sp": 8, "dp": 8, "pp": 4})
+    assert placed == {"tp": 1, "sp": 4, "dp": 32, "pp": 256}
+    dims = (4, 8, 4, 8)
+    shapes = [shape(dims, placed[axis], degree) for axis, degree in (("tp", 4), ("sp", 8), ("dp", 8), ("pp", 4))]
+    assert [[int(part.members) for part in each] for each in shapes] == [
+        [4, 1, 1, 1],
+        [1, 8, 1, 1],
+        [1, 1, 4, 2],
+        [1, 1, 1, 4],
+    ]
+    assert [int(part.members) for part in together(shapes)] == [4, 8, 4, 8]
+    assert int(shapes[3][3].step) == 2
+
+
+def test_arrays_give_what_numbers_give() -> None:
+    degrees = np.array([1, 2, 4, 8])
+    together_ = shape((4, 8), 2, degrees)
+    for place, degree in enumerate(degrees):
+        alone = shape((4, 8), 2, int(degree))
+        assert [part.members[place] for part in together_] == [part.members for part in alone]
+
+
+def test_degrees_that_do_not_divide_still_multiply_to_the_degree() -> None:
+    for stride, degree in product((1, 3, 6), (2, 3, 4)):
+        assert np.isclose(prod(float(part.members) for part in shape((8, 64), stride, degree)), degree)

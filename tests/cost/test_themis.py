@@ -1,0 +1,110 @@
+"""Themis: the loads of its authors' code, digit by digit, and the same for many designs at once."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosmic.cost.themis import MIB, Kind, Plan, bottleneck_seconds, chunks, loads, orders
+from cosmic.errors import SpecError
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "themis_loads.csv"
+REFERENCE = ROOT.parent / "shared" / "reference" / "collectives" / "themis.csv"
+KINDS: dict[str, Kind] = {"AR": "all_reduce", "RS": "reduce_scatter", "AG": "all_gather"}
+Row = dict[str, str]
+
+
+def rows(path: Path) -> list[Row]:
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+def plan(row: Row, *, as_in_astra_sim: bool = True) -> Plan:
+    return Plan(
+        npus=tuple(int(each) for each in row["sizes"].split("|")),
+        bandwidths=tuple(float(each) for each in row["bw"].split("|")),
+        size_bytes=int(row["size_bytes"]),
+        splits=int(row["splits"]),
+        flexible=row["policy"] == "offlineGreedyFlex",
+        as_in_astra_sim=as_in_astra_sim,
+    )
+
+
+def agrees(row: Row) -> bool:
+    found = chunks(KINDS[row["coll"]], plan(row))
+    shown = "|".join(f"{load:.6g}" for load in found[-1].loads)
+    whole = sum(chunk.size_bytes for chunk in found) == int(row["size_bytes"])
+    return whole and (shown, str(len(found))) == (row["final_load"], row["n_chunks"])
+
+
+@pytest.mark.parametrize("row", rows(GOLDEN), ids=lambda row: "-".join(list(row.values())[:6]))
+def test_loads_are_those_of_the_authors_code(row: Row) -> None:
+    assert agrees(row)
+
+
+@pytest.mark.skipif(not REFERENCE.exists(), reason="the shared reference numbers are not here")
+def test_every_known_load_is_exact() -> None:
+    known = rows(REFERENCE)
+    assert len(known) == 119
+    assert [row for row in known if not agrees(row)] == []
+
+
+def test_an_all_gather_is_a_reduce_scatter_backwards() -> None:
+    gather = Plan(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB, splits=16)
+    scatter = Plan(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB * 1024, splits=16)
+
+    assert loads("all_gather", gather) == loads("reduce_scatter", scatter)
+    assert [order[::-1] for order in orders("all_gather", gather)] == list(orders("reduce_scatter", scatter))
+
+
+def test_the_mirrored_all_gather_is_balanced_as_well_as_the_simulator_s_or_better() -> None:
+    for row in rows(GOLDEN):
+        if row["coll"] == "AG" and row["policy"] == "offlineGreedy" and int(row["splits"]) == 64:
+            ours = max(loads("all_gather", plan(row, as_in_astra_sim=False)))
+            assert ours <= max(loads("all_gather", plan(row))) * 1.01
+
+
+def test_loads_never_fall_below_the_ideal() -> None:
+    """All dimensions always busy: (P - 1) / P of the buffer over the sum of bandwidths."""
+    even = Plan(npus=(16, 8, 8), bandwidths=(800, 800, 800), size_bytes=1024 * MIB, splits=64)
+    ideal = 1024 * (1023 / 1024) / 3
+
+    assert ideal <= max(loads("reduce_scatter", even)) < 1.03 * ideal
+
+
+def test_a_batch_gives_what_single_designs_give() -> None:
+    rng = np.random.default_rng(7)
+    npus = 2 ** rng.integers(0, 5, (4, 300))
+    npus[0] = np.maximum(npus[0], 2)
+    bandwidths = rng.choice([25e9, 50e9, 100e9, 400e9], (4, 300))
+    splits = rng.choice([1, 2, 4, 8, 16, 32], 300)
+
+    seconds = bottleneck_seconds(list(npus), list(bandwidths), 2.0**30, splits)
+
+    alone = [
+        max(loads("reduce_scatter", Plan(npus=tuple(p), bandwidths=tuple(b), size_bytes=2**30, splits=n))) * MIB / b[0]
+        for p, b, n in zip(npus.T.tolist(), bandwidths.T.tolist(), splits.tolist(), strict=True)
+    ]
+    np.testing.assert_allclose(seconds, alone, rtol=1e-12)
+
+
+def test_one_npu_takes_no_time() -> None:
+    assert bottleneck_seconds([1, 1], [1e9, 1e9], 1e9, 4).tolist() == [0.0]
+
+
+def test_one_chunk_takes_the_default_order() -> None:
+    (order,) = orders("all_reduce", Plan(npus=(4, 8), bandwidths=(1, 9), size_bytes=2**20, splits=1))
+    assert order == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("npus", "splits", "message"),
+    [((1, 1), 1, "some dimension"), ((2, 2, 2), 1, "one for each"), ((2, 2), 0, "at least one byte")],
+)
+def test_a_wrong_plan_is_refused(npus: tuple[int, ...], splits: int, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        Plan(npus=npus, bandwidths=(1, 1), size_bytes=1024, splits=splits)

@@ -1,0 +1,152 @@
+"""Evaluation: what a systems engineer would demand of any tool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosmic.advice import bottleneck, improvements
+from cosmic.design import schema
+from cosmic.design.batch import Batch
+from cosmic.evaluate import Infeasible, Metrics, evaluate, evaluate_batch
+from cosmic.loading.designs import load_design
+from cosmic.psa.files import load_space
+
+SPACE = load_space("cosmic-1024-full-stack")
+
+
+def metrics(design: str, **workload: Any) -> Metrics:
+    outcome = evaluate(load_design(design, {f"workload.{key}": value for key, value in workload.items()}))
+    assert isinstance(outcome, Metrics), outcome
+    return outcome
+
+
+GPT = "gpt3-175b@dgx-h100:512"
+MESH = {"tp": 8, "pp": 8, "sp": 1, "weight_sharding": "zero1", "global_batch": 1536}
+
+
+def test_the_breakdown_adds_up_to_the_step() -> None:
+    found = metrics(GPT, **MESH)
+    assert sum(found.breakdown.values()) == pytest.approx(found.step_s)
+    assert min(found.breakdown.values()) >= 0
+    assert sum(found.memory.values()) == pytest.approx(found.memory_bytes)
+
+
+def test_a_usual_mapping_gets_a_usual_utilisation() -> None:
+    assert 0.35 < metrics(GPT, **MESH).mfu < 0.65  # published runs of this model on this machine get 0.45 to 0.55
+
+
+def test_hardware_utilisation_counts_recomputation() -> None:
+    plain, again = metrics(GPT, **MESH), metrics(GPT, **MESH, recompute="full")
+    assert again.hfu / again.mfu > 1.2 * plain.hfu / plain.mfu
+    assert again.step_s > plain.step_s
+    assert again.memory_bytes < plain.memory_bytes
+
+
+def test_tensor_parallelism_beyond_a_node_costs_more_than_inside() -> None:
+    inside = metrics(GPT, **{**MESH, "tp": 8, "pp": 8})
+    across = metrics(GPT, **{**MESH, "tp": 16, "pp": 4})
+    assert across.breakdown["tp"] > 2 * inside.breakdown["tp"]
+
+
+def test_more_microbatches_shrink_the_bubble() -> None:
+    shares = []
+    for batch in (512, 1024, 4096):
+        found = metrics(GPT, **{**MESH, "global_batch": batch})
+        shares.append(found.breakdown["bubble"] / found.step_s)
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 0.03
+
+
+def test_interleaving_shrinks_the_bubble() -> None:
+    plain = metrics(GPT, **MESH)
+    mixed = metrics(GPT, **MESH, schedule="interleaved", virtual_stages=4)
+    assert mixed.breakdown["bubble"] < 0.3 * plain.breakdown["bubble"]
+
+
+def test_sharded_weights_save_memory_and_add_traffic() -> None:
+    fixed = {"tp": 8, "pp": 1, "sp": 1, "dp": 64, "recompute": "full"}
+    kept = load_design(
+        "llama3-70b@dgx-h100:512", {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()}
+    )
+    sharded = schema.assign(kept, {"workload.weight_sharding": "zero3"})
+    one, other = evaluate(kept), evaluate(sharded)
+    assert isinstance(one, Metrics)
+    assert isinstance(other, Metrics)
+    assert other.memory_bytes < 0.6 * one.memory_bytes
+    assert other.step_s > one.step_s
+
+
+def test_what_does_not_fit_says_how_much_is_missing() -> None:
+    outcome = evaluate(load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.sp": 1}))
+    assert isinstance(outcome, Infeasible)
+    assert outcome.reasons[0].startswith("needs ")
+    assert "GiB of 80 GiB per NPU: " in outcome.reasons[0]
+
+
+def test_layers_that_do_not_fit_together_say_so() -> None:
+    outcome = evaluate(load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.sp": 1}))
+    assert isinstance(outcome, Infeasible)
+    assert any("does not divide the 96 heads" in reason for reason in outcome.reasons)
+
+
+def test_serving_decodes_at_the_pace_of_the_memory() -> None:
+    """LLaMA-3 8B on one H100: 16 GB of weights at 3.35 TB/s are 4.8 ms a token, and a little more."""
+    found = metrics("llama3-8b@dgx-h100:1", task="decode", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
+    assert 0.0048 < found.step_s < 0.0085
+    prompt = metrics("llama3-8b@dgx-h100:1", task="prefill", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
+    assert 0.015 < prompt.step_s < 0.04  # 16 TFLOP at 989 peak
+
+
+def test_every_family_can_be_evaluated() -> None:
+    for model in ("bert-large", "t5-11b", "vit-huge", "mixtral-8x7b", "deepseek-v3", "dlrm-criteo"):
+        outcome = evaluate(load_design(f"{model}@dgx-h100:1024"))
+        assert isinstance(outcome, Metrics), model
+        assert 0 < outcome.mfu < 1, model
+
+
+ROWS = SPACE.sample(400, np.random.default_rng(0))
+WHOLE = evaluate_batch(Batch(SPACE.base, SPACE.columns(ROWS)))
+
+
+def test_a_batch_gives_what_its_points_give() -> None:
+    for place in range(60):
+        outcome = evaluate(SPACE.point(ROWS[place]))
+        assert WHOLE.feasible[place] == isinstance(outcome, Metrics)
+        if isinstance(outcome, Metrics):
+            assert WHOLE.columns["step_s"][place] == pytest.approx(outcome.step_s, rel=1e-9)
+            assert WHOLE.columns["network_usd"][place] == pytest.approx(outcome.network_usd, rel=1e-9)
+
+
+def test_no_design_does_more_than_its_accelerators_can() -> None:
+    assert WHOLE.feasible.any()
+    assert (WHOLE.columns["mfu"][WHOLE.feasible] <= 1).all()
+    assert (WHOLE.columns["hfu"][WHOLE.feasible] <= 1).all()
+
+
+@given(st.integers(0, len(ROWS) - 1), st.integers(0, 3))
+@settings(max_examples=40)
+def test_twice_the_bandwidth_never_hurts(place: int, dim: int) -> None:
+    point = SPACE.point(ROWS[place])
+    bandwidth = point.network.dims[dim].bandwidth_bytes_per_s
+    twice = schema.assign(point, {f"network.dims.{dim}.bandwidth": 2 * bandwidth})
+    before, after = evaluate(point), evaluate(twice)
+    if isinstance(before, Metrics):
+        assert isinstance(after, Metrics)
+        assert after.step_s <= before.step_s * (1 + 1e-12)
+        assert after.network_usd > before.network_usd
+
+
+def test_advice_names_the_bottleneck_and_faster_neighbours() -> None:
+    point = load_design(GPT, {f"workload.{key}": value for key, value in MESH.items()})
+    found = evaluate(point)
+    assert isinstance(found, Metrics)
+    assert bottleneck(found).startswith("matrix products (")
+    best = improvements(point, found)
+    assert [change.speedup for change in best] == sorted((change.speedup for change in best), reverse=True)
+    assert best[0].speedup > 1.05
+    assert load_design("gpt3-175b@dgx-h100:512", {**{f"workload.{k}": v for k, v in MESH.items()}, **best[0].settings})
