@@ -74,13 +74,11 @@ class BatchOutcome:
 
 def evaluate(point: DesignPoint) -> Outcome:
     """Return what *point* achieves, or why it cannot run."""
-    if reasons := unfit(point):
-        return Infeasible(reasons)
     found = evaluate_batch(batch_of(point))
     values = {name: float(column[0]) for name, column in found.columns.items()}
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if not found.feasible[0]:
-        return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
+        return Infeasible(unfit(point) or (_memory_reason(point, values["memory_bytes"], memory),))
     plain = {name: value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     return Metrics(**plain, memory=memory, breakdown=breakdown, provenance=point.compute.provenance)

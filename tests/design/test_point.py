@@ -235,6 +235,10 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "collective.algorithms.1": "double_binary_tree",
         "network.dims.0.topology": "fully_connected",
         "network.dims.1.topology": "fully_connected",
+        "compute.matrix_efficiency": 0.5,
+        "compute.attention_efficiency": 0.5,
+        "compute.memory_efficiency": 0.5,
+        "compute.provenance": "measured",
     }
     alone = ("model.encoder_layers", "model.kv_heads", "model.experts", "model.latent", "model.image")
     seen = {POINT.identity}

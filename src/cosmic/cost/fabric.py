@@ -31,6 +31,9 @@ from cosmic.design.collective import Kind, algorithms
 from cosmic.design.network import topologies
 
 
+LARGE = 2**19
+
+
 @dataclass(frozen=True, slots=True)
 class Lane:
     """One dimension of the network: numbers and names, or columns of them over a batch."""
@@ -57,11 +60,7 @@ class Crossing:
         length = max((len(column) for column in columns if _varies(column)), default=0)
         if not length:
             return [(lane.topology, lane.algorithm, float(lane.npus), float(part.members), float(part.step))], None
-        codes = np.zeros(length, dtype=np.int64)
-        for column in columns:
-            count, numbers = _numbered(column)
-            codes = codes * count + numbers
-        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+        _, first, which = np.unique(_codes(columns, length), return_index=True, return_inverse=True)
         rows = zip(*(_values(column, first) for column in columns), strict=True)
         return list(rows), which.reshape(-1)
 
@@ -179,6 +178,22 @@ def _largest(values: Sequence[Any]) -> Any:
     for value in values:
         found = np.maximum(found, value)
     return found
+
+
+def _codes(columns: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
+    """Return a number for each design that two of them share only if they agree in all *columns*.
+
+    Whole numbers, which sizes nearly always are, take 19 bits each; otherwise each column's values are numbered.
+    """
+    codes = np.zeros(length, dtype=np.int64)
+    for column in columns:
+        whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
+        if whole is not None and np.array_equal(whole, column) and whole.max(initial=0) < LARGE:
+            codes = codes * LARGE + whole
+        else:
+            count, numbers = _numbered(column)
+            codes = codes * count + numbers
+    return codes
 
 
 def _numbered(column: Any) -> tuple[int, Any]:

@@ -61,6 +61,8 @@ class Batch:
         """Return the field at *path*: an array where the points differ, else the base's value."""
         if path in self.columns:
             return self.columns[path]
+        if not self.known:
+            self.known.update(schema.leaves(self.base))
         if path not in self.known:
             self.known[path] = schema.get(self.base, path)
         return self.known[path]
