@@ -74,11 +74,13 @@ class BatchOutcome:
 
 def evaluate(point: DesignPoint) -> Outcome:
     """Return what *point* achieves, or why it cannot run."""
-    found = evaluate_batch(batch_of(point))
-    values = {name: float(column[0]) for name, column in found.columns.items()}
+    batch = batch_of(point)
+    if reasons := unfit(batch):
+        return Infeasible(reasons)
+    values = {name: float(value) for name, value in _evaluate_group(batch).items()}
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
-    if not found.feasible[0]:
-        return Infeasible(unfit(point) or (_memory_reason(point, values["memory_bytes"], memory),))
+    if values["memory_bytes"] > point.memory.capacity_bytes:
+        return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
     plain = {name: value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     return Metrics(**plain, memory=memory, breakdown=breakdown, provenance=point.compute.provenance)

@@ -30,7 +30,6 @@ from cosmic.design.batch import Names
 from cosmic.design.collective import Kind, algorithms
 from cosmic.design.network import topologies
 
-
 LARGE = 2**19
 
 
@@ -129,12 +128,15 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
 
 
 def crossings(lanes: Sequence[Lane], parts: Sequence[Part]) -> list[Crossing]:
-    """Return a group that lies on the network as *parts* say, dimension by dimension."""
-    return [Crossing(lane, part) for lane, part in zip(lanes, parts, strict=True)]
+    """Return a group that lies on the network as *parts* say: the dimensions in which it has several members."""
+    pairs = zip(lanes, parts, strict=True)
+    return [Crossing(lane, part) for lane, part in pairs if np.any(np.asarray(part.members) > 1)]
 
 
 def collective_seconds(group: Sequence[Crossing], kind: Kind, size_bytes: Any, chunks: Any, multi_dim: Any) -> Any:
     """Return the seconds of one collective of *size_bytes* among a group."""
+    if not group:
+        return 0.0
     phases = [each.phase(kind) for each in group]
     unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
     times: list[Any] = []

@@ -139,8 +139,6 @@ class _Compute:
         total: dict[str, Any] = dict.fromkeys((*COMPUTE_PARTS, "recompute", "forward", "backward", "flop"), 0.0)
         for use in uses:
             part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
-            if use.kind == "view":
-                continue
             rate = self.rates.get(part, self.rates["matrix"])
             once = operator_seconds(use.flop, use.bytes, rate, self.bytes_per_s, self.launch_s) * use.times
             repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
@@ -194,6 +192,8 @@ class _Wire:
         """
         alike: dict[tuple[str, str, str, tuple[str, ...]], list[Any]] = {}
         for use in uses:
+            if not np.any(np.asarray(use.group) > 1):
+                continue  # nobody to talk to, in any of the designs
             entry = alike.setdefault((_role(use), use.phase, use.kind, use.axes), [0.0, 0.0])
             entry[0] = entry[0] + use.times
             entry[1] = entry[1] + use.times * use.bytes

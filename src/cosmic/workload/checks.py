@@ -149,10 +149,10 @@ RULES = {
 """Every rule by its name."""
 
 
-def unfit(point: DesignPoint) -> tuple[str, ...]:
-    """Return why *point* cannot run, one sentence for each rule that it breaks."""
-    batch = batch_of(point)
-    return tuple(rule.sentence(point) for rule in RULES.values() if not np.all(rule.holds(batch)))
+def unfit(design: DesignPoint | Batch) -> tuple[str, ...]:
+    """Return why a design (or a batch of one) cannot run, one sentence for each rule that it breaks."""
+    batch = batch_of(design) if isinstance(design, DesignPoint) else design
+    return tuple(rule.sentence(batch.base) for rule in RULES.values() if not np.all(rule.holds(batch)))
 
 
 def fits(batch: Batch) -> dict[str, npt.NDArray[np.bool_]]:

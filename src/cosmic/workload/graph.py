@@ -8,7 +8,7 @@ bytes are wanted, so that one graph serves ten thousand mappings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
@@ -29,6 +29,15 @@ class SizeTable(dict[str, Any]):
         super().__init__(sizes)
         self.known: dict[Any, Any] = {}
         """Local sizes and element counts, by what they were asked for."""
+
+
+def remembered(sizes: Sizes, key: Any, compute: Callable[[], Any]) -> Any:
+    """Return what *compute* gives; a second time, for the same *sizes* and *key*, without computing it."""
+    if not isinstance(sizes, SizeTable):
+        return compute()
+    if key not in sizes.known:
+        sizes.known[key] = compute()
+    return sizes.known[key]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.workload.blocks import Block
-from cosmic.workload.graph import Sizes, Tensor
+from cosmic.workload.graph import Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
 from cosmic.workload.plan import BlockPlan
 from cosmic.workload.precision import Recipe
@@ -32,6 +32,14 @@ def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Any:
 
 def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Any:
     """Elements of a block's weights on one device; split over the ranks that hold the same ones if asked."""
+    return remembered(
+        sizes,
+        (weight_elements, each, replicas_split, only),
+        lambda: _weight_elements(each, sizes, replicas_split, only),
+    )
+
+
+def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None) -> Any:
     total: Any = 0.0
     for weight in each.block.graph.weights:
         if only is not None and weight.name not in only:
@@ -64,6 +72,11 @@ def _alternate(block: Block) -> tuple[Tensor, ...]:
 
 def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Any:
     """Bytes that one microbatch leaves on a device for the backward pass of one block."""
+    key = (kept_bytes, each, recompute, attention, recipe.activation)
+    return remembered(sizes, key, lambda: _kept_bytes(each, recompute, attention, sizes, recipe))
+
+
+def _kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Any:
     tensors = _kept_once(each, recompute)
     total = recipe.activation * sum(
         (each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in tensors), 0.0

@@ -53,7 +53,7 @@ def operators(batch: Batch) -> list[OperatorUse]:
         times = counts.get(each.block.name, 1) * count
         again = training and workload.recompute == "full" and each.block.part == "layers"
         for part in each.partitioned.operators:
-            if part.operator.phase == "forward":
+            if part.operator.phase == "forward" and part.operator.kind != "view":
                 work, moved = _cost(part, sizes)
                 runs = times * (2 if again else 1)
                 found.append(_use(part, each.block, "forward", work, moved * width, runs))
