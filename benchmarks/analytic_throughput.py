@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.evaluate import evaluate, evaluate_batch
+from cosmic.evaluation import evaluate, evaluate_batch
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 

@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any
 from cosmic._version import __version__
 
 if TYPE_CHECKING:
+    from cosmic.design.batch import Batch
     from cosmic.design.point import DesignPoint
     from cosmic.errors import CosmicError, SpecError, UnknownName
+    from cosmic.evaluation import BatchOutcome, Infeasible, Metrics, evaluate, evaluate_batch
     from cosmic.loading.designs import dump_design, load_design
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
 
 _HOMES = {
+    "Batch": "cosmic.design.batch",
+    "BatchOutcome": "cosmic.evaluation",
+    "Infeasible": "cosmic.evaluation",
+    "Metrics": "cosmic.evaluation",
+    "evaluate": "cosmic.evaluation",
+    "evaluate_batch": "cosmic.evaluation",
     "CosmicError": "cosmic.errors",
     "DesignPoint": "cosmic.design.point",
     "Moves": "cosmic.psa.moves",
@@ -32,14 +40,20 @@ _HOMES = {
 }
 
 __all__ = [
+    "Batch",
+    "BatchOutcome",
     "CosmicError",
     "DesignPoint",
+    "Infeasible",
+    "Metrics",
     "Moves",
     "ParameterSet",
     "SpecError",
     "UnknownName",
     "__version__",
     "dump_design",
+    "evaluate",
+    "evaluate_batch",
     "json_schema",
     "load_design",
     "load_space",

@@ -11,7 +11,7 @@ from cosmic.design.collective import algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
 from cosmic.errors import SpecError
-from cosmic.evaluate import Metrics, Outcome, evaluate
+from cosmic.evaluation import Metrics, Outcome, evaluate
 
 NAMES = {
     "matrix": "matrix products",
@@ -84,8 +84,7 @@ def neighbours(point: DesignPoint) -> Iterator[dict[str, Any]]:
         yield from ({path: value} for value in values if value != schema.get(point, path))
     for place, name in enumerate(point.collective.algorithms):
         yield from ({f"collective.algorithms.{place}": other} for other in algorithms if other != name)
-    for path, value in _rates(point):
-        yield {path: 2 * value}
+    yield from _purchases(point)
 
 
 SWITCHES: dict[str, tuple[str, ...]] = {
@@ -96,9 +95,11 @@ SWITCHES: dict[str, tuple[str, ...]] = {
 }
 
 
-def _rates(point: DesignPoint) -> Iterator[tuple[str, float]]:
+def _purchases(point: DesignPoint) -> Iterator[dict[str, Any]]:
     """Yield what could be bought: twice the bandwidth of a dimension, of the memory, twice the compute."""
     for place, dim in enumerate(point.network.dims):
-        yield f"network.dims.{place}.bandwidth", dim.bandwidth_bytes_per_s
-    yield "memory.bandwidth", point.memory.bandwidth_bytes_per_s
-    yield "compute.bf16", point.compute.bf16_flop_per_s
+        yield {f"network.dims.{place}.bandwidth": 2 * dim.bandwidth_bytes_per_s}
+    yield {"memory.bandwidth": 2 * point.memory.bandwidth_bytes_per_s}
+    rates = ("bf16", "fp8", "tf32", "achieved_bf16")  # what kernels reach grows with the peak
+    found = {f"compute.{name}": getattr(point.compute, f"{name}_flop_per_s") for name in rates}
+    yield {path: 2 * rate for path, rate in found.items() if rate is not None}

@@ -6,7 +6,7 @@
     └── BackendError     something outside this package failed
 
 A design that is well formed but cannot run is no error: it is an
-`Infeasible` result (see `cosmic.evaluate`).
+`Infeasible` result (see `cosmic.evaluation`).
 """
 
 from __future__ import annotations

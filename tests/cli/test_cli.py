@@ -192,6 +192,40 @@ def test_show_says_why_a_design_cannot_run(capsys: pytest.CaptureFixture[str]) -
     assert "\n# cannot run: dp 2 × tp 1 × sp 1 × pp 1 = 2 ranks on 16 NPUs: make them equal\n" in out
 
 
+def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "evaluate", "llama3-8b@dgx-h100:8")
+    assert "% MFU" in out
+    assert "bounded by " in out
+    assert "what would help most" in out
+
+
+def test_evaluate_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = data(capsys, "evaluate", "llama3-8b@dgx-h100:8")
+    wanted = {"feasible", "reasons", "step_s", "tokens_per_s", "mfu", "memory_bytes", "memory", "cost_usd", "energy_j"}
+    assert wanted | {"breakdown", "provenance", "expected_error"} <= set(shown)
+    assert sum(shown["breakdown"].values()) == pytest.approx(shown["step_s"])
+
+
+def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["evaluate", "gpt3-175b@dgx-h100:8", "--set", "workload.tp=1", "--json"])
+    assert ended.value.code == 1
+    shown = json.loads(capsys.readouterr().out)
+    assert shown["feasible"] is False
+    assert shown["reasons"][0].startswith("needs ")
+
+
+def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["sweep", "llama3-8b@dgx-h100:8", "--vary", "workload.tp=1,2,3", "--vary", "workload.micro_batch=1,2"]
+    out = output(capsys, *words)
+    assert "do not divide" in out
+    assert "workload.tp down, workload.micro_batch across" in out
+    rows = data(capsys, *words)
+    assert len(rows) == 6
+    assert [row["feasible"] for row in rows if row["workload.tp"] == 3] == [False, False]
+    assert output(capsys, *words, "--csv").splitlines()[0].startswith("workload.tp,workload.micro_batch,feasible")
+
+
 def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2")
     assert shown["unfit"] == []
@@ -276,7 +310,7 @@ def test_psa_schema_prints_json_schema(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_demo_shows_sizes_speed_and_a_design(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "demo", "-n", "100")
     assert "full stack" in out
-    assert "of 100 combinations are valid" in out
+    assert "of the combinations are valid" in out
     tour = data(capsys, "demo", "-n", "100", "--seed", "5")
     assert (tour["drawn"], tour["seed"]) == (100, 5)
     assert 0 < tour["valid"] < tour["raw"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.cost.fabric import Lane, crossings, send_seconds
+from cosmic.cost.fabric import Lane, barrier_seconds, broadcast_seconds, crossings, send_seconds
 from cosmic.cost.fabric import collective_seconds as seconds_of
 from cosmic.cost.shapes import Part
 from cosmic.design.batch import Names
@@ -90,6 +90,12 @@ def test_sending_pays_for_the_outermost_dimension_crossed() -> None:
     near = send_seconds(crossings([inner, outer], [Part(2.0, 1.0), Part(1.0, 1.0)]), 1e6)
     far = send_seconds(crossings([inner, outer], [Part(2.0, 1.0), Part(2.0, 1.0)]), 1e6)
     assert near < far == pytest.approx(2 * 2e-6 + 1e6 / 10e9)
+
+
+def test_a_broadcast_reaches_everybody_and_a_barrier_carries_nothing() -> None:
+    group = crossings([lane("switch", 8, 100e9, 1e-6, "halving_doubling")], [Part(8.0, 1.0)])
+    assert broadcast_seconds(group, 1e9) == pytest.approx(3 * 2e-6 + 1e9 / 100e9)
+    assert barrier_seconds(group) == pytest.approx(6 * 2e-6)
 
 
 lanes = st.builds(

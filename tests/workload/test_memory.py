@@ -74,7 +74,7 @@ def on_one_h200(row: dict[str, str]) -> tuple[DesignPoint, dict[str, str]]:
     return point, row
 
 
-MEASURED = [on_one_h200(row) for row in rows("h200_training_memory.csv")]
+MEASURED = [on_one_h200(row) for row in rows("h200_training.csv")]
 
 
 def relative(found: float, measured: str) -> float:

@@ -12,7 +12,7 @@ from cosmic.cli.output import emit
 
 if TYPE_CHECKING:
     from cosmic.design.point import DesignPoint
-    from cosmic.evaluate import Metrics
+    from cosmic.evaluation import Metrics
 
 app = new_app()
 NO_FEASIBLE_DESIGN = 1
@@ -27,8 +27,8 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Print what a design achieves: time, utilisation, memory, cost, what bounds it and what would help most."""
-    from cosmic.evaluate import Infeasible  # noqa: PLC0415  heavy
-    from cosmic.evaluate import evaluate as run  # noqa: PLC0415  heavy
+    from cosmic.evaluation import Infeasible  # noqa: PLC0415  heavy
+    from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))

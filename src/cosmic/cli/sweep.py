@@ -16,6 +16,7 @@ from cosmic.cli.output import emit
 app = new_app()
 MOST = 10_000
 SHADES = " ░▒▓█"
+NUMBERS = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
 
 
 @app.command()
@@ -43,8 +44,8 @@ def sweep(
 
 def run_sweep(design: str, settings: list[str], vary: list[str]) -> list[dict[str, Any]]:
     """Return a row for each combination: the values, and what the design achieves or why it cannot run."""
-    from cosmic.errors import require  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.evaluate import Metrics, evaluate  # noqa: PLC0415
+    from cosmic.errors import SpecError, require  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate  # noqa: PLC0415
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415
 
     fixed = parse_overrides(settings)
@@ -55,17 +56,21 @@ def run_sweep(design: str, settings: list[str], vary: list[str]) -> list[dict[st
         require(bool(values), "--vary", path, "give a field and its values, such as workload.tp=1,2,4")
     combinations = list(product(*varied.values()))
     require(len(combinations) <= MOST, "--vary", len(combinations), f"at most {MOST:,} combinations")
-    rows = []
+    rows, refusals = [], []
     for values in combinations:
         chosen = dict(zip(varied, values, strict=True))
-        outcome = evaluate(load_design(design, {**fixed, **chosen}))
+        try:
+            outcome: Outcome = evaluate(load_design(design, {**fixed, **chosen}))
+        except SpecError as error:  # one combination may ask for what cannot be described; if all do, it is a mistake
+            refusals.append(error)
+            outcome = Infeasible((str(error),))
         if isinstance(outcome, Metrics):
-            numbers = {
-                name: getattr(outcome, name) for name in ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
-            }
+            numbers = {name: getattr(outcome, name) for name in NUMBERS}
             rows.append({**chosen, "feasible": True, "reasons": [], **numbers, "breakdown": outcome.breakdown})
         else:
             rows.append({**chosen, "feasible": False, "reasons": list(outcome.reasons)})
+    if len(refusals) == len(rows):
+        raise refusals[0]
     return rows
 
 

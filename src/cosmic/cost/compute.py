@@ -15,8 +15,11 @@ from typing import Any
 
 import numpy as np
 
-USUAL_EFFICIENCY = 0.75
-"""Of large matrix products where nobody published what they reach."""
+SUSTAINED = 0.8
+"""What the matrix products of a whole step reach of the best single product that anybody measured. Declared, not
+fitted; on 53 training steps measured on one H200 it leaves a mean error of about a tenth."""
+USUAL_EFFICIENCY = 0.6
+"""Share of the peak where nobody published what products reach."""
 RATES = {"fp32": ("tf32", "fp32"), "fp16": (), "bf16": (), "bf16_pure": (), "fp8": ("fp8",)}
 """The rates at which each precision multiplies, the best first; bf16's where none of them is known."""
 
@@ -37,8 +40,8 @@ def peak_flop_per_s(compute: Any, precision: str) -> Any:
 def matrix_efficiency(compute: Any) -> Any:
     """Return the share of the peak that large matrix products reach: as stated, as achieved, or as usual.
 
-    >>> matrix_efficiency({"matrix_efficiency": None, "achieved_bf16": 6e14, "bf16": 1e15}.get)
-    0.6
+    >>> matrix_efficiency({"matrix_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
+    0.4
     """
     stated, achieved = compute("matrix_efficiency"), compute("achieved_bf16")
     if isinstance(stated, np.ndarray) or isinstance(achieved, np.ndarray):  # some accelerators of a batch say so
@@ -49,7 +52,7 @@ def matrix_efficiency(compute: Any) -> Any:
 def _reached(stated: float | None, achieved: float | None, peak: float) -> float:
     if stated is not None:
         return stated
-    return USUAL_EFFICIENCY if achieved is None else min(1.0, achieved / peak)
+    return USUAL_EFFICIENCY if achieved is None else SUSTAINED * min(1.0, achieved / peak)
 
 
 def operator_seconds(

@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.cost.collectives import depth
 from cosmic.cost.shapes import Part
 from cosmic.cost.themis import bottleneck_seconds
 from cosmic.design.batch import Names
@@ -164,6 +165,20 @@ def _levelled_seconds(phases: Sequence[tuple[Any, Any]], parts: Sequence[Part], 
     pace = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
     levelled = pace + sum(fixed for fixed, _ in phases)
     return levelled if any(np.ndim(part.members) for part in parts) else float(np.asarray(levelled).flat[0])
+
+
+def broadcast_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
+    """Return the seconds until all members have what one of them has: down a tree, pipelined, in each dimension."""
+    seconds: Any = 0.0
+    for each in group:
+        fixed, per_byte = each.next_door()
+        seconds = seconds + depth(each.part.members) * fixed + size_bytes * per_byte * (each.part.members > 1)
+    return seconds
+
+
+def barrier_seconds(group: Sequence[Crossing]) -> Any:
+    """Return the seconds until all members know that all have arrived: an all-reduce of nothing."""
+    return collective_seconds(group, "all_reduce", 0.0, 1, "blueconnect")
 
 
 def send_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:

@@ -4,8 +4,10 @@
 
     M     microbatches of a replica
     F, B  forward and backward of one microbatch on the fullest stage: compute, and communication that compute waits for
-    what cannot hide: weight gathering beyond the compute beside it, gradient reduction beyond one microbatch's
-          work, activations on their way through an empty pipeline, offloading beyond the whole step
+    what cannot hide: weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one
+          microbatch and, where the newest collective goes first (LIFO), the forward pass of the next step, which then
+          finds the weights that it needs first; activations on their way through an empty pipeline; offloading beyond
+          the whole step
 
 Every term is named in the breakdown, which sums to the step.
 """
@@ -70,7 +72,8 @@ def step(batch: Batch, memory: Footprint) -> Step:
     backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
     parts["weights"] = traffic.behind("weights", "forward", work["forward"])
     parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", work["backward"])
-    parts["dp"] = traffic.behind("weights", "step", (forward + backward) / count)
+    newest_first = 1.0 * (batch["collective.scheduling"] == "lifo")
+    parts["dp"] = traffic.behind("weights", "step", (newest_first * forward + backward) / count)
     crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
     parts["pp"] = np.maximum(stages - 1, 0) * crossing
     if training:

@@ -1,0 +1,72 @@
+"""COMET's way of looking at a cluster: a trillion-parameter transformer on 1,024 accelerators.
+
+Tensor and data parallelism share out the accelerators; less tensor parallelism communicates less and needs more
+memory. The first table shows the step and where it goes for each split, and whether it fits. The second asks what
+more would buy: memory capacity, memory bandwidth, compute and network, one by one and all together.
+
+    python examples/transformer_1t.py
+
+After Kadiyala et al., COMET, arXiv 2211.16648, whose study this follows; the numbers are ours.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate
+from cosmic.loading.designs import load_design
+
+DESIGN = "transformer-1t@dgx-a100:1024"
+SPLITS = (4, 8, 16, 32)
+FIXED = {"sp": 1, "pp": 1, "weight_sharding": "zero2", "recompute": "full", "global_batch": 2048, "micro_batch": 8}
+SCALED = {
+    "memory capacity × 2": {"memory.capacity": "160 GiB"},
+    "memory capacity × 4": {"memory.capacity": "320 GiB"},
+    "memory bandwidth × 2": {"memory.bandwidth": "4.078 TB/s"},
+    "compute × 2": {"compute.bf16": "624 TFLOP/s", "compute.achieved_bf16": "554.6 TFLOP/s"},
+    "network × 2": {"network.dims.0.bandwidth": "600 GB/s", "network.dims.1.bandwidth": "50 GB/s"},
+}
+
+
+def outcome(tp: int, **more: Any) -> Outcome:
+    """Return what the cluster achieves with so much tensor parallelism."""
+    mapping = {f"workload.{key}": value for key, value in {**FIXED, "tp": tp}.items()}
+    return evaluate(load_design(DESIGN, {**mapping, **more}))
+
+
+def row(tp: int, found: Outcome) -> str:
+    """Return a line of the first table."""
+    if isinstance(found, Infeasible):
+        return f"{tp:>4} {1024 // tp:>5}  {found.reasons[0]}"
+    waiting = sum(found.breakdown[axis] for axis in ("tp", "weights", "dp"))
+    parts = f"compute {found.step_s - waiting:7.1f} s  exposed {waiting:6.1f} s  {found.memory_bytes / 2**30:5.0f} GiB"
+    return f"{tp:>4} {1024 // tp:>5}  {found.step_s:7.1f} s  {100 * found.mfu:4.1f} % MFU  {parts}"
+
+
+def best(changes: dict[str, Any]) -> tuple[int, Metrics] | None:
+    """Return the fastest split that fits, with its metrics."""
+    found = [(tp, outcome(tp, **changes)) for tp in SPLITS]
+    running = [(tp, each) for tp, each in found if isinstance(each, Metrics)]
+    return min(running, key=lambda pair: pair[1].step_s) if running else None
+
+
+def main() -> None:
+    """Print both tables."""
+    print("  tp    dp  step")
+    for tp in SPLITS:
+        print(row(tp, outcome(tp)))
+    base = best({})
+    print("\nwhat more would buy")
+    together: dict[str, Any] = {}
+    for name, changes in [*SCALED.items(), ("all together", together)]:
+        together |= changes
+        found = best(dict(changes))
+        if found is None:
+            print(f"{name:>22}: nothing fits")
+        else:
+            gain = f", {base[1].step_s / found[1].step_s:.2f}×" if base else ""
+            print(f"{name:>22}: tp {found[0]}, {found[1].step_s:.1f} s{gain}")
+
+
+if __name__ == "__main__":
+    main()
