@@ -99,8 +99,10 @@ def test_serving_decodes_at_the_pace_of_the_memory() -> None:
     """LLaMA-3 8B on one H100: 16 GB of weights at 3.35 TB/s are 4.8 ms a token, and a little more."""
     found = metrics("llama3-8b@dgx-h100:1", task="decode", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
     assert 0.0048 < found.step_s < 0.0085
+    assert (found.tpot_s, found.ttft_s) == (found.step_s, None)
     prompt = metrics("llama3-8b@dgx-h100:1", task="prefill", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
     assert 0.015 < prompt.step_s < 0.04  # 16 TFLOP at 989 peak
+    assert (prompt.tpot_s, prompt.ttft_s) == (None, prompt.step_s)
 
 
 def test_steps_on_one_gpu_are_within_a_tenth_of_measurement_before_any_calibration() -> None:

@@ -37,6 +37,10 @@ class Metrics:
 
     step_s: float
     """Seconds of a training step, of a prefill, or of one decoded token (for all sequences at once)."""
+    ttft_s: float | None
+    """Time to first token: of a prefill."""
+    tpot_s: float | None
+    """Time per output token: of decoding."""
     tokens_per_s: float
     mfu: float
     """Model flop utilisation: what the model needs over what the accelerators could do."""
@@ -90,8 +94,16 @@ def evaluate(point: DesignPoint) -> Outcome:
     plain = {name: value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     provenance = point.compute.provenance
-    expected = EXPECTED_ERROR[provenance]
-    return Metrics(**plain, memory=memory, breakdown=breakdown, provenance=provenance, expected_error=expected)
+    task, taken = point.workload.task, values["step_s"]
+    return Metrics(
+        **plain,
+        ttft_s=taken if task == "prefill" else None,
+        tpot_s=taken if task == "decode" else None,
+        memory=memory,
+        breakdown=breakdown,
+        provenance=provenance,
+        expected_error=EXPECTED_ERROR[provenance],
+    )
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float]) -> str:
