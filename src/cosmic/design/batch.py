@@ -62,7 +62,7 @@ class Batch:
         if path in self.columns:
             return self.columns[path]
         if not self.known:
-            self.known.update(schema.leaves(self.base))
+            self.known.update(self.base.fields)
         if path not in self.known:
             self.known[path] = schema.get(self.base, path)
         return self.known[path]

@@ -38,6 +38,11 @@ class DesignPoint:
         require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
 
     @cached_property
+    def fields(self) -> dict[str, Any]:
+        """Every field that holds no further fields, by its path."""
+        return dict(schema.leaves(self))
+
+    @cached_property
     def identity(self) -> str:
         """A short text that two designs share only if they are equal: their name in caches and studies.
 

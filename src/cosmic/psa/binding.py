@@ -56,10 +56,10 @@ class Scope:
     """The text of each derived field's expression, by its path."""
     _deriving: list[str] = field(default_factory=list)
 
-    @cached_property
+    @property
     def fields(self) -> dict[str, Any]:
         """Every field of the base design, by path, with its value there."""
-        return dict(schema.leaves(self.base))
+        return self.base.fields
 
     @cached_property
     def short_names(self) -> dict[str, list[str]]:

@@ -62,7 +62,7 @@ def step(batch: Batch, memory: Footprint) -> Step:
     training = workload.task == "training"
     compute, wire = _Compute(batch), _Wire(batch)
     work = compute.run(operators(batch), again=training and workload.recompute == "full")
-    traffic = _Traffic(wire.run(collectives(batch)))
+    traffic = _Traffic(wire.run(collectives(batch, together=True)))
     count, stages = microbatches(batch), batch["workload.pp"]
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
@@ -195,8 +195,8 @@ class _Wire:
         """
         alike: dict[tuple[str, str, str, tuple[str, ...]], list[Any]] = {}
         for use in uses:
-            if not np.any(np.asarray(use.group) > 1):
-                continue  # nobody to talk to, in any of the designs
+            if np.ndim(use.group) == 0 and use.group <= 1:
+                continue  # nobody to talk to
             entry = alike.setdefault((_role(use), use.phase, use.kind, use.axes), [0.0, 0.0])
             entry[0] = entry[0] + use.times
             entry[1] = entry[1] + use.times * use.bytes

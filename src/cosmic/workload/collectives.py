@@ -50,8 +50,12 @@ class CollectiveUse:
     why: str
 
 
-def collectives(batch: Batch) -> list[CollectiveUse]:
-    """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`)."""
+def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
+    """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
+
+    With *together*, those of a block that are alike but for their size are one, of their mean size: time is linear
+    in bytes and in calls, so that nothing is lost where only time is asked for.
+    """
     workload = batch.base.workload
     training = workload.task == "training"
     blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
@@ -60,7 +64,8 @@ def collectives(batch: Batch) -> list[CollectiveUse]:
     found = []
     for each in blocks:
         layers = counts.get(each.block.name, 1)
-        found += [step.use(each, collective, layers) for collective in each.partitioned.collectives]
+        groups = _alike(each) if together else tuple((one,) for one in each.partitioned.collectives)
+        found += [step.use(each, group, layers) for group in groups]
         if training and workload.weight_sharding in ("zero1", "zero2"):
             found += step.weights_back(each, layers)
     return [*found, *step.between_stages(blocks[-1], training)]
@@ -76,14 +81,14 @@ class _Step:
     workload: Workload
     microbatches: Any
 
-    def use(self, each: BlockPlan, found: CollectiveOp, layers: Any) -> CollectiveUse:
-        """Return what a collective of the plan amounts to in the step."""
-        weight = _is_weight(each, found.tensor)
-        gradient = found.tensor.startswith("d_") and _is_weight(each, found.tensor.removeprefix("d_"))
+    def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...], layers: Any) -> CollectiveUse:
+        """Return what collectives of the plan that are alike amount to in the step."""
+        found = alike[0]
+        weight, gradient = _belongs(each, found.tensor)
         ring = self.workload.context_parallel == "ring" and found.tensor in PASSED_ROUND and found.axes == ("sp",)
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
         width = self.recipe.gradient if gradient else self.recipe.weight if weight else self.recipe.activation
-        times = layers * (1 if deferred else self.microbatches)
+        times = layers * len(alike) * (1 if deferred else self.microbatches)
         if (
             found.phase == "forward"
             and self.workload.recompute == "full"
@@ -97,7 +102,7 @@ class _Step:
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=named_axes(found.axes),
             group=found.group(self.sizes),
-            bytes=self.elements(each, found) * width / (self.sizes["sp"] if ring else 1),
+            bytes=self.mean_elements(each, alike) * width / (self.sizes["sp"] if ring else 1),
             times=times,
             phase="step" if deferred else found.phase,
             block=each.block.name,
@@ -111,10 +116,13 @@ class _Step:
         shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
         return "reduce_scatter" if shared and found.kind == "all_reduce" else found.kind
 
-    def elements(self, each: BlockPlan, found: CollectiveOp) -> Any:
-        """Return the elements of the payload: of an index its numbers, not its one-hot vectors."""
-        known = each.block.graph.tensors.get(found.tensor)
-        return found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
+    def mean_elements(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> Any:
+        """Return the elements of a payload, on average: of an index its numbers, not its one-hot vectors."""
+        total: Any = 0
+        for found in alike:
+            known = each.block.graph.tensors.get(found.tensor)
+            total = total + found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
+        return total / len(alike)
 
     def weights_back(self, each: BlockPlan, layers: Any) -> Iterator[CollectiveUse]:
         """Yield the gathering of updated weights, of which each rank that holds the same ones updated its share."""
@@ -163,9 +171,21 @@ class _Step:
             )
 
 
-def _is_weight(each: BlockPlan, name: str) -> bool:
-    tensor = each.block.graph.tensors.get(name)
-    return tensor is not None and tensor.role == "weight"
+@cache
+def _belongs(each: BlockPlan, name: str) -> tuple[bool, bool]:
+    """Return whether a tensor of a block is a weight, and whether it is the gradient of one."""
+    weights = {weight.name for weight in each.block.graph.weights}
+    return name in weights, name.startswith("d_") and name.removeprefix("d_") in weights
+
+
+@cache
+def _alike(each: BlockPlan) -> tuple[tuple[CollectiveOp, ...], ...]:
+    """Return the collectives of a block in groups that differ only in what is sent."""
+    groups: dict[Any, list[CollectiveOp]] = {}
+    for found in each.partitioned.collectives:
+        role = (*_belongs(each, found.tensor), found.tensor in PASSED_ROUND)
+        groups.setdefault((found.kind, found.axes, found.phase, role), []).append(found)
+    return tuple(tuple(group) for group in groups.values())
 
 
 @cache
