@@ -5,13 +5,11 @@ python benchmarks/analytic_throughput.py --space cosmic-1024-full-stack --points
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 import time
 from typing import Any
 
 import numpy as np
+from command import main
 
 from cosmic.design.batch import Batch
 from cosmic.evaluation import evaluate, evaluate_batch
@@ -49,19 +47,8 @@ def measure(name: str, points: int) -> dict[str, Any]:
         "points_per_s": points / elapsed,
         "feasible_share": feasible / points,
         "one_evaluate_s": (time.process_time() - start) / 50,
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 
-def main() -> None:
-    """Print the figures as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--space", default="cosmic-1024-full-stack")
-    parser.add_argument("--points", type=int, default=100_000)
-    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
-    options = parser.parse_args()
-    print(json.dumps(measure(options.space, options.points), indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure, "points", 100_000)

@@ -5,14 +5,12 @@ python benchmarks/parameter_set.py --space cosmic-1024-full-stack --points 10000
 
 from __future__ import annotations
 
-import argparse
-import json
-import resource
 import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from command import main
 
 from cosmic.psa.files import load_space
 from cosmic.psa.moves import Moves
@@ -62,19 +60,8 @@ def measure(name: str, n: int) -> dict[str, Any]:
         "neighbours_per_s": n / seconds(lambda: moves.neighbour(rows, rng)),
         "mutations_per_s": n / seconds(lambda: moves.mutate(rows, rng, 0.05)),
         "crossovers_per_s": n / seconds(lambda: moves.crossover(rows, rows[::-1], rng)),
-        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
 
 
-def main() -> None:
-    """Print the rates as JSON."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--space", default="cosmic-1024-full-stack")
-    parser.add_argument("--points", type=int, default=100_000)
-    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
-    options = parser.parse_args()
-    print(json.dumps(measure(options.space, options.points), indent=2))
-
-
 if __name__ == "__main__":
-    main()
+    main(__doc__, measure, "points", 100_000)

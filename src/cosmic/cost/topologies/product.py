@@ -7,6 +7,7 @@ s-th NPU of some sides), which its *members* and *step* fill from the first side
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any, ClassVar
@@ -16,7 +17,7 @@ import numpy as np
 from cosmic.design.network import Parts, Topology
 
 
-class Product:
+class Product(ABC):
     """NPUs on a grid of *sides*, those along a side joined by the topology `side`."""
 
     side: ClassVar[type[Topology]]
@@ -24,9 +25,9 @@ class Product:
     switched = False
 
     @staticmethod
+    @abstractmethod
     def split(npus: int) -> tuple[int, ...]:
         """Return the lengths of the sides, the first of which is numbered along first."""
-        raise NotImplementedError
 
     @classmethod
     def sides(cls, npus: Any) -> list[Any]:

@@ -7,6 +7,7 @@ tensors are kept.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -64,7 +65,7 @@ class _Copy:
 
 
 @dataclass
-class _Planner:
+class _Planner(ABC):
     """Places operators, and remembers where their tensors are."""
 
     wanted: Mapping[str, Sharding]
@@ -78,9 +79,9 @@ class _Planner:
     def __post_init__(self) -> None:
         self.homes = dict(self.wanted)
 
+    @abstractmethod
     def place(self, operator: Operator) -> PartitionedOperator:
         """Decide how *operator* is split, and note where this puts tensors."""
-        raise NotImplementedError
 
     def _found(self, tensor: Tensor, phase: Phase) -> list[_Copy]:
         return [copy for copy in self.copies.get(tensor.name, ()) if self.share or copy.phase == phase]
