@@ -128,6 +128,17 @@ def test_what_goes_first_matters_where_gradients_wait() -> None:
     assert one.step_s < other.step_s
 
 
+def test_every_collective_of_a_design_has_its_place_in_the_step() -> None:
+    """A recommender waits for vectors from everybody's tables: slower networks show in its step."""
+    base = load_design("dlrm-criteo@dgx-h100:64")
+    slow = schema.assign(base, {"network.dims.1.bandwidth": 1e8})
+    found, slower = evaluate(base), evaluate(slow)
+    assert isinstance(found, Metrics)
+    assert isinstance(slower, Metrics)
+    assert found.breakdown["dp"] > 0
+    assert slower.breakdown["dp"] > 10 * found.breakdown["dp"]
+
+
 def test_every_family_can_be_evaluated() -> None:
     for model in ("bert-large", "t5-11b", "vit-huge", "mixtral-8x7b", "deepseek-v3", "dlrm-criteo"):
         outcome = evaluate(load_design(f"{model}@dgx-h100:1024"))

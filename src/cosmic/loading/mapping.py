@@ -28,6 +28,8 @@ BUDGET = 0.95
 """Share of the memory that a suggested mapping may fill."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
+UNEVEN = 1.15
+"""Layers that all stages together have room for, over those there are: 61 layers on 16 stages of 4 are fine."""
 NODES_OF_EXPERTS = 8
 """Expert parallelism spans at most so many of the innermost groups: beyond them its all-to-alls dominate."""
 
@@ -87,7 +89,7 @@ def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[st
     heads, layers = (model.heads, model.layers) if isinstance(model, Transformer) else (1, 1)
     trained = base.workload.task == "training"
     tensor = (given["tp"],) if "tp" in given else divisors(gcd(heads, inner))
-    stages = (given["pp"],) if "pp" in given else divisors(gcd(layers, npus))
+    stages = (given["pp"],) if "pp" in given else _stages(layers, npus)
     recomputes = (given["recompute"],) if "recompute" in given else ("none", "full") if trained else ("none",)
     shardings = _shardings(given, trained)
     for sharding, recompute in product(shardings, recomputes):
@@ -97,6 +99,11 @@ def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[st
                 for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * sp, inner):
                     mesh = {"dp": dp, "tp": tp, "sp": sp, "pp": pp, "ep": ep}
                     yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
+
+
+def _stages(layers: int, npus: int) -> tuple[int, ...]:
+    """Return the numbers of stages that use every NPU and leave none of them much emptier than the others."""
+    return tuple(pp for pp in divisors(npus) if pp <= layers and -(-layers // pp) * pp <= UNEVEN * layers)
 
 
 def _shardings(given: Mapping[str, Any], trained: bool) -> tuple[str, ...]:

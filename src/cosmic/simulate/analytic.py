@@ -36,7 +36,7 @@ from cosmic.workload.work import OperatorUse, operators
 COMPUTE_PARTS = ("matrix", "attention", "other")
 BREAKDOWN = (*COMPUTE_PARTS, "recompute", "tp", "sp", "ep", "weights", "dp", "pp", "bubble", "optimizer", "offload")
 """Every part of a step, in the order in which it is told."""
-WAITED = ("tp", "sp", "ep")
+WAITED = ("tp", "sp", "ep", "dp")
 """Axes whose collectives lie on the critical path: the next operator needs what they bring."""
 OPTIMIZER_PASSES = 2
 """States are read and written once each."""
@@ -73,7 +73,8 @@ def step(batch: Batch, memory: Footprint) -> Step:
     parts["weights"] = traffic.behind("weights", "forward", work["forward"])
     parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", work["backward"])
     newest_first = 1.0 * (batch["collective.scheduling"] == "lifo")
-    parts["dp"] = traffic.behind("weights", "step", (newest_first * forward + backward) / count)
+    cover = (newest_first * forward + backward) / count
+    parts["dp"] = parts["dp"] + traffic.behind("weights", "step", cover)
     crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
     parts["pp"] = np.maximum(stages - 1, 0) * crossing
     if training:

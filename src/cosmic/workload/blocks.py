@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from cosmic.design.model import Model, Recommender
-from cosmic.workload.graph import Graph, Operator, Role, Tensor, elements
+from cosmic.workload.graph import Graph, Operator, Tensor, elements
 
 TOKENS = ("batch", "sequence")
 
@@ -60,11 +60,6 @@ class Builder:
     def graph(self) -> Graph:
         """Return what was collected."""
         return Graph(tuple(self.operators))
-
-
-def token_input(name: str, dims: tuple[str, ...], role: Role = "activation") -> Tensor:
-    """Return a tensor that comes from outside the block."""
-    return Tensor(name, dims, role)
 
 
 @cache

@@ -89,12 +89,14 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Any:
 
 
 def moved_elements(operator: Operator, local: Local) -> Any:
-    """Return how many elements *operator* reads and writes on one device, each tensor once; a view moves none."""
+    """Return how many elements *operator* reads and writes on one device, each tensor once.
+
+    A view moves none; an embedding reads no more of its table than it makes.
+    """
     if operator.kind == "view":
         return 0.0
-    return sum(
-        local(tensor.dims) for tensor in operator.tensors if operator.kind != "embedding" or tensor.role != "weight"
-    )
+    table = operator.kind == "embedding"
+    return sum(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
 
 
 def kept(operator: Operator) -> tuple[Tensor, ...]:
