@@ -234,6 +234,10 @@ def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.C
     assert 0 < shown["memory"]["total"] < shown["memory"]["capacity"]
     out = output(capsys, "workload", "llama3-8b@dgx-h100:8")
     assert "kept at the worst moment" in out
+    reasons = output(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
+    assert (
+        "out makes it [batch: rp ep, sequence: sp, partial: tp], it is kept [batch: rp ep, sequence: sp tp]" in reasons
+    )
 
 
 def test_list_without_a_kind_counts_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -21,6 +21,7 @@ app = new_app()
 def workload(
     design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
     settings: Settings = [],  # noqa: B006  typer copies it
+    why: Annotated[bool, typer.Option("--why", help="Explain every collective instead of adding them up.")] = False,
     json: Json = False,
 ) -> None:
     """Print what the busiest device of a design computes, sends and keeps in one step."""
@@ -36,6 +37,8 @@ def workload(
     degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "sp", "pp", "ep")}
     work, sent = summarize_operators(operators(batch)), summarize_collectives(collectives(batch), degrees)
     memory = footprint(batch)
+    if why:
+        sent = explain(collectives(batch), degrees)
     if json:
         emit_json(
             {
@@ -54,6 +57,8 @@ def workload(
     emit_table("computed in a step", columns, [list(row.values()) for row in work])
     emit([""])
     columns = ["phase", "collective", "axes", "ranks", "times", "payload_bytes", "in_all_bytes", "hides"]
+    if why:
+        columns = ["block", "phase", "collective", "axes", "tensor", "payload_bytes", "why"]
     emit_table("sent in a step", columns, [list(row.values()) for row in sent])
     emit([""])
     parts = [[name, size] for name, size in memory.parts.items() if size]
@@ -77,13 +82,34 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
     ]
 
 
+def explain(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
+    """Return every collective that has somebody to talk to, with what made it necessary."""
+    return [
+        {
+            "block": use.block,
+            "phase": use.phase,
+            "kind": use.kind,
+            "axes": _axes(use, degrees),
+            "tensor": use.tensor,
+            "payload_bytes": float(use.bytes),
+            "why": use.why,
+        }
+        for use in found
+        if float(use.group) > 1 and float(use.times) > 0
+    ]
+
+
+def _axes(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
+    """Return the axes along which there is more than one rank."""
+    return " · ".join(axis for axis in use.axes if degrees[axis] > 1)
+
+
 def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
     """Return the collectives of a step that have somebody to talk to, alike ones together, the heaviest first."""
     table: dict[tuple[Any, ...], float] = {}
     for use in found:
         if float(use.group) > 1 and float(use.times) > 0:
-            axes = " · ".join(axis for axis in use.axes if degrees[axis] > 1)
-            key = (use.phase, use.kind, axes, int(use.group), float(use.bytes), use.hides)
+            key = (use.phase, use.kind, _axes(use, degrees), int(use.group), float(use.bytes), use.hides)
             table[key] = table.get(key, 0.0) + float(use.times)
     rows = [
         {

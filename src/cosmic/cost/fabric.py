@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.cost.collectives import depth
-from cosmic.cost.shapes import Part
+from cosmic.cost.shapes import Part, choose, larger
 from cosmic.cost.themis import bottleneck_seconds
 from cosmic.design.batch import Names
 from cosmic.design.collective import Kind, algorithms
@@ -131,7 +131,7 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
 def crossings(lanes: Sequence[Lane], parts: Sequence[Part]) -> list[Crossing]:
     """Return a group that lies on the network as *parts* say: the dimensions in which it has several members."""
     pairs = zip(lanes, parts, strict=True)
-    return [Crossing(lane, part) for lane, part in pairs if np.any(np.asarray(part.members) > 1)]
+    return [Crossing(lane, part) for lane, part in pairs if _somewhere(part.members > 1)]
 
 
 def collective_seconds(group: Sequence[Crossing], kind: Kind, size_bytes: Any, chunks: Any, multi_dim: Any) -> Any:
@@ -143,12 +143,12 @@ def collective_seconds(group: Sequence[Crossing], kind: Kind, size_bytes: Any, c
     times: list[Any] = []
     inside: Any = 1.0
     for (fixed, per_byte), each in zip(phases, group, strict=True):
-        shrunk = 1.0 if kind == "all_to_all" else np.where(unreduced, 1.0, inside)
+        shrunk = 1.0 if kind == "all_to_all" else choose(unreduced, 1.0, inside)
         times.append(fixed + per_byte * size_bytes / (shrunk * chunks))
         inside = inside * each.part.members
     in_turn = sum(times) + (chunks - 1) * _largest(times)
     levelling = multi_dim == "themis"
-    if kind == "all_to_all" or not np.any(levelling):
+    if kind == "all_to_all" or not _somewhere(levelling):
         return in_turn
     levelled = _levelled_seconds(phases, [each.part for each in group], size_bytes, chunks)
     return np.where(levelling, np.minimum(in_turn, levelled), in_turn)
@@ -186,14 +186,19 @@ def send_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
     seconds: Any = 0.0
     for each in group:
         fixed, per_byte = each.next_door()
-        seconds = np.where(each.part.members > 1, fixed + size_bytes * per_byte, seconds)
+        seconds = choose(each.part.members > 1, fixed + size_bytes * per_byte, seconds)
     return seconds
+
+
+def _somewhere(holds: Any) -> bool:
+    """Return whether something holds of any design."""
+    return bool(holds.any()) if isinstance(holds, np.ndarray) else bool(holds)
 
 
 def _largest(values: Sequence[Any]) -> Any:
     found: Any = 0.0
     for value in values:
-        found = np.maximum(found, value)
+        found = larger(found, value)
     return found
 
 

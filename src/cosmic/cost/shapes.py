@@ -30,6 +30,25 @@ class Part:
     step: Any
 
 
+def larger(left: Any, right: Any) -> Any:
+    """Return the larger of two numbers, or of two arrays place by place; numbers without NumPy's detour."""
+    arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)
+    return np.maximum(left, right) if arrays else max(left, right)
+
+
+def smaller(left: Any, right: Any) -> Any:
+    """Return the smaller of two numbers, or of two arrays place by place."""
+    arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)
+    return np.minimum(left, right) if arrays else min(left, right)
+
+
+def choose(holds: Any, then: Any, otherwise: Any) -> Any:
+    """Return one value or the other, or of two arrays the one that each place asks for."""
+    if isinstance(holds, np.ndarray):
+        return np.where(holds, then, otherwise)
+    return then if holds else otherwise
+
+
 def strides(placement: Sequence[str], degrees: Mapping[str, Any]) -> dict[str, Any]:
     """Return the distance between neighbouring ranks of each axis.
 
@@ -53,14 +72,16 @@ def shape(dims: Sequence[Any], stride: Any, degree: Any) -> tuple[Part, ...]:
     parts = []
     inside: Any = 1
     for size in dims:
-        low, high = np.maximum(stride, inside), np.minimum(stride * degree, inside * size)
-        parts.append(Part(np.maximum(1.0, high / low), np.minimum(np.maximum(1.0, stride / inside), size)))
+        low, high = larger(stride, inside), smaller(stride * degree, inside * size)
+        parts.append(Part(larger(1.0, high / low), smaller(larger(1.0, stride / inside), size)))
         inside = inside * size
     return tuple(parts)
 
 
 def together(shapes: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
     """Return what several axes that form one group have of each dimension."""
+    if len(shapes) == 1:
+        return shapes[0]
     parts = []
     for each in zip(*shapes, strict=True):
         members: Any = 1.0

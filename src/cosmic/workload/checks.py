@@ -152,7 +152,7 @@ RULES = {
 def unfit(design: DesignPoint | Batch) -> tuple[str, ...]:
     """Return why a design (or a batch of one) cannot run, one sentence for each rule that it breaks."""
     batch = batch_of(design) if isinstance(design, DesignPoint) else design
-    return tuple(rule.sentence(batch.base) for rule in RULES.values() if not np.all(rule.holds(batch)))
+    return tuple(rule.sentence(batch.base) for rule in RULES.values() if not rule.holds(batch))
 
 
 def fits(batch: Batch) -> dict[str, npt.NDArray[np.bool_]]:
