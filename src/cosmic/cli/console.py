@@ -33,6 +33,7 @@ def emit_json(data: Any) -> None:
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are set right."""
     from rich.table import Table  # noqa: PLC0415  JSON output does not need it
+    from rich.text import Text  # noqa: PLC0415
 
     emit([title] if title else [])
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -49,7 +50,7 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
             row[place] = brief(cell)
         table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric or place == 0)
     for row in body:
-        table.add_row(*row)
+        table.add_row(*map(Text, row))  # text as it is: brackets in it are no markup
     render(table)
 
 
