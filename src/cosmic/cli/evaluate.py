@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -73,14 +74,16 @@ def _print(point: DesignPoint, metrics: Metrics) -> None:
     emit_table("", ["memory", "size", ""], rows)
     emit(["", f"to buy {metrics.cost_usd:,.0f} USD, of which network {metrics.network_usd:,.0f}"])
     emit([f"a million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · a step {metrics.energy_j:.3g} J", ""])
-    found = improvements(point, metrics)
-    rows = [
-        [" ".join(f"--set {path}={value}" for path, value in each.settings.items()), f"{each.speedup:.2f}×"]
-        for each in found
-    ]
-    emit_table("what would help most", ["change", "speed-up"], rows) if rows else emit(
-        ["no neighbouring design is faster"]
-    )
+    rows = [[f"{each.speedup:.2f}×", _command_line(each.settings)] for each in improvements(point, metrics)]
+    if rows:
+        emit_table("what would help most", ["speed-up", "change"], rows)
+    else:
+        emit(["no neighbouring design is faster"])
+
+
+def _command_line(settings: dict[str, Any]) -> str:
+    """Return the options that make a change, ready to be pasted into a shell."""
+    return " ".join(f"--set {shlex.quote(f'{path}={value}')}" for path, value in settings.items())
 
 
 def seconds(value: float) -> str:
