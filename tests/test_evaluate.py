@@ -159,6 +159,29 @@ def test_a_batch_gives_what_its_points_give() -> None:
             assert WHOLE.columns["network_usd"][place] == pytest.approx(outcome.network_usd, rel=1e-9)
 
 
+@pytest.mark.parametrize("precision", ["bf16", "fp8", "fp32"])
+def test_a_batch_may_mix_accelerators_that_lack_a_rate(precision: str) -> None:
+    space = load_space(
+        {
+            "base": {"model": "llama3-8b", "system": "dgx-h100:64", "workload": {"precision": precision}},
+            "parameters": {
+                "compute.accelerator": ["h100-sxm-80gb", "v100-sxm2-32gb", "tpu-v5e", "cosmic-10tf"],
+                "workload.{dp,tp}": {"split": "npus"},
+            },
+            "constraints": ["tp <= 8"],
+        }
+    )
+    rows = np.array(list(space.enumerate()))
+    together = evaluate_batch(Batch(space.base, space.columns(rows)))
+    assert together.feasible.any()
+    for place, row in enumerate(rows):
+        outcome = evaluate(space.point(row))
+        assert together.feasible[place] == isinstance(outcome, Metrics)
+        if isinstance(outcome, Metrics):
+            assert together.columns["step_s"][place] == pytest.approx(outcome.step_s, rel=1e-9)
+            assert together.columns["mfu"][place] == pytest.approx(outcome.mfu, rel=1e-9)
+
+
 def test_no_design_does_more_than_its_accelerators_can() -> None:
     assert WHOLE.feasible.any()
     assert (WHOLE.columns["mfu"][WHOLE.feasible] <= 1).all()

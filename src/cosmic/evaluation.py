@@ -131,9 +131,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
     memory = footprint(batch)
     took = step(batch, memory)
     seconds = took.seconds
-    npus: Any = 1
-    for place in range(len(network.dims)):
-        npus = npus * batch[f"network.dims.{place}.npus"]
+    npus = batch.npus
     decoding = workload.task == "decode"
     tokens = batch["workload.global_batch"] * (1 if decoding else batch["workload.sequence"])
     training = workload.task == "training"

@@ -65,6 +65,11 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
             {"dp": 8, "tp": 8, "pp": 8, "schedule": "1f1b", "virtual_stages": 2},
             "virtual_stages = 2: only the interleaved schedule divides a stage; set it to 1",
         ),
+        (
+            "llama3-8b@dgx-h100:8",
+            {"offload": ["optimizer"]},
+            "offload optimizer without outer tiers: give memory.tiers, or empty offload",
+        ),
         ("dlrm-criteo@dgx-h100:8", {"dp": 4, "tp": 2}, "a recommender is spread over dp alone: set tp, sp and pp to 1"),
     ],
 )

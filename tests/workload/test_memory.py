@@ -232,8 +232,9 @@ def test_the_cache_of_keys_and_values_is_what_papers_say() -> None:
 
 
 def test_offloading_moves_bytes_and_makes_traffic() -> None:
-    here = needs("llama3-8b@dgx-h100:8", weight_sharding="zero1")
-    away = needs("llama3-8b@dgx-h100:8", weight_sharding="zero1", offload=["optimizer"])
+    mesh = {"dp": 4, "tp": 2, "sp": 1, "pp": 1, "weight_sharding": "zero1"}
+    here = needs("llama3-8b@dgx-h100:8", **mesh)
+    away = needs("llama3-8b@dgx-h100:8", **mesh, offload=["optimizer"])
     assert away.parts["optimizer"] == 0
     assert away.offloaded["optimizer"] == here.parts["optimizer"]
     assert away.offload_traffic == 2 * here.parts["optimizer"]

@@ -11,6 +11,7 @@ launch time, which each kernel pays once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -30,11 +31,7 @@ def peak_flop_per_s(compute: Any, precision: str) -> Any:
     >>> peak_flop_per_s({"bf16": 1e15, "fp8": None}.get, "fp8")
     1000000000000000.0
     """
-    for name in RATES[precision]:
-        rate = compute(name)
-        if rate is not None:
-            return rate
-    return compute("bf16")
+    return _each(_first, *(compute(name) for name in (*RATES[precision], "bf16")))
 
 
 def matrix_efficiency(compute: Any) -> Any:
@@ -43,10 +40,21 @@ def matrix_efficiency(compute: Any) -> Any:
     >>> matrix_efficiency({"matrix_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
     0.4
     """
-    stated, achieved = compute("matrix_efficiency"), compute("achieved_bf16")
-    if isinstance(stated, np.ndarray) or isinstance(achieved, np.ndarray):  # some accelerators of a batch say so
-        return np.vectorize(_reached, otypes=[float])(stated, achieved, compute("bf16"))
-    return _reached(stated, achieved, compute("bf16"))
+    return _each(_reached, compute("matrix_efficiency"), compute("achieved_bf16"), compute("bf16"))
+
+
+def _each(choose: Callable[..., Any], *values: Any) -> Any:
+    """Return what *choose* makes of single values, or of each design's.
+
+    A batch mixes accelerators that state a figure with some that do not, where it is None.
+    """
+    if any(isinstance(value, np.ndarray) for value in values):
+        return np.vectorize(choose, otypes=[float])(*values)
+    return choose(*values)
+
+
+def _first(*rates: float | None) -> float | None:
+    return next((rate for rate in rates if rate is not None), None)
 
 
 def _reached(stated: float | None, achieved: float | None, peak: float) -> float:

@@ -27,7 +27,7 @@ import numpy.typing as npt
 from cosmic.cost.collectives import depth
 from cosmic.cost.shapes import Part, choose, larger
 from cosmic.cost.themis import bottleneck_seconds
-from cosmic.design.batch import Names
+from cosmic.design.batch import Names, numbered
 from cosmic.design.collective import Kind, algorithms
 from cosmic.design.network import topologies
 
@@ -212,20 +212,10 @@ def _codes(columns: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
         whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
         if whole is not None and np.array_equal(whole, column) and whole.max(initial=0) < LARGE:
             codes = codes * LARGE + whole
-        else:
-            count, numbers = _numbered(column)
+        elif _varies(column):
+            count, numbers = numbered(column)
             codes = codes * count + numbers
     return codes
-
-
-def _numbered(column: Any) -> tuple[int, Any]:
-    """Return how many values a column has, and the number of each design's; a single value is number 0."""
-    if isinstance(column, Names):
-        return len(column.names), column.codes
-    if not _varies(column):
-        return 1, 0
-    found, inverse = np.unique(column, return_inverse=True)
-    return len(found), inverse.reshape(-1)
 
 
 def _varies(column: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -72,6 +73,11 @@ class Batch:
         """How many points there are."""
         return len(next(iter(self.columns.values()))) if self.columns else 1
 
+    @property
+    def npus(self) -> Any:
+        """How many accelerators each point's network joins."""
+        return prod(self[f"network.dims.{place}.npus"] for place in range(len(self.base.network.dims)))
+
     def take(self, rows: npt.NDArray[np.intp], constant: Mapping[str, Any]) -> Batch:
         """Return the points at *rows*, in all of which the fields in *constant* have one value."""
         base: DesignPoint = schema.assign(self.base, constant) if constant else self.base
@@ -88,7 +94,7 @@ class Batch:
             return
         codes = np.zeros(self.size, dtype=np.int64)
         for path in varying:
-            count, numbers = _numbered(self.columns[path])
+            count, numbers = numbered(self.columns[path])
             codes = codes * count + numbers
         for code in np.unique(codes):
             rows = np.flatnonzero(codes == code)
@@ -96,7 +102,7 @@ class Batch:
             yield rows, self.take(rows, {path: _plain(self.columns[path][first]) for path in varying})
 
 
-def _numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
+def numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
     """Return how many different values a column has at most, and a number for each row's value."""
     if isinstance(column, Names):
         return len(column.names), column.codes

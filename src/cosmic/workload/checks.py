@@ -36,13 +36,6 @@ def _ranks(batch: Batch) -> Any:
     return _w(batch, "dp") * _w(batch, "tp") * _w(batch, "sp") * _w(batch, "pp")
 
 
-def _npus(batch: Batch) -> Any:
-    total: Any = 1
-    for place in range(len(batch.base.network.dims)):
-        total = total * batch[f"network.dims.{place}.npus"]
-    return total
-
-
 def _transformer(batch: Batch) -> Transformer | None:
     return batch.base.model if isinstance(batch.base.model, Transformer) else None
 
@@ -104,7 +97,7 @@ def _schedule_sentence(point: DesignPoint) -> str:
 
 RULES = {
     "ranks": Rule(
-        lambda b: _ranks(b) == _npus(b),
+        lambda b: _ranks(b) == b.npus,
         lambda p: (
             f"dp {p.workload.dp} × tp {p.workload.tp} × sp {p.workload.sp} × pp {p.workload.pp} = "
             f"{p.workload.ranks} ranks on {p.network.npus} NPUs: make them equal"
@@ -144,6 +137,10 @@ RULES = {
     "tables": Rule(
         lambda b: (_w(b, "tp") * _w(b, "sp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
         lambda _: "a recommender is spread over dp alone: set tp, sp and pp to 1",
+    ),
+    "offload": Rule(
+        lambda b: not b.base.workload.offload or bool(b.base.memory.tiers),
+        lambda p: f"offload {', '.join(p.workload.offload)} without outer tiers: give memory.tiers, or empty offload",
     ),
 }
 """Every rule by its name."""
