@@ -89,6 +89,22 @@ def test_what_does_not_fit_says_how_much_is_missing() -> None:
     assert "GiB of 80 GiB per NPU: " in outcome.reasons[0]
 
 
+def test_what_is_offloaded_must_fit_the_outer_tiers() -> None:
+    design = {"workload.offload": ["optimizer"], "workload.dp": 4, "workload.tp": 2}
+
+    def behind(capacity: str) -> Metrics | Infeasible:
+        tier = {"name": "host", "capacity": capacity, "bandwidth": "50 GB/s"}
+        return evaluate(load_design("llama3-8b@dgx-h100:8", {**design, "memory.tiers": [tier]}))
+
+    ample, scarce = behind("256 GB"), behind("1 GB")
+    assert isinstance(ample, Metrics)
+    assert ample.memory["optimizer"] == 0
+    assert ample.offloaded_bytes > 1e9
+    assert scarce == Infeasible(
+        (f"offloads {ample.offloaded_bytes / 2**30:.4g} GiB per NPU to outer tiers of {1e9 / 2**30:.4g} GiB",)
+    )
+
+
 def test_layers_that_do_not_fit_together_say_so() -> None:
     outcome = evaluate(load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.sp": 1}))
     assert isinstance(outcome, Infeasible)

@@ -28,7 +28,7 @@ EXPECTED_ERROR = {"measured": 0.05, "calibrated": 0.1, "estimate": 0.2}
 """An estimate is 0.1 off on one GPU (53 measured steps); networks, not yet checked, are taken to add as much. The
 other two are what accelerators must reach before they may call themselves so."""
 _TIMES = ("step_s", "tokens_per_s", "mfu", "hfu")
-_SCALARS = (*_TIMES, "memory_bytes", "cost_usd", "network_usd", "cost_usd_per_token", "energy_j")
+_SCALARS = (*_TIMES, "memory_bytes", "offloaded_bytes", "cost_usd", "network_usd", "cost_usd_per_token", "energy_j")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,8 @@ class Metrics:
     """Hardware flop utilisation: recomputation counts as work."""
     memory_bytes: float
     memory: dict[str, float]
+    offloaded_bytes: float
+    """What waits in the outer tiers, for each accelerator."""
     cost_usd: float
     """To buy: accelerators and network."""
     network_usd: float
@@ -91,6 +93,8 @@ def evaluate(point: DesignPoint) -> Outcome:
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
         return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
+    if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(point)):
+        return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
     plain = {name: value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     provenance = point.compute.provenance
@@ -112,6 +116,10 @@ def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float]) 
     return f"needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
 
 
+def _outer_bytes(point: DesignPoint) -> float:
+    return sum(tier.capacity_bytes for tier in point.memory.tiers)
+
+
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return what every design of *batch* achieves: the same functions, over arrays."""
     names = [*_SCALARS, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
@@ -121,7 +129,8 @@ def evaluate_batch(batch: Batch) -> BatchOutcome:
         found = _evaluate_group(part)
         for name in names:
             columns[name][rows] = found[name]
-        feasible[rows] &= np.broadcast_to(columns["memory_bytes"][rows] <= part["memory.capacity"], len(rows))
+        feasible[rows] &= columns["memory_bytes"][rows] <= part["memory.capacity"]
+        feasible[rows] &= columns["offloaded_bytes"][rows] <= _outer_bytes(part.base)
     return BatchOutcome(feasible, columns)
 
 
@@ -148,6 +157,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": took.flop / (seconds * peak),
         "memory_bytes": memory.total,
+        "offloaded_bytes": sum(memory.offloaded.values()),
         "cost_usd": bought,
         "network_usd": wires,
         "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
