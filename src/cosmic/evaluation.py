@@ -93,7 +93,7 @@ def evaluate(point: DesignPoint) -> Outcome:
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
         return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
-    if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(point)):
+    if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch)):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
     plain = {name: value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
@@ -116,8 +116,8 @@ def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float]) 
     return f"needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
 
 
-def _outer_bytes(point: DesignPoint) -> float:
-    return sum(tier.capacity_bytes for tier in point.memory.tiers)
+def _outer_bytes(batch: Batch) -> Any:
+    return sum(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
 
 
 def evaluate_batch(batch: Batch) -> BatchOutcome:
@@ -130,7 +130,7 @@ def evaluate_batch(batch: Batch) -> BatchOutcome:
         for name in names:
             columns[name][rows] = found[name]
         feasible[rows] &= columns["memory_bytes"][rows] <= part["memory.capacity"]
-        feasible[rows] &= columns["offloaded_bytes"][rows] <= _outer_bytes(part.base)
+        feasible[rows] &= columns["offloaded_bytes"][rows] <= _outer_bytes(part)
     return BatchOutcome(feasible, columns)
 
 

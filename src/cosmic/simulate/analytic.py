@@ -221,5 +221,6 @@ class _Wire:
 
     def offload_seconds(self, memory: Footprint) -> Any:
         """Return the seconds that offloaded bytes travel, over the nearest tier."""
-        tiers = self.batch.base.memory.tiers
-        return memory.offload_traffic / tiers[0].bandwidth_bytes_per_s if tiers else 0.0
+        if not self.batch.base.memory.tiers:
+            return 0.0
+        return memory.offload_traffic / self.batch["memory.tiers.0.bandwidth"]
