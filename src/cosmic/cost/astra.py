@@ -24,7 +24,6 @@ from cosmic.arithmetic import is_power_of_two
 from cosmic.design.collective import Kind
 from cosmic.errors import SpecError, UnknownName, require
 
-GIB_PER_S_IN_BYTES_PER_NS = 2**30 / 1e9
 GROUP_ENDPOINT_DELAY_NS = 10  # within a group smaller than the network the simulator ignores its setting
 HOPS: dict[str, Callable[[int, int], int]] = {
     "ring": lambda distance, npus: min(distance, npus - distance),
@@ -89,7 +88,7 @@ def message_ns(size_bytes: int, hops: int, bandwidth_gib_per_s: float, latency_n
     >>> message_ns(2**20, 2, 100, 200), message_ns(2**20, 1, 50, 500)
     (10165, 20031)
     """
-    return int(hops * latency_ns + size_bytes / (bandwidth_gib_per_s * GIB_PER_S_IN_BYTES_PER_NS))
+    return int(hops * latency_ns + size_bytes / (bandwidth_gib_per_s * 2**30 / 1e9))
 
 
 def reduction_ns(size_bytes: int, memory_bandwidth_gb_per_s: float) -> int:
@@ -98,7 +97,7 @@ def reduction_ns(size_bytes: int, memory_bandwidth_gb_per_s: float) -> int:
     >>> reduction_ns(2**20, 50)
     62913
     """
-    return 3 * int(size_bytes / memory_bandwidth_gb_per_s)
+    return 3 * int(size_bytes / (memory_bandwidth_gb_per_s * 1e9) * 1e9)  # in this order: its rounding shows
 
 
 def chunks_of(kind: Kind, size_bytes: int, splits: int, npus: int) -> tuple[int, int]:

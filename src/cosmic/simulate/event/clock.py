@@ -1,0 +1,79 @@
+"""The event queue: simulated time in whole nanoseconds, and the order of what happens within one.
+
+The order is ASTRA-sim's, as results depend on it: events of one nanosecond run as they were scheduled, but those that
+a rank schedules for itself form one batch, which runs where its first event stands. What one rank does in a
+nanosecond is so not interleaved with what others do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+Action = Callable[[Any], None]
+GLOBAL = -1
+"""The owner of events that are no rank's: messages under way."""
+
+
+class Clock:
+    """Simulated time, and what is to happen."""
+
+    __slots__ = ("_batches", "_count", "_queue", "now", "place")
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.place = (0, 0)
+        """Of the event that runs, within its nanosecond."""
+        self._queue: list[tuple[int, int, int, int, int, Action, Any]] = []
+        self._batches: dict[tuple[int, int], tuple[int, int]] = {}
+        self._count = 0
+
+    @property
+    def events(self) -> int:
+        """How many events have been scheduled so far."""
+        return self._count
+
+    def after(self, delay: int, action: Action, argument: Any) -> None:
+        """Call ``action(argument)`` in *delay* nanoseconds."""
+        self._count = count = self._count + 1
+        heappush(self._queue, (self.now + delay, self.now, count, count, GLOBAL, action, argument))
+
+    def of_rank(self, rank: int, delay: int, action: Action, argument: Any) -> None:
+        """Call ``action(argument)`` in *delay* nanoseconds, together with what *rank* does then."""
+        self.foreseen(rank, self.now + delay, self.now, action, argument)
+
+    def foreseen(self, rank: int, time: int, decided: int, action: Action, argument: Any) -> None:
+        """Call ``action(argument)`` at *time*, in the place of an event that would be scheduled at time *decided*.
+
+        Collectives whose course is known in advance end so in the same order as if they were played step by step.
+        """
+        self._count = count = self._count + 1
+        key = (rank, time)
+        place = self._batches.get(key)
+        if place is None:
+            self._batches[key] = place = (decided, count)
+        heappush(self._queue, (time, place[0], place[1], count, rank, action, argument))
+
+    def reserve(self) -> tuple[int, int]:
+        """Return the place, within a later nanosecond, of an event that would be scheduled now."""
+        self._count += 1
+        return self.now, self._count
+
+    def at_place(self, time: int, place: tuple[int, int], action: Action, argument: Any) -> None:
+        """Call ``action(argument)`` at *time*, in a place reserved before."""
+        heappush(self._queue, (time, *place, place[1], GLOBAL, action, argument))
+
+    def run(self) -> None:
+        """Let everything happen, until nothing is left to."""
+        queue, batches = self._queue, self._batches
+        batch: tuple[int, int] | None = None
+        while queue:
+            time, decided, first, _, rank, action, argument = heappop(queue)
+            if batch is not None and batch != (rank, time):
+                del batches[batch]
+                batch = None
+            if rank != GLOBAL:
+                batch = (rank, time)
+            self.now, self.place = time, (decided, first)
+            action(argument)

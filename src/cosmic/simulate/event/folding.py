@@ -1,0 +1,268 @@
+"""Ranks that behave alike are simulated once.
+
+Two ranks are alike if they run the same nodes, and talk, in the same steps and over equal routes, to ranks that are
+alike in turn. Classes are found by refinement: all ranks with the same template begin in one class; a class is split
+as long as its ranks see different classes around them. What is left behaves alike whatever happens, since all of it
+starts at time 0: each rank's next event is decided by its own past and by the messages of ranks that are alike.
+
+A step's partners depend on the algorithm: a ring knows its neighbours only, others know more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.arithmetic import is_power_of_two
+from cosmic.simulate.event.inputs import KINDS, Algorithm, System
+from cosmic.simulate.event.lowering import Groups
+from cosmic.simulate.event.network import Network
+from cosmic.simulate.event.programs import NOBODY, steps, trees
+from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, TraceSet
+
+Ints = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
+"""Odd constants that spread bits: two different signatures have the same 64 bits about never."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Exchange:
+    """Sends or receives of all ranks, one entry each."""
+
+    rank: Ints
+    row: Ints
+    peer: Ints
+    partner_row: Ints
+    """The first row at the peer that sends or receives on the same channel; `ABSENT` if there is none."""
+    channel: Ints
+    """Numbers channels: (source, target, tag, size)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Folding:
+    """Which entity stands for each rank; entities are numbered in the order of their first ranks."""
+
+    entity_of: list[int]
+    sends: Exchange
+    receives: Exchange
+
+    @property
+    def entities(self) -> int:
+        """How many classes there are."""
+        return max(self.entity_of) + 1
+
+    def channels(self) -> dict[tuple[int, int], tuple[int, ...]]:
+        """Return, by rank and row, where a message goes to: the receiving entity, and its first row that waits there.
+
+        Only for ranks that are simulated; all messages have a receiver.
+        """
+        entity = np.asarray(self.entity_of)
+        first = np.unique(entity, return_index=True)[1]
+        found: dict[tuple[int, int], tuple[int, ...]] = {}
+        waits = _first_rows(np.stack([self.receives.rank, self.receives.row], axis=1), self.receives.channel)
+        for each, target in ((self.sends, self.sends.peer), (self.receives, self.receives.rank)):
+            played = np.isin(each.rank, first)
+            keys = zip(each.rank[played].tolist(), each.row[played].tolist(), strict=True)
+            places = zip(entity[target[played]].tolist(), waits[each.channel[played]].tolist(), strict=True)
+            found.update(zip(keys, places, strict=True))
+        return found
+
+
+def exchanges(traces: TraceSet) -> tuple[Exchange, Exchange]:
+    """Return all sends and all receives of a job, with whom each is matched."""
+    sends, receives = (_table(traces, kind) for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV))
+    keys = np.concatenate([sends[:, [0, 2, 3, 4]], receives[:, [2, 0, 3, 4]]])
+    _, channel = np.unique(keys, axis=0, return_inverse=True)
+    channel = channel.reshape(-1)
+    first, second = channel[: len(sends)], channel[len(sends) :]
+    count = int(channel.max(initial=-1)) + 1
+    return (
+        Exchange(sends[:, 0], sends[:, 1], sends[:, 2], _first_rows(receives, second, count)[first], first),
+        Exchange(receives[:, 0], receives[:, 1], receives[:, 2], _first_rows(sends, first, count)[second], second),
+    )
+
+
+def _first_rows(table: Ints, channel: Ints, count: int | None = None) -> Ints:
+    """Return the first row on each channel: *table* holds ranks and rows, in order."""
+    rows = np.full(int(channel.max(initial=-1)) + 1 if count is None else count, ABSENT, np.int64)
+    rows[channel[::-1]] = table[::-1, 1]
+    return rows
+
+
+def _table(traces: TraceSet, kind: NodeType) -> Ints:
+    """Return, for every send or receive: rank, row, peer, tag, size."""
+    parts = [np.zeros((0, 5), np.int64)]
+    of_template: dict[int, tuple[Ints, Ints]] = {}
+    for rank, trace in enumerate(traces.ranks):
+        template = trace.template
+        if id(template) not in of_template:
+            rows = np.flatnonzero((template.type == kind) & (template.peer != ABSENT))
+            fixed = np.stack([rows, template.peer[rows], template.comm_tag[rows], template.comm_size[rows]], axis=1)
+            of_template[id(template)] = rows, fixed
+        rows, fixed = of_template[id(template)]
+        if len(rows):
+            peers = np.asarray(trace.peers, np.int64)[fixed[:, 1]]
+            own = np.full(len(rows), rank)
+            parts.append(np.stack([own, fixed[:, 0], peers, fixed[:, 2], fixed[:, 3]], axis=1))
+    return np.concatenate(parts)
+
+
+def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, aware: bool) -> Folding:
+    """Return the classes of ranks alike; each rank is its own where nothing can be said."""
+    sends, receives = exchanges(traces)
+    if not _foldable(traces, system, sends, receives, network):
+        return Folding(list(range(len(traces.ranks))), sends, receives)
+    stacks = list(_stacks(traces, groups, system, network))
+    if aware and not _own_links(network, stacks, sends):
+        return Folding(list(range(len(traces.ranks))), sends, receives)
+    numbers: dict[int, int] = {}
+    color = np.array([numbers.setdefault(id(rank.template), len(numbers)) for rank in traces.ranks], np.int64)
+    classes = len(numbers)
+    while True:
+        signature = color.astype(np.uint64) * MIX[0]
+        for stack in stacks:
+            stack.sign(signature, color, network, aware=aware)
+        for each, salt in ((sends, np.uint64(3)), (receives, np.uint64(5))):
+            _sign_exchange(signature, color, each, _route_code(network, each.rank, each.peer, aware=aware), salt)
+        _, first, refined = np.unique(signature, return_index=True, return_inverse=True)
+        order = np.empty(len(first), np.int64)
+        order[np.argsort(first)] = np.arange(len(first))
+        color = order[refined.reshape(-1)]
+        if len(first) == classes:
+            return Folding(color.tolist(), sends, receives)
+        classes = len(first)
+
+
+def _foldable(traces: TraceSet, system: System, sends: Exchange, receives: Exchange, network: Network) -> bool:
+    """Return whether ranks affect each other through messages only, and all messages have a receiver."""
+    if system.custom or system.custom_by_node or system.bus is not None:
+        return False
+    memory = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
+    if any(np.isin(template.type, memory).any() for template in traces.templates()):
+        return False
+    known = all(((each.peer >= 0) & (each.peer < network.npus)).all() for each in (sends, receives))
+    return known and bool((sends.partner_row != ABSENT).all() and (receives.partner_row != ABSENT).all())
+
+
+class _Stack:
+    """Groups of one size, no rank in two of them: a row of members each, and under which slot each knows it."""
+
+    def __init__(self, members: Ints, slots: Ints, relations: list[Ints], *, placed: bool) -> None:
+        self.members, self.slots, self.relations, self.placed = members, slots, relations, placed
+
+    def sign(self, signature: Hashes, color: Ints, network: Network, *, aware: bool) -> None:
+        """Mix what every member sees around it into its signature."""
+        size = self.members.shape[1]
+        seen = color[self.members] * np.int64(2**20) + self.slots
+        own = _mix(signature[self.members], seen.astype(np.uint64), np.uint64(size))
+        if self.placed:
+            own = _mix(own, np.arange(size, dtype=np.uint64)[None, :], np.uint64(1))
+        for relation in self.relations:
+            there = relation != NOBODY
+            others = np.where(there, relation, 0)
+            route = _route_code(network, self.members, self.members[:, others], aware=aware)
+            known = _mix(own, seen[:, others].astype(np.uint64), route)
+            own = np.where(there[None, :], known, _mix(own, np.uint64(11), np.uint64(13)))
+        signature[self.members] = own
+
+
+def _mix(state: Hashes, first: Hashes | np.uint64, second: Hashes | np.uint64) -> Hashes:
+    with np.errstate(over="ignore"):
+        mixed: Hashes = (state ^ (first * MIX[0] + second + np.uint64(1))) * MIX[1]
+        mixed ^= mixed >> np.uint64(29)
+        return mixed * MIX[0]
+
+
+def _route_code(network: Network, sources: Ints, targets: Ints, *, aware: bool) -> Hashes:
+    """Return numbers that are equal for equal routes: the dimension and the links there; if *aware*, which way too."""
+    places, hops = network.routes(sources, targets)
+    way = (targets - sources) % network.npus * 2**16 if aware and network.dims[0].topology == "Ring" else 0
+    return (places * np.int64(2**40) + way + hops).astype(np.uint64)
+
+
+def _sign_exchange(signature: Hashes, color: Ints, each: Exchange, route: Hashes, salt: np.uint64) -> None:
+    seen = _mix(each.row.astype(np.uint64) * salt, color[each.peer].astype(np.uint64), route)
+    seen = _mix(seen, each.partner_row.astype(np.uint64), salt)
+    with np.errstate(over="ignore"):
+        np.add.at(signature, each.rank, seen)  # a sum does not mind the order
+
+
+def _stacks(traces: TraceSet, groups: Groups, system: System, network: Network) -> Iterator[_Stack]:
+    """Yield the groups that ranks run collectives in."""
+    listed = [algorithms for kind in KINDS.values() if (algorithms := system.implementations.get(kind))]
+    slots = {(name, rank): slot for rank, trace in enumerate(traces.ranks) for slot, name in enumerate(trace.groups)}
+    names = {name: len(groups[name]) for name, _ in slots if name in groups}
+    for size, stacked in _disjoint({name: groups[name] for name, size in names.items() if 1 < size < network.npus}, slots):
+        used = {each[0] if len(each) == 1 else Algorithm("ring") for each in listed}
+        relations, placed = _relations(used, size)
+        known = np.array([[slots.get((name, rank), ABSENT) for rank in groups[name]] for name in stacked])
+        yield _Stack(np.array([groups[name] for name in stacked], np.int64), known, relations, placed=placed)
+    everyone = any((template.group[template.type == NodeType.COMM_COLL] == ABSENT).any() for template in traces.templates())
+    if everyone or network.npus in names.values():
+        yield from _whole(listed, network)
+
+
+def _disjoint(groups: Groups, slots: dict[tuple[str, int], int]) -> Iterator[tuple[int, list[str]]]:
+    """Yield groups of one size in lists in which no rank is twice; ranks alike see them in the same order."""
+    stacks: dict[tuple[int, int], list[tuple[list[str], set[int]]]] = {}
+    for name, members in groups.items():
+        slot = min(slots.get((name, rank), 2**31) for rank in members)
+        found = stacks.setdefault((slot, len(members)), [])
+        fitting = next((stack for stack in found if stack[1].isdisjoint(members)), None)
+        if fitting is None:
+            found.append(fitting := ([], set()))
+        fitting[0].append(name)
+        fitting[1].update(members)
+    for (_, size), found in sorted(stacks.items(), key=lambda item: item[0]):
+        for names, _ in found:
+            yield size, names
+
+
+def _whole(listed: list[tuple[Algorithm, ...]], network: Network) -> Iterator[_Stack]:
+    ranks = np.arange(network.npus)
+    flat = {algorithms[0] for algorithms in listed if algorithms[0].flat}
+    if flat:
+        relations, placed = _relations(flat, network.npus)
+        yield _Stack(ranks[None, :], np.zeros_like(ranks)[None, :], relations, placed=placed)
+    for dim, (stride, spec) in enumerate(zip(network.strides, network.dims, strict=True)):
+        used = {each[dim] for each in listed if len(each) > dim and not each[0].flat}
+        lines = ranks.reshape(-1, spec.npus, stride).swapaxes(1, 2).reshape(-1, spec.npus)
+        relations, placed = _relations(used, spec.npus)
+        yield _Stack(lines, np.zeros_like(lines), relations, placed=placed)
+
+
+def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]:
+    """Return with which positions each position talks, step by step, and whether its own position matters."""
+    position, found, placed = np.arange(size), [], False
+    names = {each.name for each in algorithms}
+    if "direct" in names or "inSwitch" in names:
+        found += [(position + distance) % size for distance in range(1, size)]
+    if "ring" in names:
+        found += [(position + 1) % size, (position - 1) % size]
+    if "halvingDoubling" in names:
+        for step in steps("halvingDoubling", CollectiveType.ALL_REDUCE, size, 1 << 40):
+            found += [step.to, step.source]
+        placed = placed or not is_power_of_two(size)
+    if "doubleBinaryTree" in names:
+        for tree in trees(size):
+            found.append(np.array(tree.parent))
+            found += [np.array([(*children, NOBODY, NOBODY)[side] for children in tree.children]) for side in (0, 1)]
+    return found, placed
+
+
+def _own_links(network: Network, stacks: list[_Stack], sends: Exchange) -> bool:
+    """Return whether every link is used by its own rank only, as sender or as receiver.
+
+    That is so in one dimension where NPUs are joined directly or by a switch, or where ring neighbours only talk.
+    """
+    if len(network.dims) > 1:
+        return False
+    if network.dims[0].topology != "Ring":
+        return True
+    pairs = [(stack.members, stack.members[:, np.where(each == NOBODY, 0, each)]) for stack in stacks for each in stack.relations]
+    pairs.append((sends.rank, sends.peer))
+    return all((network.routes(sources, targets)[1] <= 1).all() for sources, targets in pairs)

@@ -1,0 +1,304 @@
+"""ASTRA-sim's input files: system JSON, network YAML, remote-memory JSON.
+
+Every key that ASTRA-sim reads is read; keys that it ignores, or that change nothing here, are warned about. Where
+ASTRA-sim leaves a value uninitialised, the default is the first one that its documentation names.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cosmic.catalog.yaml_files import load_yaml, parse_json
+from cosmic.errors import SpecError, UnknownName, require
+from cosmic.traces.trace import CollectiveType
+
+TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
+KINDS = {
+    "all-reduce": CollectiveType.ALL_REDUCE,
+    "all-gather": CollectiveType.ALL_GATHER,
+    "reduce-scatter": CollectiveType.REDUCE_SCATTER,
+    "all-to-all": CollectiveType.ALL_TO_ALL,
+}
+"""The collectives that have algorithms, by their names in the system JSON."""
+ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree", "inSwitch")
+FLAT = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
+"""Algorithms over all dimensions as if they were one."""
+MEMORY_TYPES = (
+    "NO_MEMORY_EXPANSION",
+    "PER_NPU_MEMORY_EXPANSION",
+    "PER_NODE_MEMORY_EXPANSION",
+    "MEMORY_POOL",
+)
+IGNORED = {
+    "boost-mode": "ASTRA-sim ignores it",
+    "trace-enabled": "use --timeline",
+    "track-local-mem": "memory is not tracked",
+    "local-mem-trace-filename": "memory is not tracked",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """How one dimension runs a collective."""
+
+    name: str
+    window: int | None = None
+    """How many peers `direct` serves at once; all of them if None."""
+    flat: bool = False
+    """Over all dimensions as if they were one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedBus:
+    """The bus between NPU and memory-access unit, in LogGP's terms: latency, overhead, gap, gap per byte [ns]."""
+
+    latency_ns: int
+    overhead_ns: int
+    gap_ns: int
+    gap_ns_per_byte: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class System:
+    """How each rank computes, cuts collectives into chunks, queues, sends and reduces them."""
+
+    scheduling_policy: str = "LIFO"
+    collective_optimization: str = "localBWAware"
+    intra_dimension_scheduling: str = "FIFO"
+    inter_dimension_scheduling: str = "ascending"
+    active_chunks: int = 1
+    splits: int = 1
+    endpoint_delay_ns: int = 10
+    local_reduction_delay: int = 1
+    bus: SharedBus | None = None
+    peak_flop_per_s: float = 0.0
+    memory_bytes_per_s: float = 0.0
+    roofline: bool = False
+    replay_only: bool = False
+    implementations: Mapping[CollectiveType, tuple[Algorithm, ...]] = field(default_factory=dict)
+    custom: Mapping[CollectiveType, str] = field(default_factory=dict)
+    """Prefixes of traces that say what a collective does, in place of an algorithm."""
+    custom_by_node: Mapping[int, str] = field(default_factory=dict)
+    """The same for single nodes, by id."""
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """One dimension of the network."""
+
+    topology: str
+    npus: int
+    bandwidth_gib_per_s: float
+    """In units of 2**30 bytes, as ASTRA-sim counts."""
+    latency_ns: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteMemory:
+    """Memory beyond the NPU's own."""
+
+    type: str = "NO_MEMORY_EXPANSION"
+    latency_ns: int = 0
+    bandwidth_gb_per_s: float = 0.0
+    npus_per_node: int = 1
+
+
+# ------------------------------------------------------------------------------- reading
+
+
+def read_system(path: str | Path, injection_scale: float = 1.0) -> System:
+    """Return what a system JSON says; *injection_scale* multiplies the endpoint delay that it gives."""
+    where = str(path)
+    data = _object(where, _json(path))
+    return system_from(data, where=where, injection_scale=injection_scale)
+
+
+def system_from(data: Mapping[str, Any], *, where: str = "system", injection_scale: float = 1.0) -> System:
+    """Return what the keys of a system JSON say."""
+    read = _Keys(where, data)
+    require(0 <= injection_scale < math.inf, "injection_scale", injection_scale, "must be finite and not negative")
+    values: dict[str, Any] = {
+        "scheduling_policy": read.choice("scheduling-policy", ("LIFO", "FIFO", "EXPLICIT")),
+        "collective_optimization": read.choice("collective-optimization", ("localBWAware", "baseline")),
+        "intra_dimension_scheduling": read.choice("intra-dimension-scheduling", INTRA),
+        "inter_dimension_scheduling": read.choice("inter-dimension-scheduling", INTER),
+        "active_chunks": read.whole("active-chunks-per-dimension", 1, at_least=1),
+        "splits": read.whole("preferred-dataset-splits", 1, at_least=1),
+        "endpoint_delay_ns": 10,
+        "local_reduction_delay": read.whole("local-reduction-delay", 1),
+        "peak_flop_per_s": read.number("peak-perf", 0.0) * 1e12,
+        "memory_bytes_per_s": read.number("local-mem-bw", 0.0) * 1e9,
+        "roofline": bool(read.number("roofline-enabled", 0)),
+        "replay_only": bool(read.number("replay-only", 0)),
+    }
+    if "endpoint-delay" in data:
+        values["endpoint_delay_ns"] = int(read.whole("endpoint-delay", 10) * injection_scale)
+    bus = SharedBus(read.whole("L", 0), read.whole("o", 0), read.whole("g", 0), read.number("G", 0.0))
+    if read.number("model-shared-bus", 0) == 1:
+        values["bus"] = bus
+    values["implementations"] = {
+        kind: tuple(_algorithm(read.where(f"{name}-implementation"), each) for each in listed)
+        for name, kind in KINDS.items()
+        if (listed := read.names(f"{name}-implementation"))
+    }
+    values["custom"] = {
+        kind: read.only(f"{name}-implementation-custom")
+        for name, kind in KINDS.items()
+        if f"{name}-implementation-custom" in data
+    }
+    if per_node := data.get("per-node-custom-implementation"):
+        values["custom_by_node"] = _by_node(read.where("per-node-custom-implementation"), per_node)
+    warned = tuple(f"{read.where(key)}: {why}" for key, why in IGNORED.items() if data.get(key))
+    known = {*read.seen, *IGNORED, "per-node-custom-implementation"}
+    unknown = tuple(f"{read.where(key)}: no such key, ignored" for key in data if key not in known)
+    system = System(**values, warnings=warned + unknown)
+    if system.roofline and not system.replay_only:
+        for key, value in (("peak-perf", system.peak_flop_per_s), ("local-mem-bw", system.memory_bytes_per_s)):
+            require(value > 0, read.where(key), data.get(key), "a roofline needs a positive rate")
+    return system
+
+
+INTRA = ("FIFO", "RG", "smallestFirst", "lessRemainingPhaseFirst")
+INTER = ("ascending", "roundRobin", "offlineGreedy", "offlineGreedyFlex")
+_SPELLINGS = {"themis": "offlineGreedy", "Themis": "offlineGreedy", "baseline": "ascending"}
+
+
+def _algorithm(where: str, text: Any) -> Algorithm:
+    """Return the algorithm that *text* names.
+
+    >>> _algorithm("", "direct4"), _algorithm("", "oneRing")
+    (Algorithm(name='direct', window=4, flat=False), Algorithm(name='ring', window=None, flat=True))
+    """
+    require(isinstance(text, str), where, text, "must name an algorithm")
+    match = re.fullmatch(r"(direct|oneDirect)([0-9]{1,9})", text)
+    name, window = (match[1], int(match[2])) if match else (text, None)
+    if name not in ALGORITHMS and name not in FLAT:
+        raise UnknownName.among(where, text, "algorithm", [*ALGORITHMS, *FLAT])
+    require(window is None or window >= 1, where, text, "serves at least one peer at once")
+    return Algorithm(FLAT.get(name, name), window, name in FLAT)
+
+
+def read_network(path: str | Path) -> tuple[Dimension, ...]:
+    """Return the dimensions of a network YAML, the innermost first."""
+    where = str(path)
+    data = _object(where, load_yaml(Path(path)))
+    lists: dict[str, list[Any]] = {}
+    for key in ("topology", "npus_count", "bandwidth", "latency"):
+        value = data.get(key)
+        require(isinstance(value, list) and len(value) > 0, f"{where}: {key}", value, "must be a list")
+        lists[key] = list(value or [])
+    for key in data:
+        require(key in lists, f"{where}: {key}", data[key], "no such key")
+    dims = len(lists["topology"])
+    for key, value in lists.items():
+        require(len(value) == dims, f"{where}: {key}", value, f"one for each of {dims} dimensions")
+    return tuple(
+        _dimension(where, place, *values) for place, values in enumerate(zip(*lists.values(), strict=True))
+    )
+
+
+def _dimension(where: str, place: int, topology: Any, npus: Any, bandwidth: Any, latency: Any) -> Dimension:
+    if topology not in TOPOLOGIES:
+        raise UnknownName.among(f"{where}: topology.{place}", topology, "topology", TOPOLOGIES)
+    whole = isinstance(npus, int) and not isinstance(npus, bool)
+    require(whole and 2 <= npus <= 2**24, f"{where}: npus_count.{place}", npus, "a dimension joins at least 2 NPUs")
+    for key, value, least in (("bandwidth", bandwidth, "positive"), ("latency", latency, "at least 0")):
+        real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        holds = real and (value > 0 if least == "positive" else value >= 0) and value < 1e15
+        require(holds, f"{where}: {key}.{place}", value, f"must be {least}")
+    return Dimension(topology, npus, float(bandwidth), float(latency))
+
+
+def read_remote_memory(path: str | Path) -> RemoteMemory:
+    """Return what a remote-memory JSON says."""
+    where = str(path)
+    read = _Keys(where, _object(where, _json(path)))
+    memory = RemoteMemory(
+        type=read.choice("memory-type", MEMORY_TYPES),
+        latency_ns=read.whole("remote-mem-latency", 0),
+        bandwidth_gb_per_s=read.number("remote-mem-bw", 0.0),
+        npus_per_node=read.whole("num-npus-per-node", 1, at_least=1),
+    )
+    if memory.type != "NO_MEMORY_EXPANSION":
+        require(memory.bandwidth_gb_per_s > 0, read.where("remote-mem-bw"), memory.bandwidth_gb_per_s, "must be positive")
+    return memory
+
+
+# ------------------------------------------------------------------------------- keys
+
+
+class _Keys:
+    """The keys of a JSON object, each checked as it is read."""
+
+    def __init__(self, where: str, data: Mapping[str, Any]) -> None:
+        self._where, self._data = where, data
+        self.seen: set[str] = set()
+
+    def where(self, key: str) -> str:
+        return f"{self._where}: {key}"
+
+    def _get(self, key: str, default: Any) -> Any:
+        self.seen.add(key)
+        return self._data.get(key, default)
+
+    def choice(self, key: str, known: tuple[str, ...]) -> str:
+        value = self._get(key, known[0])
+        value = _SPELLINGS.get(value, value) if value not in known and isinstance(value, str) else value
+        if value not in known:
+            raise UnknownName.among(self.where(key), value, "value", known)
+        return str(value)
+
+    def number(self, key: str, default: float) -> float:
+        value = self._get(key, default)
+        value = int(value) if isinstance(value, bool) else value
+        real = isinstance(value, int | float) and math.isfinite(value) and 0 <= value < 1e18
+        require(real, self.where(key), value, "must be a number, not negative")
+        return float(value)
+
+    def whole(self, key: str, default: int, *, at_least: int = 0) -> int:
+        value = self.number(key, default)
+        rule = f"must be a whole number, at least {at_least}"
+        require(value == int(value) and at_least <= value <= 2**31, self.where(key), self._data.get(key), rule)
+        return int(value)
+
+    def names(self, key: str) -> list[Any]:
+        value = self._get(key, [])
+        require(isinstance(value, list), self.where(key), value, "must be a list, one for each dimension")
+        return list(value)
+
+    def only(self, key: str) -> str:
+        value = self._get(key, None)
+        rule = "must be a list with exactly one prefix of traces"
+        require(isinstance(value, list) and len(value) == 1 and isinstance(value[0], str), self.where(key), value, rule)
+        return str(value[0])
+
+
+def _json(path: str | Path) -> Any:
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise SpecError("file", str(path), "is no name that a file can have") from None
+    return parse_json(text, Path(path).name)
+
+
+def _object(where: str, data: Any) -> Mapping[str, Any]:
+    require(isinstance(data, dict), "file", where, "must hold an object: keys and values")
+    return dict(data)
+
+
+def _by_node(where: str, path: Any) -> dict[int, str]:
+    require(isinstance(path, str), where, path, "must be the path of a YAML file")
+    data = _object(where, load_yaml(Path(path)))
+    for key, value in data.items():
+        valid = isinstance(key, int) and isinstance(value, str)
+        require(valid, f"{where}: {key}", value, "must map a node's id to a prefix of traces")
+    return {int(key): str(value) for key, value in data.items()}
+

@@ -1,0 +1,208 @@
+"""From traces and settings to what the loop plays: durations, slots, groups as rings, channels."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.errors import SpecError, require
+from cosmic.simulate.event.inputs import KINDS, Algorithm, System
+from cosmic.simulate.event.network import Network
+from cosmic.simulate.event.ranks import Action, Slot, Work
+from cosmic.simulate.event.rings import ALL, Ring
+from cosmic.simulate.event.streams import Level
+from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, TraceSet, dependencies
+
+Ints = npt.NDArray[np.int64]
+Groups = Mapping[str, Sequence[int]]
+COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+LONGEST_NS = 2**53
+"""Beyond this a double no longer counts nanoseconds; more than a hundred days."""
+
+
+def lower(template: Template, system: System, where: str) -> Work:
+    """Return *template* ready to be played."""
+    start, waits = dependencies(template, where)
+    children: list[list[int]] = [[] for _ in range(template.nodes)]
+    owners = np.repeat(np.arange(template.nodes), np.diff(start))
+    for before, row in zip(waits.tolist(), owners.tolist(), strict=True):
+        children[before].append(row)
+    action = _actions(template, system, where)
+    duration = _durations(template, system, action)
+    computes = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
+    return Work(
+        slot=_slots(template).tolist(),
+        action=action.tolist(),
+        duration_ns=duration.tolist(),
+        size=_sizes(template).tolist(),
+        waits=np.diff(start).tolist(),
+        children=children,
+        compute_ns=np.where(computes, duration, 0).tolist(),
+    )
+
+
+def _slots(template: Template) -> Ints:
+    slots = np.full(template.nodes, int(Slot.COMMUNICATION))
+    slots[template.type == NodeType.COMP] = Slot.COMPUTE
+    slots[template.on_cpu != 0] = Slot.CPU
+    slots[template.type == NodeType.COMM_RECV] = Slot.NONE
+    return slots
+
+
+def _sizes(template: Template) -> Ints:
+    return np.where(np.isin(template.type, COMMUNICATION), template.comm_size, template.tensor_size)
+
+
+def _actions(template: Template, system: System, where: str) -> Ints:
+    """Return what issuing each node does; a node that lacks what it needs is refused."""
+    if system.replay_only:
+        return np.full(template.nodes, int(Action.RUN))
+    kind = template.type
+    action = np.full(template.nodes, int(Action.SKIP))
+    compute = kind == NodeType.COMP
+    memory = (kind == NodeType.MEM_LOAD) | (kind == NodeType.MEM_STORE)
+    action[compute] = Action.RUN
+    for node, does in (
+        (NodeType.MEM_LOAD, Action.MEMORY),
+        (NodeType.MEM_STORE, Action.MEMORY),
+        (NodeType.COMM_SEND, Action.SEND),
+        (NodeType.COMM_RECV, Action.RECEIVE),
+        (NodeType.COMM_COLL, Action.COLLECTIVE),
+    ):
+        action[kind == node] = does
+    talks = np.isin(kind, COMMUNICATION)
+    collective = kind == NodeType.COMM_COLL
+    exchange = talks & ~collective
+    by_roofline = compute & (template.on_cpu == 0) & system.roofline
+    _need(template, by_roofline & (template.num_ops == ABSENT), "num_ops", where)
+    _need(template, (by_roofline | memory) & (template.tensor_size == ABSENT), "tensor_size", where)
+    _need(template, talks & (template.comm_size == ABSENT), "comm_size", where)
+    _need(template, exchange & (template.peer == ABSENT), "comm_dst or comm_src", where)
+    _need(template, exchange & (template.comm_tag == ABSENT), "comm_tag", where)
+    _need(template, collective & (template.comm_type == ABSENT), "comm_type", where)
+    if (talks & (template.on_cpu != 0)).any():
+        row = int(np.argmax(talks & (template.on_cpu != 0)))
+        raise SpecError(_node(template, row, where), "is_cpu_op", "communication runs on the accelerator")
+    action[collective & (template.comm_type == CollectiveType.BROADCAST)] = Action.RUN
+    action[by_roofline & (template.tensor_size == 0)] = Action.SKIP
+    return action
+
+
+def _need(template: Template, lacking: npt.NDArray[np.bool_], key: str, where: str) -> None:
+    if lacking.any():
+        raise SpecError(_node(template, int(np.argmax(lacking)), where), None, f"needs {key}")
+
+
+def _node(template: Template, row: int, where: str) -> str:
+    return f"{where}: node {template.id[row]} '{template.names[row]}'"
+
+
+def _durations(template: Template, system: System, action: Ints) -> Ints:
+    """Return nanoseconds: what was recorded (1 if nothing), or by roofline, t = trunc(W / min(P, B W / Q)).
+
+    W  operations    Q  bytes    P  peak [flop/s]    B  bandwidth of memory [bytes/s]
+    """
+    replayed = np.maximum(1, 1000 * np.minimum(template.duration_us, LONGEST_NS // 1000))
+    if not system.roofline or system.replay_only:
+        return replayed
+    modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
+    work = np.where(modelled, template.num_ops, 1).astype(np.float64)
+    size = np.where(modelled, template.tensor_size, 1).astype(np.float64)
+    rate = np.minimum(system.memory_bytes_per_s * (work / size), system.peak_flop_per_s)
+    none = work == 0  # nothing to do but to move the bytes
+    seconds = np.where(none, size / system.memory_bytes_per_s, work / np.where(none, 1.0, rate))
+    return np.where(modelled, np.minimum(seconds * 1e9, LONGEST_NS).astype(np.int64), replayed)
+
+
+# ------------------------------------------------------------------------------- groups
+
+
+def all_groups(traces: TraceSet, groups: Groups | None, npus: int) -> dict[str, tuple[int, ...]]:
+    """Return the communicator groups of a job: those given, and those that its metadata nodes define."""
+    found = {name: tuple(map(int, ranks)) for name, ranks in (groups or {}).items()}
+    for template in traces.templates():
+        for text in template.process_groups.values():
+            found.update(_process_groups(text, npus))
+    for name, ranks in found.items():
+        place = f"group {name}"
+        require(len(ranks) > 0, place, list(ranks), "a group has members")
+        require(len(set(ranks)) == len(ranks), place, list(ranks), "a rank is a member once")
+        absent = [rank for rank in ranks if not 0 <= rank < npus]
+        require(not absent, place, absent[:1] and absent[0], f"the network has ranks 0 to {npus - 1}")
+    return found
+
+
+def _process_groups(text: str, npus: int) -> dict[str, tuple[int, ...]]:
+    """Return PyTorch's process groups, as its traces write them: JSON in a list of one text."""
+    try:
+        listed = json.loads(text[2:-2])
+        return {
+            str(int(each["pg_name"])): tuple(map(int, each["ranks"])) or tuple(range(npus))
+            for each in listed
+        }
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return {}  # other metadata
+
+
+class Rings:
+    """The rings that ranks take part in, each made once."""
+
+    def __init__(self, network: Network, system: System, groups: Groups, entity_of: Sequence[int]) -> None:
+        self._network, self._system, self._groups = network, system, groups
+        self._entity_of = entity_of
+        self._made: dict[tuple[str, int, int], Ring] = {}
+        self.slots: Mapping[tuple[str, int], int] = {}
+        """Under which slot a rank knows a group."""
+
+    def levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[Level]:
+        """Return the dimensions in which *rank* runs a collective of *kind* in a group, or among all."""
+        algorithms = self._algorithms(kind)
+        if group is not None and len(self._groups[group]) < self._network.npus:
+            chosen = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")
+            return [Level(0, self._group(group, rank), Algorithm(chosen.name, chosen.window))]
+        found = []
+        for dim, algorithm in enumerate(algorithms[: len(self._network.dims)]):
+            if algorithm.flat:
+                found.append(Level(dim, self._all(group), algorithm))
+                break
+            if group is not None or mask == ABSENT or mask >> dim & 1:
+                found.append(Level(dim, self._line(dim, rank, group), algorithm))
+        return found
+
+    def _algorithms(self, kind: CollectiveType) -> tuple[Algorithm, ...]:
+        name = next((name for name, each in KINDS.items() if each == kind), None)
+        if name is None:
+            raise SpecError("comm_type", kind.name.lower(), "has no algorithm; choose from " + ", ".join(KINDS))
+        chosen = self._system.implementations.get(kind)
+        if not chosen and kind in self._system.custom:
+            return (Algorithm("ring"),)
+        if not chosen:
+            raise SpecError(f"system: {name}-implementation", None, "the trace has such collectives: name an algorithm")
+        return chosen
+
+    def _line(self, dim: int, rank: int, group: str | None) -> Ring:
+        stride, npus = self._network.strides[dim], self._network.dims[dim].npus
+        first = rank - self._network.coordinate(rank, dim) * stride
+        return self._ring((group or "", dim, first), range(first, first + stride * npus, stride), group)
+
+    def _all(self, group: str | None) -> Ring:
+        return self._ring((group or "", -1, 0), range(self._network.npus), group)
+
+    def _group(self, group: str, rank: int) -> Ring:
+        members = self._groups[group]
+        require(rank in members, f"group {group}", list(members), f"rank {rank} uses it and is no member")
+        return self._ring((group, -2, 0), members, group)
+
+    def _ring(self, key: tuple[str, int, int], members: Sequence[int], group: str | None) -> Ring:
+        if key not in self._made:
+            entities = [self._entity_of[rank] for rank in members]
+            slots = [ALL if group is None else self.slots.get((group, rank), ALL - 1) for rank in members]
+            self._made[key] = Ring(self._network, members, entities, slots)
+        return self._made[key]
+
+    def made(self) -> list[tuple[int, Ring]]:
+        """Return every ring that was made, with the dimension in whose queues its streams run."""
+        return [(max(0, dim), ring) for (_, dim, _), ring in self._made.items()]

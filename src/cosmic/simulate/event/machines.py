@@ -1,0 +1,221 @@
+"""One phase of a collective at one rank, played message by message.
+
+A machine is begun when its stream's turn comes, and ends the phase by itself. Each packet crosses the endpoint
+(a delay, then a reduction if it is to be added to another) before the machine goes on; what a machine does then is what
+tells algorithms apart.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from cosmic.simulate.event.programs import NOBODY, steps, trees
+from cosmic.traces.trace import CollectiveType, RankTrace, dependencies
+
+if TYPE_CHECKING:
+    from cosmic.simulate.event.streams import Stream
+
+
+class Machine(Protocol):
+    """What plays a phase."""
+
+    def begin(self) -> None:
+        """Do what comes first."""
+
+
+class Stepwise:
+    """One packet at a time: send, receive, go on."""
+
+    def __init__(self, stream: Stream) -> None:
+        phase = stream.phase
+        self._stream, self._step = stream, 0
+        self._position = phase.ring.position[stream.unit.rank]
+        self._program = steps(phase.algorithm.name, phase.kind, len(phase.ring), phase.size, phase.clockwise)
+
+    def begin(self) -> None:
+        """Take the first packet to the network."""
+        self._stream.endpoint(self._program[0].size, 0, self._go)
+
+    def _go(self, _: Any) -> None:
+        stream, program = self._stream, self._program
+        while self._step < len(program):
+            step, key = program[self._step], self._step
+            self._step += 1
+            to, source = int(step.to[self._position]), int(step.source[self._position])
+            if to != NOBODY:
+                stream.send(to, step.size, key)
+            if source != NOBODY:
+                stream.receive(source, key, self._received)
+                return
+            if to != NOBODY:
+                stream.endpoint(step.size, 0, self._go)
+                return
+        stream.leave()
+
+    def _received(self, _: Any) -> None:
+        done = self._program[self._step - 1]
+        self._stream.endpoint(done.size, done.reduces, self._go)
+
+
+class Direct:
+    """Packets to all others, a window of them at once; an all-reduce is two such rounds.
+
+    Packets are counted, not told apart: the next one leaves whenever one is free, and the second round begins when
+    all of the first have arrived. In ASTRA-sim's groups the second round reduces too.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        phase = stream.phase
+        self._stream, self._ring = stream, phase.ring
+        self._kind, self._others = phase.kind, len(phase.ring) - 1
+        self._position = phase.ring.position[stream.unit.rank]
+        self._way = 1 if phase.clockwise else -1
+        self._part = phase.size if phase.kind == CollectiveType.ALL_GATHER else phase.size // len(phase.ring)
+        self._window = min(phase.algorithm.window or self._others, self._others)
+        self._packets = self._others * (2 if phase.kind == CollectiveType.ALL_REDUCE else 1)
+        self._reducing = self._window * (self._others if stream.in_group else 1)
+        self._inserted = self._sent = self._free = self._arrived = 0
+
+    def begin(self) -> None:
+        """Take a window of packets to the network."""
+        for _ in range(self._window):
+            self._insert()
+
+    def _insert(self) -> None:
+        """Take one more packet through the endpoint: a window of them plain, then some that reduce, and so on."""
+        turn, place = divmod(self._inserted, self._window + self._reducing)
+        self._inserted += 1
+        first_round = self._kind == CollectiveType.ALL_REDUCE and turn % 2 == 0
+        reduces = place >= self._window and (first_round or self._kind == CollectiveType.REDUCE_SCATTER)
+        self._stream.endpoint(self._part, self._part if reduces else 0, self._go)
+
+    def _go(self, _: Any) -> None:
+        self._free += 1
+        left = self._packets - self._sent
+        if self._kind == CollectiveType.ALL_REDUCE and left <= self._others:
+            if self._arrived < self._others:
+                return
+            for _ in range(self._window):
+                self._send_next()
+        else:
+            self._send_next()
+        if self._sent == self._packets and self._free == self._window:
+            self._stream.leave()
+
+    def _send_next(self) -> None:
+        if self._sent == self._packets or self._free == 0 or self._sent == self._inserted:
+            return
+        distance = self._way * (self._sent % self._others + 1)
+        self._stream.send((self._position + distance) % len(self._ring), self._part, self._sent)
+        self._stream.receive((self._position - distance) % len(self._ring), self._sent, self._received)
+        self._sent += 1
+        self._free -= 1
+
+    def _received(self, _: Any) -> None:
+        self._arrived += 1
+        self._insert()
+
+
+class TreeReduction:
+    """Up a binary tree and down again, whole chunks; each arrival at an inner node is charged a reduction."""
+
+    def __init__(self, stream: Stream) -> None:
+        phase = stream.phase
+        self._stream, self._size = stream, phase.size
+        self._position = phase.ring.position[stream.unit.rank]
+        tree = trees(len(phase.ring))[phase.tree]
+        self._parent, self._children = tree.parent[self._position], tree.children[self._position]
+        self._reduced = 0
+
+    def begin(self) -> None:
+        """Wait for the children; a leaf sends at once."""
+        if not self._children:
+            self._stream.endpoint(self._size, 0, self._upwards)
+        for child in self._children:
+            self._stream.receive(child, ("up", child), self._from_child)
+
+    def _from_child(self, _: Any) -> None:
+        self._stream.endpoint(self._size, self._size, self._added)
+
+    def _added(self, _: Any) -> None:
+        self._reduced += 1
+        if self._reduced == len(self._children):
+            self._upwards(None)
+
+    def _upwards(self, _: Any) -> None:
+        if self._parent == NOBODY:
+            self._downwards(None)
+            return
+        self._stream.send(self._parent, self._size, ("up", self._position))
+        self._stream.receive(self._parent, "down", self._from_parent)
+
+    def _from_parent(self, _: Any) -> None:
+        reduces = self._size if self._children else 0
+        self._stream.endpoint(self._size, reduces, self._downwards)
+
+    def _downwards(self, _: Any) -> None:
+        for child in self._children:
+            self._stream.send(child, self._size, "down")
+        self._stream.leave()
+
+
+class InSwitch:
+    """The switch adds: every member sends its buffer once, and receives the sum once.
+
+    A reduce-scatter receives its part only, an all-gather sends its shard and receives the others'.
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        phase = stream.phase
+        self._stream, self._members = stream, len(phase.ring)
+        shard = phase.size if phase.kind == CollectiveType.ALL_GATHER else phase.size // self._members
+        whole = phase.size * self._members if phase.kind == CollectiveType.ALL_GATHER else phase.size
+        self._up = shard if phase.kind == CollectiveType.ALL_GATHER else whole
+        self._down = shard if phase.kind == CollectiveType.REDUCE_SCATTER else whole
+
+    def begin(self) -> None:
+        """Take the buffer to the network."""
+        self._stream.endpoint(self._up, 0, self._send)
+
+    def _send(self, _: Any) -> None:
+        self._stream.through_switch(self._up, self._down, self._received)
+
+    def _received(self, _: Any) -> None:
+        self._stream.endpoint(self._down, 0, self._leave)
+
+    def _leave(self, _: Any) -> None:
+        self._stream.leave()
+
+
+class Scripted:
+    """A collective given as a trace of sends, receives and computations; no slots, no chunks."""
+
+    def __init__(self, stream: Stream, script: RankTrace) -> None:
+        self._stream, self._script = stream, script
+        template = script.template
+        start, waits = dependencies(template)
+        self._waiting = np.diff(start).tolist()
+        self._children: list[list[int]] = [[] for _ in range(template.nodes)]
+        for row in range(template.nodes):
+            for before in waits[start[row] : start[row + 1]].tolist():
+                self._children[before].append(row)
+        self._left = template.nodes
+
+    def begin(self) -> None:
+        """Issue what waits for nothing."""
+        free = [row for row, waits in enumerate(self._waiting) if waits == 0]
+        if not free:
+            self._stream.leave_later()
+        for row in free:
+            self._stream.issue_scripted(self._script, row, self._finished)
+
+    def _finished(self, row: int) -> None:
+        self._left -= 1
+        for child in self._children[row]:
+            self._waiting[child] -= 1
+            if self._waiting[child] == 0:
+                self._stream.issue_scripted(self._script, child, self._finished)
+        if self._left == 0:
+            self._stream.leave()

@@ -1,0 +1,265 @@
+"""The network: where NPUs lie in it, which way a message takes, and how long that takes.
+
+Three fabrics carry messages:
+
+`Unaware`     as ASTRA-sim's congestion-unaware back end: no message delays another
+`Aware`       as its congestion-aware back end, in any number of dimensions: every link is a queue, messages are
+              stored and forwarded whole
+`Consistent`  unaware of links, but an NPU's bandwidth into a dimension is shared by what it sends there at a time
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.simulate.event.clock import Action, Clock
+from cosmic.simulate.event.inputs import Dimension
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Network:
+    """NPUs in dimensions; rank r has the coordinates r mod n0, r / n0 mod n1, and so on."""
+
+    dims: tuple[Dimension, ...]
+
+    @cached_property
+    def npus(self) -> int:
+        """How many NPUs there are."""
+        return prod(dim.npus for dim in self.dims)
+
+    @cached_property
+    def strides(self) -> tuple[int, ...]:
+        """Ranks between neighbours, by dimension."""
+        return tuple(prod(dim.npus for dim in self.dims[:place]) for place in range(len(self.dims)))
+
+    @cached_property
+    def bytes_per_ns(self) -> tuple[float, ...]:
+        """Bandwidth by dimension."""
+        return tuple(dim.bandwidth_gib_per_s * 2**30 / 1e9 for dim in self.dims)  # in this order: its rounding shows
+
+    def coordinate(self, rank: int, place: int) -> int:
+        """Return where *rank* is in a dimension."""
+        return rank // self.strides[place] % self.dims[place].npus
+
+    def hops(self, place: int, distance: int) -> int:
+        """Return the links between two NPUs of a dimension that are *distance* apart, upwards."""
+        dim = self.dims[place]
+        if dim.topology == "Ring":
+            return min(distance % dim.npus, -distance % dim.npus)
+        return 2 if dim.topology == "Switch" else 1
+
+    def first_difference(self, source: int, target: int) -> tuple[int, int]:
+        """Return the first dimension in which two ranks differ, and the links between them there."""
+        for place in range(len(self.dims)):
+            distance = self.coordinate(target, place) - self.coordinate(source, place)
+            if distance:
+                return place, self.hops(place, distance)
+        return 0, 0
+
+    def delay_ns(self, source: int, target: int, size: int) -> int:
+        """Return the time of a message that nothing else delays: t = trunc(h a + m / B).
+
+        h  links on the way in the first dimension in which the ranks differ    a  latency of a link [ns]
+        m  bytes    B  bandwidth [bytes/ns]
+
+        ASTRA-sim's rule: further dimensions cost nothing, and bytes are serialised once.
+        """
+        place, hops = self.first_difference(source, target)
+        return int(hops * self.dims[place].latency_ns + size / self.bytes_per_ns[place])
+
+    def routes(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
+        """Return `first_difference` of many pairs: dimensions and links."""
+        places = np.zeros_like(sources)
+        hops = np.zeros_like(sources)
+        for place in reversed(range(len(self.dims))):
+            npus, stride = self.dims[place].npus, self.strides[place]
+            distance = (targets // stride - sources // stride) % npus
+            if self.dims[place].topology == "Ring":
+                links = np.minimum(distance, npus - distance)
+            else:
+                links = np.full_like(distance, self.hops(place, 1))
+            places = np.where(distance, place, places)
+            hops = np.where(distance, links, hops)
+        return places, hops
+
+    def delays_ns(self, sources: Ints, targets: Ints, size: int) -> Ints:
+        """Return `delay_ns` of many messages of one size."""
+        places, hops = self.routes(sources, targets)
+        latency = np.array([dim.latency_ns for dim in self.dims])[places]
+        serial = np.array([size / rate for rate in self.bytes_per_ns])[places]
+        return (hops * latency + serial).astype(np.int64)
+
+
+class Message(NamedTuple):
+    """Bytes under way from one rank to another, and what happens when they arrive."""
+
+    source: int
+    target: int
+    size: int
+    action: Action
+    argument: Any
+
+
+class Unaware:
+    """Messages take their time, whatever else is under way."""
+
+    def __init__(self, network: Network, clock: Clock) -> None:
+        self._network, self._clock = network, clock
+        self._delays: dict[tuple[int, int, int], int] = {}
+
+    def send(self, message: Message) -> None:
+        """Let *message* arrive in due time."""
+        key = message[:3]
+        delay = self._delays.get(key)
+        if delay is None:
+            self._delays[key] = delay = self._network.delay_ns(*key)
+        self._clock.after(delay, message.action, message.argument)
+
+    def busy_ns(self) -> dict[str, int]:
+        """Return how long each link was busy: it has none."""
+        return {}
+
+
+class Link:
+    """One direction of a cable, or a port: one message at a time, the others wait in order."""
+
+    __slots__ = ("busy_ns", "bytes_per_ns", "free_at", "free_place", "latency_ns", "name", "waiting")
+
+    def __init__(self, name: str, bytes_per_ns: float, latency_ns: float) -> None:
+        self.name, self.bytes_per_ns, self.latency_ns = name, bytes_per_ns, latency_ns
+        self.free_at, self.free_place, self.busy_ns = 0, (-1, -1), 0
+        self.waiting: deque[tuple[int, float, Action, Any]] = deque()
+
+
+class _Linked:
+    """What fabrics made of links share."""
+
+    def __init__(self, network: Network, clock: Clock) -> None:
+        self._network, self._clock = network, clock
+        self._links: dict[tuple[Any, ...], Link] = {}
+
+    def busy_ns(self) -> dict[str, int]:
+        """Return how long each link that was used was busy."""
+        return {link.name: link.busy_ns for link in self._links.values()}
+
+    def _enter(self, link: Link, size: int, latency_ns: float, action: Action, argument: Any) -> None:
+        """Transmit when the link is free: the place of that moment within its nanosecond decides too."""
+        clock = self._clock
+        if (link.free_at, link.free_place) < (clock.now, clock.place):
+            self._transmit(link, size, latency_ns, action, argument)
+            return
+        if not link.waiting:
+            clock.at_place(link.free_at, link.free_place, self._freed, link)
+        link.waiting.append((size, latency_ns, action, argument))
+
+    def _freed(self, link: Link) -> None:
+        self._transmit(link, *link.waiting.popleft())
+        if link.waiting:
+            self._clock.at_place(link.free_at, link.free_place, self._freed, link)
+
+    def _transmit(self, link: Link, size: int, latency_ns: float, action: Action, argument: Any) -> None:
+        serial = size / link.bytes_per_ns
+        self._clock.after(int(latency_ns + serial), action, argument)
+        link.free_at, link.free_place = self._clock.now + int(serial), self._clock.reserve()
+        link.busy_ns += int(serial)
+
+
+class Aware(_Linked):
+    """Every link is a queue; a message goes from link to link, dimension by dimension, the innermost first.
+
+    *entity_of* says which rank stands for which: links that only ranks alike would use are simulated once.
+    """
+
+    def __init__(self, network: Network, clock: Clock, entity_of: Sequence[int]) -> None:
+        super().__init__(network, clock)
+        self._entity_of = entity_of
+        self._routes: dict[tuple[int, int], tuple[Link, ...]] = {}
+
+    def send(self, message: Message) -> None:
+        """Let *message* pass the links on its way."""
+        pair = message[:2]
+        route = self._routes.get(pair)
+        if route is None:
+            self._routes[pair] = route = tuple(self._route(*pair))
+        self._hop((message, route, 0))
+
+    def _hop(self, state: tuple[Message, tuple[Link, ...], int]) -> None:
+        message, route, passed = state
+        link = route[passed]
+        if passed == len(route) - 1:
+            self._enter(link, message.size, link.latency_ns, message.action, message.argument)
+        else:
+            self._enter(link, message.size, link.latency_ns, self._hop, (message, route, passed + 1))
+
+    def _route(self, source: int, target: int) -> list[Link]:
+        links, here = [], source
+        for place, dim in enumerate(self._network.dims):
+            stride = self._network.strides[place]
+            begin, end = self._network.coordinate(here, place), self._network.coordinate(target, place)
+            there = here + (end - begin) * stride
+            if begin == end:
+                continue
+            if dim.topology == "Ring":
+                step = 1 if (end - begin) % dim.npus <= (begin - end) % dim.npus else -1
+                while begin != end:
+                    following = (begin + step) % dim.npus
+                    rank = here + (begin - self._network.coordinate(here, place)) * stride
+                    links.append(self._link(place, f"{rank}→{rank + (following - begin) * stride}", rank, step))
+                    begin = following
+            elif dim.topology == "Switch":
+                links.append(self._link(place, f"{here}→switch", here, "up"))
+                links.append(self._link(place, f"switch→{there}", there, "down"))
+            else:
+                links.append(self._link(place, f"{here}→{there}", here, there))
+            here = there
+        return links
+
+    def _link(self, place: int, name: str, owner: int, way: Any) -> Link:
+        key = (place, self._entity_of[owner], way)
+        if key not in self._links:
+            dim = self._network.dims[place]
+            named = f"dim {place}: {name}"
+            self._links[key] = Link(named, self._network.bytes_per_ns[place], dim.latency_ns)
+        return self._links[key]
+
+
+class Consistent(_Linked):
+    """An NPU has one port into each dimension; what it sends there at a time shares it, one message after another.
+
+    A message that crosses several dimensions leaves through the slowest of them, after the latency of them all.
+    """
+
+    def __init__(self, network: Network, clock: Clock, entity_of: Sequence[int]) -> None:
+        super().__init__(network, clock)
+        self._entity_of = entity_of
+        self._ways: dict[tuple[int, int], tuple[Link, float]] = {}
+
+    def send(self, message: Message) -> None:
+        """Let *message* leave when the port is free, and arrive after its links' latency."""
+        pair = message[:2]
+        way = self._ways.get(pair)
+        if way is None:
+            self._ways[pair] = way = self._way(*pair)
+        self._enter(way[0], message.size, way[1], message.action, message.argument)
+
+    def _way(self, source: int, target: int) -> tuple[Link, float]:
+        network, latency, crossed = self._network, 0.0, []
+        for place, dim in enumerate(network.dims):
+            if distance := network.coordinate(target, place) - network.coordinate(source, place):
+                latency += network.hops(place, distance) * dim.latency_ns
+                crossed.append(place)
+        slowest = min(crossed, key=network.bytes_per_ns.__getitem__)
+        key = (slowest, self._entity_of[source])
+        if key not in self._links:
+            self._links[key] = Link(f"dim {slowest}: {source}→", network.bytes_per_ns[slowest], 0.0)
+        return self._links[key], latency
