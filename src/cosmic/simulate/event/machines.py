@@ -33,10 +33,12 @@ class Stepwise:
         self._stream, self._step = stream, 0
         self._position = phase.ring.position[stream.unit.rank]
         self._program = steps(phase.algorithm.name, phase.kind, len(phase.ring), phase.size, phase.clockwise)
+        members = len(phase.ring)
+        self._turn = members if phase.algorithm.name == "ring" else members.bit_length() - 1
 
     def begin(self) -> None:
         """Take the first packet to the network."""
-        self._stream.endpoint(self._program[0].size, 0, self._go)
+        self._stream.endpoint(self._program[0].size, 0, self._go, outward=True)
 
     def _go(self, _: Any) -> None:
         stream, program = self._stream, self._program
@@ -50,13 +52,15 @@ class Stepwise:
                 stream.receive(source, key, self._received)
                 return
             if to != NOBODY:
-                stream.endpoint(step.size, 0, self._go)
+                stream.endpoint(step.size, 0, self._go, outward=True)
                 return
         stream.leave()
 
     def _received(self, _: Any) -> None:
         done = self._program[self._step - 1]
-        self._stream.endpoint(done.size, done.reduces, self._go)
+        turn = self._step % self._turn  # a turn ends where scattering turns into gathering
+        size = self._program[min(self._step, len(self._program) - 1)].size
+        self._stream.endpoint(size, done.reduces, self._go, outward=turn == 0, last=turn == self._turn - 1)
 
 
 class Direct:
@@ -89,7 +93,8 @@ class Direct:
         self._inserted += 1
         first_round = self._kind == CollectiveType.ALL_REDUCE and turn % 2 == 0
         reduces = place >= self._window and (first_round or self._kind == CollectiveType.REDUCE_SCATTER)
-        self._stream.endpoint(self._part, self._part if reduces else 0, self._go)
+        outward, last = place < self._window, place >= self._reducing
+        self._stream.endpoint(self._part, self._part if reduces else 0, self._go, outward=outward, last=last)
 
     def _go(self, _: Any) -> None:
         self._free += 1
@@ -127,17 +132,19 @@ class TreeReduction:
         self._position = phase.ring.position[stream.unit.rank]
         tree = trees(len(phase.ring))[phase.tree]
         self._parent, self._children = tree.parent[self._position], tree.children[self._position]
-        self._reduced = 0
+        self._arrived = self._reduced = 0
 
     def begin(self) -> None:
         """Wait for the children; a leaf sends at once."""
         if not self._children:
-            self._stream.endpoint(self._size, 0, self._upwards)
+            self._stream.endpoint(self._size, 0, self._upwards, outward=True)
         for child in self._children:
             self._stream.receive(child, ("up", child), self._from_child)
 
     def _from_child(self, _: Any) -> None:
-        self._stream.endpoint(self._size, self._size, self._added)
+        self._arrived += 1
+        first_of_two = self._arrived == 1 and self._parent != NOBODY
+        self._stream.endpoint(self._size, self._size, self._added, last=first_of_two)
 
     def _added(self, _: Any) -> None:
         self._reduced += 1
@@ -153,7 +160,7 @@ class TreeReduction:
 
     def _from_parent(self, _: Any) -> None:
         reduces = self._size if self._children else 0
-        self._stream.endpoint(self._size, reduces, self._downwards)
+        self._stream.endpoint(self._size, reduces, self._downwards, last=not self._children)
 
     def _downwards(self, _: Any) -> None:
         for child in self._children:
@@ -177,7 +184,7 @@ class InSwitch:
 
     def begin(self) -> None:
         """Take the buffer to the network."""
-        self._stream.endpoint(self._up, 0, self._send)
+        self._stream.endpoint(self._up, 0, self._send, outward=True)
 
     def _send(self, _: Any) -> None:
         self._stream.through_switch(self._up, self._down, self._received)

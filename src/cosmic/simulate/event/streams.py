@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cosmic.cost.themis import Kind as ThemisKind
 from cosmic.cost.themis import Plan, chunks
 from cosmic.errors import SpecError
+from cosmic.simulate.event.bus import Bus
 from cosmic.simulate.event.clock import Action
 from cosmic.simulate.event.inputs import Algorithm
 from cosmic.simulate.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
@@ -97,10 +98,14 @@ class Stream:
         return self.slot != ALL and len(self.phase.ring) < self.unit.world.network.npus
 
     @property
+    def _fast(self) -> bool:
+        """Whether packets take ASTRA-sim's short cut of groups."""
+        return self.in_group and self.unit.world.compat and self.phase.algorithm.name != "doubleBinaryTree"
+
+    @property
     def endpoint_ns(self) -> int:
         """The delay of a packet between NPU and network."""
-        fast = self.in_group and self.phase.algorithm.name != "doubleBinaryTree"
-        return GROUP_ENDPOINT_NS if fast and self.unit.world.compat else self.unit.world.system.endpoint_delay_ns
+        return GROUP_ENDPOINT_NS if self._fast else self.unit.world.system.endpoint_delay_ns
 
     def begin(self) -> None:
         """Run the phase: at once where its course is known, else message by message."""
@@ -132,17 +137,22 @@ class Stream:
 
     # What machines do.
 
-    def endpoint(self, size: int, reduces: int, action: Action) -> None:
-        """Take a packet between NPU and network, add it to another if it *reduces*, and then act."""
+    def endpoint(self, size: int, reduces: int, action: Action, *, outward: bool = False, last: bool = True) -> None:
+        """Take a packet between NPU and network, add it to another if it *reduces*, and then act.
+
+        Only a shared bus cares whether it goes *outward*, and whether it is the *last* to come inward.
+        """
         world, unit = self.unit.world, self.unit
-        if unit.bus is not None and not self.in_group:
-            unit.bus.request(size, reduces, action)
-            return
-        after = (reduction_ns(reduces, world.system.memory_bytes_per_s), action) if reduces else None
-        if after is None:
-            world.clock.of_rank(unit.entity, self.endpoint_ns, action, None)
+        if reduces:
+            then: Action = self._reduce
+            argument: Any = (reduction_ns(reduces, world.system.memory_bytes_per_s), action)
         else:
-            world.clock.of_rank(unit.entity, self.endpoint_ns, self._reduce, after)
+            then, argument = action, None
+        if unit.bus is None or self._fast:
+            world.clock.of_rank(unit.entity, self.endpoint_ns, then, argument)
+        else:
+            processed, back = bool(reduces), not (outward or last)
+            unit.bus.request(size, outward=outward, processed=processed, sent_back=back, done=lambda _: then(argument))
 
     def _reduce(self, after: tuple[int, Action]) -> None:
         self.unit.world.clock.of_rank(self.unit.entity, *after, None)
@@ -209,11 +219,12 @@ class Unit:
 
     def __init__(self, world: World, entity: int, rank: int) -> None:
         self.world, self.entity, self.rank = world, entity, rank
-        self.bus: Any = None
+        system = world.system
+        self.bus = Bus(world.clock, entity, system.bus, system.local_reduction_delay) if system.bus else None
         dims, per_dim = len(world.network.dims), world.queues_per_dim
         self._queues: list[list[Stream]] = [[] for _ in range(dims * per_dim)]
         self._running = [0] * (dims * per_dim)
-        self._places = -(-world.system.active_chunks // per_dim)
+        self._places = -(-system.active_chunks // per_dim)
         self._turns = [_Turns(per_dim) for _ in range(dims)]
         self._rotation = self._newest = 0
         self._trees: dict[tuple[CollectiveType, int], int] = {}
