@@ -111,13 +111,16 @@ def _table(traces: TraceSet, kind: NodeType) -> Ints:
     return np.concatenate(parts)
 
 
-def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, aware: bool) -> Folding:
-    """Return the classes of ranks alike; each rank is its own where nothing can be said."""
+def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, links: bool, whole: bool) -> Folding:
+    """Return the classes of ranks alike; each rank is its own where nothing can be said.
+
+    *links* says that messages may delay each other in links, *whole* that the whole way of a message matters.
+    """
     sends, receives = exchanges(traces)
     if not _foldable(traces, system, sends, receives, network):
         return Folding(list(range(len(traces.ranks))), sends, receives)
     stacks = list(_stacks(traces, groups, system, network))
-    if aware and not _own_links(network, stacks, sends):
+    if links and not _own_links(network, stacks, sends):
         return Folding(list(range(len(traces.ranks))), sends, receives)
     numbers: dict[int, int] = {}
     color = np.array([numbers.setdefault(id(rank.template), len(numbers)) for rank in traces.ranks], np.int64)
@@ -125,9 +128,9 @@ def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, 
     while True:
         signature = color.astype(np.uint64) * MIX[0]
         for stack in stacks:
-            stack.sign(signature, color, network, aware=aware)
+            stack.sign(signature, color, network, whole=whole)
         for each, salt in ((sends, np.uint64(3)), (receives, np.uint64(5))):
-            _sign_exchange(signature, color, each, _route_code(network, each.rank, each.peer, aware=aware), salt)
+            _sign_exchange(signature, color, each, _route_code(network, each.rank, each.peer, whole=whole), salt)
         _, first, refined = np.unique(signature, return_index=True, return_inverse=True)
         order = np.empty(len(first), np.int64)
         order[np.argsort(first)] = np.arange(len(first))
@@ -154,7 +157,7 @@ class _Stack:
     def __init__(self, members: Ints, slots: Ints, relations: list[Ints], *, placed: bool) -> None:
         self.members, self.slots, self.relations, self.placed = members, slots, relations, placed
 
-    def sign(self, signature: Hashes, color: Ints, network: Network, *, aware: bool) -> None:
+    def sign(self, signature: Hashes, color: Ints, network: Network, *, whole: bool) -> None:
         """Mix what every member sees around it into its signature."""
         size = self.members.shape[1]
         seen = color[self.members] * np.int64(2**20) + self.slots
@@ -164,7 +167,7 @@ class _Stack:
         for relation in self.relations:
             there = relation != NOBODY
             others = np.where(there, relation, 0)
-            route = _route_code(network, self.members, self.members[:, others], aware=aware)
+            route = _route_code(network, self.members, self.members[:, others], whole=whole)
             known = _mix(own, seen[:, others].astype(np.uint64), route)
             own = np.where(there[None, :], known, _mix(own, np.uint64(11), np.uint64(13)))
         signature[self.members] = own
@@ -177,11 +180,12 @@ def _mix(state: Hashes, first: Hashes | np.uint64, second: Hashes | np.uint64) -
         return mixed * MIX[0]
 
 
-def _route_code(network: Network, sources: Ints, targets: Ints, *, aware: bool) -> Hashes:
-    """Return numbers that are equal for equal routes: the dimension and the links there; if *aware*, which way too."""
+def _route_code(network: Network, sources: Ints, targets: Ints, *, whole: bool) -> Hashes:
+    """Return numbers that are equal for equal routes: the first dimension crossed and the links there, or all ways."""
+    if whole:
+        return network.ways(sources, targets).astype(np.uint64)
     places, hops = network.routes(sources, targets)
-    way = (targets - sources) % network.npus * 2**16 if aware and network.dims[0].topology == "Ring" else 0
-    return (places * np.int64(2**40) + way + hops).astype(np.uint64)
+    return (places * np.int64(2**40) + hops).astype(np.uint64)
 
 
 def _sign_exchange(signature: Hashes, color: Ints, each: Exchange, route: Hashes, salt: np.uint64) -> None:
@@ -196,12 +200,16 @@ def _stacks(traces: TraceSet, groups: Groups, system: System, network: Network) 
     listed = [algorithms for kind in KINDS.values() if (algorithms := system.implementations.get(kind))]
     slots = {(name, rank): slot for rank, trace in enumerate(traces.ranks) for slot, name in enumerate(trace.groups)}
     names = {name: len(groups[name]) for name, _ in slots if name in groups}
-    for size, stacked in _disjoint({name: groups[name] for name, size in names.items() if 1 < size < network.npus}, slots):
-        used = {each[0] if len(each) == 1 else Algorithm("ring") for each in listed}
-        relations, placed = _relations(used, size)
+    for size, stacked in _disjoint(
+        {name: groups[name] for name, size in names.items() if 1 < size < network.npus}, slots
+    ):
+        chosen = {each[0] if len(each) == 1 else Algorithm("ring") for each in listed}
+        relations, placed = _relations(chosen, size)
         known = np.array([[slots.get((name, rank), ABSENT) for rank in groups[name]] for name in stacked])
         yield _Stack(np.array([groups[name] for name in stacked], np.int64), known, relations, placed=placed)
-    everyone = any((template.group[template.type == NodeType.COMM_COLL] == ABSENT).any() for template in traces.templates())
+    everyone = any(
+        (template.group[template.type == NodeType.COMM_COLL] == ABSENT).any() for template in traces.templates()
+    )
     if everyone or network.npus in names.values():
         yield from _whole(listed, network)
 
@@ -257,12 +265,15 @@ def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]
 def _own_links(network: Network, stacks: list[_Stack], sends: Exchange) -> bool:
     """Return whether every link is used by its own rank only, as sender or as receiver.
 
-    That is so in one dimension where NPUs are joined directly or by a switch, or where ring neighbours only talk.
+    That is so where messages cross one dimension, between neighbours if it is a ring.
     """
-    if len(network.dims) > 1:
-        return False
-    if network.dims[0].topology != "Ring":
-        return True
-    pairs = [(stack.members, stack.members[:, np.where(each == NOBODY, 0, each)]) for stack in stacks for each in stack.relations]
-    pairs.append((sends.rank, sends.peer))
-    return all((network.routes(sources, targets)[1] <= 1).all() for sources, targets in pairs)
+    pairs = [
+        (stack.members, stack.members[:, np.where(each == NOBODY, np.arange(len(each)), each)])
+        for stack in stacks
+        for each in stack.relations
+    ]
+    for sources, targets in [*pairs, (sends.rank, sends.peer)]:
+        dims, passed = network.crossings(sources, targets)
+        if (dims > 1).any() or (passed > 1).any():
+            return False
+    return True

@@ -198,9 +198,7 @@ def read_network(path: str | Path) -> tuple[Dimension, ...]:
     dims = len(lists["topology"])
     for key, value in lists.items():
         require(len(value) == dims, f"{where}: {key}", value, f"one for each of {dims} dimensions")
-    return tuple(
-        _dimension(where, place, *values) for place, values in enumerate(zip(*lists.values(), strict=True))
-    )
+    return tuple(_dimension(where, place, *values) for place, values in enumerate(zip(*lists.values(), strict=True)))
 
 
 def _dimension(where: str, place: int, topology: Any, npus: Any, bandwidth: Any, latency: Any) -> Dimension:
@@ -226,7 +224,9 @@ def read_remote_memory(path: str | Path) -> RemoteMemory:
         npus_per_node=read.whole("num-npus-per-node", 1, at_least=1),
     )
     if memory.type != "NO_MEMORY_EXPANSION":
-        require(memory.bandwidth_gb_per_s > 0, read.where("remote-mem-bw"), memory.bandwidth_gb_per_s, "must be positive")
+        require(
+            memory.bandwidth_gb_per_s > 0, read.where("remote-mem-bw"), memory.bandwidth_gb_per_s, "must be positive"
+        )
     return memory
 
 
@@ -301,4 +301,3 @@ def _by_node(where: str, path: Any) -> dict[int, str]:
         valid = isinstance(key, int) and isinstance(value, str)
         require(valid, f"{where}: {key}", value, "must map a node's id to a prefix of traces")
     return {int(key): str(value) for key, value in data.items()}
-

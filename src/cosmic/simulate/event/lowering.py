@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -14,7 +13,7 @@ from cosmic.simulate.event.network import Network
 from cosmic.simulate.event.ranks import Action, Slot, Work
 from cosmic.simulate.event.rings import ALL, Ring
 from cosmic.simulate.event.streams import Level
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, TraceSet, dependencies
+from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, dependencies
 
 Ints = npt.NDArray[np.int64]
 Groups = Mapping[str, Sequence[int]]
@@ -105,7 +104,7 @@ def _durations(template: Template, system: System, action: Ints) -> Ints:
 
     W  operations    Q  bytes    P  peak [flop/s]    B  bandwidth of memory [bytes/s]
     """
-    replayed = np.maximum(1, 1000 * np.minimum(template.duration_us, LONGEST_NS // 1000))
+    replayed: Ints = np.maximum(1, 1000 * np.minimum(template.duration_us, LONGEST_NS // 1000))
     if not system.roofline or system.replay_only:
         return replayed
     modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
@@ -114,48 +113,27 @@ def _durations(template: Template, system: System, action: Ints) -> Ints:
     rate = np.minimum(system.memory_bytes_per_s * (work / size), system.peak_flop_per_s)
     none = work == 0  # nothing to do but to move the bytes
     seconds = np.where(none, size / system.memory_bytes_per_s, work / np.where(none, 1.0, rate))
-    return np.where(modelled, np.minimum(seconds * 1e9, LONGEST_NS).astype(np.int64), replayed)
+    nanoseconds: Ints = np.minimum(seconds * 1e9, LONGEST_NS).astype(np.int64)
+    return np.where(modelled, nanoseconds, replayed)
 
 
 # ------------------------------------------------------------------------------- groups
 
 
-def all_groups(traces: TraceSet, groups: Groups | None, npus: int) -> dict[str, tuple[int, ...]]:
-    """Return the communicator groups of a job: those given, and those that its metadata nodes define."""
-    found = {name: tuple(map(int, ranks)) for name, ranks in (groups or {}).items()}
-    for template in traces.templates():
-        for text in template.process_groups.values():
-            found.update(_process_groups(text, npus))
-    for name, ranks in found.items():
-        place = f"group {name}"
-        require(len(ranks) > 0, place, list(ranks), "a group has members")
-        require(len(set(ranks)) == len(ranks), place, list(ranks), "a rank is a member once")
-        absent = [rank for rank in ranks if not 0 <= rank < npus]
-        require(not absent, place, absent[:1] and absent[0], f"the network has ranks 0 to {npus - 1}")
-    return found
-
-
-def _process_groups(text: str, npus: int) -> dict[str, tuple[int, ...]]:
-    """Return PyTorch's process groups, as its traces write them: JSON in a list of one text."""
-    try:
-        listed = json.loads(text[2:-2])
-        return {
-            str(int(each["pg_name"])): tuple(map(int, each["ranks"])) or tuple(range(npus))
-            for each in listed
-        }
-    except (ValueError, TypeError, KeyError, RecursionError):
-        return {}  # other metadata
-
-
 class Rings:
     """The rings that ranks take part in, each made once."""
 
-    def __init__(self, network: Network, system: System, groups: Groups, entity_of: Sequence[int]) -> None:
+    def __init__(
+        self,
+        network: Network,
+        system: System,
+        groups: Groups,
+        entity_of: Sequence[int],
+        slots: Mapping[tuple[str, int], int],
+    ) -> None:
         self._network, self._system, self._groups = network, system, groups
-        self._entity_of = entity_of
+        self._entity_of, self._slots = entity_of, slots  # the latter: under which slot a rank knows a group
         self._made: dict[tuple[str, int, int], Ring] = {}
-        self.slots: Mapping[tuple[str, int], int] = {}
-        """Under which slot a rank knows a group."""
 
     def levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[Level]:
         """Return the dimensions in which *rank* runs a collective of *kind* in a group, or among all."""
@@ -172,13 +150,17 @@ class Rings:
                 found.append(Level(dim, self._line(dim, rank, group), algorithm))
         return found
 
+    def whole(self, rank: int, group: str | None) -> Level:
+        """Return a group as one dimension, whatever the network has."""
+        small = group is not None and len(self._groups[group]) < self._network.npus
+        ring = self._group(group, rank) if group is not None and small else self._all(group)
+        return Level(0, ring, Algorithm("ring"))
+
     def _algorithms(self, kind: CollectiveType) -> tuple[Algorithm, ...]:
         name = next((name for name, each in KINDS.items() if each == kind), None)
         if name is None:
             raise SpecError("comm_type", kind.name.lower(), "has no algorithm; choose from " + ", ".join(KINDS))
         chosen = self._system.implementations.get(kind)
-        if not chosen and kind in self._system.custom:
-            return (Algorithm("ring"),)
         if not chosen:
             raise SpecError(f"system: {name}-implementation", None, "the trace has such collectives: name an algorithm")
         return chosen
@@ -199,7 +181,7 @@ class Rings:
     def _ring(self, key: tuple[str, int, int], members: Sequence[int], group: str | None) -> Ring:
         if key not in self._made:
             entities = [self._entity_of[rank] for rank in members]
-            slots = [ALL if group is None else self.slots.get((group, rank), ALL - 1) for rank in members]
+            slots = [ALL if group is None else self._slots.get((group, rank), ALL - 1) for rank in members]
             self._made[key] = Ring(self._network, members, entities, slots)
         return self._made[key]
 

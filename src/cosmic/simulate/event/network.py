@@ -92,12 +92,32 @@ class Network:
             hops = np.where(distance, links, hops)
         return places, hops
 
+    def ways(self, sources: Ints, targets: Ints) -> Ints:
+        """Return numbers that are equal where messages take equal ways: through all dimensions, and which way round."""
+        ways = np.zeros_like(sources)
+        for place, dim in enumerate(self.dims):
+            distance = (targets // self.strides[place] - sources // self.strides[place]) % dim.npus
+            seen = distance if dim.topology == "Ring" else np.minimum(distance, 1)
+            ways = ways * dim.npus + seen
+        return ways
+
+    def crossings(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
+        """Return in how many dimensions pairs differ, and the most links that they pass in a ring."""
+        dims, links = np.zeros_like(sources), np.zeros_like(sources)
+        for place, dim in enumerate(self.dims):
+            distance = (targets // self.strides[place] - sources // self.strides[place]) % dim.npus
+            dims += distance > 0
+            if dim.topology == "Ring":
+                links = np.maximum(links, np.minimum(distance, dim.npus - distance))
+        return dims, links
+
     def delays_ns(self, sources: Ints, targets: Ints, size: int) -> Ints:
         """Return `delay_ns` of many messages of one size."""
         places, hops = self.routes(sources, targets)
         latency = np.array([dim.latency_ns for dim in self.dims])[places]
         serial = np.array([size / rate for rate in self.bytes_per_ns])[places]
-        return (hops * latency + serial).astype(np.int64)
+        delays: Ints = (hops * latency + serial).astype(np.int64)
+        return delays
 
 
 class Message(NamedTuple):
@@ -174,15 +194,22 @@ class _Linked:
         link.busy_ns += int(serial)
 
 
+class Ambiguous(Exception):  # noqa: N818  no mistake: a reason to play all ranks
+    """Two messages reach a link in the same nanosecond: which goes first depends on which ranks they are."""
+
+
 class Aware(_Linked):
     """Every link is a queue; a message goes from link to link, dimension by dimension, the innermost first.
 
-    *entity_of* says which rank stands for which: links that only ranks alike would use are simulated once.
+    *entity_of* says which rank stands for which: links that only ranks alike would use are simulated once. The order
+    in which messages of several senders reach a link at one moment is then not known, and `Ambiguous` is raised.
     """
 
     def __init__(self, network: Network, clock: Clock, entity_of: Sequence[int]) -> None:
         super().__init__(network, clock)
         self._entity_of = entity_of
+        self._folded = len(set(entity_of)) < len(entity_of)
+        self._reached: dict[int, tuple[int, int]] = {}
         self._routes: dict[tuple[int, int], tuple[Link, ...]] = {}
 
     def send(self, message: Message) -> None:
@@ -196,10 +223,19 @@ class Aware(_Linked):
     def _hop(self, state: tuple[Message, tuple[Link, ...], int]) -> None:
         message, route, passed = state
         link = route[passed]
+        if self._folded and passed:
+            self._reach(link, message.source)
         if passed == len(route) - 1:
             self._enter(link, message.size, link.latency_ns, message.action, message.argument)
         else:
             self._enter(link, message.size, link.latency_ns, self._hop, (message, route, passed + 1))
+
+    def _reach(self, link: Link, source: int) -> None:
+        now = self._clock.now
+        before, sender = self._reached.get(id(link), (-1, -1))
+        if before == now and sender != source:
+            raise Ambiguous
+        self._reached[id(link)] = (now, source)
 
     def _route(self, source: int, target: int) -> list[Link]:
         links, here = [], source

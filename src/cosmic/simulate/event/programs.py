@@ -11,6 +11,7 @@ charged at the size of the message that is sent next.
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -98,9 +99,7 @@ def _core(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple
     if kind == CollectiveType.ALL_GATHER:
         return tuple(_exchange(working, members, len(working) >> (i + 1), size << i) for i in range(depth))
     # A reduction has the size of the next message; after the last there is none.
-    reducing = [
-        step._replace(reduces=following.size) for step, following in zip(scattering, scattering[1:], strict=False)
-    ]
+    reducing = [step._replace(reduces=following.size) for step, following in pairwise(scattering)]
     scatter = (*reducing, scattering[-1])
     return scatter if kind == CollectiveType.REDUCE_SCATTER else (*scatter, *reversed(scattering))
 

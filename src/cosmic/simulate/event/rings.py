@@ -65,7 +65,8 @@ class Ring:
                 self._done[course] = self._evaluate(course, np.zeros(len(self), np.int64))
             return self._done[course]
         if (starts == starts[0]).all():
-            return starts[0] + self.done_ns(course, None)
+            later: Ints = starts[0] + self.done_ns(course, None)
+            return later
         return self._evaluate(course, starts)
 
     def _evaluate(self, course: Course, starts: Ints) -> Ints:

@@ -1,28 +1,33 @@
 """Play execution traces on a simulated cluster: ASTRA-sim's job, on its inputs.
 
-    files ──▶ traces, system, network ──▶ classes of ranks alike ──▶ one rank of each, played ──▶ times of all ranks
+files ──▶ traces, system, network ──▶ classes of ranks alike ──▶ one rank of each, played ──▶ times of all ranks
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cosmic.errors import SpecError, require
+from cosmic.errors import SpecError, UnknownName, require
 from cosmic.simulate.event.folding import Folding, fold
 from cosmic.simulate.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
-from cosmic.simulate.event.lowering import Groups, Rings, all_groups, lower
-from cosmic.simulate.event.network import Aware, Consistent, Network
-from cosmic.simulate.event.ranks import NEVER, Action, Rank, Work
+from cosmic.simulate.event.lowering import Rings, lower
+from cosmic.simulate.event.network import Ambiguous, Aware, Consistent, Network
+from cosmic.simulate.event.ranks import Action, Rank, Work
+from cosmic.simulate.event.result import Result, result_of
+from cosmic.simulate.event.rings import Ring
+from cosmic.simulate.event.stalls import explain
 from cosmic.simulate.event.streams import Where
 from cosmic.simulate.event.world import World
+from cosmic.traces.groups import EVERYONE, known_groups, read_groups
+from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, TraceSet
 
-Channels = dict[tuple[int, int], tuple[int, ...]]
 BACKENDS = ("unaware", "aware")
+Channels = dict[tuple[int, int], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,76 +39,33 @@ class Job:
     system: System
     network: Network
     memory: RemoteMemory = field(default_factory=RemoteMemory)
+    scripts: Mapping[str, TraceSet] = field(default_factory=dict)
+    """By prefix: traces that say what a collective does, in place of an algorithm."""
     backend: str = "unaware"
     queues_per_dim: int = 1
     rendezvous: bool = False
     compat: bool = True
-    scripts: dict[str, TraceSet] = field(default_factory=dict)
+    """As ASTRA-sim does, even where it multiplies bandwidth; otherwise an NPU's bandwidth is shared by what it
+    sends at a time, and groups pay the endpoint delay that the settings give."""
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise UnknownName.among("backend", self.backend, "back end", BACKENDS)
+        count = self.queues_per_dim
+        require(isinstance(count, int) and 1 <= count <= 2**16, "queues_per_dim", count, "must be at least 1")
+        npus, ranks = self.network.npus, len(self.traces.ranks)
+        require(npus == ranks, self.traces.where, ranks, f"the network has {npus} NPUs: one trace for each")
+        for name, members in self.groups.items():
+            absent = [rank for rank in members if not 0 <= rank < npus]
+            require(not absent, f"group {name}", absent[:1] or None, f"the network has ranks 0 to {npus - 1}")
+        for rank, trace in enumerate(self.traces.ranks):
+            own = trace.own_rank
+            require(
+                own in (None, rank), f"{self.traces.where}.{rank}.et", own, f"talks as this rank, but is rank {rank}"
+            )
 
 
-def play(job: Job, folding: Folding, *, closed_forms: bool = True) -> list[Rank]:
-    """Play one rank of each class, and return them."""
-    entity_of = folding.entity_of
-    folded = folding.entities < len(entity_of)
-    channels = folding.channels() if folded else {}
-    world = World(job.network, job.system, job.memory, entity_of)
-    world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
-    if job.backend == "aware":
-        world.fabric = Aware(job.network, world.clock, entity_of)
-    elif not job.compat:
-        world.fabric = Consistent(job.network, world.clock, entity_of)
-    quiet = job.backend == "unaware" and job.compat and not job.rendezvous and job.system.bus is None
-    world.closed_forms = quiet and closed_forms
-    rings = Rings(job.network, job.system, job.groups, entity_of)
-    rings.slots = {
-        (name, rank): slot for rank, trace in enumerate(job.traces.ranks) for slot, name in enumerate(trace.groups)
-    }
-    works: dict[int, Work] = {}
-    ranks = []
-    for rank, entity in enumerate(entity_of):
-        if entity == len(ranks):
-            trace = job.traces.ranks[rank]
-            if id(trace.template) not in works:
-                works[id(trace.template)] = lower(trace.template, job.system, f"{job.traces.where}.{rank}.et")
-            player = Rank(world, entity, rank, works[id(trace.template)])
-            _place(job, player, trace, rings, channels)
-            ranks.append(player)
-    for dim, ring in rings.made():
-        world.introduce(ring, dim)
-    for player in ranks:
-        player.begin()
-    world.clock.run()
-    return ranks
-
-
-def _place(job: Job, player: Rank, trace: RankTrace, rings: Rings, channels: Channels) -> None:
-    """Tell a rank where its collectives run, and with whom its sends and receives talk."""
-    template = trace.template
-    for row, action in enumerate(player.work.action):
-        if action == Action.COLLECTIVE:
-            player.wheres[row] = _where(job, player.rank, trace, row, rings)
-        elif action in (Action.SEND, Action.RECEIVE):
-            peer = trace.peers[int(template.peer[row])]
-            require(0 <= peer < job.network.npus, f"rank {player.rank}: node {template.id[row]}: peer", peer, "no such rank")
-            tag, size = int(template.comm_tag[row]), int(template.comm_size[row])
-            pair = (player.rank, peer) if action == Action.SEND else (peer, player.rank)
-            player.channels[row] = (peer, channels.get((player.rank, row), (*pair, tag, size)))
-        elif action == Action.MEMORY:
-            require(job.memory.type != "NO_MEMORY_EXPANSION", f"rank {player.rank}: node {template.id[row]}", NodeType(int(template.type[row])).name, "needs a remote memory")
-
-
-def _where(job: Job, rank: int, trace: RankTrace, row: int, rings: Rings) -> tuple[CollectiveType, Where]:
-    template = trace.template
-    kind = CollectiveType(int(template.comm_type[row]))
-    slot = int(template.group[row])
-    group = None if slot == ABSENT else trace.groups[slot]
-    if group is not None and group not in job.groups:
-        raise SpecError(f"rank {rank}: node {template.id[row]}: pg_name", group, "no such group")
-    levels = rings.levels(rank, kind, group, int(template.involved_dims[row]))
-    return kind, Where(slot, levels, int(template.comm_priority[row]))
-
-
-def simulate(  # noqa: PLR0913  the inputs of ASTRA-sim, by name
+def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     *,
     workload: str | Path,
     system: str | Path,
@@ -115,31 +77,138 @@ def simulate(  # noqa: PLR0913  the inputs of ASTRA-sim, by name
     injection_scale: float = 1.0,
     rendezvous: bool = False,
     compat: bool = True,
-) -> Any:
-    """Play the traces *workload*.0.et ... on a system and a network, given as ASTRA-sim's own files."""
-    from cosmic.traces.groups import read_groups
-    from cosmic.traces.reading import read_traces
-
+) -> Result:
+    """Play the traces *workload*.0.et, *workload*.1.et ... on a system and a network: ASTRA-sim's own files."""
+    began = time.process_time()
     net = Network(read_network(network))
-    traces = read_traces(str(workload), net.npus)
-    groups = all_groups(traces, read_groups(comm_groups) if comm_groups else {}, net.npus)
+    settings = read_system(system, injection_scale)
+    memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
+    given = read_groups(comm_groups) if comm_groups else {}
+    traces = read_traces(workload, net.npus)
+    known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in EVERYONE}
     job = Job(
         traces=traces,
-        groups=groups,
-        system=read_system(system, injection_scale),
+        groups=known,
+        system=settings,
         network=net,
-        memory=read_remote_memory(remote_memory) if remote_memory else RemoteMemory(),
+        memory=memory,
+        scripts=_scripts(settings, Path(system).parent),
         backend=backend,
         queues_per_dim=queues_per_dim,
         rendezvous=rendezvous,
         compat=compat,
     )
-    import os
-    folding = fold(traces, groups, job.system, net, aware=backend == "aware")
-    if os.environ.get("NOFOLD"): folding = Folding(list(range(net.npus)), folding.sends, folding.receives)
-    if os.environ.get("SHOW"): print("entities", folding.entities)
-    ranks = play(job, folding, closed_forms=not os.environ.get("NOCF"))
-    class R: pass
-    r = R(); r.cycles = max(x.end_ns for x in ranks); r.ranks = [ranks[e] for e in folding.entity_of]; r.folding=folding
-    if any(x.end_ns == NEVER or x._ongoing for x in ranks): raise SpecError("workload", str(workload), "deadlock")
-    return r
+    return run(job, began=began)
+
+
+def _scripts(system: System, beside: Path) -> dict[str, TraceSet]:
+    """Return the traces of collectives that settings name, as from here or as from *beside* the settings."""
+    found = {}
+    for prefix in {*system.custom.values(), *system.custom_by_node.values()}:
+        here = Path(f"{prefix}.0.et").exists() or not (beside / f"{prefix}.0.et").exists()
+        found[prefix] = read_traces(prefix if here else beside / prefix)
+    return found
+
+
+def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: float | None = None) -> Result:
+    """Simulate *job*. Ranks alike are played once, and phases whose course is known at once, unless told otherwise."""
+    began = time.process_time() if began is None else began
+    links = job.backend == "aware"
+    found = fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
+    each = Folding(list(range(len(job.traces.ranks))), found.sends, found.receives)
+    try:
+        world, ranks = play(job, found if folded else each, closed_forms=closed_forms)
+    except Ambiguous:
+        world, ranks = play(job, each, closed_forms=closed_forms)
+    explain(job.traces, job.groups, ranks)
+    templates = [job.traces.ranks[rank.rank].template for rank in ranks]
+    return result_of(world, ranks, templates, time.process_time() - began)
+
+
+def play(job: Job, folding: Folding, *, closed_forms: bool) -> tuple[World, list[Rank]]:
+    """Play one rank of each class, and return them with the world they lived in."""
+    world = _world(job, folding.entity_of, closed_forms=closed_forms)
+    slots = {
+        (name, rank): slot for rank, trace in enumerate(job.traces.ranks) for slot, name in enumerate(trace.groups)
+    }
+    rings = Rings(job.network, job.system, job.groups, folding.entity_of, slots)
+    channels = folding.channels() if folding.entities < len(folding.entity_of) else {}
+    works: dict[int, Work] = {}
+    ranks: list[Rank] = []
+    for rank, entity in enumerate(folding.entity_of):
+        if entity < len(ranks):
+            continue
+        trace = job.traces.ranks[rank]
+        if id(trace.template) not in works:
+            works[id(trace.template)] = lower(trace.template, job.system, f"{job.traces.where}.{rank}.et")
+        player = Rank(world, entity, rank, works[id(trace.template)])
+        _place(job, player, trace, rings, channels)
+        ranks.append(player)
+    for dim, ring in rings.made():
+        world.introduce(ring, dim)
+    for player in ranks:
+        player.begin()
+    world.clock.run()
+    return world, ranks
+
+
+def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
+    world = World(job.network, job.system, job.memory, entity_of)
+    world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
+    if job.backend == "aware":
+        world.fabric = Aware(job.network, world.clock, entity_of)
+    elif not job.compat:
+        world.fabric = Consistent(job.network, world.clock, entity_of)
+    quiet = job.backend == "unaware" and job.compat and not job.rendezvous and job.system.bus is None
+    world.closed_forms = quiet and closed_forms
+    return world
+
+
+def _place(job: Job, player: Rank, trace: RankTrace, rings: Rings, channels: Channels) -> None:
+    """Tell a rank where its collectives run, and with whom its sends and receives talk."""
+    template = trace.template
+    known: dict[tuple[Any, ...], Where] = {}
+    for row, action in enumerate(player.work.action):
+        if action == Action.COLLECTIVE:
+            player.wheres[row] = _where(job, player.rank, trace, row, rings, known)
+        elif action in (Action.SEND, Action.RECEIVE):
+            peer = trace.peers[int(template.peer[row])]
+            place = f"rank {player.rank}: node {template.id[row]}: peer"
+            require(0 <= peer < job.network.npus and peer != player.rank, place, peer, "no such other rank")
+            pair = (player.rank, peer) if action == Action.SEND else (peer, player.rank)
+            key = (*pair, int(template.comm_tag[row]), int(template.comm_size[row]))
+            player.channels[row] = (peer, channels.get((player.rank, row), key))
+        elif action == Action.MEMORY and job.memory.type == "NO_MEMORY_EXPANSION":
+            place = f"rank {player.rank}: node {template.id[row]}"
+            raise SpecError(place, NodeType(int(template.type[row])).name, "needs a remote memory")
+
+
+def _where(
+    job: Job, rank: int, trace: RankTrace, row: int, rings: Rings, known: dict[tuple[Any, ...], Where]
+) -> tuple[CollectiveType, Where]:
+    """Return where a collective runs; those that run alike share the answer."""
+    template = trace.template
+    number, slot, node = int(template.comm_type[row]), int(template.group[row]), int(template.id[row])
+    kind = CollectiveType(number)
+    prefix = job.system.custom_by_node.get(node, job.system.custom.get(kind))
+    key = (number, slot, int(template.involved_dims[row]), int(template.comm_priority[row]), prefix)
+    if key not in known:
+        group = None if slot == ABSENT else trace.groups[slot]
+        if group is not None and group not in job.groups:
+            raise SpecError(f"rank {rank}: node {node}: pg_name", group, "no such group")
+        if prefix is None:
+            known[key] = Where(slot, rings.levels(rank, kind, group, key[2]), key[3])
+        else:
+            level = rings.whole(rank, group)
+            known[key] = Where(slot, [level], key[3], _script(job, prefix, level.ring, rank))
+    return kind, known[key]
+
+
+def _script(job: Job, prefix: str, ring: Ring, rank: int) -> RankTrace:
+    """Return what the member of a group does in a collective that is given as traces."""
+    scripts = job.scripts[prefix].ranks
+    require(len(scripts) == len(ring), f"{prefix}.*.et", len(scripts), f"the group has {len(ring)} members")
+    script = scripts[ring.position[rank]]
+    outside = [peer for peer in script.peers if not 0 <= peer < len(ring)]
+    require(not outside, f"{prefix}.{ring.position[rank]}.et", outside[:1] or None, "no such member")
+    return script

@@ -236,6 +236,10 @@ class Unit:
         self._streams[slot] = count + 1
         return count
 
+    def streams_of(self, slot: int) -> int:
+        """Return how many streams the group in *slot* has had."""
+        return self._streams.get(slot, 0)
+
     def start(self, collective: Collective, kind: CollectiveType, size: int, where: Where) -> None:
         """Cut a collective into chunks, and send each on its way."""
         priority = self._priority(where.priority)

@@ -14,7 +14,7 @@ from cosmic.simulate.event.inputs import RemoteMemory, System
 from cosmic.simulate.event.network import Aware, Consistent, Message, Network, Unaware
 from cosmic.simulate.event.rings import Course, Ring, reduction_ns
 from cosmic.simulate.event.streams import Stream
-from cosmic.traces.trace import NodeType, RankTrace
+from cosmic.traces.trace import CollectiveType, NodeType, RankTrace
 
 Ints = npt.NDArray[np.int64]
 READY_BYTES = 8192
@@ -132,9 +132,7 @@ class World:
 
     def _leave(self, stream: Stream, course: Course, time: int) -> None:
         last_ns = course.endpoint_ns  # a phase ends with a packet at the endpoint, or with a reduction
-        if course.algorithm == "direct" and course.kind.name == "REDUCE_SCATTER":
-            last_ns = reduction_ns(course.size // len(stream.phase.ring), course.memory_bytes_per_s)
-        elif course.algorithm == "ring" and course.kind.name == "REDUCE_SCATTER":
+        if course.algorithm != "halvingDoubling" and course.kind == CollectiveType.REDUCE_SCATTER:
             last_ns = reduction_ns(course.size // len(stream.phase.ring), course.memory_bytes_per_s)
         unit = stream.unit
         self.clock.foreseen(unit.entity, time, time - last_ns, unit.proceed, stream)

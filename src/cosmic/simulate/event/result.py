@@ -1,0 +1,212 @@
+"""What a simulation finds: when each rank is done, and what it did until then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.simulate.event.inputs import System
+from cosmic.simulate.event.network import Network
+from cosmic.simulate.event.ranks import NEVER, Rank
+from cosmic.simulate.event.world import World
+from cosmic.traces.trace import NodeType, Template
+
+Ints = npt.NDArray[np.int64]
+COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Played:
+    """A rank that was simulated, and those that it stands for. Times are nanoseconds, by row of its template."""
+
+    ranks: tuple[int, ...]
+    template: Template
+    begun: Ints
+    ended: Ints
+    """-1 where a node never ran."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Npu:
+    """One rank's time, in nanoseconds."""
+
+    npu: int
+    cycles: int
+    """When it was done."""
+    exposed_cycles: int
+    """Of these, how many its accelerator did not compute: ASTRA-sim's exposed communication, waiting included."""
+    compute_cycles: int
+    communication_cycles: int
+    """While something was sent, received or waited for."""
+    hidden_cycles: int
+    """While it both computed and communicated."""
+    idle_cycles: int
+    """While it did neither."""
+    compute_bound: float | None
+    """Share of the time of computations that the accelerator's peak bounds, not its memory; None if not modelled."""
+    compute_utilization: float | None
+    """Of the accelerator's peak, while it computes."""
+    memory_utilization: float | None
+    """Of the memory's bandwidth, while it computes."""
+    operational_intensity: float | None
+    """Operations per byte, averaged over the time of computations."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DimensionUse:
+    """How much of a dimension's bandwidth was used, over the whole run."""
+
+    dimension: int
+    topology: str
+    npus: int
+    sent_bytes: int
+    """By all NPUs."""
+    mean_utilization: float
+    max_utilization: float
+    """Of the busiest NPU."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkUse:
+    """How long a link was busy."""
+
+    link: str
+    busy_cycles: int
+    utilization: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What a simulation finds."""
+
+    cycles: int
+    """When the last rank was done [ns]."""
+    per_npu: tuple[Npu, ...]
+    dimensions: tuple[DimensionUse, ...]
+    links: tuple[LinkUse, ...]
+    """The busiest first; only where links are simulated. One stands for those of all ranks alike."""
+    events: int
+    cpu_s: float
+    """Of this process, files read included."""
+    simulated_ranks: int
+    """Ranks alike are simulated once."""
+    warnings: tuple[str, ...] = ()
+    played: tuple[Played, ...] = field(default=(), repr=False)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return everything but the course of single nodes."""
+        names = ("cycles", "events", "cpu_s", "simulated_ranks")
+        plain: dict[str, Any] = {name: getattr(self, name) for name in names}
+        plain["warnings"] = list(self.warnings)
+        for name in ("dimensions", "links", "per_npu"):
+            plain[name] = [
+                {key: getattr(each, key) for key in each.__dataclass_fields__} for each in getattr(self, name)
+            ]
+        return plain
+
+
+def result_of(world: World, ranks: Sequence[Rank], templates: Sequence[Template], cpu_s: float) -> Result:
+    """Return what was found by playing *ranks*, each of which runs one of *templates*."""
+    cycles = max(rank.end_ns for rank in ranks)
+    alike: list[list[int]] = [[] for _ in ranks]
+    for rank, entity in enumerate(world.entity_of):
+        alike[entity].append(rank)
+    found: list[Npu | None] = [None] * len(world.entity_of)
+    played = []
+    for player, template, members in zip(ranks, templates, alike, strict=True):
+        begun, ended = np.array(player.begun_ns, np.int64), np.array(player.ended_ns, np.int64)
+        times = _times(player, template, begun, ended) | _roofline(template, world.system, begun, ended)
+        for rank in members:
+            found[rank] = Npu(npu=rank, cycles=player.end_ns, **times)
+        played.append(Played(tuple(members), template, begun, ended))
+    return Result(
+        cycles=cycles,
+        per_npu=tuple(each for each in found if each is not None),
+        dimensions=_dimensions(world.network, world.sent_bytes, list(map(len, alike)), cycles),
+        links=_links(world.fabric.busy_ns(), cycles),
+        events=world.clock.events,
+        cpu_s=cpu_s,
+        simulated_ranks=len(ranks),
+        warnings=world.system.warnings,
+        played=tuple(played),
+    )
+
+
+def _times(player: Rank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
+    talks = np.isin(template.type, COMMUNICATION)
+    computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
+    communication = _covered(begun[talks], ended[talks])
+    computation = _covered(begun[computes], ended[computes])
+    busy = _covered(begun, ended)
+    either = _covered(begun[talks | computes], ended[talks | computes])
+    return {
+        "compute_cycles": player.compute_ns,
+        "exposed_cycles": player.end_ns - player.compute_ns,
+        "communication_cycles": communication,
+        "hidden_cycles": communication + computation - either,
+        "idle_cycles": player.end_ns - busy,
+    }
+
+
+def _covered(begun: Ints, ended: Ints) -> int:
+    """Return how much time at least one of the intervals covers.
+
+    >>> _covered(np.array([0, 2, 10]), np.array([4, 6, 11]))
+    7
+    """
+    ran = (begun != NEVER) & (ended > begun)
+    if not ran.any():
+        return 0
+    order = np.argsort(begun[ran], kind="stable")
+    starts, ends = begun[ran][order], np.maximum.accumulate(ended[ran][order])
+    reached = np.concatenate([[starts[0]], ends[:-1]])
+    return int((ends - np.maximum(starts, reached)).clip(0).sum())
+
+
+def _roofline(template: Template, system: System, begun: Ints, ended: Ints) -> dict[str, Any]:
+    """Return what bounds the computations, averaged over their time."""
+    names = ("compute_bound", "compute_utilization", "memory_utilization", "operational_intensity")
+    modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (template.tensor_size > 0)
+    modelled &= (template.num_ops > 0) & (begun != NEVER)
+    time = np.where(modelled, ended - begun, 0)
+    if not system.roofline or system.replay_only or not time.sum():
+        return dict.fromkeys(names)
+    intensity = template.num_ops[modelled] / template.tensor_size[modelled]
+    rate = np.minimum(system.memory_bytes_per_s * intensity, system.peak_flop_per_s)
+    columns = (
+        rate >= system.peak_flop_per_s,
+        rate / system.peak_flop_per_s,
+        rate / intensity / system.memory_bytes_per_s,
+        intensity,
+    )
+    weights = time[modelled] / time.sum()
+    return {name: float((column * weights).sum()) for name, column in zip(names, columns, strict=True)}
+
+
+def _dimensions(
+    network: Network, sent: npt.NDArray[np.float64], alike: Sequence[int], cycles: int
+) -> tuple[DimensionUse, ...]:
+    counts = np.array(alike)
+    found = []
+    for place, dim in enumerate(network.dims):
+        share = sent[:, place] / (network.bytes_per_ns[place] * max(1, cycles))
+        found.append(
+            DimensionUse(
+                dimension=place,
+                topology=dim.topology,
+                npus=dim.npus,
+                sent_bytes=int((sent[:, place] * counts).sum()),
+                mean_utilization=float((share * counts).sum() / counts.sum()),
+                max_utilization=float(share.max()),
+            )
+        )
+    return tuple(found)
+
+
+def _links(busy: dict[str, int], cycles: int) -> tuple[LinkUse, ...]:
+    ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
+    return tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered)
