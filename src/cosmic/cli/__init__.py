@@ -18,9 +18,11 @@ from cosmic.errors import CosmicError, suggestion
 COMMANDS = {
     "demo": ("demo", "The main job on embedded defaults: a tour of a full-stack parameter set."),
     "evaluate": ("evaluate", "One design: time, utilisation, memory, cost, and what would help most."),
+    "simulate": ("simulate", "Execution traces played on a cluster: ASTRA-sim's job, on its files."),
     "sweep": ("sweep", "A design with some fields varied: table, CSV, heat map."),
     "show": ("show", "One design, complete: every name resolved, every default filled in."),
     "workload": ("workload", "What the busiest device of a design computes, sends and keeps."),
+    "trace": ("trace", "Chakra execution traces: show, stats, check, generate."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
     "list": ("listing", "What the catalog and the registries hold."),
 }

@@ -137,6 +137,20 @@ class Rings:
 
     def levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[Level]:
         """Return the dimensions in which *rank* runs a collective of *kind* in a group, or among all."""
+        found = self._levels(rank, kind, group, mask)
+        for level in found:
+            if level.algorithm.name == "inSwitch":
+                self._need_switch(level)
+        return found
+
+    def _need_switch(self, level: Level) -> None:
+        members = level.ring.members
+        crossed = {
+            self._network.dims[place].topology for place in self._network.routes(members, np.roll(members, 1))[0]
+        }
+        require(crossed == {"Switch"}, "inSwitch", sorted(crossed), "runs in dimensions with a switch")
+
+    def _levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[Level]:
         algorithms = self._algorithms(kind)
         if group is not None and len(self._groups[group]) < self._network.npus:
             chosen = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")

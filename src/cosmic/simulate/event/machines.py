@@ -169,18 +169,21 @@ class TreeReduction:
 
 
 class InSwitch:
-    """The switch adds: every member sends its buffer once, and receives the sum once.
+    """The switch adds: in an all-reduce every member sends its buffer once, and receives the sum once.
 
-    A reduce-scatter receives its part only, an all-gather sends its shard and receives the others'.
+    In other collectives members send what is not their own, or receive it, or both.
     """
 
     def __init__(self, stream: Stream) -> None:
-        phase = stream.phase
-        self._stream, self._members = stream, len(phase.ring)
-        shard = phase.size if phase.kind == CollectiveType.ALL_GATHER else phase.size // self._members
-        whole = phase.size * self._members if phase.kind == CollectiveType.ALL_GATHER else phase.size
-        self._up = shard if phase.kind == CollectiveType.ALL_GATHER else whole
-        self._down = shard if phase.kind == CollectiveType.REDUCE_SCATTER else whole
+        phase, members = stream.phase, len(stream.phase.ring)
+        self._stream = stream
+        gathers = phase.kind == CollectiveType.ALL_GATHER
+        shard, whole = (phase.size, phase.size * members) if gathers else (phase.size // members, phase.size)
+        self._up, self._down = {
+            CollectiveType.ALL_REDUCE: (whole, whole),
+            CollectiveType.ALL_GATHER: (shard, whole - shard),
+            CollectiveType.REDUCE_SCATTER: (whole - shard, shard),
+        }.get(phase.kind, (whole - shard, whole - shard))
 
     def begin(self) -> None:
         """Take the buffer to the network."""

@@ -145,6 +145,15 @@ class Unaware:
             self._delays[key] = delay = self._network.delay_ns(*key)
         self._clock.after(delay, message.action, message.argument)
 
+    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+        """Send to the switch of a dimension: bytes stream through it, so they are counted on the way down."""
+        self._clock.after(int(self._network.dims[place].latency_ns), action, argument)
+
+    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+        """Receive from the switch of a dimension."""
+        delay = self._network.dims[place].latency_ns + size / self._network.bytes_per_ns[place]
+        self._clock.after(int(delay), action, argument)
+
     def busy_ns(self) -> dict[str, int]:
         """Return how long each link was busy: it has none."""
         return {}
@@ -195,7 +204,7 @@ class _Linked:
 
 
 class Ambiguous(Exception):  # noqa: N818  no mistake: a reason to play all ranks
-    """Two messages reach a link in the same nanosecond: which goes first depends on which ranks they are."""
+    """Two events of the same nanosecond: which comes first depends on which ranks, among those alike, they are of."""
 
 
 class Aware(_Linked):
@@ -219,6 +228,16 @@ class Aware(_Linked):
         if route is None:
             self._routes[pair] = route = tuple(self._route(*pair))
         self._hop((message, route, 0))
+
+    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+        """Send to the switch of a dimension."""
+        link = self._link(place, f"{rank}→switch", rank, "up")
+        self._enter(link, size, link.latency_ns, action, argument)
+
+    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+        """Receive from the switch of a dimension."""
+        link = self._link(place, f"switch→{rank}", rank, "down")
+        self._enter(link, size, link.latency_ns, action, argument)
 
     def _hop(self, state: tuple[Message, tuple[Link, ...], int]) -> None:
         message, route, passed = state
@@ -295,7 +314,18 @@ class Consistent(_Linked):
                 latency += network.hops(place, distance) * dim.latency_ns
                 crossed.append(place)
         slowest = min(crossed, key=network.bytes_per_ns.__getitem__)
-        key = (slowest, self._entity_of[source])
+        return self._port(source, slowest), latency
+
+    def _port(self, rank: int, place: int) -> Link:
+        key = (place, self._entity_of[rank])
         if key not in self._links:
-            self._links[key] = Link(f"dim {slowest}: {source}→", network.bytes_per_ns[slowest], 0.0)
-        return self._links[key], latency
+            self._links[key] = Link(f"dim {place}: {rank}→", self._network.bytes_per_ns[place], 0.0)
+        return self._links[key]
+
+    def to_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+        """Send to the switch of a dimension: bytes stream through it, so they are counted on the way down."""
+        self._clock.after(int(self._network.dims[place].latency_ns), action, argument)
+
+    def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
+        """Receive from the switch of a dimension, while the port that sends is taken too."""
+        self._enter(self._port(rank, place), size, self._network.dims[place].latency_ns, action, argument)

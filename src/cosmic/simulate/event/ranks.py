@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.simulate.event.network import Ambiguous
 from cosmic.simulate.event.streams import Collective, Unit, Where
 from cosmic.simulate.event.world import World
 from cosmic.traces.trace import CollectiveType
@@ -77,6 +78,8 @@ class Rank:
         self._ongoing = 0
         self._fresh: list[int] = []
         self._issuing = False
+        self._latest = (NEVER, NEVER, entity)
+        self._decided_by: dict[int, int] = {}
 
     def begin(self) -> None:
         """Issue what waits for nothing."""
@@ -91,9 +94,20 @@ class Rank:
 
     def complete(self, row: int) -> None:
         """Note that a node is done, and issue what that allows."""
+        if self.world.folded:
+            self._check_order(self._decided_by.get(row, self.entity))
         self._release(row)
         self._issue()
         self._check_end()
+
+    def _check_order(self, decider: int) -> None:
+        """Refuse to guess: of two events of one moment, decided in one moment by different ranks, which comes first?"""
+        clock = self.world.clock
+        when = (clock.now, clock.place[0])
+        if self._latest == (*when, decider) or self._latest[:2] != when:
+            self._latest = (*when, decider)
+        else:
+            raise Ambiguous
 
     def _release(self, row: int) -> None:
         self.ended_ns[row] = self.world.clock.now
@@ -165,5 +179,6 @@ class Rank:
             key = world.numbered(("send", *channel))
             world.post_send(self.rank, peer, self.work.size[row], key, (self.complete, row))
         else:
+            self._decided_by[row] = ~peer  # another rank, even if one like this
             key = world.numbered(("receive", *channel))
             world.post_receive(self.rank, peer, key, self.complete, row)

@@ -13,7 +13,7 @@ from cosmic.simulate.event.inputs import System
 from cosmic.simulate.event.network import Network
 from cosmic.simulate.event.ranks import NEVER, Rank
 from cosmic.simulate.event.world import World
-from cosmic.traces.trace import NodeType, Template
+from cosmic.traces.trace import NodeType, Template, TraceSet
 
 Ints = npt.NDArray[np.int64]
 COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
@@ -25,6 +25,7 @@ class Played:
 
     ranks: tuple[int, ...]
     template: Template
+    peers: tuple[int, ...]
     begun: Ints
     ended: Ints
     """-1 where a node never ran."""
@@ -109,20 +110,22 @@ class Result:
         return plain
 
 
-def result_of(world: World, ranks: Sequence[Rank], templates: Sequence[Template], cpu_s: float) -> Result:
-    """Return what was found by playing *ranks*, each of which runs one of *templates*."""
+def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: float) -> Result:
+    """Return what was found by playing *ranks* of *traces*."""
     cycles = max(rank.end_ns for rank in ranks)
     alike: list[list[int]] = [[] for _ in ranks]
     for rank, entity in enumerate(world.entity_of):
         alike[entity].append(rank)
     found: list[Npu | None] = [None] * len(world.entity_of)
     played = []
-    for player, template, members in zip(ranks, templates, alike, strict=True):
+    for player, members in zip(ranks, alike, strict=True):
+        trace = traces.ranks[player.rank]
+        template = trace.template
         begun, ended = np.array(player.begun_ns, np.int64), np.array(player.ended_ns, np.int64)
         times = _times(player, template, begun, ended) | _roofline(template, world.system, begun, ended)
         for rank in members:
             found[rank] = Npu(npu=rank, cycles=player.end_ns, **times)
-        played.append(Played(tuple(members), template, begun, ended))
+        played.append(Played(tuple(members), template, trace.peers, begun, ended))
     return Result(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),

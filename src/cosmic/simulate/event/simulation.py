@@ -121,8 +121,7 @@ def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: floa
     except Ambiguous:
         world, ranks = play(job, each, closed_forms=closed_forms)
     explain(job.traces, job.groups, ranks)
-    templates = [job.traces.ranks[rank.rank].template for rank in ranks]
-    return result_of(world, ranks, templates, time.process_time() - began)
+    return result_of(world, ranks, job.traces, time.process_time() - began)
 
 
 def play(job: Job, folding: Folding, *, closed_forms: bool) -> tuple[World, list[Rank]]:

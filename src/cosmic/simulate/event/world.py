@@ -30,6 +30,7 @@ class World:
     def __init__(self, network: Network, system: System, memory: RemoteMemory, entity_of: Sequence[int]) -> None:
         self.clock = Clock()
         self.network, self.system, self.entity_of = network, system, entity_of
+        self.folded = len(set(entity_of)) < len(entity_of)
         self.memory = _Memory(memory, self.clock)
         self.fabric: Unaware | Aware | Consistent = Unaware(network, self.clock)
         self.queues_per_dim = 1
@@ -43,7 +44,7 @@ class World:
         self._counts: dict[Any, int] = {}
         self._meetings: dict[tuple[int, int, int], _Meeting] = {}
         self._audience: dict[tuple[int, int, int], list[Ring]] = {}
-        self._switches: dict[Any, list[tuple[Stream, Action]]] = {}
+        self._switches: dict[Any, list[tuple[Stream, int, int, Action]]] = {}
 
     # ----------------------------------------------------------------------------- messages
 
@@ -93,7 +94,7 @@ class World:
         """Return the key of the next message on *channel*: the n-th sent is the n-th received."""
         count = self._counts.get(channel, 0)
         self._counts[channel] = count + 1
-        return (*channel[1:], count)
+        return ("point to point", *channel[1:], count)
 
     def _account(self, source: int, target: int, size: int) -> None:
         pair = (source, target)
@@ -139,23 +140,24 @@ class World:
 
     def through_switch(self, stream: Stream, up: int, down: int, action: Action) -> None:
         """Send *up* bytes to the switch; when it has them of all members, it sends *down* bytes to each."""
+        rank, ring = stream.unit.rank, stream.phase.ring
+        place, _ = self.network.first_difference(rank, ring.ranks[ring.position[rank] - 1])
+        self.sent_bytes[stream.unit.entity, place] += up
+        self.fabric.to_switch(rank, place, up, self._at_switch, (stream, place, max(up, down), action))
+
+    def _at_switch(self, what: tuple[Stream, int, int, Action]) -> None:
+        stream = what[0]
         dim = stream.phase.queue // self.queues_per_dim
-        for audience in self._audience[stream.unit.entity, stream.slot, dim]:
-            key = (id(audience), stream.ordinal, stream.next_phase)
+        for ring in self._audience[stream.unit.entity, stream.slot, dim]:
+            key = (id(ring), stream.ordinal, stream.next_phase)
             there = self._switches.setdefault(key, [])
-            there.append((stream, action))
-            if len(there) < len(audience.partners):
+            there.append(what)
+            if len(there) < len(ring.partners):
                 continue
             del self._switches[key]
-            for member, act in there:
-                if member.phase.ring is audience:
-                    self._answer(member, up, down, act)
-
-    def _answer(self, stream: Stream, up: int, down: int, action: Action) -> None:
-        unit, dim = stream.unit, stream.phase.queue // self.queues_per_dim
-        rate, latency = self.network.bytes_per_ns[dim], self.network.dims[dim].latency_ns
-        self.sent_bytes[unit.entity, dim] += up
-        self.clock.after(int(2 * latency + max(up, down) / rate), action, None)
+            for member, place, size, action in there:
+                if member.phase.ring is ring:
+                    self.fabric.from_switch(member.unit.rank, place, size, action, None)
 
     # ----------------------------------------------------------------------------- scripted collectives
 

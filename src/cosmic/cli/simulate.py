@@ -1,0 +1,131 @@
+"""`cosmic simulate`: traces played on a cluster, from ASTRA-sim's own files."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+
+if TYPE_CHECKING:
+    from cosmic.simulate.event.result import Result
+
+app = new_app()
+SHOWN = 12
+"""Rows of a table; the rest is summed up."""
+
+
+@app.command()
+def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
+    workload: Annotated[str, typer.Option(help="Prefix of the traces: PREFIX.0.et, PREFIX.1.et ...")],
+    system: Annotated[Path, typer.Option(help="ASTRA-sim's system JSON.")],
+    network: Annotated[Path, typer.Option(help="ASTRA-sim's network YAML.")],
+    comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
+    remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
+    backend: Annotated[
+        str, typer.Option(help="unaware: no message delays another; aware: links are queues.")
+    ] = "unaware",
+    queues_per_dim: Annotated[int, typer.Option(help="Queues of chunks in each dimension.")] = 1,
+    injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.")] = 1.0,
+    rendezvous: Annotated[bool, typer.Option("--rendezvous", help="Receivers say first that they are ready.")] = False,
+    compat: Annotated[
+        bool, typer.Option(help="As ASTRA-sim, or with an NPU's bandwidth shared by what it sends.")
+    ] = True,
+    timeline: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome to this file.")] = None,
+    json: Json = False,
+) -> None:
+    """Play execution traces on a simulated cluster: when every rank is done, and what it did until then."""
+    from cosmic.simulate.event.simulation import simulate as run  # noqa: PLC0415  heavy
+
+    result = run(
+        workload=workload,
+        system=system,
+        network=network,
+        comm_groups=comm_groups,
+        remote_memory=remote_memory,
+        backend=backend,
+        queues_per_dim=queues_per_dim,
+        injection_scale=injection_scale,
+        rendezvous=rendezvous,
+        compat=compat,
+    )
+    for warning in result.warnings:
+        sys.stderr.write(f"cosmic simulate: {warning}\n")
+    if timeline is not None:
+        from cosmic.simulate.event.timeline import write_timeline  # noqa: PLC0415  rarely needed
+
+        write_timeline(result, timeline)
+    if json:
+        emit_json(result.as_json())
+    else:
+        _print(result)
+
+
+def _print(result: Result) -> None:
+    from cosmic.cli.evaluate import bar, seconds  # noqa: PLC0415  not needed for JSON
+
+    slowest = max(result.per_npu, key=lambda npu: npu.cycles)
+    ranks, played = len(result.per_npu), result.simulated_ranks
+    emit(
+        [
+            f"{result.cycles:,} cycles (ns) = {seconds(result.cycles / 1e9)}: rank {slowest.npu} of {ranks:,} is last",
+            f"{played:,} of {ranks:,} ranks simulated, the others are like them · {result.events:,} events"
+            f" · {result.cpu_s:.2f} s",
+            "",
+        ]
+    )
+    total = max(1, slowest.cycles)
+    parts = {
+        "compute": slowest.compute_cycles,
+        "communication": slowest.communication_cycles,
+        "hidden by compute": slowest.hidden_cycles,
+        "exposed (not computing)": slowest.exposed_cycles,
+        "idle": slowest.idle_cycles,
+    }
+    rows = [
+        [name, seconds(cycles / 1e9), f"{100 * cycles / total:.1f} %", bar(cycles / total)]
+        for name, cycles in parts.items()
+    ]
+    emit_table("", [f"rank {slowest.npu}", "time", "share", ""], rows)
+    emit([""])
+    uses: list[list[object]] = [
+        [
+            each.dimension,
+            each.topology,
+            each.npus,
+            f"{100 * each.mean_utilization:.1f} %",
+            f"{100 * each.max_utilization:.1f} %",
+        ]
+        for each in result.dimensions
+    ]
+    emit_table("", ["dimension", "topology", "npus", "mean use", "busiest NPU"], uses)
+    if result.links:
+        emit([""])
+        rows = [[each.link, f"{100 * each.utilization:.1f} %", bar(each.utilization)] for each in result.links[:SHOWN]]
+        emit_table("", ["busiest links", "use", ""], rows)
+    emit([""])
+    _print_ranks(result)
+
+
+def _print_ranks(result: Result) -> None:
+    """Print ranks that end alike in one row."""
+    alike: dict[tuple[int, int], list[int]] = {}
+    for npu in result.per_npu:
+        alike.setdefault((npu.cycles, npu.compute_cycles), []).append(npu.npu)
+    ordered = sorted(alike.items(), reverse=True)
+    rows = [[_ranks(ranks), cycles, compute, cycles - compute] for (cycles, compute), ranks in ordered[:SHOWN]]
+    emit_table("", ["ranks", "cycles", "compute", "exposed"], rows)
+    if len(ordered) > SHOWN:
+        emit([f"... and {len(ordered) - SHOWN} more kinds of ranks: --json has them all"])
+
+
+def _ranks(ranks: list[int]) -> str:
+    """Return ranks for a person to read.
+
+    >>> _ranks([0, 1, 2, 7]), _ranks([4])
+    ('0 ... 7 (4)', '4')
+    """
+    return f"{ranks[0]} ... {ranks[-1]} ({len(ranks)})" if len(ranks) > 1 else str(ranks[0])

@@ -1,0 +1,105 @@
+"""The short cuts change nothing: ranks alike simulated once, phases evaluated instead of played."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cosmic.errors import SpecError
+from cosmic.simulate.event.simulation import Job, run
+from tests.simulation.jobs import collective, computation, job, network, receive, send
+
+TOPOLOGIES = st.sampled_from(["Ring", "FullyConnected", "Switch"])
+ALGORITHMS = st.sampled_from(["ring", "direct", "direct2", "halvingDoubling"])
+KINDS = st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
+SIZES = st.sampled_from([1, 100, 4096, 10**6, 2**24])
+
+
+@st.composite
+def dimensions(draw: st.DrawFn, most: int) -> Any:
+    shapes = st.sampled_from([(2,), (4,), (8,), (3,), (2, 2), (4, 2), (2, 4), (3, 2), (2, 2, 2)])
+    shape = draw(shapes.filter(lambda each: len(each) <= most))
+    speeds = st.sampled_from([(50.0, 500.0), (100.0, 20.0), (12.5, 1000.0), (200.0, 0.0)])
+    return network(*((draw(TOPOLOGIES), npus, *draw(speeds)) for npus in shape))
+
+
+@st.composite
+def groupings(draw: st.DrawFn, npus: int) -> dict[str, tuple[int, ...]]:
+    """Return groups that divide the ranks evenly, next to each other or apart."""
+    size = draw(st.sampled_from([each for each in (1, 2, 3, 4) if npus % each == 0]))
+    apart = draw(st.booleans())
+    count = npus // size
+    return {
+        str(place + 1): tuple(range(place, npus, count) if apart else range(place * size, (place + 1) * size))
+        for place in range(count)
+    }
+
+
+@st.composite
+def jobs(draw: st.DrawFn, *, backend: str, most_dims: int = 3) -> Job:
+    """Return jobs whose ranks run the same collectives, and now and then something of their own."""
+    net = draw(dimensions(most_dims))
+    groups = draw(groupings(net.npus))
+    of = {rank: name for name, members in groups.items() for rank in members}
+    ranks: list[list[Any]] = [[] for _ in range(net.npus)]
+    lagging = draw(st.sampled_from([None, None, 0, net.npus - 1]))
+    halves = [len(dim_members) for dim_members in groups.values()] + [dim.npus for dim in net.dims]
+    algorithms = [draw(ALGORITHMS) for _ in net.dims]
+    if any(size & (size - 1) for size in halves):
+        algorithms = ["ring" if each == "halvingDoubling" else each for each in algorithms]
+    for place in range(draw(st.integers(1, 4))):
+        what = draw(st.sampled_from(["compute", "all", "group", "shift"]))
+        kind, size = draw(KINDS), draw(SIZES)
+        kind = "all_reduce" if "halvingDoubling" in algorithms and kind == "all_to_all" else kind
+        size = max(size, 4) if kind == "all_gather" else size
+        operations = draw(st.sampled_from([10**6, 10**9, 3 * 10**8]))
+        shift = draw(st.integers(1, net.npus - 1))
+        chained = draw(st.booleans())
+        for rank, nodes in enumerate(ranks):
+            after = [len(nodes) - 1] if nodes and chained else []
+            if what == "compute":
+                nodes.append(computation(operations * (3 if rank == lagging else 1), 10**6, after))
+            elif what == "shift":
+                nodes.append(send((rank + shift) % net.npus, size, place, after))
+                nodes.append(receive((rank - shift) % net.npus, size, place))
+            else:
+                nodes.append(collective(kind, size, of[rank] if what == "group" else None, after))
+    return job(
+        ranks,
+        net,
+        algorithms,
+        groups=groups,
+        backend=backend,
+        preferred_dataset_splits=draw(st.integers(1, 4)),
+        active_chunks_per_dimension=draw(st.integers(1, 3)),
+        scheduling_policy=draw(st.sampled_from(["LIFO", "FIFO"])),
+        collective_optimization=draw(st.sampled_from(["localBWAware", "baseline"])),
+    )
+
+
+def ends(work: Job, **how: bool) -> list[int] | str:
+    """Return when ranks are done; orders that make them wait for each other must do so in every way."""
+    try:
+        return [npu.cycles for npu in run(work, **how).per_npu]
+    except SpecError:
+        return "stands still"
+
+
+@settings(max_examples=400, deadline=None)
+@given(jobs(backend="unaware"))
+def test_phases_evaluated_at_once_end_as_if_played(work: Job) -> None:
+    assert ends(work, folded=False) == ends(work, folded=False, closed_forms=False)
+
+
+@settings(max_examples=400, deadline=None)
+@given(jobs(backend="unaware"))
+def test_ranks_alike_end_as_if_each_were_simulated(work: Job) -> None:
+    assert ends(work) == ends(work, folded=False)
+
+
+@settings(max_examples=400, deadline=None)
+@given(jobs(backend="aware", most_dims=2))
+def test_so_do_they_where_links_are_queues(work: Job) -> None:
+    assert ends(work) == ends(work, folded=False)
