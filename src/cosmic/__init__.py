@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
+    from cosmic.simulation.event.engine import simulate
 
 _HOMES = {
     "Batch": "cosmic.design.batch",
@@ -37,6 +38,7 @@ _HOMES = {
     "json_schema": "cosmic.psa.files",
     "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
+    "simulate": "cosmic.simulation.event.engine",
 }
 
 __all__ = [
@@ -57,6 +59,7 @@ __all__ = [
     "json_schema",
     "load_design",
     "load_space",
+    "simulate",
 ]
 
 

@@ -17,7 +17,7 @@ from cosmic.cost.compute import peak_flop_per_s
 from cosmic.cost.price import capital_usd, network_usd, network_w, owned_usd_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.simulate.analytic import BREAKDOWN, step
+from cosmic.simulation.analytic import BREAKDOWN, step
 from cosmic.workload.checks import fits, unfit
 from cosmic.workload.memory import COMPONENTS, footprint
 from cosmic.workload.sizes import structural_paths

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cosmic.simulate.event.inputs import Dimension, RemoteMemory, system_from
-from cosmic.simulate.event.network import Network
-from cosmic.simulate.event.simulation import Job
+from cosmic.simulation.event.inputs import Dimension, RemoteMemory, system_from
+from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.engine import Job
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")

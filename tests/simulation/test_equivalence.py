@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.simulate.event.simulation import Job, run
+from cosmic.simulation.event.engine import Job, run
 from tests.simulation.jobs import collective, computation, job, network, receive, send
 
 TOPOLOGIES = st.sampled_from(["Ring", "FullyConnected", "Switch"])

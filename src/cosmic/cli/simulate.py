@@ -11,7 +11,7 @@ import typer
 from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
-    from cosmic.simulate.event.result import Result
+    from cosmic.simulation.event.result import Result
 
 app = new_app()
 SHOWN = 12
@@ -38,7 +38,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     json: Json = False,
 ) -> None:
     """Play execution traces on a simulated cluster: when every rank is done, and what it did until then."""
-    from cosmic.simulate.event.simulation import simulate as run  # noqa: PLC0415  heavy
+    from cosmic.simulation.event.engine import simulate as run  # noqa: PLC0415  heavy
 
     result = run(
         workload=workload,
@@ -55,7 +55,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     for warning in result.warnings:
         sys.stderr.write(f"cosmic simulate: {warning}\n")
     if timeline is not None:
-        from cosmic.simulate.event.timeline import write_timeline  # noqa: PLC0415  rarely needed
+        from cosmic.simulation.event.timeline import write_timeline  # noqa: PLC0415  rarely needed
 
         write_timeline(result, timeline)
     if json:

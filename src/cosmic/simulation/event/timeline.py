@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.errors import SpecError
-from cosmic.simulate.event.result import Played, Result
+from cosmic.simulation.event.result import Played, Result
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
 
 TRACKS = {"compute": 1, "communication": 2, "receive": 3, "memory": 4, "cpu": 5}

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.errors import SpecError, require
-from cosmic.simulate.event.inputs import KINDS, Algorithm, System
-from cosmic.simulate.event.network import Network
-from cosmic.simulate.event.ranks import Action, Slot, Work
-from cosmic.simulate.event.rings import ALL, Ring
-from cosmic.simulate.event.streams import Level
+from cosmic.simulation.event.inputs import KINDS, Algorithm, System
+from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.ranks import Action, Slot, Work
+from cosmic.simulation.event.rings import ALL, Ring
+from cosmic.simulation.event.streams import Level
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, dependencies
 
 Ints = npt.NDArray[np.int64]

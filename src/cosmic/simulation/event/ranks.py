@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulate.event.network import Ambiguous
-from cosmic.simulate.event.streams import Collective, Unit, Where
-from cosmic.simulate.event.world import World
+from cosmic.simulation.event.network import Ambiguous
+from cosmic.simulation.event.streams import Collective, Unit, Where
+from cosmic.simulation.event.world import World
 from cosmic.traces.trace import CollectiveType
 
 Ints = npt.NDArray[np.int64]

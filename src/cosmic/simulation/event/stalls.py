@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cosmic.errors import SpecError
-from cosmic.simulate.event.ranks import NEVER, Action, Rank
+from cosmic.simulation.event.ranks import NEVER, Action, Rank
 from cosmic.traces.checks import check
 from cosmic.traces.findings import node_text
 from cosmic.traces.trace import Template, TraceSet

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulate.event.clock import Action, Clock
-from cosmic.simulate.event.inputs import Dimension
+from cosmic.simulation.event.clock import Action, Clock
+from cosmic.simulation.event.inputs import Dimension
 
 Ints = npt.NDArray[np.int64]
 

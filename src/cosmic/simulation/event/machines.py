@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from cosmic.simulate.event.programs import NOBODY, steps, trees
+from cosmic.simulation.event.programs import NOBODY, steps, trees
 from cosmic.traces.trace import CollectiveType, RankTrace, dependencies
 
 if TYPE_CHECKING:
-    from cosmic.simulate.event.streams import Stream
+    from cosmic.simulation.event.streams import Stream
 
 
 class Machine(Protocol):

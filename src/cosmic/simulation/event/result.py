@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulate.event.inputs import System
-from cosmic.simulate.event.network import Network
-from cosmic.simulate.event.ranks import NEVER, Rank
-from cosmic.simulate.event.world import World
+from cosmic.simulation.event.inputs import System
+from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.ranks import NEVER, Rank
+from cosmic.simulation.event.world import World
 from cosmic.traces.trace import NodeType, Template, TraceSet
 
 Ints = npt.NDArray[np.int64]

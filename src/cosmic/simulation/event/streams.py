@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cosmic.cost.themis import Kind as ThemisKind
 from cosmic.cost.themis import Plan, chunks
 from cosmic.errors import SpecError
-from cosmic.simulate.event.bus import Bus
-from cosmic.simulate.event.clock import Action
-from cosmic.simulate.event.inputs import Algorithm
-from cosmic.simulate.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
-from cosmic.simulate.event.rings import ALL, Course, Ring, reduction_ns
+from cosmic.simulation.event.bus import Bus
+from cosmic.simulation.event.clock import Action
+from cosmic.simulation.event.inputs import Algorithm
+from cosmic.simulation.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
+from cosmic.simulation.event.rings import ALL, Course, Ring, reduction_ns
 from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
-    from cosmic.simulate.event.world import World
+    from cosmic.simulation.event.world import World
 
 GROUP_ENDPOINT_NS = 10
 """ASTRA-sim's endpoint delay within a group smaller than the network, whatever the settings say."""

@@ -1,6 +1,6 @@
 """Groups as ranks see them: who the members are, who stands for them, and how long their messages take.
 
-Ranks that behave alike are simulated once (`cosmic.simulate.event.folding`): each is an *entity*, which stands for its
+Ranks that behave alike are simulated once (`cosmic.simulation.event.folding`): each is an *entity*, which stands for its
 class of ranks. A ring therefore has a roster: which entity stands for each member, and under which slot (the rank's
 own numbering of its groups) that entity knows the group.
 """
@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulate.event.network import Network
-from cosmic.simulate.event.programs import NOBODY, Step, meeting_ns, steps
+from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.programs import NOBODY, Step, meeting_ns, steps
 from cosmic.traces.trace import CollectiveType
 
 Ints = npt.NDArray[np.int64]

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulate.event.clock import Action, Clock
-from cosmic.simulate.event.inputs import RemoteMemory, System
-from cosmic.simulate.event.network import Aware, Consistent, Message, Network, Unaware
-from cosmic.simulate.event.rings import Course, Ring, reduction_ns
-from cosmic.simulate.event.streams import Stream
+from cosmic.simulation.event.clock import Action, Clock
+from cosmic.simulation.event.inputs import RemoteMemory, System
+from cosmic.simulation.event.network import Aware, Consistent, Message, Network, Unaware
+from cosmic.simulation.event.rings import Course, Ring, reduction_ns
+from cosmic.simulation.event.streams import Stream
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace
 
 Ints = npt.NDArray[np.int64]

@@ -17,10 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.arithmetic import is_power_of_two
-from cosmic.simulate.event.inputs import KINDS, Algorithm, System
-from cosmic.simulate.event.lowering import Groups
-from cosmic.simulate.event.network import Network
-from cosmic.simulate.event.programs import NOBODY, steps, trees
+from cosmic.simulation.event.inputs import KINDS, Algorithm, System
+from cosmic.simulation.event.lowering import Groups
+from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.programs import NOBODY, steps, trees
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, TraceSet
 
 Ints = npt.NDArray[np.int64]

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError, UnknownName, require
-from cosmic.simulate.event.folding import Folding, fold
-from cosmic.simulate.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
-from cosmic.simulate.event.lowering import Rings, lower
-from cosmic.simulate.event.network import Ambiguous, Aware, Consistent, Network
-from cosmic.simulate.event.ranks import Action, Rank, Work
-from cosmic.simulate.event.result import Result, result_of
-from cosmic.simulate.event.rings import Ring
-from cosmic.simulate.event.stalls import explain
-from cosmic.simulate.event.streams import Where
-from cosmic.simulate.event.world import World
+from cosmic.simulation.event.folding import Folding, fold
+from cosmic.simulation.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
+from cosmic.simulation.event.lowering import Rings, lower
+from cosmic.simulation.event.network import Ambiguous, Aware, Consistent, Network
+from cosmic.simulation.event.ranks import Action, Rank, Work
+from cosmic.simulation.event.result import Result, result_of
+from cosmic.simulation.event.rings import Ring
+from cosmic.simulation.event.stalls import explain
+from cosmic.simulation.event.streams import Where
+from cosmic.simulation.event.world import World
 from cosmic.traces.groups import EVERYONE, known_groups, read_groups
 from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, TraceSet

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from cosmic.simulate.event.clock import Action, Clock
-from cosmic.simulate.event.inputs import SharedBus
+from cosmic.simulation.event.clock import Action, Clock
+from cosmic.simulation.event.inputs import SharedBus
 
 MEMORY_GAP_NS_PER_BYTE = 0.0038
 FAIR_READS = 8

@@ -1,0 +1,1 @@
+"""What ran, or is to run: Chakra execution traces."""

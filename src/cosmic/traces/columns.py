@@ -1,0 +1,286 @@
+"""What the fields of many nodes say, column by column.
+
+A step of `cosmic.traces.decoding` hands over one field of each of many nodes; here it is put into its column. What is
+not as usual is not looked into: its node is noted, to be decoded by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, Ints, NodeType
+from cosmic.traces.wire import (
+    ATTRIBUTE_NAME,
+    COLUMN_OF,
+    DIMENSIONS,
+    GROUP,
+    LENGTH,
+    LIST_VALUES,
+    NODE_FIELDS,
+    SIZES,
+    VALUE_FIELDS,
+    VARINT,
+    Node,
+    as_text,
+    key,
+    varint,
+)
+from cosmic.traces.words import WORD, WordArray, Words, byte, first_bytes, leading_varints, truths, word
+
+Mask = npt.NDArray[np.bool_]
+
+UNSAID = int(np.iinfo(np.int64).min)
+"""In the columns `source` and `destination`, where any rank might stand: the node does not say."""
+NUMBERS = (*(name for name in COLUMNS if name not in ("group", "peer")), "source", "destination")
+MISSING = dict.fromkeys(NUMBERS, ABSENT) | dict.fromkeys(("id", "type", "duration_us", "on_cpu", "comm_priority"), 0)
+MISSING |= {"source": UNSAID, "destination": UNSAID}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fields:
+    """A field of each of many nodes: where it stands, and its integer or its length."""
+
+    row: Ints
+    value: Ints
+    start: Ints
+    stop: Ints
+
+    def where(self, condition: Mask) -> Fields:
+        """Return the fields for which *condition* holds."""
+        if condition.all():
+            return self
+        return self.at(np.flatnonzero(condition))
+
+    def at(self, places: npt.NDArray[np.intp]) -> Fields:
+        """Return the fields at *places*."""
+        return Fields(self.row[places], self.value[places], self.start[places], self.stop[places])
+
+
+@dataclass(frozen=True, slots=True)
+class _Attribute:
+    """An attribute that somebody uses."""
+
+    name: str
+
+    @property
+    def start(self) -> bytes:
+        """What its message starts with: the name's key, its length, and the name."""
+        return key(ATTRIBUTE_NAME, LENGTH) + varint(len(self.name)) + self.name.encode()
+
+    def bounds(self) -> tuple[int, int]:
+        """Return between what an integer is as usual."""
+        if self.name == "comm_type":
+            return 0, max(CollectiveType)
+        return 0 if self.name in SIZES else UNSAID, 2**62
+
+
+_ATTRIBUTES = [_Attribute(name) for name in (*COLUMN_OF, GROUP, DIMENSIONS)]
+_SLOT_BITS = 6
+
+
+def _slots(attributes: Sequence[_Attribute]) -> tuple[int, dict[int, _Attribute]]:
+    """Return a factor that sends the first word of each attribute to a slot of its own, and who is where.
+
+    The slot is what the top bits of the product say.
+    """
+    factor = 0x9E3779B97F4A7C15
+    while True:
+        slots = {int(word(each.start)) * factor % 2**64 >> 64 - _SLOT_BITS: each for each in attributes}
+        if len(slots) == len(attributes):
+            return factor, slots
+        factor = factor * 5 % 2**64
+
+
+_FACTOR, _SLOTS = _slots(_ATTRIBUTES)
+
+
+def _tag(name: str, shape: int) -> int:
+    """Return the first and only byte of the key of a node's field."""
+    return key(NODE_FIELDS[name], shape)[0]
+
+
+_LENGTHS = ("name", "ctrl_deps", "data_deps", "inputs", "outputs", "attr")
+_VARINTS = ("id", "type", "ctrl_deps", "data_deps", "start_time_micros", "duration_micros")
+_USUAL_TAGS = {_tag(name, LENGTH) for name in _LENGTHS} | {_tag(name, VARINT) for name in _VARINTS}
+
+_LIMITS = {"int32": 2**31, "uint32": 2**32, "sint32": 2**32, "bool": 2}
+_LIMITS |= dict.fromkeys(("int64", "uint64", "sint64"), 2**56)
+"""Below this, integers of these types are as usual."""
+_KINDS = {key(VALUE_FIELDS[kind], VARINT)[0]: kind for kind in _LIMITS}
+"""The types by the first byte of an attribute's value."""
+_STRING = key(VALUE_FIELDS["string"], LENGTH)
+_TRUTHS = np.array(
+    [
+        word(key(VALUE_FIELDS["bool"] + 1, LENGTH) + varint(count + 2) + key(LIST_VALUES, LENGTH) + varint(count))
+        for count in range(WORD + 1)
+    ]
+)
+"""With what a list of so many truth values starts."""
+_TRUTHS_START = 5
+
+
+class _Groups(dict[bytes, int]):
+    """A number for each group that a node names; two names stand for all ranks."""
+
+    def __init__(self) -> None:
+        super().__init__({b"": ABSENT, b"0": ABSENT})
+        self.short = _ShortNames(self)
+
+    def __missing__(self, name: bytes) -> int:
+        number = self[name] = len(self) - 2
+        return number
+
+    def names(self) -> list[str]:
+        """Return the names by their numbers."""
+        return [as_text(name) for name in list(self)[2:]]
+
+
+class _ShortNames(dict[int, int]):
+    """The numbers of groups by the word that holds a name's up to seven bytes and, at the top, its length."""
+
+    def __init__(self, groups: _Groups) -> None:
+        super().__init__()
+        self._groups = groups
+
+    def __missing__(self, packed: int) -> int:
+        *name, size = packed.to_bytes(WORD, "little")
+        number = self[packed] = self._groups[bytes(name[:size])]
+        return number
+
+
+class Columns:
+    """The columns of a table of *nodes*, as far as they are filled."""
+
+    def __init__(self, buffer: bytes, nodes: int) -> None:
+        self.buffer = buffer
+        self.bytes = np.frombuffer(buffer, np.uint8)
+        self.words = Words(buffer)
+        self.numbers = {name: np.full(nodes, MISSING[name], np.int64) for name in NUMBERS}
+        self.name_start, self.name_stop = np.zeros((2, nodes), np.int64)
+        self.group = np.full(nodes, ABSENT, np.int64)
+        self.groups = _Groups()
+        self.process_groups: dict[int, str] = {}
+        self.left = np.zeros(nodes, bool)
+        """Which nodes are not as usual."""
+
+    def leave(self, row: Ints, unless: Mask) -> None:
+        """Note rows that are not as usual."""
+        if not unless.all():
+            self.left[row[~unless]] = True
+
+    def take_node(self, row: int, node: Node) -> None:
+        """Fill in all that a node says that was decoded by itself."""
+        for name, column in self.numbers.items():
+            column[row] = node.numbers.get(name, MISSING[name])
+        self.name_start[row], self.name_stop[row] = node.name
+        self.group[row] = ABSENT if node.group is None else self.groups[node.group]
+        if node.process_groups is not None:
+            self.process_groups[row] = node.process_groups
+
+    def take(self, tag: int, fields: Fields) -> None:
+        """Fill in one field of some nodes."""
+        if tag not in _USUAL_TAGS:
+            self.left[fields.row] = True
+            return
+        match tag >> 3:
+            case 1:
+                self.numbers["id"][fields.row] = fields.value
+            case 2:
+                self.name_start[fields.row], self.name_stop[fields.row] = fields.start, fields.stop
+            case 3:
+                self.numbers["type"][fields.row] = fields.value
+                self.leave(fields.row, unless=(fields.value != NodeType.METADATA) & (fields.value <= max(NodeType)))
+            case 7:
+                self.numbers["duration_us"][fields.row] = fields.value
+            case 10:
+                self._take_attributes(fields)
+
+    def _take_attributes(self, fields: Fields) -> None:
+        """Fill in the attributes that somebody uses."""
+        head = self.words[fields.start]
+        slot = (head * np.uint64(_FACTOR) >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
+        others = np.ones(len(head), bool)
+        for attribute in [_SLOTS[one] for one in distinct(slot) if one in _SLOTS]:
+            same = head == word(attribute.start)
+            others &= ~same
+            self._take_attribute(attribute, fields.where(same))
+        if others.any():
+            self._pass_over(fields.where(others), head[others])
+
+    def _pass_over(self, fields: Fields, head: WordArray) -> None:
+        """Pass over attributes that nobody uses, if they start with a name."""
+        size = byte(head, 1)
+        named = (byte(head, 0) == key(ATTRIBUTE_NAME, LENGTH)[0]) & (size < 0x80)
+        self.leave(fields.row, unless=named & (fields.start + 2 + size <= fields.stop))
+
+    def _take_attribute(self, attribute: _Attribute, fields: Fields) -> None:
+        """Fill in an attribute whose first word is right; the second holds the rest of its name, and what comes then."""
+        start = fields.start + len(attribute.start)
+        within = start <= fields.stop
+        self.leave(fields.row, unless=within)
+        rest = attribute.start[WORD:]
+        second = self.words[fields.start + WORD]
+        same = first_bytes(second, len(rest)) == word(rest)
+        values = Fields(fields.row, byte(second, len(rest)), start, fields.stop).where(within & same)
+        if attribute.name == GROUP:
+            self._take_groups(values)
+        elif attribute.name == DIMENSIONS:
+            self._take_dimensions(values)
+        else:
+            for tag in distinct(values.value):
+                self._take_integers(attribute, _KINDS.get(tag), values.where(values.value == tag))
+
+    def _take_integers(self, attribute: _Attribute, kind: str | None, values: Fields) -> None:
+        """Fill in an attribute that holds an integer of some type that is written as a varint."""
+        if kind is None:
+            self.left[values.row] = True
+            return
+        written = key(VALUE_FIELDS[kind], VARINT)
+        start = values.start + len(written)
+        value, size = leading_varints(self.words[start])
+        usual = (start + size == values.stop) & (value < _LIMITS[kind])
+        usual &= self.bytes[start - 1] == written[-1]
+        if kind.startswith("sint"):
+            value = value >> 1 ^ -(value & 1)
+        least, most = attribute.bounds()
+        usual &= (value >= least) & (value <= most)
+        self.leave(values.row, unless=usual)
+        self.numbers[COLUMN_OF[attribute.name]][values.row] = value
+
+    def _take_groups(self, values: Fields) -> None:
+        """Fill in the names of groups."""
+        head = self.words[values.start]
+        start = values.start + len(_STRING) + 1
+        size = byte(head, len(_STRING))
+        usual = (first_bytes(head, len(_STRING)) == word(_STRING)) & (size < 0x80) & (start + size == values.stop)
+        self.leave(values.row, unless=usual)
+        row, start, stop, size = (each[usual] for each in (values.row, start, values.stop, size))
+        short = size < WORD
+        if not short.all():
+            spans = zip(start.tolist(), stop.tolist(), strict=True)
+            self.group[row] = [self.groups[self.buffer[first:last]] for first, last in spans]
+            return
+        packed = first_bytes(self.words[start], size) | size.view(np.uint64) << np.uint64(8 * WORD - 8)
+        self.group[row] = list(map(self.groups.short.__getitem__, packed.tolist()))
+
+    def _take_dimensions(self, values: Fields) -> None:
+        """Fill in lists of up to eight truth values as bits."""
+        count = values.stop - values.start - _TRUTHS_START
+        size = np.clip(count, 0, WORD)
+        bits, usual = truths(first_bytes(self.words[values.start + _TRUTHS_START], size))
+        usual &= (size == count) & (first_bytes(self.words[values.start], _TRUTHS_START) == _TRUTHS[size])
+        self.leave(values.row, unless=usual)
+        self.numbers["involved_dims"][values.row] = bits
+
+
+def distinct(values: npt.NDArray[Any]) -> list[int]:
+    """Return which small integers are among *values*."""
+    if len(values) and (values == values[0]).all():
+        return [int(values[0])]
+    found: list[int] = np.flatnonzero(np.bincount(values)).tolist()
+    return found

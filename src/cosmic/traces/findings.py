@@ -1,0 +1,53 @@
+"""What is wrong with traces: how many times, and each as the sentence that says it, made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cosmic.errors import SpecError, shorten
+from cosmic.traces.trace import ABSENT, Ints, Template
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One kind of mistake: a trace of a million nodes may hold a million."""
+
+    count: int
+    at: Callable[[int], SpecError]
+    """Returns one of them, by its place."""
+
+
+def finding(found: Sequence[Any] | Ints, error: Callable[[Any], SpecError]) -> Finding:
+    """Return the finding of which *error* makes a sentence from each of *found*."""
+    return Finding(len(found), lambda place: error(found[place]))
+
+
+def node_text(template: Template, row: int) -> str:
+    """Return a node as sentences name it.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> node_text(template_of([{"id": 4, "name": "matmul"}]), 0)
+    "node 4 'matmul'"
+    """
+    name = template.names[row]
+    return f"node {template.id[row]}" + (f" {shorten(name)}" if name else "")
+
+
+def rank_text(where: str, ranks: Sequence[int]) -> str:
+    """Return the ranks that a sentence is about: the first, and how many more.
+
+    >>> rank_text("gpt", [4, 5, 6])
+    'gpt: rank 4 and 2 more'
+    """
+    return f"{where}: rank {ranks[0]}" + (f" and {len(ranks) - 1:,} more" if len(ranks) > 1 else "")
+
+
+def size_text(size: int) -> str:
+    """Return a size as sentences say it.
+
+    >>> size_text(4096), size_text(ABSENT)
+    ('4,096 bytes', 'unknown size')
+    """
+    return "unknown size" if size == ABSENT else f"{size:,} bytes"

@@ -1,0 +1,149 @@
+"""From a design to execution traces: what every rank computes, sends and receives in one step.
+
+    design ── plan, schedule ──▶ blocks as steps ──▶ tapes, one for each task ──▶ a template for each stage ──▶ ranks
+
+The graph is made of the quantities that the analytic engine adds up, so that playing it takes as long as the engine
+says, but for what closed forms leave out. `Job.seconds` holds, for each node, what that engine charges for it.
+
+What compute waits for is chained; what hides is free. A trace shows one step out of many: where a collective may run
+on into the next step, it is the one of the step before that is seen, at the start (`previous.…`). Decoding is one round
+of the pipeline, which every stage enters at its own place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from cosmic.design.batch import Batch, batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.traces.generation.blocks import Piece, Run, Talk, pieces
+from cosmic.traces.generation.costs import Prices
+from cosmic.traces.generation.mesh import Mesh, name_groups
+from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
+from cosmic.traces.trace import RankTrace, Template, TraceSet
+from cosmic.workload.checks import unfit
+from cosmic.workload.memory import footprint
+from cosmic.workload.schedule import Task, schedules
+from cosmic.workload.sizes import microbatches
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """One step of a design, ready to be played or written to files."""
+
+    point: DesignPoint
+    traces: TraceSet
+    groups: dict[str, tuple[int, ...]]
+    """The ranks of each communicator group, by its name: numbers from 1."""
+    seconds: Mapping[int, Floats]
+    """By the `id` of a template: what each of its nodes takes when nothing is in its way; 0 for receives."""
+
+    def seconds_of(self, template: Template) -> Floats:
+        """Return how long each node of a template takes when nothing is in its way, as the analytic engine charges it.
+
+        Compute, collectives, sends and traffic with outer memory tiers; a receive takes as long as its send.
+        """
+        return self.seconds[id(template)]
+
+
+def generate(point: DesignPoint) -> Job:
+    """Return the traces of one step of *point*, and the communicator groups that they name."""
+    batch = batch_of(point)
+    if reasons := unfit(batch):
+        raise SpecError("design", point.identity, reasons[0])
+    plan = _plan(batch)
+    stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
+    mesh = Mesh(point.workload)
+    groups, names = name_groups(mesh, plan.groups)
+    sides = [mesh.beside("pp", 1), mesh.beside("pp", -1), mesh.beside("sp", 1), mesh.beside("sp", -1)]
+    peers = list(zip(*(side.tolist() for side in sides), strict=True))
+    own = list(zip(*names, strict=True)) if names else [()] * len(peers)
+    ranks = tuple(
+        RankTrace(stages[stage][0], own[rank], peers[rank], rank)
+        for rank, stage in enumerate(mesh.along("pp").tolist())
+    )
+    return Job(point, TraceSet(ranks), groups, {id(template): seconds for template, seconds in stages})
+
+
+def _plan(batch: Batch) -> Plan:
+    workload = batch.base.workload
+    training = workload.task == "training"
+    prices = Prices(batch)
+    found, passed = pieces(batch, prices)
+    virtual = workload.virtual_stages if training else 1
+    parts = _parts(found, workload.pp, virtual)
+    count = int(microbatches(batch))
+    alone = workload.pp == 1
+    traffic = float(footprint(batch).offload_traffic) if workload.offload else 0.0
+    each = traffic / (count * virtual * (2 if training else 1))
+    return Plan(
+        parts=parts,
+        groups=_kinds_of_groups(found),
+        passed=passed,
+        stages=workload.pp,
+        microbatches=count,
+        newest_first=batch.base.collective.scheduling == "lifo",
+        training=training,
+        updates={layer.label: _update(layer.piece, prices, alone) for part in parts for layer in part},
+        offloaded=(prices.offloading(each), each),
+    )
+
+
+def _update(piece: Piece, prices: Prices, alone: bool) -> Run:
+    """Return the optimizer's work for a block; what a head shares with the embedding beside it is updated there."""
+    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
+    moved = prices.optimizer_bytes(elements)
+    return Run("optimizer", prices.streaming(moved), elements, moved)
+
+
+def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:
+    """Return the parts of the model: layers are dealt to stages as `cosmic.workload.sizes.layers_on_stage` says.
+
+    A stage that is divided shares out its layers evenly; the embedding goes with the first part, the head with the
+    last.
+    """
+    repeated = [piece for piece in found if piece.part == "layers" for _ in range(piece.repeats)]
+    labels = (f"{piece.name}{place}" if len(repeated) > 1 else piece.name for place, piece in enumerate(repeated))
+    layers = iter([Layer(label, piece) for label, piece in zip(labels, repeated, strict=True)])
+    each = -(-len(repeated) // stages)
+    parts: list[tuple[Layer, ...]] = []
+    for part in range(stages * virtual):
+        chunk, stage = divmod(part, stages)
+        here = max(0, min(each, len(repeated) - stage * each))
+        taken = here // virtual + (chunk < here % virtual)
+        parts.append(tuple(next(layers) for _ in range(taken)))
+    first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
+    last = tuple(Layer(piece.name, piece) for piece in found if piece.part == "last")
+    parts[0] = first + parts[0]
+    parts[-1] = parts[-1] + last
+    return tuple(parts)
+
+
+def _kinds_of_groups(found: Sequence[Piece]) -> tuple[tuple[str, ...], ...]:
+    """Return the axes of every collective, each once."""
+    talks = [talk for piece in found for talk in _talks(piece)]
+    return tuple(dict.fromkeys(talk.axes for talk in talks))
+
+
+def _talks(piece: Piece) -> Iterator[Talk]:
+    for unit in (*piece.forward, *piece.backward):
+        yield from (step for step in unit.steps if isinstance(step, Talk))
+        yield from (*unit.gathers, *unit.reduces)
+    yield from (*piece.reduces, *piece.returns)
+
+
+def _tasks(plan: Plan, point: DesignPoint, stage: int) -> tuple[list[Task], list[int]]:
+    """Return what a stage does, in order, and the places of tasks that read what was sent before the step began."""
+    stages, count = plan.stages, plan.microbatches
+    if plan.training:
+        workload = point.workload
+        return schedules[workload.schedule].order(stage, stages, count, workload.virtual_stages), []
+    if point.workload.task == "prefill":
+        return [Task("F", microbatch) for microbatch in range(count)], []
+    turns = max(stages, count)  # of a round: each microbatch is at one stage, or waits
+    order = sorted(range(count), key=lambda microbatch: (stage + microbatch) % turns)
+    return [Task("F", microbatch) for microbatch in order], [
+        place for place, microbatch in enumerate(order) if stage + microbatch == turns
+    ]

@@ -1,0 +1,115 @@
+"""Who talks to whom: communicator groups, as files give them and as traces state them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cosmic.errors import SpecError, require
+from cosmic.traces.trace import Template, TraceSet
+
+EVERYONE = ("", "0")
+"""Names that stand for all ranks; a node that names no group means the first."""
+
+_ID = re.compile(r"[1-9][0-9]*", re.ASCII)
+
+
+def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
+    """Return the groups in the JSON file at *path*: ``{"<id from 1>": [rank, ...], ...}``."""
+    path = Path(path)
+    try:
+        pairs = json.loads(path.read_bytes().decode(), object_pairs_hook=_Pairs)
+    except OSError as error:
+        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
+    except RecursionError:
+        raise SpecError("file", str(path), "is nested too deeply") from None
+    except ValueError as error:  # not UTF-8, not JSON, or a name that no file can have
+        raise SpecError("file", str(path), f"is no JSON: {error}") from None
+    require(isinstance(pairs, _Pairs), path.name, pairs, 'must be an object, such as {"1": [0, 1], "2": [2, 3]}')
+    groups: dict[str, tuple[int, ...]] = {}
+    for name, ranks in pairs:
+        require(bool(_ID.fullmatch(name)), f"{path.name}: group", name, "is named by a whole number from 1 on")
+        require(name not in groups, f"{path.name}: group", name, "is there twice")
+        groups[name] = _ranks(ranks, f"{path.name}: group {name}")
+    return groups
+
+
+def write_groups(groups: Mapping[str, Sequence[int]], path: str | Path) -> None:
+    """Write *groups* as `read_groups` reads them, one a line."""
+    lines = [f"{json.dumps(name)}: {json.dumps(list(ranks))}" for name, ranks in groups.items()]
+    try:
+        Path(path).write_text("{" + ",\n ".join(lines) + "}\n")
+    except OSError as error:
+        raise SpecError("file", str(path), f"cannot be written: {error.strerror}") from None
+    except ValueError:
+        raise SpecError("file", str(path), "is no name that a file can have") from None
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object of a JSON file with all that stands in it, even a key that stands there twice."""
+
+
+def _ranks(ranks: Any, where: str) -> tuple[int, ...]:
+    """Return *ranks*, if they are ranks and each is there once."""
+    require(type(ranks) is list, where, ranks, "must be a list of ranks")
+    require(bool(ranks), where, ranks, "has no ranks")
+    seen = set()
+    for rank in ranks:
+        require(type(rank) is int and rank >= 0, where, rank, "a rank is a whole number from 0 on")
+        require(rank not in seen, where, rank, "the rank is there twice")
+        seen.add(rank)
+    return tuple(ranks)
+
+
+def known_groups(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
+    """Return every group there is by name: all ranks, those that metadata nodes state, and *groups*.
+
+    What *groups* says counts; what traces state of the same group does not.
+    """
+    everyone = tuple(range(len(traces.ranks)))
+    given = {name: tuple(ranks) for name, ranks in (groups or {}).items()}
+    return {**dict.fromkeys(EVERYONE, everyone), **stated_groups(traces), **given}
+
+
+def stated_groups(traces: TraceSet) -> dict[str, tuple[int, ...]]:
+    """Return PyTorch's process groups as metadata nodes state them; one that lists no ranks has them all."""
+    everyone = tuple(range(len(traces.ranks)))
+    texts = {text for template in traces.templates() for text in template.process_groups.values()}
+    groups: dict[str, tuple[int, ...]] = {}
+    for name, ranks in (each for text in sorted(texts) for each in _stated(text, traces.where)):
+        members = ranks or everyone
+        require(
+            groups.setdefault(name, members) == members,
+            f"{traces.where}: process group {name}",
+            list(members),
+            f"another node says {list(groups[name])}",
+        )
+    return groups
+
+
+def _stated(text: str, where: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the groups in what a metadata node says: a JSON list of objects, within a list as Python writes it."""
+    start, stop = text.find("[{"), text.rfind("}]")
+    if start < 0 or stop < start:
+        return  # metadata of another kind
+    where = f"{where}: process groups"
+    try:
+        entries = json.loads(text[start : stop + 2])
+    except (ValueError, RecursionError):
+        raise SpecError(where, text, "must be a JSON list of objects with pg_name and ranks") from None
+    for entry in entries:
+        stated = isinstance(entry, dict) and "pg_name" in entry and isinstance(entry.get("ranks", []), list)
+        require(stated, where, entry, "must be an object with pg_name and a list of ranks")
+        ranks = entry.get("ranks", [])
+        yield str(entry["pg_name"]), _ranks(ranks, f"{where}: {entry['pg_name']}") if ranks else ()
+
+
+def sharing(traces: TraceSet) -> list[tuple[Template, list[int]]]:
+    """Return every template once, with the ranks that run it."""
+    found: dict[int, tuple[Template, list[int]]] = {}
+    for number, rank in enumerate(traces.ranks):
+        found.setdefault(id(rank.template), (rank.template, []))[1].append(number)
+    return list(found.values())

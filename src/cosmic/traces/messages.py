@@ -1,0 +1,111 @@
+"""Sends and receives of all ranks, and whether each has its other side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.errors import SpecError
+from cosmic.traces.findings import Finding, finding, node_text, size_text
+from cosmic.traces.groups import sharing
+from cosmic.traces.trace import ABSENT, Ints, NodeType, TraceSet
+
+SEND, RECEIVE = 0, 1
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Messages:
+    """Sends and receives, one entry each, in the order of nodes for each rank."""
+
+    side: Ints
+    """`SEND` or `RECEIVE`."""
+    rank: Ints
+    row: Ints
+    peer: Ints
+    tag: Ints
+    size: Ints
+
+    def only(self, kept: Ints | npt.NDArray[np.bool_]) -> Messages:
+        """Return some of them, by place or by truth."""
+        return Messages(
+            self.side[kept], self.rank[kept], self.row[kept], self.peer[kept], self.tag[kept], self.size[kept]
+        )
+
+
+def messages_of(traces: TraceSet) -> Messages:
+    """Return the sends and receives that say whom they are for."""
+    found = [np.empty((6, 0), np.int64)]
+    for template, ranks in sharing(traces):
+        talks = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
+        rows = np.flatnonzero(talks & (template.peer != ABSENT))
+        if len(rows):
+            side = np.where(template.type[rows] == NodeType.COMM_SEND, SEND, RECEIVE)
+            peers = np.array([traces.ranks[rank].peers for rank in ranks], np.int64)[:, template.peer[rows]]
+            every = (len(ranks), len(rows))
+            columns = (side, np.array(ranks)[:, None], rows, peers, template.comm_tag[rows], template.comm_size[rows])
+            found.append(np.stack([np.broadcast_to(column, every).ravel() for column in columns]))
+    return Messages(*np.concatenate(found, axis=1))
+
+
+def unanswered(traces: TraceSet) -> Iterator[Finding]:
+    """Yield messages to or from ranks that are not in the job, and those that lack their other side."""
+    messages, ranks = messages_of(traces), len(traces.ranks)
+    outside = (messages.peer < 0) | (messages.peer >= ranks)
+    strangers = messages.only(outside)
+    yield finding(
+        range(len(strangers.rank)),
+        lambda place: SpecError(
+            f"{_message_text(traces, strangers, place)} rank",
+            int(strangers.peer[place]),
+            f"the job has ranks 0 to {ranks - 1:,}",
+        ),
+    )
+    lone = unmatched(messages.only(~outside), ranks)
+    yield finding(range(len(lone.rank)), lambda place: _unmatched_error(traces, lone, place))
+
+
+def unmatched(messages: Messages, ranks: int) -> Messages:
+    """Return sends that nobody receives, and receives that nobody sends for.
+
+    The n-th send from a source to a destination with a tag and of a size belongs to the n-th such receive there.
+    """
+    sends = messages.side == SEND
+    source = np.where(sends, messages.rank, messages.peer)
+    route = source * ranks + np.where(sends, messages.peer, messages.rank)
+    order = np.lexsort((messages.side, messages.size, messages.tag, route))
+    if not len(order):
+        return messages
+    keys = np.stack([route, messages.tag, messages.size])[:, order]
+    starts = np.flatnonzero(np.concatenate([[True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)]))
+    entries = np.diff(np.append(starts, len(order)))
+    sent = np.add.reduceat(sends[order], starts, dtype=np.int64)
+    # Within a kind come first its sends, then its receives; the last of the more numerous are left over.
+    first, sent, received = (np.repeat(each, entries) for each in (starts, sent, entries - sent))
+    nth = np.arange(len(order)) - first
+    left = np.where(sends[order], nth >= received, nth >= 2 * sent)
+    return messages.only(np.sort(order[left]))
+
+
+def _unmatched_error(traces: TraceSet, lone: Messages, place: int) -> SpecError:
+    tag, size = int(lone.tag[place]), int(lone.size[place])
+    verb = "receives" if lone.side[place] == SEND else "sends"
+    rule = f"nobody {verb} its {size_text(size)} with tag {tag}"
+    # What is left over on the other side was often meant: the same tag with another size.
+    meant = (lone.side != lone.side[place]) & (lone.rank == lone.peer[place]) & (lone.peer == lone.rank[place])
+    if meant.any():
+        near = int(np.argmax(meant * (1 + (lone.tag == tag))))
+        other = f"{size_text(int(lone.size[near]))} with tag {lone.tag[near]}"
+        rule += f", but {_node_text(traces, lone, near)} there {verb} {other}"
+    return SpecError(f"{_message_text(traces, lone, place)} rank", int(lone.peer[place]), rule)
+
+
+def _message_text(traces: TraceSet, messages: Messages, place: int) -> str:
+    verb = "sends to" if messages.side[place] == SEND else "receives from"
+    return f"{traces.where}: rank {messages.rank[place]}: {_node_text(traces, messages, place)} {verb}"
+
+
+def _node_text(traces: TraceSet, messages: Messages, place: int) -> str:
+    return node_text(traces.ranks[messages.rank[place]].template, int(messages.row[place]))

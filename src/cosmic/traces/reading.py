@@ -1,0 +1,281 @@
+"""Reading Chakra traces: a file for each rank, `<prefix>.<rank>.et`.
+
+The ranks of a job say nearly the same, in files that are mostly equal byte by byte. So messages are told apart before
+they are decoded, and each that differs is decoded once. Ranks that do the same share a template.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, overload
+
+import numpy as np
+
+from cosmic.errors import SpecError, require
+from cosmic.traces.columns import UNSAID
+from cosmic.traces.decoding import Lists, Table, decode
+from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
+from cosmic.traces.wire import as_text, check_metadata, read_varint
+
+_GZIP = b"\x1f\x8b"
+_BETWEEN_RANKS = ("source", "destination")
+"""Columns in which ranks of one template differ."""
+
+
+class Names(Sequence[str]):
+    """The names of nodes, decoded when they are asked for.
+
+    >>> names = Names(b"addmul", np.array([0, 3]), np.array([3, 6]))
+    >>> len(names), names[1], list(names[:1])
+    (2, 'mul', ['add'])
+    """
+
+    def __init__(self, buffer: bytes, start: Ints, stop: Ints) -> None:
+        self._buffer = buffer
+        self._start = start
+        self._stop = stop
+
+    def __len__(self) -> int:
+        return len(self._start)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> Names: ...
+    def __getitem__(self, place: int | slice) -> str | Names:
+        if isinstance(place, slice):
+            return Names(self._buffer, self._start[place], self._stop[place])
+        return as_text(self._buffer[self._start[place] : self._stop[place]])
+
+
+def read_trace(path: str | Path) -> RankTrace:
+    """Return the trace in the file at *path*, which may be compressed with gzip."""
+    path = Path(path)
+    data = _contents(path)
+    heads = np.fromiter(_heads(data, path.name), np.int64)
+    table = decode(data, heads, lambda _: path.name)
+    rank = _bind(table, np.arange(len(heads) - 1), path.name)
+    return rank.to(_template(table, rank))
+
+
+def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
+    """Return the traces of a job: the files `<prefix>.<rank>.et` (or `.et.gz`) of ranks 0, 1, ...
+
+    Without *ranks* all that are there are read; no rank below the last may be missing.
+    """
+    paths = _paths(Path(prefix), ranks)
+    if len(paths) == 1:
+        return TraceSet((read_trace(paths[0]),), str(prefix))
+    table, rows = _decode_once(paths)
+    alike = _alike(table)
+    templates: dict[tuple[bytes, ...], Template] = {}
+    traces = []
+    for path, each in zip(paths, rows, strict=True):
+        rank = _bind(table, each, path.name)
+        does = alike[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
+        if does not in templates:
+            templates[does] = _template(table, rank)
+        traces.append(rank.to(templates[does]))
+    return TraceSet(tuple(traces), str(prefix))
+
+
+def _paths(prefix: Path, ranks: int | None) -> list[Path]:
+    """Return the file of each rank."""
+    require(ranks is None or ranks > 0, "ranks", ranks, "must be at least 1")
+    pattern = re.compile(rf"{re.escape(prefix.name)}\.(0|[1-9][0-9]{{0,8}})\.et(\.gz)?")
+    try:
+        names = sorted(path.name for path in prefix.parent.iterdir())
+    except OSError as error:
+        raise SpecError("file", str(prefix.parent), f"cannot be read: {error.strerror}") from None
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise SpecError("file", str(prefix), "is no name that a file can have") from None
+    found = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
+    wanted = range(max(found, default=0) + 1 if ranks is None else ranks)
+    for rank in wanted:
+        if rank not in found:
+            raise SpecError("file", f"{prefix}.{rank}.et", "the trace of this rank is missing")
+    return [prefix.parent / found[rank] for rank in wanted]
+
+
+def _contents(path: Path) -> bytes:
+    """Return the bytes of a file, unpacked."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
+    except ValueError:
+        raise SpecError("file", str(path), "is no name that a file can have") from None
+    try:
+        return gzip.decompress(data) if data.startswith(_GZIP) else data
+    except (OSError, EOFError, zlib.error):
+        raise SpecError(path.name, data[:20], "is no valid gzip file") from None
+
+
+def _heads(data: bytes, where: str) -> Iterator[int]:
+    """Return where each node starts, with its length, and where the last one ends."""
+    if not data:
+        raise SpecError(where, data, "the file is empty")
+    length, start = read_varint(data, 0, len(data), where)
+    if start + length <= len(data):
+        check_metadata(data, start, start + length, where)
+    return _hops(data, start + length, where)
+
+
+def _hops(data: bytes, at: int, where: str) -> Iterator[int]:
+    """Yield where messages start, from *at* on, and where the last one ends."""
+    size = len(data)
+    yield at
+    try:
+        while at < size:
+            low = data[at]
+            if low < 0x80:
+                at += low + 1
+            elif (high := data[at + 1]) < 0x80:
+                at += (low & 0x7F) + (high << 7) + 2
+            else:
+                length, at = read_varint(data, at, size, where)
+                at += length
+            yield at
+    except IndexError:
+        raise SpecError(where, data[at:], "the file ends inside a length") from None
+    if at > size:
+        raise SpecError(where, f"{size} bytes", f"the file ends inside a message, which goes on to byte {at}")
+
+
+class _Numbering(dict[Any, int]):
+    """A number for whatever is asked for, in the order of asking."""
+
+    def __missing__(self, wanted: Any) -> int:
+        number = self[wanted] = len(self)
+        return number
+
+    def of(self, all_wanted: list[Any]) -> Ints:
+        """Return the number of each."""
+        return np.fromiter(map(self.__getitem__, all_wanted), np.int64, len(all_wanted))
+
+
+def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Ints]]:
+    """Return the nodes that occur in any of the files, each once, and the rows of each file."""
+    messages = _Numbering()
+    rows, known = [], [0]
+    for path in paths:
+        data = _contents(path)
+        rows.append(messages.of([data[start:stop] for start, stop in pairwise(_heads(data, path.name))]))
+        known.append(len(messages))
+
+    def where(row: int) -> str:
+        return paths[int(np.searchsorted(known, row, "right")) - 1].name
+
+    return decode(b"".join(messages), np.cumsum([0, *map(len, messages)]), where), rows
+
+
+def _alike(table: Table) -> Ints:
+    """Return a number for each node of *table*, the same for nodes that differ only in group and peer."""
+    names = [
+        table.buffer[start:stop]
+        for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
+    ]
+    columns = [values for name, values in table.numbers.items() if name not in _BETWEEN_RANKS]
+    columns.append(_Numbering().of(names))
+    for lists in (table.data, table.ctrl):
+        values = lists.value.tobytes()
+        bounds = (lists.start * lists.value.itemsize).tolist()
+        columns.append(_Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
+    texts = np.full(len(names), ABSENT)
+    texts[list(table.process_groups)] = _Numbering().of(list(table.process_groups.values()))
+    matrix = np.stack([*columns, texts], axis=1)
+    return _Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rank:
+    """The nodes of a rank by their rows in a table, in the order of their ids, and with whom they talk."""
+
+    rows: Ints
+    group: Ints
+    peer: Ints
+    groups: tuple[str, ...]
+    peers: tuple[int, ...]
+    own_rank: int | None
+
+    def to(self, template: Template) -> RankTrace:
+        """Return the rank's trace."""
+        return RankTrace(template, self.groups, self.peers, self.own_rank)
+
+
+def _bind(table: Table, rows: Ints, where: str) -> _Rank:
+    """Return the rank whose nodes are *rows* of *table*."""
+    ids = table.numbers["id"][rows]
+    if (ids[1:] <= ids[:-1]).any():
+        order = np.argsort(ids, kind="stable")
+        rows, ids = rows[order], ids[order]
+        twice = ids[1:][ids[1:] == ids[:-1]]
+        if len(twice):
+            raise SpecError(f"{where}: node", int(twice[0]), "two nodes have this id")
+    kind = table.numbers["type"][rows]
+    talks = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
+    sends = kind[talks] == NodeType.COMM_SEND
+    source, destination = (table.numbers[name][rows[talks]] for name in _BETWEEN_RANKS)
+    own, owners = _in_order(np.where(sends, source, destination), UNSAID)
+    if len(owners) > 1:
+        wrong = f"{where}: node {ids[talks[np.argmax(own)]]}: own rank"
+        raise SpecError(wrong, owners[1], f"nodes before it are of rank {owners[0]}")
+    group, groups = _in_order(table.group[rows], ABSENT)
+    peer = np.full(len(rows), ABSENT)
+    peer[talks], peers = _in_order(np.where(sends, destination, source), UNSAID)
+    names = tuple(table.groups[each] for each in groups)
+    return _Rank(rows, group, peer, names, tuple(peers), owners[0] if owners else None)
+
+
+def _in_order(values: Ints, absent: int) -> tuple[Ints, list[int]]:
+    """Return the place of each of *values* among those that there are, in order of appearance, and these.
+
+    >>> places, there = _in_order(np.array([7, -1, 5, 7]), -1)
+    >>> places.tolist(), there
+    ([0, -1, 1, 0], [7, 5])
+    """
+    present = np.flatnonzero(values != absent)
+    places = np.full(len(values), ABSENT)
+    if not len(present):
+        return places, []
+    there, first, which = np.unique(values[present], return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    places[present] = np.argsort(order)[which]
+    return places, there[order].tolist()
+
+
+def _template(table: Table, rank: _Rank) -> Template:
+    """Return what *rank* does."""
+    rows = rank.rows
+    as_they_are = np.array_equal(rows, np.arange(len(table.name_start)))  # nothing is copied then
+
+    def of(column: Ints) -> Ints:
+        return column if as_they_are else column[rows]
+
+    data, ctrl = (each if as_they_are else _lists_of(each, rows) for each in (table.data, table.ctrl))
+    texts = table.process_groups
+    return Template(
+        **{name: of(column) for name, column in table.numbers.items() if name not in _BETWEEN_RANKS},
+        names=Names(table.buffer, of(table.name_start), of(table.name_stop)),
+        data_start=data.start,
+        data_id=data.value,
+        ctrl_start=ctrl.start,
+        ctrl_id=ctrl.value,
+        group=rank.group,
+        peer=rank.peer,
+        process_groups={place: texts[row] for place, row in enumerate(rows.tolist()) if row in texts} if texts else {},
+    )
+
+
+def _lists_of(lists: Lists, rows: Ints) -> Lists:
+    """Return the lists of *rows*."""
+    first = lists.start[rows]
+    counts = lists.start[rows + 1] - first
+    start = np.concatenate([[0], np.cumsum(counts)])
+    return Lists(start, lists.value[np.arange(start[-1]) + np.repeat(first - start[:-1], counts)])

@@ -1,0 +1,219 @@
+"""What traces hold: nodes, work and traffic, how ranks differ, and the chains of nodes that take longest.
+
+Amounts are sums over all ranks, each rank's own share as its nodes state it: an all-reduce of 1 MB among four ranks is
+four nodes and 4 MB. What ranks with the same template have in common is counted once and multiplied.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.errors import require
+from cosmic.traces.groups import EVERYONE, known_groups, sharing
+from cosmic.traces.order import longest_chains, runnable, waits_of
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet, template_of
+from cosmic.traces.views import enum_name
+
+Seconds = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """The least and the most over all ranks."""
+
+    least: float
+    most: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveUse:
+    """Collectives of one type in groups of one size."""
+
+    collective: str
+    group_size: int | None
+    """Ranks in the group; None where nothing says who is in it."""
+    nodes: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """Nodes of a rank each of which waits for the one before."""
+
+    rank: int
+    """The first with such a chain."""
+    nodes: int
+    seconds: float
+    nodes_by_type: dict[str, int]
+    seconds_by_type: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statistics:
+    """What the traces of a job hold."""
+
+    ranks: int
+    nodes: int
+    templates: int
+    """How many ranks differ in more than whom they talk to."""
+    nodes_by_type: dict[str, int]
+    collectives: tuple[CollectiveUse, ...]
+    """The most bytes first."""
+    collective_bytes: int
+    sent_bytes: int
+    received_bytes: int
+    compute_flop: int
+    tensor_bytes: int
+    duration_s: float
+    by_rank: dict[str, Range]
+    """How much of each amount the ranks have that have least and most of it."""
+    longest_chain: Chain | None
+    """The most nodes; None where nodes wait for one another in every rank."""
+    critical_path: Chain | None
+    """The most seconds, if every node runs as soon as what it waits for is done."""
+
+
+def statistics(
+    traces: TraceSet,
+    groups: Mapping[str, Sequence[int]] | None = None,
+    flop_per_s: float | None = None,
+    bytes_per_s: float | None = None,
+) -> Statistics:
+    """Return what *traces* hold; with rates, compute nodes take the time of `node_seconds`."""
+    parts = sharing(traces)
+    amounts = [(_amounts(template), len(ranks)) for template, ranks in parts]
+    names = _amounts(template_of([]))
+    types: Counter[str] = Counter()
+    for template, ranks in parts:
+        types.update({name: count * len(ranks) for name, count in _by_type(template.type).items()})
+    chains = [
+        chains
+        for template, ranks in parts
+        if (chains := _chains(template, ranks[0], node_seconds(template, flop_per_s, bytes_per_s)))
+    ]
+    return Statistics(
+        ranks=len(traces.ranks),
+        templates=len(parts),
+        nodes_by_type=dict(types),
+        collectives=tuple(_collectives(traces, known_groups(traces, groups))),
+        by_rank={name: _range([amount[name] for amount, _ in amounts]) for name in names},
+        longest_chain=max((longest for longest, _ in chains), key=lambda chain: chain.nodes, default=None),
+        critical_path=max(
+            (critical for _, critical in chains), key=lambda chain: (chain.seconds, chain.nodes), default=None
+        ),
+        **{name: sum(amount[name] * ranks for amount, ranks in amounts) for name in names},
+    )
+
+
+def node_seconds(template: Template, flop_per_s: float | None = None, bytes_per_s: float | None = None) -> Seconds:
+    """Return how long each node takes: as it says; with rates, a compute node that states its work by the roofline.
+
+        t = max(w / F, m / B)
+
+    w  operations (`num_ops`)            F  *flop_per_s*, if given
+    m  bytes of tensors (`tensor_size`)  B  *bytes_per_s*, if given
+
+    >>> template = template_of([{"id": 0, "type": NodeType.COMP, "num_ops": 600, "tensor_size": 8, "duration_us": 7}])
+    >>> node_seconds(template).tolist(), node_seconds(template, flop_per_s=100.0, bytes_per_s=1.0).tolist()
+    ([7e-06], [8.0])
+    """
+    seconds = template.duration_us * 1e-6
+    states = np.zeros(template.nodes, bool)
+    roofline = np.zeros(template.nodes)
+    rates = {"flop_per_s": (template.num_ops, flop_per_s), "bytes_per_s": (template.tensor_size, bytes_per_s)}
+    for name, (amount, rate) in rates.items():
+        if rate is not None:
+            require(rate > 0, name, rate, "must be positive")
+            states |= amount != ABSENT
+            roofline = np.maximum(roofline, amount / rate)
+    return np.where(states & (template.type == NodeType.COMP), roofline, seconds)
+
+
+def _amounts(template: Template) -> dict[str, Any]:
+    """Return what one rank has, by the names of `Statistics`."""
+    kind = template.type
+    return {
+        "nodes": template.nodes,
+        "collective_bytes": _sum(template.comm_size[kind == NodeType.COMM_COLL]),
+        "sent_bytes": _sum(template.comm_size[kind == NodeType.COMM_SEND]),
+        "received_bytes": _sum(template.comm_size[kind == NodeType.COMM_RECV]),
+        "compute_flop": _sum(template.num_ops),
+        "tensor_bytes": _sum(template.tensor_size),
+        "duration_s": _sum(template.duration_us) * 1e-6,
+    }
+
+
+def _sum(values: Ints) -> int:
+    """Return the sum of those *values* that are stated, exactly: work adds up to more than 64 bits hold."""
+    stated = np.maximum(values, 0)
+    return (int((stated >> 32).sum()) << 32) + int((stated & 0xFFFFFFFF).sum())
+
+
+def _range(values: Sequence[float]) -> Range:
+    return Range(min(values, default=0), max(values, default=0))
+
+
+def _by_type(types: Ints) -> dict[str, int]:
+    numbers, counts = np.unique(types, return_counts=True)
+    return {enum_name(NodeType, number): count for number, count in zip(numbers.tolist(), counts.tolist(), strict=True)}
+
+
+def _collectives(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> list[CollectiveUse]:
+    """Return the collectives of all ranks by type and size of their groups, the most bytes first."""
+    nodes: Counter[tuple[int, int | None]] = Counter()
+    moved: Counter[tuple[int, int | None]] = Counter()
+    for template, ranks in sharing(traces):
+        tallies = list(_tallies(template))
+        for rank in ranks:
+            for place, kind, count, size in tallies:
+                key = kind, _group_size(traces.ranks[rank], place, known)
+                nodes[key] += count
+                moved[key] += size
+    return [
+        CollectiveUse(collective=enum_name(CollectiveType, key[0]), group_size=key[1], nodes=nodes[key], bytes=size)
+        for key, size in moved.most_common()
+    ]
+
+
+def _tallies(template: Template) -> Iterator[tuple[int, int, int, int]]:
+    """Yield how many collectives of a type a group has, and their bytes: place of the group, type, number, bytes."""
+    rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
+    rows = rows[np.lexsort((template.comm_type[rows], template.group[rows]))]
+    place, kind = template.group[rows], template.comm_type[rows]
+    starts = np.flatnonzero((np.diff(place) != 0) | (np.diff(kind) != 0)) + 1
+    for part in np.split(rows, starts) if len(rows) else ():
+        yield int(template.group[part[0]]), int(template.comm_type[part[0]]), len(part), _sum(template.comm_size[part])
+
+
+def _group_size(rank: RankTrace, place: int, known: Mapping[str, Sequence[int]]) -> int | None:
+    members = known.get(rank.groups[place] if place != ABSENT else EVERYONE[0])
+    return None if members is None else len(members)
+
+
+def _chains(template: Template, rank: int, seconds: Seconds) -> tuple[Chain, Chain] | None:
+    """Return the chains of most nodes and of most seconds, unless nodes wait for one another."""
+    waits = waits_of(template).within()
+    order = runnable(waits)
+    if len(order) < template.nodes:
+        return None
+    weights = [np.ones(template.nodes), seconds] if seconds.any() else [np.ones(template.nodes)]
+    chains = [_chain(template, rank, rows, seconds) for rows in longest_chains(waits, order, weights)]
+    return chains[0], chains[-1]
+
+
+def _chain(template: Template, rank: int, rows: Ints, seconds: Seconds) -> Chain:
+    types = template.type[rows]
+    times = {enum_name(NodeType, kind): float(seconds[rows[types == kind]].sum()) for kind in np.unique(types).tolist()}
+    return Chain(
+        rank=rank,
+        nodes=len(rows),
+        seconds=float(seconds[rows].sum()),
+        nodes_by_type=_by_type(types),
+        seconds_by_type=times,
+    )

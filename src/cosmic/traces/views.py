@@ -1,0 +1,138 @@
+"""Traces for the eye: nodes as plain values, as lines of text, and as a graph for Graphviz."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import IntEnum
+from itertools import chain
+from typing import Any
+
+from cosmic.errors import one_line
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace
+from cosmic.units import BYTES, FLOP, SECONDS, Dimension, readable_unit
+
+COLOURS = {
+    "METADATA": "#d9d9d9",
+    "MEM_LOAD": "#ccebc5",
+    "MEM_STORE": "#b3de69",
+    "COMP": "#8dd3c7",
+    "COMM_SEND": "#fdb462",
+    "COMM_RECV": "#fccde5",
+    "COMM_COLL": "#80b1d3",
+}
+_AMOUNTS = ("num_ops", "tensor_size", "comm_size", "comm_tag")
+
+
+def records(trace: RankTrace) -> Iterator[dict[str, Any]]:
+    """Yield the nodes as plain values, each with what it states and nothing else.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> nodes = [{"id": 4, "type": NodeType.COMM_SEND, "name": "act", "peer": 0, "comm_size": 8, "data": [2]}]
+    >>> next(records(RankTrace(template_of(nodes), peers=(6,))))
+    {'id': 4, 'type': 'COMM_SEND', 'name': 'act', 'data': [2], 'ctrl': [], 'comm_size': 8, 'peer': 6}
+    """
+    template = trace.template
+    for row in range(template.nodes):
+        record: dict[str, Any] = {
+            "id": int(template.id[row]),
+            "type": enum_name(NodeType, int(template.type[row])),
+            "name": template.names[row],
+            "data": _ids(template.data_start, template.data_id, row),
+            "ctrl": _ids(template.ctrl_start, template.ctrl_id, row),
+        }
+        for name in ("duration_us", "comm_priority"):
+            if value := int(getattr(template, name)[row]):
+                record[name] = value
+        for name in _AMOUNTS:
+            if (value := int(getattr(template, name)[row])) != ABSENT:
+                record[name] = value
+        yield record | _partners(trace, row)
+
+
+def _ids(start: Ints, ids: Ints, row: int) -> list[int]:
+    found: list[int] = ids[start[row] : start[row + 1]].tolist()
+    return found
+
+
+def _partners(trace: RankTrace, row: int) -> dict[str, Any]:
+    """Return with whom a node talks, and how."""
+    template = trace.template
+    stated: dict[str, Any] = {}
+    if template.on_cpu[row] > 0:
+        stated["on_cpu"] = True
+    if template.type[row] == NodeType.COMM_COLL:  # what others say there is meant for nobody
+        stated["comm_type"] = enum_name(CollectiveType, int(template.comm_type[row]))
+    if template.group[row] != ABSENT:
+        stated["group"] = trace.groups[template.group[row]]
+    if template.peer[row] != ABSENT:
+        stated["peer"] = trace.peers[template.peer[row]]
+    if (dims := int(template.involved_dims[row])) != ABSENT:
+        stated["involved_dims"] = [place for place in range(dims.bit_length()) if dims >> place & 1]
+    return stated
+
+
+def enum_name(names: type[IntEnum], number: int) -> str:
+    """Return the name of a number of Chakra's schema, or the number where it has none.
+
+    >>> enum_name(NodeType, 4), enum_name(NodeType, 44), enum_name(CollectiveType, ABSENT)
+    ('COMP', 'type 44', 'unstated')
+    """
+    if number == ABSENT:
+        return "unstated"
+    return names(number).name if number in names._value2member_map_ else f"type {number}"
+
+
+def summary(record: dict[str, Any]) -> str:
+    """Return what a node does, on one line.
+
+    >>> summary({"type": "COMM_SEND", "comm_size": 4096, "peer": 6, "comm_tag": 3})
+    '4 KiB, to rank 6, tag 3'
+    >>> summary({"type": "COMM_COLL", "comm_type": "ALL_REDUCE", "comm_size": 1000, "group": "5"})
+    'ALL_REDUCE, 1000 B, group 5'
+    """
+    toward = "from" if record["type"] == "COMM_RECV" else "to"
+    texts: dict[str, Callable[[Any], str]] = {
+        "comm_type": str,
+        "num_ops": lambda value: amount(value, FLOP),
+        "tensor_size": lambda value: amount(value, BYTES),
+        "comm_size": lambda value: amount(value, BYTES),
+        "group": lambda value: f"group {value}",
+        "involved_dims": lambda value: f"dimensions {' '.join(map(str, value))}",
+        "peer": lambda value: f"{toward} rank {value}",
+        "comm_tag": lambda value: f"tag {value}",
+        "comm_priority": lambda value: f"priority {value}",
+        "duration_us": lambda value: amount(value * 1e-6, SECONDS),
+        "on_cpu": lambda _: "on the CPU",
+    }
+    return ", ".join(text(record[name]) for name, text in texts.items() if name in record)
+
+
+def amount(value: float, dimension: Dimension) -> str:
+    """Return a quantity for a person to read.
+
+    >>> amount(1536, BYTES), amount(0, FLOP), amount(2.5e-3, SECONDS)
+    ('1.5 KiB', '0 FLOP', '2.5 ms')
+    """
+    unit, worth = readable_unit([10 * value], dimension)
+    return f"{value / worth:.4g} {unit}" if value else f"0 {'s' if dimension == SECONDS else unit}"
+
+
+def dot(trace: RankTrace) -> Iterator[str]:
+    """Yield the lines of a graph for Graphviz: nodes coloured by type, control dependencies dashed."""
+    yield "digraph trace {"
+    yield '  node [shape=box style=filled fontname="sans-serif"];'
+    for record in records(trace):
+        label = _escaped(f"{record['id']} {record['name']}".strip())
+        detail = _escaped(summary(record))
+        colour = COLOURS.get(record["type"], "#ffffff")
+        yield f'  {record["id"]} [label="{label}\\n{detail}" fillcolor="{colour}"];'
+        yield from chain(
+            (f"  {each} -> {record['id']};" for each in record["data"]),
+            (f"  {each} -> {record['id']} [style=dashed];" for each in record["ctrl"]),
+        )
+    yield "}"
+
+
+def _escaped(text: str) -> str:
+    """Return *text* as it stands between quotes in Graphviz's language, which has escapes of its own."""
+    return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

@@ -1,0 +1,355 @@
+"""Chakra's schema on the wire: how one node of a trace is written in protobuf's encoding.
+
+A message is a sequence of fields. A field is a key (its number times 8, plus how it is written) and then a varint, four
+or eight bytes, or a length and as many bytes. A varint holds 7 bits a byte, the lowest first, and the top bit of each
+byte says whether another follows. A file is a sequence of messages, each after its length: one of metadata, then one
+for each node.
+
+`decode_node` is the authority on what a node says and on what is wrong with it; `cosmic.traces.decoding` reads many
+ordinary nodes at once and asks here about the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cache
+from typing import NamedTuple
+
+from cosmic.errors import SpecError
+from cosmic.traces.trace import CollectiveType, NodeType
+
+VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
+"""How a field is written."""
+
+METADATA_FIELDS = {"version": 1, "attr": 2}
+NODE_FIELDS = {
+    "id": 1,
+    "name": 2,
+    "type": 3,
+    "ctrl_deps": 4,
+    "data_deps": 5,
+    "start_time_micros": 6,
+    "duration_micros": 7,
+    "inputs": 8,
+    "outputs": 9,
+    "attr": 10,
+}
+IO_VALUES = 1
+"""In the description of a node's inputs: their values, as text."""
+ATTRIBUTE_NAME, ATTRIBUTE_NOTE = 1, 2
+LIST_VALUES = 1
+
+_SHAPES = {
+    "double": EIGHT_BYTES,
+    "float": FOUR_BYTES,
+    "int32": VARINT,
+    "int64": VARINT,
+    "uint32": VARINT,
+    "uint64": VARINT,
+    "sint32": VARINT,
+    "sint64": VARINT,
+    "fixed32": FOUR_BYTES,
+    "fixed64": EIGHT_BYTES,
+    "sfixed32": FOUR_BYTES,
+    "sfixed64": EIGHT_BYTES,
+    "bool": VARINT,
+    "string": LENGTH,
+    "bytes": LENGTH,
+}
+VALUE_FIELDS = {name: 3 + 2 * place for place, name in enumerate(_SHAPES)}
+"""The number of an attribute's value by its type; that of a list of such values is one more."""
+_TYPES = {number: name for name, number in VALUE_FIELDS.items()} | {
+    number + 1: f"list of {name}" for name, number in VALUE_FIELDS.items()
+}
+_NOT_INTEGERS = ("double", "float", "string", "bytes")
+
+COLUMN_OF = {
+    "is_cpu_op": "on_cpu",
+    "num_ops": "num_ops",
+    "tensor_size": "tensor_size",
+    "comm_type": "comm_type",
+    "comm_size": "comm_size",
+    "comm_priority": "comm_priority",
+    "comm_tag": "comm_tag",
+    "comm_src": "source",
+    "comm_dst": "destination",
+}
+"""The attributes that hold an integer, and where a trace keeps it."""
+GROUP, DIMENSIONS = "pg_name", "involved_dim"
+SIZES = ("num_ops", "tensor_size", "comm_size")
+MOST_DIMENSIONS = 62
+"""Their bits are kept in one integer."""
+INTEGER_LIMIT = 2**63
+_NODE_TYPES, _COLLECTIVE_TYPES = frozenset(map(int, NodeType)), frozenset(map(int, CollectiveType))
+
+
+class Field(NamedTuple):
+    """One field of a message; what it holds lies between *start* and *stop*."""
+
+    number: int
+    shape: int
+    value: int
+    """The integer, or the length in bytes."""
+    start: int
+    stop: int
+
+
+@dataclass(slots=True)
+class Node:
+    """What one node says."""
+
+    name: tuple[int, int] = (0, 0)
+    """From where to where it stands."""
+    numbers: dict[str, int] = field(default_factory=dict)
+    """By column; only what the node does say."""
+    data: list[int] = field(default_factory=list)
+    ctrl: list[int] = field(default_factory=list)
+    group: bytes | None = None
+    process_groups: str | None = None
+
+
+def varint(value: int) -> bytes:
+    """Return *value* as a varint; negative ones as their 64-bit complement.
+
+    >>> varint(300).hex(), len(varint(-1))
+    ('ac02', 10)
+    """
+    value %= 2**64
+    if value < 0x80:
+        return _ONE_BYTE[value]
+    written = bytearray()
+    while value > 0x7F:
+        written.append(value & 0x7F | 0x80)
+        value >>= 7
+    written.append(value)
+    return bytes(written)
+
+
+_ONE_BYTE = [bytes([value]) for value in range(0x80)]
+
+
+@cache
+def key(number: int, shape: int) -> bytes:
+    """Return what a field of this number starts with."""
+    return varint(number << 3 | shape)
+
+
+def read_varint(data: bytes, at: int, end: int, where: str) -> tuple[int, int]:
+    """Return the varint at *at* and where it ends.
+
+    >>> read_varint(varint(300), 0, 2, "file")
+    (300, 2)
+    """
+    value = 0
+    for place, byte in enumerate(data[at : min(end, at + 10)]):
+        value |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            return value % 2**64, at + place + 1
+    rule = "ends inside a number" if end - at < 10 else "has a number of more than 10 bytes"
+    raise _broken(data, at, end, where, rule)
+
+
+def read_fields(data: bytes, at: int, end: int, where: str) -> Iterator[Field]:
+    """Yield the fields of the message between *at* and *end*.
+
+    >>> [tuple(each) for each in read_fields(key(1, VARINT) + varint(5) + key(2, LENGTH) + varint(1) + b"x", 0, 5, "")]
+    [(1, 0, 5, 1, 2), (2, 2, 1, 4, 5)]
+    """
+    while at < end:
+        first = at
+        tag, at = read_varint(data, at, end, where)
+        number, shape = tag >> 3, tag & 7
+        start = at
+        value = 0
+        if shape in (VARINT, LENGTH):
+            value, at = read_varint(data, at, end, where)
+        if shape == LENGTH:
+            start, at = at, at + value
+        elif shape in (EIGHT_BYTES, FOUR_BYTES):
+            at += 8 if shape == EIGHT_BYTES else 4
+            value = int.from_bytes(data[start:at], "little")
+        elif shape != VARINT:
+            raise _broken(data, first, end, where, "has a field that is written in no known way")
+        if number == 0:
+            raise _broken(data, first, end, where, "has a field without a number")
+        if at > end:
+            raise _broken(data, first, end, where, "ends inside a field")
+        yield Field(number, shape, value, start, at)
+
+
+def _broken(data: bytes, at: int, end: int, where: str, rule: str) -> SpecError:
+    return SpecError(where, data[at : min(end, at + 20)], rule)
+
+
+def check_metadata(data: bytes, at: int, end: int, where: str) -> None:
+    """Check that what stands between *at* and *end* can be the metadata that every trace starts with."""
+    for each in read_fields(data, at, end, where):
+        if each.number in METADATA_FIELDS.values() and each.shape != LENGTH:
+            raise _broken(data, at, end, where, "is no metadata: the file is no Chakra trace")
+
+
+_NODE_SHAPES = {NODE_FIELDS[name]: LENGTH for name in ("name", "inputs", "outputs", "attr")} | {
+    NODE_FIELDS[name]: VARINT for name in ("id", "type", "start_time_micros", "duration_micros")
+}
+
+
+def decode_node(data: bytes, at: int, end: int, where: str) -> Node:
+    """Return what the node between *at* and *end* says; fields and attributes that nobody uses are passed over."""
+    found = list(read_fields(data, at, end, f"{where}: a node"))
+    node_id = next((each.value for each in reversed(found) if each.number == NODE_FIELDS["id"]), 0)
+    where = f"{where}: node {node_id}"
+    node = Node()
+    for each in found:
+        if each.shape != _NODE_SHAPES.get(each.number, each.shape):
+            raise SpecError(f"{where}: field", each.number, "is written in another way than the schema says")
+        _take(node, data, each, where)
+    if node.numbers.get("type", 0) not in _NODE_TYPES:
+        raise SpecError(f"{where}: type", node.numbers["type"], "the schema has no such node type")
+    if node.numbers.get("type") == NodeType.METADATA:
+        node.process_groups = _process_groups(data, found, where)
+    return node
+
+
+def _take(node: Node, data: bytes, each: Field, where: str) -> None:
+    """Put one field into *node*."""
+    match each.number:
+        case 1:
+            node.numbers["id"] = _within(each.value, where)
+        case 2:
+            node.name = each.start, each.stop
+        case 3:
+            node.numbers["type"] = each.value
+        case 4:
+            node.ctrl += _integers(data, each, f"{where}: ctrl_deps")
+        case 5:
+            node.data += _integers(data, each, f"{where}: data_deps")
+        case 7:
+            node.numbers["duration_us"] = _within(each.value, f"{where}: duration_micros")
+        case 10:
+            _take_attribute(node, data, each, where)
+
+
+def _within(value: int, where: str) -> int:
+    """Return *value* if a column can hold it."""
+    if value >= INTEGER_LIMIT:
+        raise SpecError(where, value, "must be below 2^63")
+    return value
+
+
+def _integers(data: bytes, each: Field, where: str) -> list[int]:
+    """Return the integers of a repeated field: one, or all of them packed."""
+    if each.shape == VARINT:
+        return [_within(each.value, where)]
+    if each.shape != LENGTH:
+        raise SpecError(where, each.number, "is written in another way than the schema says")
+    values, at = [], each.start
+    while at < each.stop:
+        value, at = read_varint(data, at, each.stop, where)
+        values.append(_within(value, where))
+    return values
+
+
+def _take_attribute(node: Node, data: bytes, attribute: Field, where: str) -> None:
+    """Put one attribute into *node*, if it is one that somebody uses."""
+    name, value = _name_and_value(data, attribute, f"{where}: an attribute")
+    if not name:
+        return
+    where = f"{where}: {name}"
+    if value is None:
+        raise SpecError(where, None, "the attribute has no value")
+    kind = _value_type(value, where)
+    if name == GROUP:
+        if kind != "string":
+            raise SpecError(where, kind, "must be a string")
+        node.group = data[value.start : value.stop]
+    elif name == DIMENSIONS:
+        node.numbers["involved_dims"] = _bits(data, value, kind, where)
+    else:
+        number = _integer(value.value, kind, where)
+        _check(name, number, where)
+        node.numbers[COLUMN_OF[name]] = int(number != 0) if name == "is_cpu_op" else number
+
+
+def _name_and_value(data: bytes, attribute: Field, where: str) -> tuple[str, Field | None]:
+    """Return an attribute's name and value; no name if nobody uses it, and then the rest of it is not looked at."""
+    name, value = "", None
+    for each in read_fields(data, attribute.start, attribute.stop, where):
+        if each.number == ATTRIBUTE_NAME and each.shape == LENGTH:
+            name = data[each.start : each.stop].decode(errors="replace")
+            if name not in COLUMN_OF and name not in (GROUP, DIMENSIONS):
+                return "", None
+        elif each.number != ATTRIBUTE_NOTE:
+            value = each
+    return name, value
+
+
+def _value_type(value: Field, where: str) -> str:
+    """Return the type that an attribute's value is declared to have."""
+    kind = _TYPES.get(value.number)
+    if kind is None or value.shape != _SHAPES.get(kind, LENGTH):
+        raise SpecError(where, value.number, "the schema has no such type of attribute")
+    return kind
+
+
+def _integer(raw: int, kind: str, where: str) -> int:
+    """Return the integer that is written as *raw*.
+
+    >>> _integer(2**64 - 5, "int64", ""), _integer(9, "sint64", ""), _integer(2**32 - 5, "sfixed32", "")
+    (-5, -5, -5)
+    """
+    if kind in _NOT_INTEGERS or kind not in _SHAPES:
+        raise SpecError(where, kind, "must be an integer")
+    if kind == "bool":
+        return int(raw != 0)
+    bits = 32 if kind.endswith("32") else 64
+    raw %= 2**bits
+    if kind.startswith("sint"):
+        return raw >> 1 ^ -(raw & 1)
+    if kind.startswith(("int", "sfixed")):
+        return raw - (raw >> bits - 1 << bits)
+    return _within(raw, where)
+
+
+def _check(name: str, value: int, where: str) -> None:
+    """Refuse a value that no node can mean."""
+    if name in SIZES and value < 0:
+        raise SpecError(where, value, "must not be negative")
+    if name == "comm_type" and value not in _COLLECTIVE_TYPES:
+        raise SpecError(where, value, "the schema has no such collective")
+
+
+def _bits(data: bytes, value: Field, kind: str, where: str) -> int:
+    """Return a list of truth values as bits, the first one lowest."""
+    element = kind.removeprefix("list of ")
+    if element == kind or element in _NOT_INTEGERS or _SHAPES[element] != VARINT:
+        raise SpecError(where, kind, "must be a list of bool")
+    truths = [
+        truth
+        for each in read_fields(data, value.start, value.stop, where)
+        if each.number == LIST_VALUES
+        for truth in _integers(data, each, where)
+    ]
+    if len(truths) > MOST_DIMENSIONS:
+        raise SpecError(where, len(truths), f"there can be at most {MOST_DIMENSIONS} dimensions")
+    return sum((truth != 0) << place for place, truth in enumerate(truths))
+
+
+def _process_groups(data: bytes, found: list[Field], where: str) -> str | None:
+    """Return the values of a node's inputs, where a metadata node describes PyTorch's process groups."""
+    text = None
+    for inputs in found:
+        if inputs.number == NODE_FIELDS["inputs"]:
+            for each in read_fields(data, inputs.start, inputs.stop, f"{where}: inputs"):
+                if each.number == IO_VALUES and each.shape == LENGTH:
+                    text = as_text(data[each.start : each.stop])
+    return text
+
+
+def as_text(written: bytes) -> str:
+    r"""Return *written* as text; what is no UTF-8 is escaped.
+
+    >>> as_text(b"a\xff")
+    'a\\xff'
+    """
+    return written.decode(errors="backslashreplace")
