@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cosmic.simulation.event.engine import Job
 from cosmic.simulation.event.inputs import Dimension, RemoteMemory, system_from
 from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.engine import Job
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
 KINDS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -59,8 +59,8 @@ def traces(ranks: Sequence[Sequence[Node]]) -> TraceSet:
             for key, known in (("group", groups), ("peer", peers)):
                 if key in row:
                     if row[key] not in known:
-                        known.append(row[key])  # type: ignore[attr-defined]
-                    row[key] = known.index(row[key])  # type: ignore[attr-defined]
+                        known.append(row[key])
+                    row[key] = known.index(row[key])
             rows.append(row)
         template = made.setdefault(repr(rows), None) or template_of(rows)
         made[repr(rows)] = template

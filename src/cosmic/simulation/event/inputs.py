@@ -26,6 +26,7 @@ KINDS = {
 }
 """The collectives that have algorithms, by their names in the system JSON."""
 ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree", "inSwitch")
+MOST_CHUNKS = 2**16
 FLAT = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
 """Algorithms over all dimensions as if they were one."""
 MEMORY_TYPES = (
@@ -129,7 +130,7 @@ def system_from(data: Mapping[str, Any], *, where: str = "system", injection_sca
         "intra_dimension_scheduling": read.choice("intra-dimension-scheduling", INTRA),
         "inter_dimension_scheduling": read.choice("inter-dimension-scheduling", INTER),
         "active_chunks": read.whole("active-chunks-per-dimension", 1, at_least=1),
-        "splits": read.whole("preferred-dataset-splits", 1, at_least=1),
+        "splits": read.whole("preferred-dataset-splits", 1, at_least=1, at_most=MOST_CHUNKS),
         "endpoint_delay_ns": 10,
         "local_reduction_delay": read.whole("local-reduction-delay", 1),
         "peak_flop_per_s": read.number("peak-perf", 0.0) * 1e12,
@@ -261,10 +262,10 @@ class _Keys:
         require(real, self.where(key), value, "must be a number, not negative")
         return float(value)
 
-    def whole(self, key: str, default: int, *, at_least: int = 0) -> int:
+    def whole(self, key: str, default: int, *, at_least: int = 0, at_most: int = 2**31) -> int:
         value = self.number(key, default)
-        rule = f"must be a whole number, at least {at_least}"
-        require(value == int(value) and at_least <= value <= 2**31, self.where(key), self._data.get(key), rule)
+        rule = f"must be a whole number from {at_least} to {at_most:,}"
+        require(value == int(value) and at_least <= value <= at_most, self.where(key), self._data.get(key), rule)
         return int(value)
 
     def names(self, key: str) -> list[Any]:

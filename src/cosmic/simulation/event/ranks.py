@@ -101,7 +101,7 @@ class Rank:
         self._check_end()
 
     def _check_order(self, decider: int) -> None:
-        """Refuse to guess: of two events of one moment, decided in one moment by different ranks, which comes first?"""
+        """Refuse to guess which of two events comes first that different ranks decided at one moment for one moment."""
         clock = self.world.clock
         when = (clock.now, clock.place[0])
         if self._latest == (*when, decider) or self._latest[:2] != when:

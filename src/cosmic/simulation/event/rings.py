@@ -1,8 +1,8 @@
 """Groups as ranks see them: who the members are, who stands for them, and how long their messages take.
 
-Ranks that behave alike are simulated once (`cosmic.simulation.event.folding`): each is an *entity*, which stands for its
-class of ranks. A ring therefore has a roster: which entity stands for each member, and under which slot (the rank's
-own numbering of its groups) that entity knows the group.
+Ranks that behave alike are simulated once (`cosmic.simulation.event.folding`): each is an *entity*, which stands for
+its class of ranks. A ring therefore has a roster: which entity stands for each member, and under which slot (the
+rank's own numbering of its groups) that entity knows the group.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.errors import SpecError
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.programs import NOBODY, Step, meeting_ns, steps
 from cosmic.traces.trace import CollectiveType
@@ -124,4 +125,8 @@ def reduction_ns(size: int, memory_bytes_per_s: float) -> int:
     >>> reduction_ns(2**20, 50e9), reduction_ns(0, 0)
     (62913, 0)
     """
-    return 3 * int(size / memory_bytes_per_s * 1e9) if size else 0
+    if size == 0:
+        return 0
+    if memory_bytes_per_s == 0:
+        raise SpecError("system: local-mem-bw", 0, "collectives that reduce need a positive rate")
+    return 3 * int(size / memory_bytes_per_s * 1e9)  # in this order: its rounding shows
