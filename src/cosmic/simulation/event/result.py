@@ -129,7 +129,7 @@ def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: floa
     return Result(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),
-        dimensions=_dimensions(world.network, world.sent_bytes, list(map(len, alike)), cycles),
+        dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, alike)), cycles),
         links=_links(world.fabric.busy_ns(), cycles),
         events=world.clock.events,
         cpu_s=cpu_s,

@@ -7,7 +7,8 @@ rank's own numbering of its groups) that entity knows the group.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -41,11 +42,13 @@ class Ring:
         self.members = np.asarray(members, np.int64)
         self.ranks: list[int] = [int(rank) for rank in members]
         self.entities, self.slots = list(entities), list(slots)
-        self.partners = sorted(set(zip(self.entities, self.slots, strict=True)))
-        """Every entity that takes part, with its slot, once."""
+        self.partners: dict[tuple[int, int], list[int]] = {}
+        """The positions that an entity stands for, by entity and slot."""
+        for place, pair in enumerate(zip(self.entities, self.slots, strict=True)):
+            self.partners.setdefault(pair, []).append(place)
         self.position = {rank: place for place, rank in enumerate(self.ranks)}
         self._network = network
-        self._done: dict[Course, Ints] = {}
+        self._done: dict[Course, list[int]] = {}
         self._traffic: dict[tuple[Course, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
@@ -56,19 +59,18 @@ class Ring:
         """Whether one entity stands for all members, so that all begin at once."""
         return len(self.partners) == 1
 
-    def done_ns(self, course: Course, starts: Ints | None) -> Ints:
-        """Return when each member is done with a phase that it begins at *starts*; all at 0 if None.
+    def done_ns(self, course: Course, starts: Sequence[int]) -> list[int]:
+        """Return when each member is done with a phase that it begins at *starts*.
 
         Times add: if all begin together, they are done as if they had begun at 0, and that much later.
         """
-        if starts is None:
+        first = starts[0]
+        if self.alike or starts.count(first) == len(starts):
             if course not in self._done:
-                self._done[course] = self._evaluate(course, np.zeros(len(self), np.int64))
-            return self._done[course]
-        if (starts == starts[0]).all():
-            later: Ints = starts[0] + self.done_ns(course, None)
-            return later
-        return self._evaluate(course, starts)
+                self._done[course] = self._evaluate(course, np.zeros(len(self), np.int64)).tolist()
+            return [first + done for done in self._done[course]] if first else self._done[course]
+        done: list[int] = self._evaluate(course, np.array(starts, np.int64)).tolist()
+        return done
 
     def _evaluate(self, course: Course, starts: Ints) -> Ints:
         if course.algorithm == "direct":
@@ -81,13 +83,18 @@ class Ring:
                 sources = np.where(step.source == NOBODY, np.arange(len(self)), step.source)
                 delays[key] = self._network.delays_ns(self.members[sources], self.members, step.size)
         rate = course.memory_bytes_per_s
-        return meeting_ns(
-            program,
-            starts,
-            [delays[id(step.source), step.size] for step in program],
-            course.endpoint_ns,
-            [reduction_ns(step.reduces, rate) for step in program],
-        )
+        waits = [delays[id(step.source), step.size] for step in program]
+        reductions = [reduction_ns(step.reduces, rate) for step in program]
+        alike = all((delay == delay[0]).all() for delay in delays.values())
+        if (
+            alike
+            and (starts == starts[0]).all()
+            and all((step.source != NOBODY).all() for step, _ in _distinct(program))
+        ):
+            # All members are always equally far: one of them will do.
+            first = sum(int(wait[0]) for wait in waits) + sum(reductions) + (len(program) + 1) * course.endpoint_ns
+            return starts + first
+        return meeting_ns(program, starts, waits, course.endpoint_ns, reductions)
 
     def _direct(self, course: Course, starts: Ints) -> Ints:
         """Return when each member has the parts of all others: they are sent at once, and added as they arrive."""
@@ -111,12 +118,22 @@ class Ring:
             self._traffic[key] = tuple(carried)
         return self._traffic[key]
 
-    def _sends(self, course: Course, position: int) -> list[tuple[int, int]]:
+    def _sends(self, course: Course, position: int) -> Iterator[tuple[int, int]]:
+        """Yield to whom a member sends, and how many bytes in all."""
         if course.algorithm == "direct":
             part = course.size if course.kind == CollectiveType.ALL_GATHER else course.size // len(self)
-            return [(peer, part) for peer in range(len(self)) if peer != position]
-        program: tuple[Step, ...] = steps(course.algorithm, course.kind, len(self), course.size, course.clockwise)
-        return [(int(step.to[position]), step.size) for step in program if step.to[position] != NOBODY]
+            yield from ((peer, part) for peer in range(len(self)) if peer != position)
+            return
+        program = steps(course.algorithm, course.kind, len(self), course.size, course.clockwise)
+        for step, times in _distinct(program):
+            if step.to[position] != NOBODY:
+                yield int(step.to[position]), step.size * times
+
+
+def _distinct(program: tuple[Step, ...]) -> list[tuple[Step, int]]:
+    """Return every step once, and how often it is taken."""
+    first = {id(step): step for step in program}
+    return [(first[each], times) for each, times in Counter(map(id, program)).items()]
 
 
 def reduction_ns(size: int, memory_bytes_per_s: float) -> int:

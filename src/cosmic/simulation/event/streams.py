@@ -73,39 +73,45 @@ class Collective:
 class Stream:
     """A chunk on its way."""
 
-    __slots__ = ("collective", "next_phase", "ordinal", "phases", "priority", "running", "script", "slot", "unit")
+    __slots__ = (
+        "collective",
+        "endpoint_ns",
+        "fast",
+        "in_group",
+        "next_phase",
+        "ordinal",
+        "phase",
+        "phases",
+        "priority",
+        "running",
+        "script",
+        "slot",
+        "unit",
+    )
 
     def __init__(self, unit: Unit, collective: Collective, phases: tuple[Phase, ...], slot: int) -> None:
         self.unit, self.collective, self.phases, self.slot = unit, collective, phases, slot
         self.ordinal = unit.count_stream(slot)
-        self.next_phase = self.priority = 0
-        self.running = False
+        self.next_phase = self.priority = self.endpoint_ns = 0
+        self.running = self.in_group = self.fast = False
+        """`in_group`: among some ranks only; `fast`: packets take ASTRA-sim's short cut of groups."""
+        self.phase = phases[0]
         self.script: RankTrace | None = None
-
-    @property
-    def phase(self) -> Phase:
-        """The phase that it is in."""
-        return self.phases[self.next_phase - 1]
 
     @property
     def to_go(self) -> int:
         """Phases after this one."""
         return len(self.phases) - self.next_phase
 
-    @property
-    def in_group(self) -> bool:
-        """Whether it runs among some ranks only."""
-        return self.slot != ALL and len(self.phase.ring) < self.unit.world.network.npus
-
-    @property
-    def _fast(self) -> bool:
-        """Whether packets take ASTRA-sim's short cut of groups."""
-        return self.in_group and self.unit.world.compat and self.phase.algorithm.name != "doubleBinaryTree"
-
-    @property
-    def endpoint_ns(self) -> int:
-        """The delay of a packet between NPU and network."""
-        return GROUP_ENDPOINT_NS if self._fast else self.unit.world.system.endpoint_delay_ns
+    def advance(self) -> None:
+        """Enter the next phase, waiting."""
+        world = self.unit.world
+        self.phase = phase = self.phases[self.next_phase]
+        self.next_phase += 1
+        self.running = False
+        self.in_group = self.slot != ALL and len(phase.ring.ranks) < world.network.npus
+        self.fast = self.in_group and world.compat and phase.algorithm.name != "doubleBinaryTree"
+        self.endpoint_ns = GROUP_ENDPOINT_NS if self.fast else world.system.endpoint_delay_ns
 
     def begin(self) -> None:
         """Run the phase: at once where its course is known, else message by message."""
@@ -148,7 +154,7 @@ class Stream:
             argument: Any = (reduction_ns(reduces, world.system.memory_bytes_per_s), action)
         else:
             then, argument = action, None
-        if unit.bus is None or self._fast:
+        if unit.bus is None or self.fast:
             world.clock.of_rank(unit.entity, self.endpoint_ns, then, argument)
         else:
             processed, back = bool(reduces), not (outward or last)
@@ -365,8 +371,7 @@ class Unit:
             self._queues[before].remove(stream)
             self._running[before] -= 1
         if not ends:
-            stream.next_phase += 1
-            stream.running = False
+            stream.advance()
             queue = self._queues[stream.phase.queue]
             queue.insert(self._place(queue, stream), stream)
         if before is not None:

@@ -39,7 +39,8 @@ class World:
         self.closed_forms = True
         """Whether phases whose course is known are not played: exact where no message delays another."""
         self.mail: dict[Any, Any] = {}
-        self.sent_bytes = np.zeros((max(entity_of) + 1, len(network.dims)))
+        self.sent_bytes = [[0] * len(network.dims) for _ in range(max(entity_of) + 1)]
+        """By entity and dimension."""
         self._dims: dict[tuple[int, int], int] = {}
         self._counts: dict[Any, int] = {}
         self._meetings: dict[tuple[int, int, int], _Meeting] = {}
@@ -101,7 +102,7 @@ class World:
         dim = self._dims.get(pair)
         if dim is None:
             self._dims[pair] = dim = self.network.first_difference(source, target)[0]
-        self.sent_bytes[self.entity_of[source], dim] += size
+        self.sent_bytes[self.entity_of[source]][dim] += size
 
     # ----------------------------------------------------------------------------- meetings
 
@@ -114,10 +115,11 @@ class World:
         """Begin a phase at one rank; when all members have, it is known when each of them is done."""
         unit, own = stream.unit, stream.phase.ring
         position = own.position[unit.rank]
-        self.sent_bytes[unit.entity] += own.traffic(course, position)
+        sent = self.sent_bytes[unit.entity]
+        for place, size in enumerate(own.traffic(course, position)):
+            sent[place] += size
         if own.alike:
-            done = own.done_ns(course, None)[position]
-            self._leave(stream, course, self.clock.now + int(done))
+            self._leave(stream, course, self.clock.now + own.done_ns(course, (0,))[position])
             return
         dim = stream.phase.queue // self.queues_per_dim
         for ring in self._audience[unit.entity, stream.slot, dim]:
@@ -129,7 +131,7 @@ class World:
                 del self._meetings[key]
                 done = ring.done_ns(course, meeting.starts)
                 for each in meeting.streams:
-                    self._leave(each, course, int(done[ring.position[each.unit.rank]]))
+                    self._leave(each, course, done[ring.position[each.unit.rank]])
 
     def _leave(self, stream: Stream, course: Course, time: int) -> None:
         last_ns = course.endpoint_ns  # a phase ends with a packet at the endpoint, or with a reduction
@@ -142,7 +144,7 @@ class World:
         """Send *up* bytes to the switch; when it has them of all members, it sends *down* bytes to each."""
         rank, ring = stream.unit.rank, stream.phase.ring
         place, _ = self.network.first_difference(rank, ring.ranks[ring.position[rank] - 1])
-        self.sent_bytes[stream.unit.entity, place] += up
+        self.sent_bytes[stream.unit.entity][place] += up
         self.fabric.to_switch(rank, place, up, self._at_switch, (stream, place, max(up, down), action))
 
     def _at_switch(self, what: tuple[Stream, int, int, Action]) -> None:
@@ -186,14 +188,13 @@ class _Meeting:
 
     def __init__(self, ring: Ring) -> None:
         self.ring, self.missing = ring, len(ring.partners)
-        self.starts = np.zeros(len(ring), np.int64)
+        self.starts = [0] * len(ring)
         self.streams: list[Stream] = []
 
     def arrive(self, entity: int, slot: int, now: int, stream: Stream | None) -> bool:
         """Note that an entity has begun, and return whether all have."""
-        for place, pair in enumerate(zip(self.ring.entities, self.ring.slots, strict=True)):
-            if pair == (entity, slot):
-                self.starts[place] = now
+        for place in self.ring.partners[entity, slot]:
+            self.starts[place] = now
         if stream is not None:
             self.streams.append(stream)
         self.missing -= 1
