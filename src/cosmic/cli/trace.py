@@ -95,7 +95,7 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     traces, known = _read(prefix, groups)
     found = problems(traces, known)
     if json:
-        emit_json({"ranks": len(traces.ranks), "nodes": traces.nodes, "problems": found})
+        emit_json({**_counts(traces), "problems": found})
     elif not found:
         emit([f"{_headline(traces)}: no problem found"])
     if found:
@@ -103,9 +103,12 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
         raise typer.Exit(BAD_TRACES)
 
 
+def _counts(traces: TraceSet) -> dict[str, int]:
+    return {"ranks": len(traces.ranks), "nodes": traces.nodes, "templates": len(traces.templates())}
+
+
 def _headline(traces: TraceSet) -> str:
-    counts = {"rank": len(traces.ranks), "node": traces.nodes, "template": len(traces.templates())}
-    return ", ".join(f"{count:,} {what}{'s' if count != 1 else ''}" for what, count in counts.items())
+    return ", ".join(f"{count:,} {what if count != 1 else what[:-1]}" for what, count in _counts(traces).items())
 
 
 def _complain(sentences: Iterable[str]) -> None:
@@ -196,9 +199,8 @@ def generate(
     write_traces(made.traces, out)
     took, size = time.perf_counter() - started, sum(file.stat().st_size for file in files)
     if json:
-        counts = {"ranks": len(made.traces.ranks), "nodes": made.traces.nodes, "groups": len(made.groups)}
-        written = {"files": len(files), "bytes": size, "seconds": took}
-        emit_json({"identity": point.identity, "prefix": out, **counts, **written})
+        counts = {**_counts(made.traces), "groups": len(made.groups), "files": len(files)}
+        emit_json({"identity": point.identity, "prefix": out, **counts, "bytes": size, "seconds": took})
         return
     emit([f"{_headline(made.traces)}, {len(made.groups):,} groups: {len(files):,} files, {size:,} bytes, {took:.2f} s"])
     if "simulate" in COMMANDS:

@@ -55,12 +55,14 @@ class _Collectives:
         """Return the rows of the collectives that a rank runs in a group, in ascending order of their ids."""
         found = self._rows[id(self._traces.ranks[rank].template)]
         places = self.users[name].get(rank, ())
+        if len(places) == 1:
+            return found[places[0]]
         return np.sort(np.concatenate([np.empty(0, np.int64), *(found[place] for place in places)]))
 
     def stated(self, name: str, rank: int) -> Ints:
         """Return those collectives in two rows: types and sizes."""
         template, rows = self._traces.ranks[rank].template, self.rows(name, rank)
-        return np.stack([template.comm_type[rows], template.comm_size[rows]])
+        return np.array([template.comm_type[rows], template.comm_size[rows]])
 
     def text(self, name: str, rank: int, place: int = 0) -> str:
         """Return one of the nodes with which a rank uses a group: the first, or that at *place*."""
@@ -100,7 +102,12 @@ def _malformed(traces: TraceSet, known: Groups) -> Iterator[Finding]:
 
 def _repeated(ranks: Sequence[int]) -> int:
     """Return the first rank that was there before."""
-    return next(rank for place, rank in enumerate(ranks) if rank in ranks[:place])
+    seen: set[int] = set()
+    for rank in ranks:
+        if rank in seen:
+            break
+        seen.add(rank)
+    return rank
 
 
 def _undefined(collectives: _Collectives, known: Groups, given: bool) -> Finding:
@@ -144,12 +151,13 @@ def _differences(traces: TraceSet, collectives: _Collectives, known: Groups) -> 
         for rank in known.get(name, ()):
             if 0 <= rank < len(traces.ranks):
                 alike.setdefault(collectives.alike(name, rank), []).append(rank)
-        sets = list(alike.values())
-        for ranks in sets[1:]:
-            first = sets[0][0]
-            place = _parting(collectives.stated(name, first), collectives.stated(name, ranks[0]))
-            if place is not None:
-                yield _Difference(name, first, ranks, place)
+        if len(alike) > 1:
+            (first, *_), *others = alike.values()
+            wanted = collectives.stated(name, first)
+            for ranks in others:
+                place = _parting(wanted, collectives.stated(name, ranks[0]))
+                if place is not None:
+                    yield _Difference(name, first, ranks, place)
 
 
 def _parting(mine: Ints, theirs: Ints) -> int | None:

@@ -24,6 +24,7 @@ SHOWN_OF_A_KIND = 5
 """So that many mistakes of one kind do not hide another."""
 SHOWN_OF_A_CYCLE = 6
 
+LAST_TYPE, LAST_COLLECTIVE = max(NodeType), max(CollectiveType)
 NEEDED = {
     NodeType.COMM_COLL: {"comm_type": "comm_type", "comm_size": "comm_size"},
     NodeType.COMM_SEND: {"peer": "comm_dst", "comm_tag": "comm_tag", "comm_size": "comm_size"},
@@ -81,7 +82,6 @@ def _within(template: Template, where: str) -> Iterator[Finding]:
 def _waiting(template: Template, where: str) -> Iterator[Finding]:
     """Yield dependencies that can never be met."""
     waits = waits_of(template)
-
     itself = ~waits.absent & (waits.row == waits.waiter)
     for wrong, rule in ((waits.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
         yield finding(np.flatnonzero(wrong), partial(_waiting_error, template, waits, where, rule))
@@ -116,12 +116,12 @@ def _unsaid(template: Template, where: str) -> Iterator[Finding]:
     """Yield nodes of no type, and those that do not say what nodes of their type must say."""
     kind = template.type
     yield finding(
-        np.flatnonzero((kind <= NodeType.INVALID) | (kind > max(NodeType))),
+        np.flatnonzero((kind <= NodeType.INVALID) | (kind > LAST_TYPE)),
         lambda row: SpecError(f"{where}: {node_text(template, row)}: type", int(kind[row]), "no such type of node"),
     )
     collective = template.comm_type
     yield finding(
-        np.flatnonzero((kind == NodeType.COMM_COLL) & (collective > max(CollectiveType))),
+        np.flatnonzero((kind == NodeType.COMM_COLL) & (collective > LAST_COLLECTIVE)),
         lambda row: SpecError(
             f"{where}: {node_text(template, row)}: comm_type", int(collective[row]), "no such collective"
         ),

@@ -123,7 +123,7 @@ def node_seconds(template: Template, flop_per_s: float | None = None, bytes_per_
     >>> node_seconds(template).tolist(), node_seconds(template, flop_per_s=100.0, bytes_per_s=1.0).tolist()
     ([7e-06], [8.0])
     """
-    seconds = template.duration_us * 1e-6
+    seconds = template.duration_us / 1e6
     states = np.zeros(template.nodes, bool)
     roofline = np.zeros(template.nodes)
     rates = {"flop_per_s": (template.num_ops, flop_per_s), "bytes_per_s": (template.tensor_size, bytes_per_s)}
@@ -145,7 +145,7 @@ def _amounts(template: Template) -> dict[str, Any]:
         "received_bytes": _sum(template.comm_size[kind == NodeType.COMM_RECV]),
         "compute_flop": _sum(template.num_ops),
         "tensor_bytes": _sum(template.tensor_size),
-        "duration_s": _sum(template.duration_us) * 1e-6,
+        "duration_s": _sum(template.duration_us) / 1e6,
     }
 
 

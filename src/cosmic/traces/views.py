@@ -101,10 +101,10 @@ def summary(record: dict[str, Any]) -> str:
         "peer": lambda value: f"{toward} rank {value}",
         "comm_tag": lambda value: f"tag {value}",
         "comm_priority": lambda value: f"priority {value}",
-        "duration_us": lambda value: amount(value * 1e-6, SECONDS),
+        "duration_us": lambda value: amount(value / 1e6, SECONDS),
         "on_cpu": lambda _: "on the CPU",
     }
-    return ", ".join(text(record[name]) for name, text in texts.items() if name in record)
+    return one_line(", ".join(text(record[name]) for name, text in texts.items() if name in record))
 
 
 def amount(value: float, dimension: Dimension) -> str:

@@ -184,9 +184,12 @@ def _broken(data: bytes, at: int, end: int, where: str, rule: str) -> SpecError:
 
 def check_metadata(data: bytes, at: int, end: int, where: str) -> None:
     """Check that what stands between *at* and *end* can be the metadata that every trace starts with."""
-    for each in read_fields(data, at, end, where):
-        if each.number in METADATA_FIELDS.values() and each.shape != LENGTH:
-            raise _broken(data, at, end, where, "is no metadata: the file is no Chakra trace")
+    try:
+        known = [each for each in read_fields(data, at, end, where) if each.number in METADATA_FIELDS.values()]
+    except SpecError as error:
+        raise _broken(data, at, end, where, f"is no Chakra trace: its first message {error.rule}") from None
+    if any(each.shape != LENGTH for each in known):
+        raise _broken(data, at, end, where, "is no Chakra trace: its first message is no metadata")
 
 
 _NODE_SHAPES = {NODE_FIELDS[name]: LENGTH for name in ("name", "inputs", "outputs", "attr")} | {

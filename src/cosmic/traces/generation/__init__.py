@@ -2,8 +2,10 @@
 
     design ── plan, schedule ──▶ blocks as steps ──▶ tapes, one for each task ──▶ a template for each stage ──▶ ranks
 
-The graph is made of the quantities that the analytic engine adds up, so that playing it takes as long as the engine
-says, but for what closed forms leave out. `Job.seconds` holds, for each node, what that engine charges for it.
+The graph is made of the quantities that the analytic engine adds up; `Job.seconds` holds, for each node, what that
+engine charges for it. Played, it takes about as long as the engine says if what compute waits for and what hides do not
+hold each other up, as closed forms take for granted: `comm_priority` is 1 for the former and 0 for the latter, and a
+player gives each its slot. With one slot for both, a transfer that hides delays what is waited for.
 
 What compute waits for is chained; what hides is free. A trace shows one step out of many: where a collective may run
 on into the next step, it is the one of the step before that is seen, at the start (`previous.…`). Decoding is one round

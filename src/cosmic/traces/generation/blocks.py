@@ -24,7 +24,7 @@ from cosmic.workload.sizes import sizes_of
 from cosmic.workload.strategies import STREAM, strategies_of
 from cosmic.workload.work import OperatorUse, operators
 
-MESH = ("tp", "sp", "ep", "rp")
+MESH = ("tp", "sp", "ep", "rp", "pp")
 REPLICAS = ("rp", "ep", "sp")
 WEIGHT_SHARE = 0.5
 """Of a backward pass, what makes the gradients of weights, as schedules that split it are told."""
@@ -116,7 +116,8 @@ def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
 
 
 def _talk(name: str, axes: Iterable[str], use: CollectiveUse, prices: Prices, calls: float = 1) -> Talk:
-    ordered = tuple(axis for axis in (*MESH, "pp") if axis in axes)
+    sizes = sizes_of(prices.batch)
+    ordered = tuple(axis for axis in MESH if axis in axes and sizes[axis] != 1)
     return Talk(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, prices.collective(use) * calls)
 
 

@@ -1,0 +1,76 @@
+"""Chakra files, byte by byte: each field in the way that a test asks for; and what a trace says that was read."""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+from cosmic.traces.trace import RankTrace
+from cosmic.traces.wire import ATTRIBUTE_NAME, LENGTH, NODE_FIELDS, VALUE_FIELDS, VARINT, key, varint
+
+_FORMATS = {"double": "<d", "float": "<f", "fixed32": "<I", "sfixed32": "<i", "fixed64": "<Q", "sfixed64": "<q"}
+
+
+def sized(content: bytes) -> bytes:
+    """Return *content* after its length."""
+    return varint(len(content)) + content
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a field that has a length."""
+    return key(number, LENGTH) + sized(content)
+
+
+def number(name: str, value: int) -> bytes:
+    """Return a field of a node that is a varint."""
+    return key(NODE_FIELDS[name], VARINT) + varint(value)
+
+
+def ids(name: str, *values: int, packed: bool = True) -> bytes:
+    """Return a list of ids."""
+    if packed:
+        return field(NODE_FIELDS[name], b"".join(map(varint, values)))
+    return b"".join(number(name, value) for value in values)
+
+
+def value(kind: str, content: float | str | bytes) -> bytes:
+    """Return the value of an attribute, of any type of the schema but lists."""
+    place = VALUE_FIELDS[kind]
+    if isinstance(content, str | bytes):
+        return field(place, content.encode() if isinstance(content, str) else content)
+    if kind in _FORMATS:
+        return key(place, 1 if "64" in kind or kind == "double" else 5) + struct.pack(_FORMATS[kind], content)
+    whole = int(content)
+    if kind.startswith("sint"):
+        whole = whole << 1 ^ whole >> 63
+    return key(place, VARINT) + varint(whole)
+
+
+def attribute(name: str, kind: str, content: float | str | bytes) -> bytes:
+    """Return an attribute of a node."""
+    return raw_attribute(field(ATTRIBUTE_NAME, name.encode()) + value(kind, content))
+
+
+def raw_attribute(content: bytes) -> bytes:
+    """Return an attribute of a node, whatever it contains."""
+    return field(NODE_FIELDS["attr"], content)
+
+
+def node(node_id: int, *parts: bytes, kind: int = 4, name: str = "") -> bytes:
+    """Return a node."""
+    start = number("id", node_id) + (field(NODE_FIELDS["name"], name.encode()) if name else b"")
+    return start + number("type", kind) + b"".join(parts)
+
+
+def file(*nodes: bytes, metadata: bytes = b"\x0a\x051.0.0") -> bytes:
+    """Return a trace of *nodes*."""
+    return sized(metadata) + b"".join(map(sized, nodes))
+
+
+def said(trace: RankTrace) -> dict[str, Any]:
+    """Return all that *trace* says, to be compared."""
+    template = trace.template
+    columns = [name for name in template.__slots__ if name not in ("names", "process_groups")]
+    found: dict[str, Any] = {name: getattr(template, name).tolist() for name in columns}
+    found |= {"names": list(template.names), "process_groups": dict(template.process_groups)}
+    return found | {"groups": trace.groups, "peers": trace.peers, "own_rank": trace.own_rank}

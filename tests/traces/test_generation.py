@@ -1,0 +1,336 @@
+"""Generated traces: what they hold, and that playing them takes as long as the closed forms say."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.design import schema
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.loading.designs import load_design
+from cosmic.simulation.analytic import step
+from cosmic.traces.generation import Job, generate
+from cosmic.traces.trace import CollectiveType, NodeType, Template, dependencies
+from cosmic.workload.checks import unfit
+from cosmic.workload.memory import footprint
+from cosmic.workload.schedule import schedules
+from cosmic.workload.sizes import microbatches
+from cosmic.workload.work import operators
+from tests.traces.player import play
+
+ALONE = {"dp": 1, "tp": 1, "sp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
+
+
+def design(name: str = "gpt3-175b@dgx-h100:8", layers: int | None = 8, **workload: Any) -> DesignPoint:
+    """Return a design whose mapping is told in full."""
+    told = {f"workload.{key}": value for key, value in (ALONE | workload).items()}
+    point = load_design(name, told)
+    return point if layers is None else _assigned(point, {"model.layers": layers})
+
+
+def _assigned(point: DesignPoint, changes: dict[str, Any]) -> DesignPoint:
+    changed: DesignPoint = schema.assign(point, changes)
+    return changed
+
+
+def analytic_seconds(point: DesignPoint) -> float:
+    batch = batch_of(point)
+    return float(step(batch, footprint(batch)).seconds)
+
+
+def collectives(template: Template, of: str) -> Counter[str]:
+    """Count the collectives whose names match, by kind."""
+    rows = np.flatnonzero(template.type == NodeType.COMM_COLL).tolist()
+    names = [CollectiveType(template.comm_type[row]).name for row in rows if re.search(of, template.names[row])]
+    return Counter(names)
+
+
+# ------------------------------------------------------------------------------------------- known counts
+
+
+def test_tensor_parallelism_is_two_all_reduces_each_way_per_layer() -> None:
+    job = generate(design(tp=8, global_batch=2, sequence_parallel=False))
+    (template,) = job.traces.templates()
+    for microbatch in (0, 1):
+        assert collectives(template, rf"^mb{microbatch}\.layer3\.") == {"ALL_REDUCE": 4}
+
+
+def test_sequence_parallelism_gathers_and_scatters_instead() -> None:
+    (template,) = generate(design(tp=8, global_batch=1)).traces.templates()
+    forward = [name for name in template.names if re.search(r"^mb0\.layer3\.[a-z_]+\.(all|reduce)", name)]
+    assert [name.rsplit(".", 1)[1] for name in forward if ".d_" not in name][:4] == [
+        "all_gather",
+        "reduce_scatter",
+        "all_gather",
+        "reduce_scatter",
+    ]
+
+
+def test_sharded_weights_are_gathered_twice_and_their_gradients_scattered_once() -> None:
+    (template,) = generate(design(dp=8, global_batch=8, weight_sharding="zero3")).traces.templates()
+    found = collectives(template, r"^mb0\.layer3\.")
+    assert found.pop("ALL_REDUCE") == 1  # of the few that are not sharded, such as those of norms
+    assert found == {"ALL_GATHER": 2, "REDUCE_SCATTER": 1}
+
+
+def test_gradients_are_reduced_once_a_step() -> None:
+    (template,) = generate(design(dp=8, global_batch=32)).traces.templates()
+    assert collectives(template, r"layer3\.") == {"ALL_REDUCE": 1}
+    (template,) = generate(design(dp=8, global_batch=32, weight_sharding="zero1")).traces.templates()
+    assert collectives(template, r"layer3\.") == {"REDUCE_SCATTER": 1, "ALL_GATHER": 1}
+
+
+def test_experts_are_two_all_to_alls_each_way() -> None:
+    (template,) = generate(design("mixtral-8x7b@dgx-h100:8", dp=8, ep=8, global_batch=8)).traces.templates()
+    assert collectives(template, r"^mb0\.mixture_layer3\.")["ALL_TO_ALL"] == 4
+
+
+def test_a_gather_is_told_by_what_each_rank_brings() -> None:
+    (template,) = generate(design(tp=8, global_batch=1, sequence=2048)).traces.templates()
+    rows = {name: row for row, name in enumerate(template.names)}
+    stream = 2048 * 12288 * 2
+    assert template.comm_size[rows["mb0.layer3.ffn_norm.all_gather"]] == stream // 8
+    assert template.comm_size[rows["mb0.layer3.ffn_down.reduce_scatter"]] == stream
+
+
+@pytest.mark.parametrize("schedule", list(schedules))
+def test_every_send_has_its_receive(schedule: str) -> None:
+    virtual = 2 if schedule == "interleaved" else 1
+    job = generate(design(pp=4, dp=2, global_batch=16, schedule=schedule, virtual_stages=virtual))
+    count = dict.fromkeys((NodeType.COMM_SEND, NodeType.COMM_RECV), 0)
+    for template in job.traces.templates():
+        for kind in count:
+            count[kind] += int((template.type == kind).sum())
+    assert set(count.values()) == {2 * 8 * (4 * virtual - 1)}
+    assert play(job, streams=2) > 0  # which matches them one by one, and ends every node
+
+
+@pytest.mark.parametrize("schedule", list(schedules))
+def test_a_stage_does_its_tasks_in_the_order_of_the_schedule(schedule: str) -> None:
+    virtual = 2 if schedule == "interleaved" else 1
+    job = generate(design(pp=4, dp=2, global_batch=16, schedule=schedule, virtual_stages=virtual))
+    for stage, template in enumerate(job.traces.templates()):
+        computed = [name for name, kind in zip(template.names, template.type, strict=True) if kind == NodeType.COMP]
+        found = [(name.split(".")[0], "forward" in name) for name in computed if name.startswith("mb")]
+        wanted = [
+            (f"mb{task.microbatch}", task.kind == "F") for task in schedules[schedule].order(stage, 4, 8, virtual)
+        ]
+        assert _distinct(found) == _distinct(wanted)
+
+
+def _distinct(items: list[Any]) -> list[Any]:
+    return [item for place, item in enumerate(items) if place == 0 or item != items[place - 1]]
+
+
+def test_each_part_of_the_work_is_a_node() -> None:
+    (template,) = generate(design(dp=8, global_batch=16, recompute="full")).traces.templates()
+    for name in ("forward", "recompute", "backward", "weight_gradient"):
+        assert f"mb1.layer5.attention.{name}" in template.names
+        assert f"mb1.layer5.ffn.{name}" in template.names
+    assert any(name.endswith("layer5.optimizer") for name in template.names)
+    assert any(name.endswith("layer5.gradients.all_reduce") for name in template.names)
+
+
+# ------------------------------------------------------------------------------------------- who talks to whom
+
+
+def test_the_first_axis_of_the_placement_is_the_fastest() -> None:
+    point = design("gpt3-175b@dgx-h100:16", tp=2, dp=4, pp=2, global_batch=8, placement=["dp", "tp", "pp", "sp"])
+    job = generate(point)
+    assert {job.groups[name] for rank in job.traces.ranks for name in rank.groups} == set(job.groups.values())
+    assert (0, 4) in job.groups.values()  # tp, inside which dp is placed
+    assert (0, 1, 2, 3) in job.groups.values()  # dp
+    assert (0, 1, 2, 3, 4, 5, 6, 7) in job.groups.values()  # gradients of norms, of which tp ranks hold the same
+    assert [rank.template is job.traces.ranks[0].template for rank in job.traces.ranks] == [True] * 8 + [False] * 8
+    assert job.traces.ranks[3].peers[:2] == (11, 11)
+    assert min(int(name) for name in job.groups) == 1
+
+
+def test_experts_divide_data_parallel_ranks() -> None:
+    job = generate(design("mixtral-8x7b@dgx-h100:16", dp=8, tp=2, ep=4, global_batch=8))
+    groups = set(job.groups.values())
+    assert {(0, 2, 4, 6), (9, 11, 13, 15)} <= groups  # ep: neighbours in dp, inside which is tp
+    assert {(0, 1, 8, 9), (6, 7, 14, 15)} <= groups  # of an expert's gradients: those who hold the same experts
+
+
+@pytest.mark.parametrize("told", [{"dp": 2, "tp": 2, "sp": 2, "pp": 2}, {"dp": 2, "sp": 4, "ep": 8, "pp": 2}])
+def test_members_of_a_group_list_the_same_collectives_in_the_same_order(told: dict[str, int]) -> None:
+    model = "mixtral-8x7b" if "ep" in told else "gpt3-175b"
+    job = generate(design(f"{model}@dgx-h100:16", **told, global_batch=8, context_parallel="all_gather"))
+    listed: dict[str, dict[int, list[tuple[int, int]]]] = {name: {} for name in job.groups}
+    for number, rank in enumerate(job.traces.ranks):
+        template = rank.template
+        for row in np.flatnonzero(template.type == NodeType.COMM_COLL):
+            calls = listed[rank.groups[template.group[row]]].setdefault(number, [])
+            calls.append((int(template.comm_type[row]), int(template.comm_size[row])))
+    for name, members in job.groups.items():
+        assert set(listed[name]) == set(members)
+        assert len({tuple(calls) for calls in listed[name].values()}) == 1
+
+
+def test_keys_and_values_go_round() -> None:
+    job = generate(design(sp=8, global_batch=1, context_parallel="ring"))
+    assert [rank.peers[2:] for rank in job.traces.ranks][:2] == [(1, 7), (2, 0)]
+    (template,) = job.traces.templates()
+    beside = [name for name in template.names if "layer3" in name and "ring.send" in name]
+    assert len(beside) == 2  # forward and backward
+
+
+# ---------------------------------------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("gpt3-175b@dgx-h100:8", {"tp": 2, "pp": 4, "schedule": "zero_bubble", "recompute": "full"}),
+        ("mixtral-8x7b@dgx-h100:8", {"dp": 4, "ep": 4, "pp": 2, "weight_sharding": "zero3"}),
+        ("gpt3-175b@dgx-h100:8", {"pp": 4, "dp": 2, "schedule": "dualpipe"}),
+        ("llama3-8b@dgx-h100:8", {"sp": 8}),
+    ],
+)
+def test_all_ranks_together_do_the_flop_of_the_workload(name: str, told: dict[str, Any]) -> None:
+    point = design(name, **told, global_batch=16)
+    job = generate(point)
+    batch = batch_of(schema.assign(point, {"workload.pp": 1, "workload.schedule": "1f1b"}))
+    each = point.workload.ranks / point.workload.pp * int(microbatches(batch_of(point))) / int(microbatches(batch))
+    wanted = each * sum(float(use.flop * use.times) for use in operators(batch))
+    found = 0
+    for template in job.traces.templates():
+        computes = np.flatnonzero(template.type == NodeType.COMP).tolist()
+        work = [row for row in computes if "optimizer" not in template.names[row]]
+        found += int(template.num_ops[work].sum()) * point.workload.ranks // point.workload.pp
+    assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_layers_are_dealt_as_memory_is_counted() -> None:
+    job = generate(design(pp=4, dp=2, layers=10, global_batch=16))
+    held = [{match[0] for name in each.names if (match := re.search(r"layer\d+", name))} for each in _templates(job)]
+    assert [len(layers) for layers in held] == [3, 3, 3, 1]
+    assert generate(design(pp=8, layers=9, global_batch=16, schedule="zero_bubble")).traces.nodes > 0
+
+
+def _templates(job: Job) -> list[Template]:
+    return job.traces.templates()
+
+
+@pytest.mark.parametrize("told", [{"pp": 4, "dp": 2, "schedule": "dualpipe"}, {"dp": 8, "weight_sharding": "zero3"}])
+def test_nothing_waits_for_itself(told: dict[str, Any]) -> None:
+    for template in generate(design(**told, global_batch=64)).traces.templates():
+        starts, needed = dependencies(template)
+        waits = np.diff(starts)
+        owners = np.repeat(np.arange(template.nodes), waits)
+        after = needed.argsort(kind="stable")
+        first = np.searchsorted(needed[after], np.arange(template.nodes + 1))
+        free, ended = list(np.flatnonzero(waits == 0)), 0
+        while free:
+            row = free.pop()
+            ended += 1
+            for later in owners[after[first[row] : first[row + 1]]]:
+                waits[later] -= 1
+                if waits[later] == 0:
+                    free.append(later)
+        assert ended == template.nodes
+
+
+def test_what_cannot_run_has_no_trace() -> None:
+    with pytest.raises(SpecError, match="ranks on 8 NPUs"):
+        generate(design(tp=2))
+
+
+def test_a_thousand_ranks_take_no_longer_than_one() -> None:
+    point = design("gpt3-175b@dgx-h100:1024", tp=8, pp=4, dp=32, global_batch=1536)
+    generate(point)  # the plan, which is made once for a structure
+    start = process_time()
+    job = generate(point)
+    assert process_time() - start <= 0.19
+    assert len(job.traces.ranks) == 1024
+    assert len(job.traces.templates()) == 4
+
+
+# ------------------------------------------------------------------------------------------------ agreement
+
+
+def test_without_communication_playing_takes_as_long_as_the_closed_form() -> None:
+    cases: list[dict[str, Any]] = [{}, {"recompute": "full"}, {"task": "prefill"}, {"task": "decode"}]
+    for told in cases:
+        point = design("gpt3-13b@dgx-h100:1", **told, global_batch=4)
+        assert play(generate(point)) == pytest.approx(analytic_seconds(point), rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["vit-large", "dlrm-criteo", "t5-base", "bert-base", "gpt-oss-20b", "deepseek-v2"])
+@pytest.mark.parametrize("task", ["training", "prefill", "decode"])
+def test_every_sort_of_model_can_be_played(name: str, task: str) -> None:
+    told = {"workload.task": task, "workload.pp": 1, "workload.weight_sharding": "none"}
+    point = load_design(f"{name}@dgx-h100:16", told)
+    point = schema.assign(point, {"workload.global_batch": point.workload.dp * point.workload.micro_batch * 4})
+    assert play(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=0.08)
+
+
+def test_decoding_is_a_round_of_the_pipeline() -> None:
+    for count in (2, 4, 8):
+        point = design("megatron-145.6b@dgx-h100:8", 32, task="decode", pp=4, dp=2, global_batch=2 * count)
+        assert play(generate(point)) == pytest.approx(analytic_seconds(point), rel=0.05)
+
+
+def test_collectives_of_the_step_before_are_seen_where_the_newest_goes_first() -> None:
+    names = {}
+    for order in ("lifo", "fifo"):
+        point = design("gpt3-175b@dgx-h100:64", dp=64, global_batch=64, weight_sharding="zero1")
+        job = generate(schema.assign(point, {"collective.scheduling": order}))
+        names[order] = [name for name in job.traces.templates()[0].names if name.startswith("previous.")]
+    assert not names["fifo"]
+    assert "previous.layer3.weights.all_gather" in names["lifo"]
+
+
+def _drawn(rng: random.Random, stages: int | None) -> DesignPoint:
+    """Return a random design of a model whose layers outweigh its embedding."""
+    while True:
+        npus = rng.choice([64, 128, 256, 512])
+        tp, sp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 1, 2]), stages or rng.choice([2, 4])
+        told: dict[str, Any] = {"tp": tp, "sp": sp, "pp": pp, "dp": npus // (tp * sp * pp)}
+        told |= {
+            "weight_sharding": rng.choice(["none", "zero1", "zero2", "zero3"]),
+            "schedule": rng.choice(["gpipe", "1f1b", "interleaved", "zero_bubble"]),
+            "recompute": rng.choice(["none", "full", "selective"]),
+            "context_parallel": rng.choice(["ring", "all_gather", "ulysses"]),
+            "sequence_parallel": rng.random() < 0.5,
+            "sequence": rng.choice([2048, 4096]),
+            "global_batch": told["dp"] * rng.choice([8, 16]),
+        }
+        told["virtual_stages"] = 2 if told["schedule"] == "interleaved" and pp > 1 else 1
+        model = rng.choice(["gpt3-175b", "megatron-145.6b", "mixtral-8x22b"])
+        told["ep"] = rng.choice([1, 2, 4]) if model == "mixtral-8x22b" else 1
+        point = design(f"{model}@dgx-h100:{npus}", 32, **told)
+        point = _assigned(point, {"collective.scheduling": rng.choice(["lifo", "fifo"])})
+        if not unfit(batch_of(point)) and _hides(point):
+            return point
+
+
+def _hides(point: DesignPoint) -> bool:
+    """Return whether the closed form finds room for nearly all that can hide: else transfers contend for the wire."""
+    batch = batch_of(point)
+    took = step(batch, footprint(batch))
+    return float(took.parts["weights"] + took.parts["dp"]) < 0.01 * float(took.seconds)
+
+
+@pytest.mark.parametrize(("stages", "median", "worst"), [(1, 0.005, 0.025), (None, 0.012, 0.07)])
+def test_playing_agrees_with_the_closed_form(stages: int | None, median: float, worst: float) -> None:
+    """Of designs in which what can hide does, with a communication slot each for what is waited for and what hides.
+
+    On one stage: median 0.3 %, 95th percentile 1.8 %, worst 2.1 % of these 24. On several: 0.5 %, 3.1 %, 6.3 %; the
+    closed form takes every stage for the fullest, with embedding and head. DualPipe is left out: a stage then has the
+    head for half of its microbatches, which the closed form does not know. The bounds are what was found, not a law.
+    """
+    rng = random.Random(7)
+    points = [_drawn(rng, stages) for _ in range(24)]
+    errors = [abs(play(generate(point), streams=2) / analytic_seconds(point) - 1) for point in points]
+    assert np.median(errors) < median
+    assert max(errors) < worst
