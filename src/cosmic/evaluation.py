@@ -7,7 +7,7 @@ A design that cannot run is a result, `Infeasible`, with reasons that a person c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from cosmic.cost.compute import peak_flop_per_s
 from cosmic.cost.price import capital_usd, network_usd, network_w, owned_usd_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
+from cosmic.errors import UnknownName
 from cosmic.simulation.analytic import BREAKDOWN, step
 from cosmic.workload.checks import fits, unfit
 from cosmic.workload.memory import COMPONENTS, footprint
@@ -58,7 +59,7 @@ class Metrics:
     energy_j: float
     """Of one step, all accelerators and the network at full power."""
     breakdown: dict[str, float]
-    """Seconds of the step by part; they add up to it."""
+    """Seconds of the step by part; they add up to it. Played, of the rank that is last."""
     provenance: str
     """Where the accelerator's efficiencies are from: measured, calibrated, or an estimate."""
     expected_error: float
@@ -84,8 +85,45 @@ class BatchOutcome:
     """Each metric of `Metrics` that is a number, and ``memory.*`` and ``breakdown.*``."""
 
 
-def evaluate(point: DesignPoint) -> Outcome:
-    """Return what *point* achieves, or why it cannot run."""
+ENGINES = ("analytic", "event")
+
+
+def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
+    """Return what *point* achieves, or why it cannot run.
+
+    The engine `analytic` adds up a step in closed form; `event` plays the design's own traces, node by node.
+    """
+    if engine not in ENGINES:
+        raise UnknownName.among("engine", engine, "engine", ENGINES)
+    outcome = _evaluate(point)
+    return outcome if engine == "analytic" or isinstance(outcome, Infeasible) else _played(point, outcome)
+
+
+def _played(point: DesignPoint, metrics: Metrics) -> Metrics:
+    """Return what *point* achieves if its step takes as long as its traces do when they are played."""
+    from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  only this engine needs it
+
+    result = play_design(point)
+    last = max(result.per_npu, key=lambda npu: npu.cycles)
+    seconds = last.cycles / 1e9
+    slower = seconds / metrics.step_s
+    exposed = last.communication_cycles - last.hidden_cycles
+    computing = last.cycles - last.idle_cycles - exposed
+    return replace(
+        metrics,
+        step_s=seconds,
+        ttft_s=seconds if metrics.ttft_s is not None else None,
+        tpot_s=seconds if metrics.tpot_s is not None else None,
+        tokens_per_s=metrics.tokens_per_s / slower,
+        mfu=metrics.mfu / slower,
+        hfu=metrics.hfu / slower,
+        cost_usd_per_token=metrics.cost_usd_per_token * slower,
+        energy_j=metrics.energy_j * slower,
+        breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
+    )
+
+
+def _evaluate(point: DesignPoint) -> Outcome:
     batch = batch_of(point)
     if reasons := unfit(batch):
         return Infeasible(reasons)

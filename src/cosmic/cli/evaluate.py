@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -25,6 +26,10 @@ BAR = 30
 def evaluate(
     design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
     settings: Settings = [],  # noqa: B006  typer copies it
+    engine: Annotated[str, typer.Option(help="analytic: closed forms; event: its traces, played.")] = "analytic",
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write the played step for Perfetto or Chrome to this file.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """Print what a design achieves: time, utilisation, memory, cost, what bounds it and what would help most."""
@@ -33,7 +38,12 @@ def evaluate(
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
-    outcome = run(point)
+    outcome = run(point, engine)
+    if timeline is not None and not isinstance(outcome, Infeasible):
+        from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  heavy
+        from cosmic.simulation.event.timeline import write_timeline  # noqa: PLC0415  heavy
+
+        write_timeline(play_design(point), timeline)
     if isinstance(outcome, Infeasible):
         if json:
             emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})

@@ -30,7 +30,7 @@ from cosmic.traces.wire import (
     key,
     varint,
 )
-from cosmic.traces.words import WORD, WordArray, Words, byte, first_bytes, leading_varints, truths, word
+from cosmic.traces.words import TOO_LONG, WORD, WordArray, Words, byte, first_bytes, leading_varints, truths, word
 
 Mask = npt.NDArray[np.bool_]
 
@@ -187,7 +187,7 @@ class Columns:
         if tag not in _USUAL_TAGS:
             self.left[fields.row] = True
             return
-        match tag >> 3:
+        match tag >> 3:  # the number of a field, as in NODE_FIELDS
             case 1:
                 self.numbers["id"][fields.row] = fields.value
             case 2:
@@ -219,7 +219,7 @@ class Columns:
         self.leave(fields.row, unless=named & (fields.start + 2 + size <= fields.stop))
 
     def _take_attribute(self, attribute: _Attribute, fields: Fields) -> None:
-        """Fill in an attribute whose first word is right; the second holds the rest of its name, and what comes then."""
+        """Fill in an attribute whose first word is right; the second has the rest of its name and what comes then."""
         start = fields.start + len(attribute.start)
         within = start <= fields.stop
         self.leave(fields.row, unless=within)
@@ -243,7 +243,7 @@ class Columns:
         written = key(VALUE_FIELDS[kind], VARINT)
         start = values.start + len(written)
         value, size = leading_varints(self.words[start])
-        usual = (start + size == values.stop) & (value < _LIMITS[kind])
+        usual = (size < TOO_LONG) & (start + size == values.stop) & (value < _LIMITS[kind])
         usual &= self.bytes[start - 1] == written[-1]
         if kind.startswith("sint"):
             value = value >> 1 ^ -(value & 1)

@@ -124,7 +124,7 @@ def _heads(data: bytes, where: str) -> Iterator[int]:
     length, start = read_varint(data, 0, len(data), where)
     if start + length <= len(data):
         check_metadata(data, start, start + length, where)
-    return _hops(data, start + length, where)
+    return _hops(data, min(start + length, len(data) + 1), where)
 
 
 def _hops(data: bytes, at: int, where: str) -> Iterator[int]:
@@ -140,12 +140,12 @@ def _hops(data: bytes, at: int, where: str) -> Iterator[int]:
                 at += (low & 0x7F) + (high << 7) + 2
             else:
                 length, at = read_varint(data, at, size, where)
-                at += length
+                at = min(at + length, size + 1)  # no more than an array can hold
             yield at
     except IndexError:
         raise SpecError(where, data[at:], "the file ends inside a length") from None
     if at > size:
-        raise SpecError(where, f"{size} bytes", f"the file ends inside a message, which goes on to byte {at}")
+        raise SpecError(where, f"{size} bytes", "the file ends inside a message")
 
 
 class _Numbering(dict[Any, int]):

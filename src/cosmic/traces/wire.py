@@ -216,7 +216,7 @@ def decode_node(data: bytes, at: int, end: int, where: str) -> Node:
 
 def _take(node: Node, data: bytes, each: Field, where: str) -> None:
     """Put one field into *node*."""
-    match each.number:
+    match each.number:  # as in NODE_FIELDS
         case 1:
             node.numbers["id"] = _within(each.value, where)
         case 2:

@@ -5,17 +5,22 @@ files ──▶ traces, system, network ──▶ classes of ranks alike ──�
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.simulation.event.folding import Folding, fold
 from cosmic.simulation.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
 from cosmic.simulation.event.lowering import Rings, lower
-from cosmic.simulation.event.network import Ambiguous, Aware, Consistent, Network
+from cosmic.simulation.event.network import Ambiguous, Aware, Consistent, Network, Timed
 from cosmic.simulation.event.ranks import Action, Rank, Work
 from cosmic.simulation.event.result import Result, result_of
 from cosmic.simulation.event.rings import Ring
@@ -26,6 +31,7 @@ from cosmic.traces.groups import EVERYONE, known_groups, read_groups
 from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, TraceSet
 
+Ints = npt.NDArray[np.int64]
 BACKENDS = ("unaware", "aware")
 Channels = dict[tuple[int, int], tuple[int, ...]]
 
@@ -41,6 +47,8 @@ class Job:
     memory: RemoteMemory = field(default_factory=RemoteMemory)
     scripts: Mapping[str, TraceSet] = field(default_factory=dict)
     """By prefix: traces that say what a collective does, in place of an algorithm."""
+    given_ns: Mapping[int, Ints] | None = None
+    """By the `id` of a template: how long each of its nodes takes, in place of what system and network would say."""
     backend: str = "unaware"
     queues_per_dim: int = 1
     rendezvous: bool = False
@@ -115,7 +123,7 @@ def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: floa
     began = time.process_time() if began is None else began
     links = job.backend == "aware"
     found = fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
-    each = Folding(list(range(len(job.traces.ranks))), found.sends, found.receives)
+    each = Folding(list(range(len(job.traces.ranks))))
     try:
         world, ranks = play(job, found if folded else each, closed_forms=closed_forms)
     except Ambiguous:
@@ -131,7 +139,7 @@ def play(job: Job, folding: Folding, *, closed_forms: bool) -> tuple[World, list
         (name, rank): slot for rank, trace in enumerate(job.traces.ranks) for slot, name in enumerate(trace.groups)
     }
     rings = Rings(job.network, job.system, job.groups, folding.entity_of, slots)
-    channels = folding.channels() if folding.entities < len(folding.entity_of) else {}
+    channels = folding.channels(job.traces) if folding.entities < len(folding.entity_of) else {}
     works: dict[int, Work] = {}
     ranks: list[Rank] = []
     for rank, entity in enumerate(folding.entity_of):
@@ -139,22 +147,39 @@ def play(job: Job, folding: Folding, *, closed_forms: bool) -> tuple[World, list
             continue
         trace = job.traces.ranks[rank]
         if id(trace.template) not in works:
-            works[id(trace.template)] = lower(trace.template, job.system, f"{job.traces.where}.{rank}.et")
+            given = None if job.given_ns is None else job.given_ns[id(trace.template)]
+            works[id(trace.template)] = lower(trace.template, job.system, f"{job.traces.where}.{rank}.et", given)
         player = Rank(world, entity, rank, works[id(trace.template)])
         _place(job, player, trace, rings, channels)
         ranks.append(player)
     for dim, ring in rings.made():
         world.introduce(ring, dim)
-    for player in ranks:
-        player.begin()
-    world.clock.run()
+    with _without_collector():
+        for player in ranks:
+            player.begin()
+        world.clock.run()
     return world, ranks
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Leave cyclic garbage alone meanwhile: the loop makes none, and to look at millions of live nodes takes time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
     world = World(job.network, job.system, job.memory, entity_of)
     world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
-    if job.backend == "aware":
+    if job.given_ns is not None:
+        world.fabric = Timed(job.network, world.clock)
+        world.same_order = False  # no simulation of all ranks to agree with
+    elif job.backend == "aware":
         world.fabric = Aware(job.network, world.clock, entity_of)
     elif not job.compat:
         world.fabric = Consistent(job.network, world.clock, entity_of)

@@ -21,7 +21,8 @@ from cosmic.simulation.event.inputs import KINDS, Algorithm, System
 from cosmic.simulation.event.lowering import Groups
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.programs import NOBODY, steps, trees
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, TraceSet
+from cosmic.simulation.event.rings import GIVEN
+from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, TraceSet
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -29,17 +30,23 @@ MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 """Odd constants that spread bits: two different signatures have the same 64 bits about never."""
 
 
+Rows = dict[tuple[int, int], list[int]]
+"""Sends, or receives, with one peer: rows by tag and size."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Exchange:
-    """Sends or receives of all ranks, one entry each."""
+class Exchanges:
+    """Who sends to whom, without a look at single messages: ranks that share a template send the same.
+
+    An entry stands for all messages between a rank and one of its peers.
+    """
 
     rank: Ints
-    row: Ints
     peer: Ints
-    partner_row: Ints
-    """The first row at the peer that sends or receives on the same channel; `ABSENT` if there is none."""
-    channel: Ints
-    """Numbers channels: (source, target, tag, size)."""
+    kind: Ints
+    """Equal where the messages of both sides are the same, and stand in the same rows of the same templates."""
+    complete: bool
+    """Whether every message has a sender and a receiver."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,68 +54,80 @@ class Folding:
     """Which entity stands for each rank; entities are numbered in the order of their first ranks."""
 
     entity_of: list[int]
-    sends: Exchange
-    receives: Exchange
 
     @property
     def entities(self) -> int:
         """How many classes there are."""
         return max(self.entity_of) + 1
 
-    def channels(self) -> dict[tuple[int, int], tuple[int, ...]]:
+    def channels(self, traces: TraceSet) -> dict[tuple[int, int], tuple[int, ...]]:
         """Return, by rank and row, where a message goes to: the receiving entity, and its first row that waits there.
 
         Only for ranks that are simulated; all messages have a receiver.
         """
-        entity = np.asarray(self.entity_of)
-        first = np.unique(entity, return_index=True)[1]
+        book = _Book()
         found: dict[tuple[int, int], tuple[int, ...]] = {}
-        waits = _first_rows(np.stack([self.receives.rank, self.receives.row], axis=1), self.receives.channel)
-        for each, target in ((self.sends, self.sends.peer), (self.receives, self.receives.rank)):
-            played = np.isin(each.rank, first)
-            keys = zip(each.rank[played].tolist(), each.row[played].tolist(), strict=True)
-            places = zip(entity[target[played]].tolist(), waits[each.channel[played]].tolist(), strict=True)
-            found.update(zip(keys, places, strict=True))
+        first = {entity: rank for rank, entity in reversed(list(enumerate(self.entity_of)))}
+        for entity, rank in first.items():
+            trace = traces.ranks[rank]
+            for place, peer in enumerate(trace.peers):
+                other = traces.ranks[peer]
+                back = other.peers.index(rank) if rank in other.peers else ABSENT
+                waiting = book.rows(other.template, NodeType.COMM_RECV, back)
+                for key, rows in book.rows(trace.template, NodeType.COMM_SEND, place).items():
+                    found.update({(rank, row): (self.entity_of[peer], waiting[key][0]) for row in rows})
+                for rows in book.rows(trace.template, NodeType.COMM_RECV, place).values():
+                    found.update({(rank, row): (entity, rows[0]) for row in rows})
         return found
 
 
-def exchanges(traces: TraceSet) -> tuple[Exchange, Exchange]:
-    """Return all sends and all receives of a job, with whom each is matched."""
-    sends, receives = (_table(traces, kind) for kind in (NodeType.COMM_SEND, NodeType.COMM_RECV))
-    keys = np.concatenate([sends[:, [0, 2, 3, 4]], receives[:, [2, 0, 3, 4]]])
-    _, channel = np.unique(keys, axis=0, return_inverse=True)
-    channel = channel.reshape(-1)
-    first, second = channel[: len(sends)], channel[len(sends) :]
-    count = int(channel.max(initial=-1)) + 1
-    return (
-        Exchange(sends[:, 0], sends[:, 1], sends[:, 2], _first_rows(receives, second, count)[first], first),
-        Exchange(receives[:, 0], receives[:, 1], receives[:, 2], _first_rows(sends, first, count)[second], second),
-    )
+class _Book:
+    """The sends and receives of templates, by peer."""
 
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, NodeType], dict[int, Rows]] = {}
 
-def _first_rows(table: Ints, channel: Ints, count: int | None = None) -> Ints:
-    """Return the first row on each channel: *table* holds ranks and rows, in order."""
-    rows = np.full(int(channel.max(initial=-1)) + 1 if count is None else count, ABSENT, np.int64)
-    rows[channel[::-1]] = table[::-1, 1]
-    return rows
-
-
-def _table(traces: TraceSet, kind: NodeType) -> Ints:
-    """Return, for every send or receive: rank, row, peer, tag, size."""
-    parts = [np.zeros((0, 5), np.int64)]
-    of_template: dict[int, tuple[Ints, Ints]] = {}
-    for rank, trace in enumerate(traces.ranks):
-        template = trace.template
-        if id(template) not in of_template:
+    def rows(self, template: Template, kind: NodeType, peer: int) -> Rows:
+        """Return what a template sends to, or receives from, the peer in a place."""
+        key = (id(template), kind)
+        if key not in self._found:
+            by_peer: dict[int, Rows] = {}
             rows = np.flatnonzero((template.type == kind) & (template.peer != ABSENT))
-            fixed = np.stack([rows, template.peer[rows], template.comm_tag[rows], template.comm_size[rows]], axis=1)
-            of_template[id(template)] = rows, fixed
-        rows, fixed = of_template[id(template)]
-        if len(rows):
-            peers = np.asarray(trace.peers, np.int64)[fixed[:, 1]]
-            own = np.full(len(rows), rank)
-            parts.append(np.stack([own, fixed[:, 0], peers, fixed[:, 2], fixed[:, 3]], axis=1))
-    return np.concatenate(parts)
+            columns = (template.peer, template.comm_tag, template.comm_size)
+            for row, place, tag, size in zip(rows.tolist(), *(each[rows].tolist() for each in columns), strict=True):
+                by_peer.setdefault(place, {}).setdefault((tag, size), []).append(row)
+            self._found[key] = by_peer
+        return self._found[key].get(peer, {})
+
+    def complete(self, one: Template, place: int, other: Template, back: int) -> bool:
+        """Return whether all that two ranks send each other is received."""
+        send, receive = NodeType.COMM_SEND, NodeType.COMM_RECV
+        return all(
+            {key: len(rows) for key, rows in self.rows(one, first, place).items()}
+            == {key: len(rows) for key, rows in self.rows(other, second, back).items()}
+            for first, second in ((send, receive), (receive, send))
+        )
+
+
+def exchanges(traces: TraceSet) -> Exchanges:
+    """Return who sends to whom in a job."""
+    book, complete = _Book(), True
+    kinds: dict[tuple[int, int, int, int], int] = {}
+    entries: list[tuple[int, int, int]] = []
+    for rank, trace in enumerate(traces.ranks):
+        for place, peer in enumerate(trace.peers):
+            if not 0 <= peer < len(traces.ranks):
+                complete = False
+                continue
+            other = traces.ranks[peer]
+            back = other.peers.index(rank) if rank in other.peers else ABSENT
+            key = (id(trace.template), place, id(other.template), back)
+            if key not in kinds:
+                kinds[key] = len(kinds)
+                complete = complete and book.complete(trace.template, place, other.template, back)
+            entries.append((rank, peer, kinds[key]))
+    table = np.array(entries, np.int64).reshape(-1, 3)
+    return Exchanges(table[:, 0], table[:, 1], table[:, 2], complete)
 
 
 def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, links: bool, whole: bool) -> Folding:
@@ -116,12 +135,13 @@ def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, 
 
     *links* says that messages may delay each other in links, *whole* that the whole way of a message matters.
     """
-    sends, receives = exchanges(traces)
-    if not _foldable(traces, system, sends, receives, network):
-        return Folding(list(range(len(traces.ranks))), sends, receives)
+    each = Folding(list(range(len(traces.ranks))))
+    if not _foldable(traces, system):
+        return each
+    talks = exchanges(traces)
     stacks = list(_stacks(traces, groups, system, network))
-    if links and not _own_links(network, stacks, sends):
-        return Folding(list(range(len(traces.ranks))), sends, receives)
+    if not talks.complete or (links and not _own_links(network, stacks, talks)):
+        return each
     numbers: dict[int, int] = {}
     color = np.array([numbers.setdefault(id(rank.template), len(numbers)) for rank in traces.ranks], np.int64)
     classes = len(numbers)
@@ -129,26 +149,23 @@ def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, 
         signature = color.astype(np.uint64) * MIX[0]
         for stack in stacks:
             stack.sign(signature, color, network, whole=whole)
-        for each, salt in ((sends, np.uint64(3)), (receives, np.uint64(5))):
-            _sign_exchange(signature, color, each, _route_code(network, each.rank, each.peer, whole=whole), salt)
+        _sign(signature, color, talks, network, whole=whole)
         _, first, refined = np.unique(signature, return_index=True, return_inverse=True)
         order = np.empty(len(first), np.int64)
         order[np.argsort(first)] = np.arange(len(first))
         color = order[refined.reshape(-1)]
         if len(first) == classes:
-            return Folding(color.tolist(), sends, receives)
+            return Folding(color.tolist())
         classes = len(first)
 
 
-def _foldable(traces: TraceSet, system: System, sends: Exchange, receives: Exchange, network: Network) -> bool:
-    """Return whether ranks affect each other through messages only, and all messages have a receiver."""
+def _foldable(traces: TraceSet, system: System) -> bool:
+    """Return whether ranks affect each other through messages only."""
     if system.custom or system.custom_by_node or system.bus is not None:
         return False
     memory = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
-    if any(np.isin(template.type, memory).any() for template in traces.templates()):
-        return False
-    known = all(((each.peer >= 0) & (each.peer < network.npus)).all() for each in (sends, receives))
-    return known and bool((sends.partner_row != ABSENT).all() and (receives.partner_row != ABSENT).all())
+    own = all(each.name == GIVEN for listed in system.implementations.values() for each in listed)
+    return own or not any(np.isin(template.type, memory).any() for template in traces.templates())
 
 
 class _Stack:
@@ -188,11 +205,12 @@ def _route_code(network: Network, sources: Ints, targets: Ints, *, whole: bool) 
     return (places * np.int64(2**40) + hops).astype(np.uint64)
 
 
-def _sign_exchange(signature: Hashes, color: Ints, each: Exchange, route: Hashes, salt: np.uint64) -> None:
-    seen = _mix(each.row.astype(np.uint64) * salt, color[each.peer].astype(np.uint64), route)
-    seen = _mix(seen, each.partner_row.astype(np.uint64), salt)
+def _sign(signature: Hashes, color: Ints, talks: Exchanges, network: Network, *, whole: bool) -> None:
+    """Mix with whom ranks exchange messages, and over which route, into their signatures."""
+    route = _route_code(network, talks.rank, talks.peer, whole=whole)
+    seen = _mix(talks.kind.astype(np.uint64), color[talks.peer].astype(np.uint64), route)
     with np.errstate(over="ignore"):
-        np.add.at(signature, each.rank, seen)  # a sum does not mind the order
+        np.add.at(signature, talks.rank, seen)  # a sum does not mind the order
 
 
 def _stacks(traces: TraceSet, groups: Groups, system: System, network: Network) -> Iterator[_Stack]:
@@ -249,7 +267,7 @@ def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]
     names = {each.name for each in algorithms}
     if "direct" in names or "inSwitch" in names:
         found += [(position + distance) % size for distance in range(1, size)]
-    if "ring" in names:
+    if "ring" in names or GIVEN in names:
         found += [(position + 1) % size, (position - 1) % size]
     if "halvingDoubling" in names:
         for step in steps("halvingDoubling", CollectiveType.ALL_REDUCE, size, 1 << 40):
@@ -262,7 +280,7 @@ def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]
     return found, placed
 
 
-def _own_links(network: Network, stacks: list[_Stack], sends: Exchange) -> bool:
+def _own_links(network: Network, stacks: list[_Stack], talks: Exchanges) -> bool:
     """Return whether every link is used by its own rank only, as sender or as receiver.
 
     That is so where messages cross one dimension, between neighbours if it is a ring.
@@ -272,7 +290,7 @@ def _own_links(network: Network, stacks: list[_Stack], sends: Exchange) -> bool:
         for stack in stacks
         for each in stack.relations
     ]
-    for sources, targets in [*pairs, (sends.rank, sends.peer)]:
+    for sources, targets in [*pairs, (talks.rank, talks.peer)]:
         dims, passed = network.crossings(sources, targets)
         if (dims > 1).any() or (passed > 1).any():
             return False

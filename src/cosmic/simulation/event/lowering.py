@@ -18,25 +18,31 @@ from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, depe
 Ints = npt.NDArray[np.int64]
 Groups = Mapping[str, Sequence[int]]
 COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 LONGEST_NS = 2**53
 """Beyond this a double no longer counts nanoseconds; more than a hundred days."""
 
 
-def lower(template: Template, system: System, where: str) -> Work:
-    """Return *template* ready to be played."""
+def lower(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
+    """Return *template* ready to be played; where times are given, nodes take these."""
     start, waits = dependencies(template, where)
     children: list[list[int]] = [[] for _ in range(template.nodes)]
     owners = np.repeat(np.arange(template.nodes), np.diff(start))
     for before, row in zip(waits.tolist(), owners.tolist(), strict=True):
         children[before].append(row)
-    action = _actions(template, system, where)
-    duration = _durations(template, system, action)
+    if given_ns is None:
+        action = _actions(template, system, where)
+        duration = _durations(template, system, action)
+        slot, size = _slots(template), _sizes(template)
+    else:
+        action, slot = _given_actions(template), _given_slots(template)
+        duration = size = given_ns
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
     return Work(
-        slot=_slots(template).tolist(),
+        slot=slot.tolist(),
         action=action.tolist(),
         duration_ns=duration.tolist(),
-        size=_sizes(template).tolist(),
+        size=size.tolist(),
         waits=np.diff(start).tolist(),
         children=children,
         compute_ns=np.where(computes, duration, 0).tolist(),
@@ -51,6 +57,22 @@ def _slots(template: Template) -> Ints:
     return slots
 
 
+def _given_slots(template: Template) -> Ints:
+    """Return slots as closed forms assume them: what hides does not hold up what is waited for."""
+    slots = _slots(template)
+    slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
+    slots[np.isin(template.type, MEMORY)] = Slot.MEMORY
+    return slots
+
+
+def _given_actions(template: Template) -> Ints:
+    actions = np.full(template.nodes, int(Action.RUN))
+    actions[template.type == NodeType.COMM_SEND] = Action.SEND
+    actions[template.type == NodeType.COMM_RECV] = Action.RECEIVE
+    actions[template.type == NodeType.COMM_COLL] = Action.COLLECTIVE
+    return actions
+
+
 def _sizes(template: Template) -> Ints:
     return np.where(np.isin(template.type, COMMUNICATION), template.comm_size, template.tensor_size)
 
@@ -62,7 +84,7 @@ def _actions(template: Template, system: System, where: str) -> Ints:
     kind = template.type
     action = np.full(template.nodes, int(Action.SKIP))
     compute = kind == NodeType.COMP
-    memory = (kind == NodeType.MEM_LOAD) | (kind == NodeType.MEM_STORE)
+    memory = np.isin(kind, MEMORY)
     action[compute] = Action.RUN
     for node, does in (
         (NodeType.MEM_LOAD, Action.MEMORY),

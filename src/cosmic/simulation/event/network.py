@@ -159,6 +159,14 @@ class Unaware:
         return {}
 
 
+class Timed(Unaware):
+    """Messages take the time that they are given in place of a size."""
+
+    def send(self, message: Message) -> None:
+        """Let *message* arrive after as many nanoseconds as its size says."""
+        self._clock.after(message.size, message.action, message.argument)
+
+
 class Link:
     """One direction of a cable, or a port: one message at a time, the others wait in order."""
 

@@ -29,7 +29,11 @@ class Slot(IntEnum):
     CPU = 0
     COMPUTE = 1
     COMMUNICATION = 2
-    NONE = 3
+    BACKGROUND = 3
+    """Communication that nothing waits for soon; only where a design says so."""
+    MEMORY = 4
+    """Traffic with outer memory; likewise."""
+    NONE = 5
 
 
 class Action(IntEnum):
@@ -51,6 +55,7 @@ class Work:
     action: list[int]
     duration_ns: list[int]
     size: list[int]
+    """Bytes; where times are given, nanoseconds."""
     waits: list[int]
     """For how many nodes each waits."""
     children: list[list[int]]
@@ -73,8 +78,8 @@ class Rank:
         self.ended_ns = [NEVER] * len(work.slot)
         self.compute_ns = 0
         self._waits = list(work.waits)
-        self._ready: list[list[int]] = [[], [], [], []]
-        self._busy = [0, 0, 0, 0]
+        self._ready: list[list[int]] = [[] for _ in Slot]
+        self._busy = [0] * len(Slot)
         self._ongoing = 0
         self._fresh: list[int] = []
         self._issuing = False
@@ -94,7 +99,7 @@ class Rank:
 
     def complete(self, row: int) -> None:
         """Note that a node is done, and issue what that allows."""
-        if self.world.folded:
+        if self.world.same_order:
             self._check_order(self._decided_by.get(row, self.entity))
         self._release(row)
         self._issue()

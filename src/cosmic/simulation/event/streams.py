@@ -18,7 +18,7 @@ from cosmic.simulation.event.bus import Bus
 from cosmic.simulation.event.clock import Action
 from cosmic.simulation.event.inputs import Algorithm
 from cosmic.simulation.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
-from cosmic.simulation.event.rings import ALL, Course, Ring, reduction_ns
+from cosmic.simulation.event.rings import ALL, GIVEN, Course, Ring, reduction_ns
 from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class Stream:
             window = phase.algorithm.window
             if phase.kind == CollectiveType.ALL_REDUCE or (window or len(phase.ring)) < len(phase.ring) - 1:
                 return None
-        elif name not in ("ring", "halvingDoubling"):
+        elif name not in ("ring", "halvingDoubling", GIVEN):
             return None
         rate = world.system.memory_bytes_per_s
         return Course(name, phase.kind, phase.size, phase.clockwise, self.endpoint_ns, rate)
@@ -253,8 +253,12 @@ class Unit:
             self._start_scripted(collective, where, priority)
             return
         levels = where.levels
+        given = levels[0].algorithm.name == GIVEN
+        if given and levels[0].ring.alike:
+            self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
+            return
         begun = []
-        for chunk, order in self._chunks(kind, size, levels):
+        for chunk, order in [(size, [0])] if given else self._chunks(kind, size, levels):
             phases = self._plan(kind, chunk, [levels[place] for place in order])
             if phases:
                 begun.append(phases)

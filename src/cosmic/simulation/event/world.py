@@ -30,7 +30,8 @@ class World:
     def __init__(self, network: Network, system: System, memory: RemoteMemory, entity_of: Sequence[int]) -> None:
         self.clock = Clock()
         self.network, self.system, self.entity_of = network, system, entity_of
-        self.folded = len(set(entity_of)) < len(entity_of)
+        self.same_order = len(set(entity_of)) < len(entity_of)
+        """Whether ranks alike must take what happens at one moment in the same order: a simulation of all might not."""
         self.memory = _Memory(memory, self.clock)
         self.fabric: Unaware | Aware | Consistent = Unaware(network, self.clock)
         self.queues_per_dim = 1
@@ -135,7 +136,7 @@ class World:
 
     def _leave(self, stream: Stream, course: Course, time: int) -> None:
         last_ns = course.endpoint_ns  # a phase ends with a packet at the endpoint, or with a reduction
-        if course.algorithm != "halvingDoubling" and course.kind == CollectiveType.REDUCE_SCATTER:
+        if course.algorithm in ("ring", "direct") and course.kind == CollectiveType.REDUCE_SCATTER:
             last_ns = reduction_ns(course.size // len(stream.phase.ring), course.memory_bytes_per_s)
         unit = stream.unit
         self.clock.foreseen(unit.entity, time, time - last_ns, unit.proceed, stream)
