@@ -27,7 +27,11 @@ NAMES = {
     "bubble": "the pipeline's bubble",
     "optimizer": "the optimizer",
     "offload": "offloading",
+    "compute": "computation",
+    "communication": "communication that compute waits for",
+    "idle": "waiting",
 }
+"""The parts of a step in words; the last three are those of a step that was played."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,11 +52,12 @@ def evaluate(
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     if json:
         emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
-    else:
-        _print(point, outcome)
+        return
+    known = outcome if engine == "analytic" else run(point)  # neighbours are compared in closed form
+    _print(point, outcome, known if not isinstance(known, Infeasible) else outcome)
 
 
-def _print(point: DesignPoint, metrics: Metrics) -> None:
+def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     from cosmic.advice import bottleneck, improvements  # noqa: PLC0415  heavy
 
     w = point.workload
@@ -84,7 +85,7 @@ def _print(point: DesignPoint, metrics: Metrics) -> None:
     emit_table("", ["memory", "size", ""], rows)
     emit(["", f"to buy {metrics.cost_usd:,.0f} USD, of which network {metrics.network_usd:,.0f}"])
     emit([f"a million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · a step {metrics.energy_j:.3g} J", ""])
-    rows = [[f"{each.speedup:.2f}×", _command_line(each.settings)] for each in improvements(point, metrics)]
+    rows = [[f"{each.speedup:.2f}×", _command_line(each.settings)] for each in improvements(point, base)]
     if rows:
         emit_table("what would help most", ["speed-up", "change"], rows)
     else:

@@ -3,7 +3,9 @@
     step = M (F + B)  +  bubble  +  what cannot hide  +  optimizer
 
     M     microbatches of a replica
-    F, B  forward and backward of one microbatch on the fullest stage: compute, and communication that compute waits for
+    F, B  forward and backward of one microbatch on the fullest stage: compute, and communication that compute waits
+          for. Of several stages the last is the fullest, with the head; the others, through which a microbatch must
+          pass before and after (the bubble), have layers only
     what cannot hide: weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one
           microbatch and, where the newest collective goes first (LIFO), the forward pass of the next step, which then
           finds the weights that it needs first; activations on their way through an empty pipeline; offloading beyond
@@ -61,29 +63,35 @@ def step(batch: Batch, memory: Footprint) -> Step:
     workload = batch.base.workload
     training = workload.task == "training"
     compute, wire = _Compute(batch), _Wire(batch)
-    work = compute.run(operators(batch), again=training and workload.recompute == "full")
-    traffic = _Traffic(wire.run(collectives(batch, together=True)))
+    again = training and workload.recompute == "full"
+    uses, talks = operators(batch), collectives(batch, together=True)
     count, stages = microbatches(batch), batch["workload.pp"]
+    first = 1.0 * (stages == 1) if any(use.block == "head" for use in uses) else 1.0  # share of the embedding's work
+    work = compute.run(uses, first, again=again)
+    traffic = _Traffic(wire.run(talks, first))
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
     parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
     parts["sp"] = parts["sp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
     forward = work["forward"] + sum(traffic.waited(axis, "forward") for axis in WAITED)
     backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
-    parts["weights"] = traffic.behind("weights", "forward", work["forward"])
-    parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", work["backward"])
+    parts["weights"] = traffic.behind("weights", "forward", forward)
+    parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", backward)
     newest_first = 1.0 * (batch["collective.scheduling"] == "lifo")
     cover = (newest_first * forward + backward) / count
     parts["dp"] = parts["dp"] + traffic.behind("weights", "step", cover)
     crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
     parts["pp"] = np.maximum(stages - 1, 0) * crossing
+    head_forward = work["head.forward"] + traffic.at_head("forward")
+    head_backward = work["head.backward"] + traffic.at_head("backward")
     if training:
-        weight_s = work["backward"] / 2 / count
-        times = forward / count, backward / count - weight_s, weight_s
+        weight_s = (work["backward"] - work["head.backward"]) / 2 / count
+        times = (forward - head_forward) / count, (backward - head_backward) / count - weight_s, weight_s
         parts["bubble"] = schedules[workload.schedule].bubble(stages, count, *times, batch["workload.virtual_stages"])
         parts["optimizer"] = compute.optimizer_seconds(memory)
     else:
-        parts["bubble"] = _serving_bubble(workload.task, stages, count, forward / count)
+        slow = forward if workload.task == "decode" else forward - head_forward
+        parts["bubble"] = _serving_bubble(workload.task, stages, count, slow / count)
         parts["optimizer"] = 0.0
     parts["offload"] = np.maximum(0.0, wire.offload_seconds(memory) - sum(parts.values()))
     return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
@@ -98,6 +106,10 @@ class _Traffic:
     def waited(self, role: str, phase: str) -> Any:
         """Return what compute waits for."""
         return self.seconds.get((role, phase), 0.0)
+
+    def at_head(self, phase: str) -> Any:
+        """Return what the head waits for."""
+        return self.seconds.get(("head", phase), 0.0)
 
     def behind(self, role: str, phase: str, cover: Any) -> Any:
         """Return what is left when *cover* seconds of compute go on meanwhile."""
@@ -138,17 +150,25 @@ class _Compute:
         self.launch_s = batch["compute.launch"]
         self.recipe = RECIPES[workload.precision]
 
-    def run(self, uses: list[OperatorUse], again: bool) -> dict[str, Any]:
-        """Return the seconds of a step by class and by phase; with *again*, layers run forward twice."""
-        total: dict[str, Any] = dict.fromkeys((*COMPUTE_PARTS, "recompute", "forward", "backward", "flop"), 0.0)
+    def run(self, uses: list[OperatorUse], first: Any, again: bool) -> dict[str, Any]:
+        """Return the seconds of a step by class and by phase, those of the head apart as well.
+
+        *first* is the share of the embedding's work that the fullest stage has; with *again*, layers run forward twice.
+        """
+        names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "head.forward", "head.backward", "flop")
+        total: dict[str, Any] = dict.fromkeys(names, 0.0)
         for use in uses:
             part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
             rate = self.rates.get(part, self.rates["matrix"])
             once = operator_seconds(use.flop, use.bytes, rate, self.bytes_per_s, self.launch_s) * use.times
+            if use.block == "embedding":
+                once = once * first
             repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
             own = once / 2 if repeated else once
             total[part] = total[part] + own
             total[use.phase] = total[use.phase] + own
+            if use.block == "head":
+                total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
             total["recompute"] = total["recompute"] + (own if repeated else 0.0)
             total["flop"] = total["flop"] + use.flop * use.times
         return total
@@ -188,26 +208,32 @@ class _Wire:
             self.batch[f"collective.algorithms.{place}"],
         )
 
-    def run(self, uses: list[CollectiveUse]) -> dict[tuple[str, str], Any]:
-        """Return the seconds of a step by role (see `_role`) and phase.
+    def run(self, uses: list[CollectiveUse], first: Any) -> dict[tuple[str, str], Any]:
+        """Return the seconds of a step by role (see `_role`) and phase; as role "head", what the head waits for.
+
+        *first* is the share of the embedding's collectives that the fullest stage waits for.
 
         Collectives of one kind among one group are added up before they are timed: time is linear in bytes and
         in calls.
         """
-        alike: dict[tuple[str, str, str, tuple[str, ...]], list[Any]] = {}
+        alike: dict[tuple[str, str, str, tuple[str, ...], bool], list[Any]] = {}
         for use in uses:
             if np.ndim(use.group) == 0 and use.group <= 1:
                 continue  # nobody to talk to
-            entry = alike.setdefault((_role(use), use.phase, use.kind, use.axes), [0.0, 0.0])
-            entry[0] = entry[0] + use.times
-            entry[1] = entry[1] + use.times * use.bytes
+            role = _role(use)
+            entry = alike.setdefault((role, use.phase, use.kind, use.axes, use.block == "head"), [0.0, 0.0])
+            times = use.times * first if use.block == "embedding" and role in WAITED else use.times
+            entry[0] = entry[0] + times
+            entry[1] = entry[1] + times * use.bytes
         seconds: dict[tuple[str, str], Any] = {}
-        for (role, phase, kind, axes), (calls, total) in alike.items():
+        for (role, phase, kind, axes, of_head), (calls, total) in alike.items():
             mean = total / np.maximum(calls, 1)
             each = self._seconds(kind, axes, mean)
             if role == "pp":
                 each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
             seconds[role, phase] = seconds.get((role, phase), 0.0) + calls * each
+            if of_head and role in WAITED:
+                seconds["head", phase] = seconds.get(("head", phase), 0.0) + calls * each
         return seconds
 
     def _seconds(self, kind: str, axes: tuple[str, ...], size_bytes: Any) -> Any:

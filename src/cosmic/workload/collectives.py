@@ -89,12 +89,8 @@ class _Step:
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
         width = self.recipe.gradient if gradient else self.recipe.weight if weight else self.recipe.activation
         times = layers * len(alike) * (1 if deferred else self.microbatches)
-        if (
-            found.phase == "forward"
-            and self.workload.recompute == "full"
-            and each.block.part == "layers"
-            and not weight
-        ):
+        again = self.workload.task == "training" and self.workload.recompute == "full"
+        if again and found.phase == "forward" and each.block.part == "layers" and not weight:
             times = times * 2  # the forward pass runs again before the backward pass
         if ring:
             times = times * np.maximum(self.sizes["sp"] - 1, 0)

@@ -21,11 +21,11 @@ from cosmic.simulation.event.folding import Folding, fold
 from cosmic.simulation.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
 from cosmic.simulation.event.lowering import Rings, lower
 from cosmic.simulation.event.network import Ambiguous, Aware, Consistent, Network, Timed
+from cosmic.simulation.event.planning import Where
 from cosmic.simulation.event.ranks import Action, Rank, Work
 from cosmic.simulation.event.result import Result, result_of
 from cosmic.simulation.event.rings import Ring
 from cosmic.simulation.event.stalls import explain
-from cosmic.simulation.event.streams import Where
 from cosmic.simulation.event.world import World
 from cosmic.traces.groups import EVERYONE, known_groups, read_groups
 from cosmic.traces.reading import read_traces

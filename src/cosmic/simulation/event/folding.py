@@ -22,7 +22,7 @@ from cosmic.simulation.event.lowering import Groups
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.programs import NOBODY, steps, trees
 from cosmic.simulation.event.rings import GIVEN
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, TraceSet
+from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, Template, TraceSet
 
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
@@ -70,13 +70,13 @@ class Folding:
         first = {entity: rank for rank, entity in reversed(list(enumerate(self.entity_of)))}
         for entity, rank in first.items():
             trace = traces.ranks[rank]
-            for place, peer in enumerate(trace.peers):
+            for peer in set(trace.peers):
                 other = traces.ranks[peer]
-                back = other.peers.index(rank) if rank in other.peers else ABSENT
+                places, back = _places(trace, peer), _places(other, rank)
                 waiting = book.rows(other.template, NodeType.COMM_RECV, back)
-                for key, rows in book.rows(trace.template, NodeType.COMM_SEND, place).items():
+                for key, rows in book.rows(trace.template, NodeType.COMM_SEND, places).items():
                     found.update({(rank, row): (self.entity_of[peer], waiting[key][0]) for row in rows})
-                for rows in book.rows(trace.template, NodeType.COMM_RECV, place).values():
+                for rows in book.rows(trace.template, NodeType.COMM_RECV, places).values():
                     found.update({(rank, row): (entity, rows[0]) for row in rows})
         return found
 
@@ -87,8 +87,8 @@ class _Book:
     def __init__(self) -> None:
         self._found: dict[tuple[int, NodeType], dict[int, Rows]] = {}
 
-    def rows(self, template: Template, kind: NodeType, peer: int) -> Rows:
-        """Return what a template sends to, or receives from, the peer in a place."""
+    def rows(self, template: Template, kind: NodeType, places: tuple[int, ...]) -> Rows:
+        """Return what a template sends to, or receives from, the peer in these places."""
         key = (id(template), kind)
         if key not in self._found:
             by_peer: dict[int, Rows] = {}
@@ -97,34 +97,45 @@ class _Book:
             for row, place, tag, size in zip(rows.tolist(), *(each[rows].tolist() for each in columns), strict=True):
                 by_peer.setdefault(place, {}).setdefault((tag, size), []).append(row)
             self._found[key] = by_peer
-        return self._found[key].get(peer, {})
+        if len(places) == 1:
+            return self._found[key].get(places[0], {})
+        merged: Rows = {}
+        for place in places:
+            for message, found in self._found[key].get(place, {}).items():
+                merged[message] = sorted(merged.get(message, []) + found)
+        return merged
 
-    def complete(self, one: Template, place: int, other: Template, back: int) -> bool:
+    def complete(self, one: Template, places: tuple[int, ...], other: Template, back: tuple[int, ...]) -> bool:
         """Return whether all that two ranks send each other is received."""
         send, receive = NodeType.COMM_SEND, NodeType.COMM_RECV
         return all(
-            {key: len(rows) for key, rows in self.rows(one, first, place).items()}
+            {key: len(rows) for key, rows in self.rows(one, first, places).items()}
             == {key: len(rows) for key, rows in self.rows(other, second, back).items()}
             for first, second in ((send, receive), (receive, send))
         )
 
 
+def _places(trace: RankTrace, peer: int) -> tuple[int, ...]:
+    """Return where a rank stands among the peers of a trace."""
+    return tuple(place for place, each in enumerate(trace.peers) if each == peer)
+
+
 def exchanges(traces: TraceSet) -> Exchanges:
     """Return who sends to whom in a job."""
     book, complete = _Book(), True
-    kinds: dict[tuple[int, int, int, int], int] = {}
+    kinds: dict[tuple[int, tuple[int, ...], int, tuple[int, ...]], int] = {}
     entries: list[tuple[int, int, int]] = []
     for rank, trace in enumerate(traces.ranks):
-        for place, peer in enumerate(trace.peers):
+        for peer in dict.fromkeys(trace.peers):
             if not 0 <= peer < len(traces.ranks):
                 complete = False
                 continue
             other = traces.ranks[peer]
-            back = other.peers.index(rank) if rank in other.peers else ABSENT
-            key = (id(trace.template), place, id(other.template), back)
+            places, back = _places(trace, peer), _places(other, rank)
+            key = (id(trace.template), places, id(other.template), back)
             if key not in kinds:
                 kinds[key] = len(kinds)
-                complete = complete and book.complete(trace.template, place, other.template, back)
+                complete = complete and book.complete(trace.template, places, other.template, back)
             entries.append((rank, peer, kinds[key]))
     table = np.array(entries, np.int64).reshape(-1, 3)
     return Exchanges(table[:, 0], table[:, 1], table[:, 2], complete)

@@ -10,9 +10,9 @@ import numpy.typing as npt
 from cosmic.errors import SpecError, require
 from cosmic.simulation.event.inputs import KINDS, Algorithm, System
 from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
-from cosmic.simulation.event.streams import Level
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, dependencies
 
 Ints = npt.NDArray[np.int64]

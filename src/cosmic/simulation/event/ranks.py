@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.simulation.event.network import Ambiguous
-from cosmic.simulation.event.streams import Collective, Unit, Where
+from cosmic.simulation.event.planning import Where
+from cosmic.simulation.event.streams import Collective, Unit
 from cosmic.simulation.event.world import World
 from cosmic.traces.trace import CollectiveType
 

@@ -8,17 +8,13 @@ scheduling policy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from cosmic.cost.themis import Kind as ThemisKind
-from cosmic.cost.themis import Plan, chunks
-from cosmic.errors import SpecError
 from cosmic.simulation.event.bus import Bus
 from cosmic.simulation.event.clock import Action
-from cosmic.simulation.event.inputs import Algorithm
 from cosmic.simulation.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
-from cosmic.simulation.event.rings import ALL, GIVEN, Course, Ring, reduction_ns
+from cosmic.simulation.event.planning import Phase, Planner, Where
+from cosmic.simulation.event.rings import ALL, GIVEN, Course, reduction_ns
 from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
@@ -26,11 +22,6 @@ if TYPE_CHECKING:
 
 GROUP_ENDPOINT_NS = 10
 """ASTRA-sim's endpoint delay within a group smaller than the network, whatever the settings say."""
-THEMIS: dict[CollectiveType, ThemisKind] = {
-    CollectiveType.ALL_REDUCE: "all_reduce",
-    CollectiveType.ALL_GATHER: "all_gather",
-    CollectiveType.REDUCE_SCATTER: "reduce_scatter",
-}
 MACHINES: dict[str, Callable[[Stream], Machine]] = {
     "ring": Stepwise,
     "halvingDoubling": Stepwise,
@@ -38,21 +29,6 @@ MACHINES: dict[str, Callable[[Stream], Machine]] = {
     "doubleBinaryTree": TreeReduction,
     "inSwitch": InSwitch,
 }
-
-
-class Phase(NamedTuple):
-    """What a chunk does in one dimension."""
-
-    queue: int
-    kind: CollectiveType
-    ring: Ring
-    algorithm: Algorithm
-    size: int
-    final: int
-    """Bytes afterwards."""
-    clockwise: bool
-    tree: int
-    """Which of the two trees a double binary tree uses."""
 
 
 class Collective:
@@ -165,14 +141,16 @@ class Stream:
 
     def send(self, position: int, size: int, step: Any) -> None:
         """Send to the member at *position*; *step* tells the messages of a phase apart."""
-        ring = self.phase.ring
-        key = (ring.entities[position], ring.slots[position], self.ordinal, self.next_phase, step)
+        phase, ring = self.phase, self.phase.ring
+        member = (ring.entities[position], ring.slots[position])
+        key = (*member, self.ordinal, self.next_phase, phase.kind, phase.size, step)
         self.unit.world.post_send(self.unit.rank, ring.ranks[position], size, key, None)
 
     def receive(self, position: int, step: Any, action: Action) -> None:
         """Act when the message of the member at *position* is there."""
-        key = (self.unit.entity, self.slot, self.ordinal, self.next_phase, step)
-        self.unit.world.post_receive(self.unit.rank, self.phase.ring.ranks[position], key, action, None)
+        phase = self.phase
+        key = (self.unit.entity, self.slot, self.ordinal, self.next_phase, phase.kind, phase.size, step)
+        self.unit.world.post_receive(self.unit.rank, phase.ring.ranks[position], key, action, None)
 
     def through_switch(self, up: int, down: int, action: Action) -> None:
         """Send to the switch, and act when it has answered all members."""
@@ -191,35 +169,6 @@ class Stream:
         self.unit.world.clock.of_rank(self.unit.entity, 0, self.unit.proceed, self)
 
 
-@dataclass(slots=True)
-class _Turns:
-    """Whose turn it is among the queues of a dimension."""
-
-    queues: int
-    any: int = 0
-    first: int = 0
-    last: int = 0
-
-    def next_any(self) -> tuple[int, bool]:
-        """Return a queue, and whether its rings run clockwise: the upper half do not."""
-        queue = self.any
-        self.any = (queue + 1) % self.queues
-        return queue, not (self.queues > 1 and queue >= self.queues // 2)
-
-    def next_first(self) -> tuple[int, bool]:
-        """Return a queue of the first half."""
-        queue = self.first
-        self.first = (queue + 1) % max(1, self.queues // 2)
-        return queue, True
-
-    def next_last(self) -> tuple[int, bool]:
-        """Return a queue of the second half."""
-        half = self.queues // 2
-        queue = half + self.last
-        self.last = (self.last + 1) % (self.queues - half)
-        return queue, False
-
-
 class Unit:
     """What runs the collectives of a rank."""
 
@@ -231,9 +180,8 @@ class Unit:
         self._queues: list[list[Stream]] = [[] for _ in range(dims * per_dim)]
         self._running = [0] * (dims * per_dim)
         self._places = -(-system.active_chunks // per_dim)
-        self._turns = [_Turns(per_dim) for _ in range(dims)]
-        self._rotation = self._newest = 0
-        self._trees: dict[tuple[CollectiveType, int], int] = {}
+        self._planner = Planner(world)
+        self._newest = 0
         self._streams: dict[int, int] = {}
 
     def count_stream(self, slot: int) -> int:
@@ -253,15 +201,10 @@ class Unit:
             self._start_scripted(collective, where, priority)
             return
         levels = where.levels
-        given = levels[0].algorithm.name == GIVEN
-        if given and levels[0].ring.alike:
+        if levels[0].algorithm.name == GIVEN and levels[0].ring.alike:
             self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
             return
-        begun = []
-        for chunk, order in [(size, [0])] if given else self._chunks(kind, size, levels):
-            phases = self._plan(kind, chunk, [levels[place] for place in order])
-            if phases:
-                begun.append(phases)
+        begun = self._planner.streams(kind, size, levels)
         if not begun:
             self.world.clock.of_rank(self.entity, 0, collective.done, collective.row)
             return
@@ -273,7 +216,7 @@ class Unit:
 
     def _start_scripted(self, collective: Collective, where: Where, priority: int) -> None:
         """A collective given as a trace is one stream of one phase, in the first dimension's queue."""
-        queue, clockwise = self._turns[0].next_any()
+        queue, clockwise = self._planner.turns[0].next_any()
         level = where.levels[0]
         phase = Phase(queue, CollectiveType.ALL_REDUCE, level.ring, level.algorithm, 0, 0, clockwise, 0)
         collective.left = 1
@@ -288,80 +231,6 @@ class Unit:
         newest = self._newest
         self._newest += 1 if policy == "LIFO" else -1
         return newest
-
-    def _chunks(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
-        """Return the size of every chunk, and in which order it visits the dimensions."""
-        system = self.world.system
-        chunk = size // system.splits
-        if kind != CollectiveType.ALL_GATHER and chunk < self.world.network.npus:
-            chunk = self.world.network.npus
-            size = system.splits * chunk
-        if chunk == 0:
-            raise SpecError("comm_size", size, f"an all-gather in {system.splits} chunks needs a byte for each")
-        order = list(range(len(levels)))
-        if kind == CollectiveType.ALL_GATHER:
-            order.reverse()
-        inter = system.inter_dimension_scheduling
-        if inter.startswith("offlineGreedy") and kind in THEMIS and len(levels) > 1:
-            return self._themis(kind, size, levels)
-        found = []
-        for _ in range(-(-size // chunk)):
-            found.append((chunk, order))
-            if inter == "roundRobin":
-                found[-1] = (chunk, order[self._rotation :] + order[: self._rotation])
-                self._rotation = (self._rotation + 1) % len(levels)
-        return found
-
-    def _themis(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
-        system, dims = self.world.system, self.world.network.dims
-        plan = Plan(
-            npus=tuple(len(level.ring) for level in levels),
-            bandwidths=tuple(dims[level.dim].bandwidth_gib_per_s for level in levels),
-            size_bytes=size,
-            splits=system.splits,
-            flexible=system.inter_dimension_scheduling == "offlineGreedyFlex",
-            as_in_astra_sim=self.world.compat,
-        )
-        return [(chunk.size_bytes, list(chunk.order)) for chunk in chunks(THEMIS[kind], plan)]
-
-    def _plan(self, kind: CollectiveType, size: int, levels: list[Level]) -> tuple[Phase, ...]:
-        """Return the phases of a chunk that visits *levels* in this order.
-
-        An all-reduce scatters upwards, reduces in the last dimension and gathers downwards; Themis scatters in the
-        last one too. As a baseline it is a whole all-reduce in each.
-        """
-        system = self.world.system
-        active = [level for level in levels if len(level.ring) > 1]
-        anywhere, first, last = _Turns.next_any, _Turns.next_first, _Turns.next_last
-        scatter, gather = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
-        if kind != CollectiveType.ALL_REDUCE or system.collective_optimization == "baseline":
-            visits = [(level, kind, anywhere) for level in active]
-        else:
-            lower = active
-            visits = []
-            if not system.inter_dimension_scheduling.startswith("offlineGreedy"):
-                lower = active[:-1]
-                visits = [(level, kind, first) for level in active[-1:]]
-            visits = [
-                *((level, scatter, first) for level in lower),
-                *visits,
-                *((level, gather, last) for level in reversed(lower)),
-            ]
-        phases = []
-        for level, part, turn in visits:
-            queue, clockwise = turn(self._turns[level.dim])
-            final = after(level.algorithm, part, size, len(level.ring))
-            tree = self._next_tree(kind, level) if level.algorithm.name == "doubleBinaryTree" else 0
-            queue += level.dim * self.world.queues_per_dim
-            phases.append(Phase(queue, part, level.ring, level.algorithm, size, final, clockwise, tree))
-            size = final
-        return tuple(phases)
-
-    def _next_tree(self, kind: CollectiveType, level: Level) -> int:
-        key = (kind, level.dim)
-        tree = self._trees.get(key, 0)
-        self._trees[key] = 1 - tree
-        return tree
 
     # The queues.
 
@@ -403,15 +272,6 @@ class Unit:
         return _first(queue, lambda other: other.to_go >= stream.to_go)
 
 
-def after(algorithm: Algorithm, kind: CollectiveType, size: int, members: int) -> int:
-    """Return the bytes that a rank holds after a phase."""
-    if algorithm.name == "doubleBinaryTree":
-        return size
-    if kind == CollectiveType.REDUCE_SCATTER:
-        return size // members
-    return size * members if kind == CollectiveType.ALL_GATHER else size
-
-
 def _first(queue: list[Stream], before: Callable[[Stream], bool]) -> int:
     for place, other in enumerate(queue):
         if not other.running and before(other):
@@ -440,20 +300,3 @@ def _alternating(queue: list[Stream], stream: Stream) -> int:
         else:
             break
     return place
-
-
-class Level(NamedTuple):
-    """A dimension as a group occupies it."""
-
-    dim: int
-    ring: Ring
-    algorithm: Algorithm
-
-
-class Where(NamedTuple):
-    """Where a collective runs, and how urgently."""
-
-    slot: int
-    levels: list[Level]
-    priority: int
-    script: RankTrace | None = None

@@ -44,7 +44,7 @@ class World:
         """By entity and dimension."""
         self._dims: dict[tuple[int, int], int] = {}
         self._counts: dict[Any, int] = {}
-        self._meetings: dict[tuple[int, int, int], _Meeting] = {}
+        self._meetings: dict[tuple[int, int, int, Course], _Meeting] = {}
         self._audience: dict[tuple[int, int, int], list[Ring]] = {}
         self._switches: dict[Any, list[tuple[Stream, int, int, Action]]] = {}
 
@@ -124,7 +124,7 @@ class World:
             return
         dim = stream.phase.queue // self.queues_per_dim
         for ring in self._audience[unit.entity, stream.slot, dim]:
-            key = (id(ring), stream.ordinal, stream.next_phase)
+            key = (id(ring), stream.ordinal, stream.next_phase, course)  # who comes for something else waits for ever
             meeting = self._meetings.get(key)
             if meeting is None:
                 self._meetings[key] = meeting = _Meeting(ring)

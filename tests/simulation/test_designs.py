@@ -1,0 +1,108 @@
+"""A design's own traces, played: both engines have one physics."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic import evaluate, load_design
+from cosmic.design import schema
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.evaluation import Metrics
+from cosmic.simulation.analytic import step
+from cosmic.simulation.event.designs import play_design
+from cosmic.traces.generation import generate
+from cosmic.traces.trace import NodeType
+from cosmic.workload.checks import unfit
+from cosmic.workload.memory import footprint
+from tests.traces.player import play
+from tests.traces.test_generation import design
+
+
+def analytic_seconds(point: DesignPoint) -> float:
+    batch = batch_of(point)
+    return float(step(batch, footprint(batch)).seconds)
+
+
+def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
+    """Return a random training design that fits together; whether its memory suffices does not matter here."""
+    while True:
+        npus = rng.choice([16, 64, 128, 256])
+        tp, sp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice(stages)
+        told: dict[str, Any] = {"tp": tp, "sp": sp, "pp": pp, "dp": max(1, npus // (tp * sp * pp))}
+        told |= {
+            "weight_sharding": rng.choice(["none", "zero1", "zero2", "zero3"]),
+            "schedule": rng.choice(["gpipe", "1f1b", "interleaved"]),
+            "recompute": rng.choice(["none", "full", "selective"]),
+            "context_parallel": rng.choice(["ring", "all_gather", "ulysses"]),
+            "sequence_parallel": rng.random() < 0.5,
+            "global_batch": told["dp"] * rng.choice([8, 16]),
+        }
+        told["virtual_stages"] = 2 if told["schedule"] == "interleaved" and pp > 1 else 1
+        model = rng.choice(["gpt3-175b", "megatron-145.6b", "mixtral-8x22b"])
+        told["ep"] = rng.choice([1, 2, 4]) if model == "mixtral-8x22b" else 1
+        npus = told["dp"] * tp * sp * pp
+        try:
+            point = design(f"{model}@dgx-h100:{npus}", 32, **told)
+        except SpecError:  # a layer refuses the combination
+            continue
+        if not unfit(batch_of(point)):
+            return point
+
+
+def hidden_share(point: DesignPoint) -> float:
+    """Return how long the wire is busy with what can hide, as a share of the step: others contend with it."""
+    job = generate(point)
+    hidden = [
+        job.seconds_of(each)[(each.type == NodeType.COMM_COLL) & (each.comm_priority == 0)].sum()
+        for each in job.traces.templates()
+    ]
+    return float(max(hidden)) / analytic_seconds(point)
+
+
+@pytest.mark.parametrize("stages", [(1,), (2, 4)])
+def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[int, ...]) -> None:
+    """Within 2 % but for a few, over random designs in which weights and gradients take 5 % of the step at most.
+
+    Found: median 0.2 %, 95th percentile 1.0 %, worst 1.4 % on one stage; 0.6 %, 1.7 %, 3.9 % on several, where closed
+    forms take stages for more alike than they are. Where transfers fill the wire, closed forms take what hides for
+    free: medians of 1 to 2 %, a few designs 25 % off (docs/event-engine.md).
+    """
+    rng = random.Random(11)
+    points = [point for point in (drawn(rng, stages) for _ in range(120)) if hidden_share(point) < 0.05][:14]
+    errors = np.abs([play_design(point).cycles / 1e9 / analytic_seconds(point) - 1 for point in points])
+    assert len(errors) >= 8
+    assert np.median(errors) < 0.01
+    assert (errors < 0.02).mean() >= 0.85
+    assert errors.max() < 0.05
+
+
+@pytest.mark.parametrize("name", ["gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "vit-large@dgx-h100:16"])
+@pytest.mark.parametrize("task", ["training", "prefill", "decode"])
+def test_an_independent_player_takes_as_long(name: str, task: str) -> None:
+    point = load_design(name, {"workload.task": task})
+    batch = point.workload.dp * point.workload.micro_batch * 4
+    point = schema.assign(point, {"workload.global_batch": batch})
+    assert play_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=1e-5)
+
+
+def test_evaluating_by_playing_gives_the_same_metrics_for_another_step() -> None:
+    point = load_design("gpt3-13b@dgx-h100:64")
+    closed, played = evaluate(point), evaluate(point, engine="event")
+    assert isinstance(closed, Metrics)
+    assert isinstance(played, Metrics)
+    assert played.step_s == pytest.approx(play_design(point).cycles / 1e9)
+    assert played.tokens_per_s * played.step_s == pytest.approx(closed.tokens_per_s * closed.step_s)
+    assert played.mfu / closed.mfu == pytest.approx(closed.step_s / played.step_s)
+    assert sum(played.breakdown.values()) == pytest.approx(played.step_s)
+    assert played.memory == closed.memory
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(SpecError, match="engine = 'evnet': no such engine; did you mean 'event'"):
+        evaluate(load_design("gpt3-13b@dgx-h100:64"), engine="evnet")
