@@ -119,15 +119,20 @@ def _scripts(system: System, beside: Path) -> dict[str, TraceSet]:
 
 
 def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: float | None = None) -> Result:
-    """Simulate *job*. Ranks alike are played once, and phases whose course is known at once, unless told otherwise."""
+    """Simulate *job*: ranks alike once, and phases whose course is known at once, unless told otherwise.
+
+    Where a result depends on the order of events of one moment, which these short cuts do not keep, all is played.
+    """
     began = time.process_time() if began is None else began
     links = job.backend == "aware"
-    found = fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
     each = Folding(list(range(len(job.traces.ranks))))
+    found = each
+    if folded:
+        found = fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
     try:
-        world, ranks = play(job, found if folded else each, closed_forms=closed_forms)
+        world, ranks = play(job, found, closed_forms=closed_forms)
     except Ambiguous:
-        world, ranks = play(job, each, closed_forms=closed_forms)
+        world, ranks = play(job, each, closed_forms=False)
     explain(job.traces, job.groups, ranks)
     return result_of(world, ranks, job.traces, time.process_time() - began)
 
@@ -178,13 +183,13 @@ def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
     world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
     if job.given_ns is not None:
         world.fabric = Timed(job.network, world.clock)
-        world.same_order = False  # no simulation of all ranks to agree with
     elif job.backend == "aware":
         world.fabric = Aware(job.network, world.clock, entity_of)
     elif not job.compat:
         world.fabric = Consistent(job.network, world.clock, entity_of)
     quiet = job.backend == "unaware" and job.compat and not job.rendezvous and job.system.bus is None
     world.closed_forms = quiet and closed_forms
+    world.checks_order = job.given_ns is None and (world.closed_forms or len(set(entity_of)) < len(entity_of))
     return world
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.network import Ambiguous
 from cosmic.simulation.event.planning import Where
 from cosmic.simulation.event.streams import Collective, Unit
@@ -84,7 +85,7 @@ class Rank:
         self._ongoing = 0
         self._fresh: list[int] = []
         self._issuing = False
-        self._latest = (NEVER, NEVER, entity)
+        self._order = _Order(work.slot) if world.checks_order else None
         self._decided_by: dict[int, int] = {}
 
     def begin(self) -> None:
@@ -100,20 +101,15 @@ class Rank:
 
     def complete(self, row: int) -> None:
         """Note that a node is done, and issue what that allows."""
-        if self.world.same_order:
-            self._check_order(self._decided_by.get(row, self.entity))
+        order = self._order
+        tied = order is not None and order.tied(self.world.clock, self._decided_by.get(row, self.entity))
         self._release(row)
+        if order is not None and tied:
+            order.check_freed()
         self._issue()
+        if order is not None and tied:
+            order.check_started(self._ready)
         self._check_end()
-
-    def _check_order(self, decider: int) -> None:
-        """Refuse to guess which of two events comes first that different ranks decided at one moment for one moment."""
-        clock = self.world.clock
-        when = (clock.now, clock.place[0])
-        if self._latest == (*when, decider) or self._latest[:2] != when:
-            self._latest = (*when, decider)
-        else:
-            raise Ambiguous
 
     def _release(self, row: int) -> None:
         self.ended_ns[row] = self.world.clock.now
@@ -123,6 +119,8 @@ class Rank:
         for child in self.work.children[row]:
             self._waits[child] -= 1
             if self._waits[child] == 0:
+                if self._order is not None:
+                    self._order.freed.append(child)
                 if self._issuing:
                     self._fresh.append(child)
                 else:
@@ -163,6 +161,8 @@ class Rank:
     def _start(self, row: int, slot: int) -> None:
         self._busy[slot] += 1
         self._ongoing += 1
+        if self._order is not None:
+            self._order.started.append(row)
         self.begun_ns[row] = self.world.clock.now
         action = self.work.action[row]
         if action == Action.RUN:
@@ -188,3 +188,49 @@ class Rank:
             self._decided_by[row] = ~peer  # another rank, even if one like this
             key = world.numbered(("receive", *channel))
             world.post_receive(self.rank, peer, key, self.complete, row)
+
+
+class _Order:
+    """Whether the order of events of one moment matters to a rank, where short cuts may take them in another.
+
+    Two events were decided at the same moment, by different ranks, for the same moment: a message that a rank sent has
+    arrived, and so has one that was sent to it. A simulation of all ranks takes them in an order that depends on ranks'
+    numbers. Usually that changes nothing. It does if what the second event frees would have been started in place of
+    what the first one let start, or the other way round.
+    """
+
+    def __init__(self, slot: list[int]) -> None:
+        self._slot = slot
+        self._moment = (NEVER, NEVER)
+        self._decider = NEVER
+        self.freed: list[int] = []
+        self.started: list[int] = []
+        """By the events of this moment."""
+        self._freed_before: set[int] = set()
+        self._started_before = 0
+
+    def tied(self, clock: Clock, decider: int) -> bool:
+        """Note an event that *decider* decided, and return whether others of this moment could come after it."""
+        moment = (clock.now, clock.place[0])
+        if moment == self._moment:
+            tied = decider != self._decider
+            self._decider = decider
+            self._freed_before, self._started_before = set(self.freed), len(self.started)
+            return tied
+        self._moment, self._decider = moment, decider
+        self.freed.clear()
+        self.started.clear()
+        return False
+
+    def check_freed(self) -> None:
+        """Refuse if what was freed last should have gone before what was started."""
+        for child in self.freed[len(self._freed_before) :]:
+            slot = self._slot[child]
+            if slot != Slot.NONE and any(self._slot[row] == slot and row > child for row in self.started):
+                raise Ambiguous
+
+    def check_started(self, ready: list[list[int]]) -> None:
+        """Refuse if what was started last was freed before, and something else could have been started then."""
+        for row in self.started[self._started_before :]:
+            if row in self._freed_before and ready[self._slot[row]]:
+                raise Ambiguous

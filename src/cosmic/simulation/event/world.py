@@ -30,8 +30,8 @@ class World:
     def __init__(self, network: Network, system: System, memory: RemoteMemory, entity_of: Sequence[int]) -> None:
         self.clock = Clock()
         self.network, self.system, self.entity_of = network, system, entity_of
-        self.same_order = len(set(entity_of)) < len(entity_of)
-        """Whether ranks alike must take what happens at one moment in the same order: a simulation of all might not."""
+        self.checks_order = False
+        """Whether to refuse (`Ambiguous`) where the order of events of one moment matters and may not be right."""
         self.memory = _Memory(memory, self.clock)
         self.fabric: Unaware | Aware | Consistent = Unaware(network, self.clock)
         self.queues_per_dim = 1
