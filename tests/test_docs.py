@@ -37,7 +37,11 @@ def commands(block: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("block", blocks("console"))
-def test_a_command_in_the_documentation_works(block: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_in_the_documentation_works(
+    block: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
+    monkeypatch.chdir(tmp_path)  # commands may write files
     for command, shown in commands(block):
         words = shlex.split(command.removeprefix("pip install uv && ").removeprefix("uv run "))
         if words[0] != "cosmic":  # tests and linters: what runs this test, and what .ci/run runs beside it

@@ -75,14 +75,16 @@ def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
     table, rows = _decode_once(paths)
     alike = _alike(table)
     templates: dict[tuple[bytes, ...], Template] = {}
-    traces = []
+    traces: dict[bytes, RankTrace] = {}  # files may be the same to the last byte
     for path, each in zip(paths, rows, strict=True):
+        if each.tobytes() in traces:
+            continue
         rank = _bind(table, each, path.name)
         does = alike[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
         if does not in templates:
             templates[does] = _template(table, rank)
-        traces.append(rank.to(templates[does]))
-    return TraceSet(tuple(traces), str(prefix))
+        traces[each.tobytes()] = rank.to(templates[does])
+    return TraceSet(tuple(traces[each.tobytes()] for each in rows), str(prefix))
 
 
 def _paths(prefix: Path, ranks: int | None) -> list[Path]:

@@ -91,7 +91,7 @@ class _Side:
         rested = self._before != SENDING or spec.overhead_ns + since > spec.gap_ns
         offset = spec.overhead_ns if rested else spec.gap_ns - since
         packet = self._sends.popleft()
-        serial = spec.gap_ns_per_byte * (packet.size - 1)
+        serial = spec.gap_ns_per_byte * max(0, packet.size - 1)
         other._receive(packet, offset + serial + spec.latency_ns + spec.overhead_ns)
         self._state = SENDING
         self._after(offset + serial, self._sent)

@@ -11,9 +11,24 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from cosmic.errors import SpecError
+
 Action = Callable[[Any], None]
 GLOBAL = -1
 """The owner of events that are no rank's: messages under way."""
+LAST_NS = 2**62
+"""More than a century: what takes longer is no job, and would not fit into 64 bits."""
+
+
+def within(nanoseconds: float) -> int:
+    """Return a time in whole nanoseconds, if it can be waited for.
+
+    >>> within(1.5)
+    1
+    """
+    if not nanoseconds < LAST_NS:
+        raise SpecError("simulated time", f"{nanoseconds:.3g} ns", "sizes, rates or durations are out of proportion")
+    return int(nanoseconds)
 
 
 class Clock:
@@ -67,6 +82,7 @@ class Clock:
     def run(self) -> None:
         """Let everything happen, until nothing is left to."""
         queue, batches = self._queue, self._batches
+        heappush(queue, (LAST_NS, 0, 0, 0, GLOBAL, self._end, None))
         batch: tuple[int, int] | None = None
         while queue:
             time, decided, first, _, rank, action, argument = heappop(queue)
@@ -77,3 +93,7 @@ class Clock:
                 batch = (rank, time)
             self.now, self.place = time, (decided, first)
             action(argument)
+
+    def _end(self, _: Any) -> None:
+        if self._queue:
+            within(self._queue[0][0])

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ import numpy.typing as npt
 
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.simulation.event.folding import Folding, fold
-from cosmic.simulation.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
+from cosmic.simulation.event.inputs import KINDS, RemoteMemory, System, read_network, read_remote_memory, read_system
 from cosmic.simulation.event.lowering import Rings, lower
 from cosmic.simulation.event.network import Ambiguous, Aware, Consistent, Network, Timed
 from cosmic.simulation.event.planning import Where
@@ -27,6 +28,7 @@ from cosmic.simulation.event.result import Result, result_of
 from cosmic.simulation.event.rings import Ring
 from cosmic.simulation.event.stalls import explain
 from cosmic.simulation.event.world import World
+from cosmic.traces.checks import check
 from cosmic.traces.groups import EVERYONE, known_groups, read_groups
 from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, TraceSet
@@ -71,6 +73,8 @@ class Job:
             require(
                 own in (None, rank), f"{self.traces.where}.{rank}.et", own, f"talks as this rank, but is rank {rank}"
             )
+        for script in self.scripts.values():
+            check(script)
 
 
 def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
@@ -113,7 +117,7 @@ def _scripts(system: System, beside: Path) -> dict[str, TraceSet]:
     """Return the traces of collectives that settings name, as from here or as from *beside* the settings."""
     found = {}
     for prefix in {*system.custom.values(), *system.custom_by_node.values()}:
-        here = Path(f"{prefix}.0.et").exists() or not (beside / f"{prefix}.0.et").exists()
+        here = exists(f"{prefix}.0.et") or not exists(beside / f"{prefix}.0.et")
         found[prefix] = read_traces(prefix if here else beside / prefix)
     return found
 
@@ -225,6 +229,12 @@ def _where(
         group = None if slot == ABSENT else trace.groups[slot]
         if group is not None and group not in job.groups:
             raise SpecError(f"rank {rank}: node {node}: pg_name", group, "no such group")
+        require(
+            prefix is not None or number in KINDS.values(),
+            f"rank {rank}: node {node}: comm_type",
+            kind.name.lower(),
+            "has no algorithm; choose from " + ", ".join(KINDS),
+        )
         if prefix is None:
             known[key] = Where(slot, rings.levels(rank, kind, group, key[2]), key[3])
         else:
@@ -237,7 +247,8 @@ def _script(job: Job, prefix: str, ring: Ring, rank: int) -> RankTrace:
     """Return what the member of a group does in a collective that is given as traces."""
     scripts = job.scripts[prefix].ranks
     require(len(scripts) == len(ring), f"{prefix}.*.et", len(scripts), f"the group has {len(ring)} members")
-    script = scripts[ring.position[rank]]
-    outside = [peer for peer in script.peers if not 0 <= peer < len(ring)]
-    require(not outside, f"{prefix}.{ring.position[rank]}.et", outside[:1] or None, "no such member")
+    position = ring.position[rank]
+    script = scripts[position]
+    outside = [peer for peer in script.peers if not 0 <= peer < len(ring) or peer == position]
+    require(not outside, f"{prefix}.{position}.et", outside[:1] or None, "no such other member")
     return script

@@ -147,7 +147,7 @@ def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, 
     *links* says that messages may delay each other in links, *whole* that the whole way of a message matters.
     """
     each = Folding(list(range(len(traces.ranks))))
-    if not _foldable(traces, system):
+    if not _foldable(traces, system) or not _at_home(traces, groups):
         return each
     talks = exchanges(traces)
     stacks = list(_stacks(traces, groups, system, network))
@@ -177,6 +177,12 @@ def _foldable(traces: TraceSet, system: System) -> bool:
     memory = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
     own = all(each.name == GIVEN for listed in system.implementations.values() for each in listed)
     return own or not any(np.isin(template.type, memory).any() for template in traces.templates())
+
+
+def _at_home(traces: TraceSet, groups: Groups) -> bool:
+    """Return whether every rank is a member of the groups that it names."""
+    members = {name: set(ranks) for name, ranks in groups.items()}
+    return all(rank in members.get(name, ()) for rank, trace in enumerate(traces.ranks) for name in trace.groups)
 
 
 class _Stack:

@@ -6,10 +6,10 @@ ASTRA-sim leaves a value uninitialised, the default is the first one that its do
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os.path import exists
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ KINDS = {
 """The collectives that have algorithms, by their names in the system JSON."""
 ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree", "inSwitch")
 MOST_CHUNKS = 2**16
+LEAST, MOST = 1e-9, 1e18
+"""Between these are the numbers of a system, if they are not 0."""
 FLAT = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
 """Algorithms over all dimensions as if they were one."""
 MEMORY_TYPES = (
@@ -117,13 +119,15 @@ def read_system(path: str | Path, injection_scale: float = 1.0) -> System:
     """Return what a system JSON says; *injection_scale* multiplies the endpoint delay that it gives."""
     where = str(path)
     data = _object(where, _json(path))
-    return system_from(data, where=where, injection_scale=injection_scale)
+    return system_from(data, where=where, injection_scale=injection_scale, beside=Path(path).parent)
 
 
-def system_from(data: Mapping[str, Any], *, where: str = "system", injection_scale: float = 1.0) -> System:
-    """Return what the keys of a system JSON say."""
+def system_from(
+    data: Mapping[str, Any], *, where: str = "system", injection_scale: float = 1.0, beside: Path = Path()
+) -> System:
+    """Return what the keys of a system JSON say; a file that they name is looked for here, then *beside* it."""
     read = _Keys(where, data)
-    require(0 <= injection_scale < math.inf, "injection_scale", injection_scale, "must be finite and not negative")
+    require(0 <= injection_scale <= 2**31, "injection_scale", injection_scale, "must be a number, not negative")
     values: dict[str, Any] = {
         "scheduling_policy": read.choice("scheduling-policy", ("LIFO", "FIFO", "EXPLICIT")),
         "collective_optimization": read.choice("collective-optimization", ("localBWAware", "baseline")),
@@ -154,8 +158,14 @@ def system_from(data: Mapping[str, Any], *, where: str = "system", injection_sca
         if f"{name}-implementation-custom" in data
     }
     if per_node := data.get("per-node-custom-implementation"):
-        values["custom_by_node"] = _by_node(read.where("per-node-custom-implementation"), per_node)
+        values["custom_by_node"] = _by_node(read.where("per-node-custom-implementation"), per_node, beside)
     warned = tuple(f"{read.where(key)}: {why}" for key, why in IGNORED.items() if data.get(key))
+    warned += tuple(
+        f"{read.where(f'{name}-implementation')}: doubleBinaryTree runs an all-reduce in its place, as in ASTRA-sim"
+        for name, kind in KINDS.items()
+        if kind != CollectiveType.ALL_REDUCE
+        and Algorithm("doubleBinaryTree") in values["implementations"].get(kind, ())
+    )
     known = {*read.seen, *IGNORED, "per-node-custom-implementation"}
     unknown = tuple(f"{read.where(key)}: no such key, ignored" for key in data if key not in known)
     system = System(**values, warnings=warned + unknown)
@@ -207,11 +217,17 @@ def _dimension(where: str, place: int, topology: Any, npus: Any, bandwidth: Any,
         raise UnknownName.among(f"{where}: topology.{place}", topology, "topology", TOPOLOGIES)
     whole = isinstance(npus, int) and not isinstance(npus, bool)
     require(whole and 2 <= npus <= 2**24, f"{where}: npus_count.{place}", npus, "a dimension joins at least 2 NPUs")
-    for key, value, least in (("bandwidth", bandwidth, "positive"), ("latency", latency, "at least 0")):
-        real = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-        holds = real and (value > 0 if least == "positive" else value >= 0) and value < 1e15
-        require(holds, f"{where}: {key}.{place}", value, f"must be {least}")
-    return Dimension(topology, npus, float(bandwidth), float(latency))
+    rates = []
+    for key, given, least in (("bandwidth", bandwidth, LEAST), ("latency", latency, 0)):
+        value = float(given) if isinstance(given, str) and _POWER_OF_TEN.fullmatch(given) else given
+        real = isinstance(value, int | float) and not isinstance(value, bool)
+        require(real and least <= value < 1e15, f"{where}: {key}.{place}", given, f"must be a number from {least:g} on")
+        rates.append(float(value))
+    return Dimension(topology, npus, *rates)
+
+
+_POWER_OF_TEN = re.compile(r"[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,3}", re.ASCII)
+"""A number to everyone but YAML 1.1."""
 
 
 def read_remote_memory(path: str | Path) -> RemoteMemory:
@@ -250,16 +266,16 @@ class _Keys:
 
     def choice(self, key: str, known: tuple[str, ...]) -> str:
         value = self._get(key, known[0])
-        value = _SPELLINGS.get(value, value) if value not in known and isinstance(value, str) else value
-        if value not in known:
+        meant = _SPELLINGS.get(value, value) if value not in known and isinstance(value, str) else value
+        if meant not in known:
             raise UnknownName.among(self.where(key), value, "value", known)
-        return str(value)
+        return str(meant)
 
     def number(self, key: str, default: float) -> float:
         value = self._get(key, default)
         value = int(value) if isinstance(value, bool) else value
-        real = isinstance(value, int | float) and math.isfinite(value) and 0 <= value < 1e18
-        require(real, self.where(key), value, "must be a number, not negative")
+        real = isinstance(value, int | float) and (value == 0 or LEAST <= value < MOST)
+        require(real, self.where(key), value, f"must be 0, or a number from {LEAST:g} to {MOST:g}")
         return float(value)
 
     def whole(self, key: str, default: int, *, at_least: int = 0, at_most: int = 2**31) -> int:
@@ -295,9 +311,10 @@ def _object(where: str, data: Any) -> Mapping[str, Any]:
     return dict(data)
 
 
-def _by_node(where: str, path: Any) -> dict[int, str]:
+def _by_node(where: str, path: Any, beside: Path) -> dict[int, str]:
     require(isinstance(path, str), where, path, "must be the path of a YAML file")
-    data = _object(where, load_yaml(Path(path)))
+    here = exists(path) or not exists(beside / path)
+    data = _object(where, load_yaml(Path(path) if here else beside / path))
     for key, value in data.items():
         valid = isinstance(key, int) and isinstance(value, str)
         require(valid, f"{where}: {key}", value, "must map a node's id to a prefix of traces")

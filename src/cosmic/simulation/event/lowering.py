@@ -17,6 +17,7 @@ from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, depe
 
 Ints = npt.NDArray[np.int64]
 Groups = Mapping[str, Sequence[int]]
+NAMES = {kind: name for name, kind in KINDS.items()}
 COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
 MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 LONGEST_NS = 2**53
@@ -167,6 +168,8 @@ class Rings:
 
     def _need_switch(self, level: Level) -> None:
         members = level.ring.members
+        if len(members) == 1:
+            return
         crossed = {
             self._network.dims[place].topology for place in self._network.routes(members, np.roll(members, 1))[0]
         }
@@ -177,14 +180,17 @@ class Rings:
         if group is not None and len(self._groups[group]) < self._network.npus:
             chosen = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")
             return [Level(0, self._group(group, rank), Algorithm(chosen.name, chosen.window))]
-        found = []
-        for dim, algorithm in enumerate(algorithms[: len(self._network.dims)]):
-            if algorithm.flat:
-                found.append(Level(dim, self._all(group), algorithm))
-                break
-            if group is not None or mask == ABSENT or mask >> dim & 1:
-                found.append(Level(dim, self._line(dim, rank, group), algorithm))
-        return found
+        if len(algorithms) == 1 and algorithms[0].flat:
+            return [Level(0, self._all(group), algorithms[0])]
+        dims, listed = len(self._network.dims), [each.name for each in algorithms]
+        place = f"system: {NAMES[kind]}-implementation"
+        require(len(algorithms) == dims, place, listed, f"one for each of {dims} dimensions, or one for all of them")
+        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions stands alone")
+        return [
+            Level(dim, self._line(dim, rank, group), algorithm)
+            for dim, algorithm in enumerate(algorithms)
+            if group is not None or mask == ABSENT or mask >> dim & 1
+        ]
 
     def whole(self, rank: int, group: str | None) -> Level:
         """Return a group as one dimension, whatever the network has."""
@@ -193,12 +199,10 @@ class Rings:
         return Level(0, ring, Algorithm("ring"))
 
     def _algorithms(self, kind: CollectiveType) -> tuple[Algorithm, ...]:
-        name = next((name for name, each in KINDS.items() if each == kind), None)
-        if name is None:
-            raise SpecError("comm_type", kind.name.lower(), "has no algorithm; choose from " + ", ".join(KINDS))
         chosen = self._system.implementations.get(kind)
         if not chosen:
-            raise SpecError(f"system: {name}-implementation", None, "the trace has such collectives: name an algorithm")
+            place = f"system: {NAMES[kind]}-implementation"
+            raise SpecError(place, None, "the trace has such collectives: name an algorithm")
         return chosen
 
     def _line(self, dim: int, rank: int, group: str | None) -> Ring:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulation.event.clock import Action, Clock
+from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import Dimension
 
 Ints = npt.NDArray[np.int64]
@@ -75,7 +75,7 @@ class Network:
         ASTRA-sim's rule: further dimensions cost nothing, and bytes are serialised once.
         """
         place, hops = self.first_difference(source, target)
-        return int(hops * self.dims[place].latency_ns + size / self.bytes_per_ns[place])
+        return within(hops * self.dims[place].latency_ns + size / self.bytes_per_ns[place])
 
     def routes(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
         """Return `first_difference` of many pairs: dimensions and links."""
@@ -116,7 +116,9 @@ class Network:
         places, hops = self.routes(sources, targets)
         latency = np.array([dim.latency_ns for dim in self.dims])[places]
         serial = np.array([size / rate for rate in self.bytes_per_ns])[places]
-        delays: Ints = (hops * latency + serial).astype(np.int64)
+        exact = hops * latency + serial
+        within(float(exact.max()))
+        delays: Ints = exact.astype(np.int64)
         return delays
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.errors import SpecError
+from cosmic.simulation.event.clock import within
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.programs import NOBODY, Step, meeting_ns, steps
 from cosmic.traces.trace import CollectiveType
@@ -89,6 +90,8 @@ class Ring:
         rate = course.memory_bytes_per_s
         waits = [delays[id(step.source), step.size] for step in program]
         reductions = [reduction_ns(step.reduces, rate) for step in program]
+        longest = max(int(delay.max()) for delay in delays.values()) + max(reductions) + course.endpoint_ns
+        within(len(program) * longest)
         alike = all((delay == delay[0]).all() for delay in delays.values())
         if (
             alike
@@ -152,4 +155,4 @@ def reduction_ns(size: int, memory_bytes_per_s: float) -> int:
         return 0
     if memory_bytes_per_s == 0:
         raise SpecError("system: local-mem-bw", 0, "collectives that reduce need a positive rate")
-    return 3 * int(size / memory_bytes_per_s * 1e9)  # in this order: its rounding shows
+    return 3 * within(size / memory_bytes_per_s * 1e9)  # in this order: its rounding shows

@@ -7,6 +7,7 @@ scheduling policy.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -201,10 +202,10 @@ class Unit:
             self._start_scripted(collective, where, priority)
             return
         levels = where.levels
-        if levels[0].algorithm.name == GIVEN and levels[0].ring.alike:
+        if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.alike:
             self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
             return
-        begun = self._planner.streams(kind, size, levels)
+        begun = self._planner.streams(kind, size, levels) if levels else []
         if not begun:
             self.world.clock.of_rank(self.entity, 0, collective.done, collective.row)
             return
@@ -261,7 +262,10 @@ class Unit:
     def _place(self, queue: list[Stream], stream: Stream) -> int:
         """Return where in a queue a stream goes: behind what runs, and by the rule within a dimension."""
         rule = self.world.system.intra_dimension_scheduling
-        if rule == "FIFO" or stream.phase.kind in (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE):
+        if rule == "FIFO":  # what waits is sorted then
+            running = min(self._running[stream.phase.queue], len(queue))
+            return bisect_right(queue, -stream.priority, running, key=lambda other: -other.priority)
+        if stream.phase.kind in (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE):
             return _first(queue, lambda other: other.priority < stream.priority)
         if rule == "RG":
             return _alternating(queue, stream)

@@ -7,6 +7,7 @@ receives and the CPU. Arrows lead from sends to receives.
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,8 @@ def write_timeline(result: Result, path: str | Path) -> None:
             file.write(separator * bool(batch) + ",\n".join(batch) + "\n]}\n")
     except OSError as error:
         raise SpecError("file", str(path), f"cannot be written: {error.strerror}") from None
+    except ValueError:  # a null character, or half of a surrogate pair
+        raise SpecError("file", str(path), "is no name that a file can have") from None
 
 
 def events(result: Result) -> Iterator[dict[str, Any]]:
@@ -100,22 +103,28 @@ def _arguments(played: Played, row: int) -> dict[str, Any]:
 
 def _flows(result: Result, entity_of: dict[int, int]) -> Iterator[dict[str, Any]]:
     """Yield an arrow for every send, from its beginning to the end of the receive that it is for."""
-    waiting: dict[tuple[int, int, int], list[int]] = {}
+    waiting: dict[tuple[int, int, int, int], deque[int]] = {}
     for place, played in enumerate(result.played):
-        template = played.template
-        for row in np.flatnonzero((template.type == NodeType.COMM_RECV) & (played.ended >= 0)).tolist():
-            waiting.setdefault((place, int(template.comm_tag[row]), int(template.comm_size[row])), []).append(row)
+        for row, peer, *message in _messages(played, NodeType.COMM_RECV, entity_of):
+            waiting.setdefault((peer, place, *message), deque()).append(row)
     number = 0
     for place, played in enumerate(result.played):
-        template = played.template
-        for row in np.flatnonzero((template.type == NodeType.COMM_SEND) & (played.ended >= 0)).tolist():
-            target = entity_of.get(played.peers[int(template.peer[row])], -1)
-            rows = waiting.get((target, int(template.comm_tag[row]), int(template.comm_size[row])))
+        for row, target, *message in _messages(played, NodeType.COMM_SEND, entity_of):
+            rows = waiting.get((place, target, *message))
             if not rows:
                 continue
-            received = rows.pop(0)
+            received = rows.popleft()
             number += 1
             common = {"name": "message", "cat": "message", "id": number}
             start, end = int(played.begun[row]), int(result.played[target].ended[received])
             yield common | {"ph": "s", "pid": place, "tid": TRACKS["communication"], "ts": start / 1000}
             yield common | {"ph": "f", "bp": "e", "pid": target, "tid": TRACKS["receive"], "ts": end / 1000}
+
+
+def _messages(played: Played, kind: NodeType, entity_of: dict[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield sends or receives as they began: row, peer, tag, size."""
+    template = played.template
+    rows = np.flatnonzero((template.type == kind) & (played.ended >= 0) & (template.peer != ABSENT))
+    for row in rows[np.argsort(played.begun[rows], kind="stable")].tolist():
+        peer = entity_of.get(played.peers[int(template.peer[row])], ABSENT)
+        yield row, peer, int(template.comm_tag[row]), int(template.comm_size[row])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.simulation.event.clock import Action, Clock
+from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import RemoteMemory, System
 from cosmic.simulation.event.network import Aware, Consistent, Message, Network, Unaware
 from cosmic.simulation.event.rings import Course, Ring, reduction_ns
@@ -213,7 +213,7 @@ class _Memory:
     def access(self, rank: int, size: int, action: Action, argument: Any) -> None:
         """Load or store *size* bytes, then act."""
         spec = self.spec
-        duration = spec.latency_ns + int(size / spec.bandwidth_gb_per_s)
+        duration = spec.latency_ns + within(size / spec.bandwidth_gb_per_s)
         if spec.type == "PER_NPU_MEMORY_EXPANSION":
             self._clock.of_rank(rank, duration, action, argument)
             return

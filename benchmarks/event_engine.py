@@ -1,0 +1,185 @@
+"""How fast traces are generated, read and played: CPU seconds of whole processes on one core, JSON out.
+
+python benchmarks/event_engine.py [--stage FOLDER] [--repeats 3]
+
+Each case is a `cosmic simulate` process of its own: start-up, reading of files and output count. *cpu_s* is the best
+of some runs, *engine_cpu_s* what the command itself reports (files read, imports not), *astra_sim_cpu_s* what ASTRA-sim
+took for the same case: at commit 518bd51, one run each, on two cores at 2 to 3 GHz. Traces of STAGE are played where
+--stage names a folder that holds them (NAME/gpt.RANK.et, NAME/gpt.json); otherwise, and besides, generated ones of the
+same mapping. Bytecode is compiled before anything is timed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cosmic.loading.designs import load_design
+from cosmic.traces.generation import generate
+from cosmic.traces.groups import write_groups
+from cosmic.traces.reading import read_trace
+from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
+from cosmic.traces.writing import write_traces
+
+SYSTEM = {
+    "scheduling-policy": "LIFO",
+    "endpoint-delay": 10,
+    "active-chunks-per-dimension": 1,
+    "preferred-dataset-splits": 4,
+    "collective-optimization": "localBWAware",
+    "local-mem-bw": 3350,
+    "peak-perf": 900,
+    "roofline-enabled": 1,
+    **{f"{kind}-implementation": ["ring"] for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")},
+}
+MAPPINGS = {
+    256: {"dp": 8, "tp": 8, "sp": 2, "pp": 2, "global_batch": 64, "micro_batch": 2},
+    1024: {"dp": 16, "tp": 8, "sp": 2, "pp": 4, "global_batch": 128, "micro_batch": 2},
+}
+"""Those of the STAGE traces that ASTRA-sim was timed on: 8 layers, hidden size 4096."""
+ASTRA_SIM = {
+    ("unaware", 256): 11.8,
+    ("aware", 256): 12.14,
+    ("unaware", 1024): 27.3,
+    ("aware", 1024): 34.98,
+    ("ring", 1024): 13.54,
+    ("STAGE", 1024): 19.1,
+}
+BIG_NODES = 1_000_000
+
+
+def main() -> None:
+    """Measure, and print what was found."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--stage", type=Path, help="a folder with STAGE traces: n256/gpt.0.et ...")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true", help="JSON is all there is")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        here = Path(folder)
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = str(here / "bytecode")
+        generated = {ranks: _generate(here, ranks) for ranks in MAPPINGS}
+        cases = list(_cases(here, options.stage))
+        found = [_play(case, options.repeats) for case in cases]
+        print(json.dumps({"generation": generated, "reading": _read(here), "cases": found}, indent=2))
+
+
+def _generate(here: Path, ranks: int) -> dict[str, Any]:
+    """Write the traces of a design to files, and return how long that took."""
+    settings: dict[str, Any] = {f"workload.{key}": value for key, value in MAPPINGS[ranks].items()}
+    point = load_design(f"gpt3-6.7b@dgx-h100:{ranks}", {"model.layers": 8, **settings})
+    times = []
+    for _ in range(2):
+        start = time.process_time()
+        job = generate(point)
+        times.append(time.process_time() - start)
+    start = time.process_time()
+    prefix = here / f"generated{ranks}"
+    write_traces(job.traces, prefix)
+    write_groups(job.groups, f"{prefix}.json")
+    return {
+        "nodes": job.traces.nodes,
+        "first_cpu_s": times[0],
+        "again_cpu_s": times[1],
+        "write_cpu_s": time.process_time() - start,
+        "stage_cpu_s": ASTRA_SIM.get(("STAGE", ranks)),
+    }
+
+
+def _cases(here: Path, stage: Path | None) -> Iterator[dict[str, Any]]:
+    (here / "system.json").write_text(json.dumps(SYSTEM))
+    for ranks in MAPPINGS:
+        text = f"topology: [Switch]\nnpus_count: [{ranks}]\nbandwidth: [400.0]\nlatency: [936.25]\n"
+        (here / f"switch{ranks}.yml").write_text(text)
+    for ranks in MAPPINGS:
+        for backend in ("unaware", "aware"):
+            common = ["--system", here / "system.json", "--network", here / f"switch{ranks}.yml", "--backend", backend]
+            prefix = here / f"generated{ranks}"
+            inputs = ["--workload", prefix, "--comm-groups", f"{prefix}.json", *common]
+            yield {"case": f"generated, {ranks} ranks, {backend}", "inputs": inputs}
+            if stage is not None and (stage / f"n{ranks}").exists():
+                prefix = stage / f"n{ranks}" / "gpt"
+                inputs = ["--workload", prefix, "--comm-groups", f"{prefix}.json", *common]
+                yield {
+                    "case": f"STAGE, {ranks} ranks, {backend}",
+                    "inputs": inputs,
+                    "astra_sim_cpu_s": ASTRA_SIM[backend, ranks],
+                }
+    yield {"case": "ring all-reduce, 1,024 NPUs", "inputs": _ring(here), "astra_sim_cpu_s": ASTRA_SIM["ring", 1024]}
+
+
+def _ring(here: Path) -> list[Any]:
+    """Write an all-reduce of 64 MiB in 4 chunks."""
+    node = {"id": 0, "type": NodeType.COMM_COLL, "comm_type": CollectiveType.ALL_REDUCE, "comm_size": 2**26}
+    rank = RankTrace(template_of([node]))
+    write_traces(TraceSet((rank,) * 1024), here / "ring")
+    (here / "ring.json").write_text(json.dumps(SYSTEM | {"local-mem-bw": 1600}))
+    (here / "ring.yml").write_text("topology: [Ring]\nnpus_count: [1024]\nbandwidth: [100.0]\nlatency: [500.0]\n")
+    return ["--workload", here / "ring", "--system", here / "ring.json", "--network", here / "ring.yml"]
+
+
+def _play(case: dict[str, Any], repeats: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "cosmic", "simulate", "--json", *map(str, case.pop("inputs"))]
+    times = []
+    for place in range(repeats + 1):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        output = subprocess.run(command, check=True, capture_output=True).stdout
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        if place:  # the first run compiles
+            times.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    result = json.loads(output)
+    found = case | {
+        "cycles": result["cycles"],
+        "cpu_s": min(times),
+        "engine_cpu_s": result["cpu_s"],
+        "events": result["events"],
+        "simulated_ranks": result["simulated_ranks"],
+        "peak_memory_mb": _peak_mb(command),
+    }
+    if "astra_sim_cpu_s" in case:
+        found["times_faster"] = case["astra_sim_cpu_s"] / min(times)
+    return found
+
+
+def _peak_mb(command: list[str]) -> float:
+    """Return the resident memory of a process of its own at its peak."""
+    code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL); "
+    code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
+    kilobytes = subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True).stdout
+    return int(kilobytes) / 1024
+
+
+def _read(here: Path) -> dict[str, Any]:
+    """Return how fast one trace of many nodes is decoded, no two of them alike."""
+    rows = [
+        {
+            "id": node,
+            "type": NodeType.COMP,
+            "name": f"operator {node}",
+            "data": [node - 1, node - 2] if node > 1 else [],
+            "num_ops": 1000 * node,
+            "tensor_size": 64 * node,
+        }
+        for node in range(BIG_NODES // 10)
+    ]
+    write_traces(TraceSet((RankTrace(template_of(rows)),)), here / "big")
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        nodes = read_trace(here / "big.0.et").template.nodes
+        times.append(time.process_time() - start)
+    return {"nodes": nodes, "cpu_s": min(times), "nodes_per_s": nodes / min(times)}
+
+
+if __name__ == "__main__":
+    main()
