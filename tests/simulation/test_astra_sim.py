@@ -56,6 +56,22 @@ def test_a_collective_takes_as_long(row: Row) -> None:
     assert run(job_of(row)).cycles == int(row["result_cycles_ns"])
 
 
+def examples() -> list[Row]:
+    with (ROOT / "tests" / "golden" / "astra_examples.csv").open() as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.mark.parametrize("row", examples(), ids=lambda row: "-".join(row.values()))
+def test_a_bundled_example_takes_as_long(row: Row) -> None:
+    shape = [int(npus) for npus in row["npus"].split(";")]
+    links = [(50.0, 500.0), (25.0, 1000.0)]
+    dims = zip(row["topology"].split(";"), shape, links, strict=False)
+    net = network(*((topology, npus, *link) for topology, npus, link in dims))
+    settings = {"local_mem_bw": 50, "active_chunks_per_dimension": 2, "backend": row["backend"]}
+    work = job([[collective(row["collective"], MIB)]] * net.npus, net, ["ring"] * len(shape), **settings)
+    assert run(work).cycles == run(work, folded=False).cycles == int(row["cycles"])
+
+
 # One question each: what ASTRA-sim did when asked.
 RING = ("Ring", 2, 50.0, 500.0)
 TERA = computation(10**12, 10**6)
