@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from hypothesis import given, settings
@@ -9,10 +10,13 @@ from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
 from cosmic.simulation.event.engine import Job, run
+from cosmic.simulation.event.inputs import INTER, INTRA
+from cosmic.simulation.event.network import Network
 from tests.simulation.jobs import collective, computation, job, network, receive, send
 
 TOPOLOGIES = st.sampled_from(["Ring", "FullyConnected", "Switch"])
-ALGORITHMS = st.sampled_from(["ring", "direct", "direct2", "halvingDoubling"])
+ALGORITHMS = st.sampled_from(["ring", "direct", "direct2", "halvingDoubling", "doubleBinaryTree", "inSwitch"])
+FLAT = st.sampled_from(["oneRing", "oneDirect", "oneHalvingDoubling"])
 KINDS = st.sampled_from(["all_reduce", "all_gather", "reduce_scatter", "all_to_all"])
 SIZES = st.sampled_from([1, 100, 4096, 10**6, 2**24])
 
@@ -38,21 +42,34 @@ def groupings(draw: st.DrawFn, npus: int) -> dict[str, tuple[int, ...]]:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, *, backend: str, most_dims: int = 3) -> Job:
+def algorithms(draw: st.DrawFn, net: Network) -> list[str]:
+    """Return an algorithm for each dimension, or one for all; switches add in their own dimensions only."""
+    if draw(st.integers(0, 4)) == 0:
+        return [draw(FLAT)]
+    chosen = [draw(ALGORITHMS) for _ in net.dims]
+    switched = all(dim.topology == "Switch" for dim in net.dims)  # a group may cross any
+    return ["ring" if each == "inSwitch" and not switched else each for each in chosen]
+
+
+def allowed(kind: str, chosen: list[str]) -> str:
+    """Return a kind of collective that the algorithms have."""
+    if "doubleBinaryTree" in chosen or ("alvingDoubling" in "".join(chosen) and kind == "all_to_all"):
+        return "all_reduce"
+    return kind
+
+
+@st.composite
+def jobs(draw: st.DrawFn, *, backend: str, most_dims: int = 3, rules: Sequence[str] = INTRA, **more: Any) -> Job:
     """Return jobs whose ranks run the same collectives, and now and then something of their own."""
     net = draw(dimensions(most_dims))
     groups = draw(groupings(net.npus))
     of = {rank: name for name, members in groups.items() for rank in members}
     ranks: list[list[Any]] = [[] for _ in range(net.npus)]
     lagging = draw(st.sampled_from([None, None, 0, net.npus - 1]))
-    halves = [len(dim_members) for dim_members in groups.values()] + [dim.npus for dim in net.dims]
-    algorithms = [draw(ALGORITHMS) for _ in net.dims]
-    if any(size & (size - 1) for size in halves):
-        algorithms = ["ring" if each == "halvingDoubling" else each for each in algorithms]
+    chosen = draw(algorithms(net))
     for place in range(draw(st.integers(1, 4))):
         what = draw(st.sampled_from(["compute", "all", "group", "shift"]))
-        kind, size = draw(KINDS), draw(SIZES)
-        kind = "all_reduce" if "halvingDoubling" in algorithms and kind == "all_to_all" else kind
+        kind, size = allowed(draw(KINDS), chosen), draw(SIZES)
         size = max(size, 4) if kind == "all_gather" else size
         operations = draw(st.sampled_from([10**6, 10**9, 3 * 10**8]))
         shift = draw(st.integers(1, net.npus - 1))
@@ -69,13 +86,17 @@ def jobs(draw: st.DrawFn, *, backend: str, most_dims: int = 3) -> Job:
     return job(
         ranks,
         net,
-        algorithms,
+        chosen,
         groups=groups,
         backend=backend,
+        queues_per_dim=draw(st.sampled_from([1, 1, 2])),
         preferred_dataset_splits=draw(st.integers(1, 4)),
         active_chunks_per_dimension=draw(st.integers(1, 3)),
         scheduling_policy=draw(st.sampled_from(["LIFO", "FIFO"])),
         collective_optimization=draw(st.sampled_from(["localBWAware", "baseline"])),
+        intra_dimension_scheduling=draw(st.sampled_from(["FIFO", *rules])),
+        inter_dimension_scheduling=draw(st.sampled_from(["ascending", *INTER])),
+        **more,
     )
 
 
@@ -102,4 +123,16 @@ def test_ranks_alike_end_as_if_each_were_simulated(work: Job) -> None:
 @settings(max_examples=400, deadline=None)
 @given(jobs(backend="aware", most_dims=2))
 def test_so_do_they_where_links_are_queues(work: Job) -> None:
+    assert ends(work) == ends(work, folded=False)
+
+
+@settings(max_examples=150, deadline=None)
+@given(jobs(backend="unaware", compat=False))
+def test_so_do_they_where_an_npu_shares_its_bandwidth(work: Job) -> None:
+    assert ends(work) == ends(work, folded=False)
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs(backend="unaware", rendezvous=True) | jobs(backend="aware", most_dims=2, rendezvous=True))
+def test_so_do_they_where_receivers_say_first_that_they_are_ready(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)

@@ -106,6 +106,18 @@ def _print(result: Result) -> None:
         emit([""])
         rows = [[each.link, f"{100 * each.utilization:.1f} %", bar(each.utilization)] for each in result.links[:SHOWN]]
         emit_table("", ["busiest links", "use", ""], rows)
+    if result.operators:
+        emit([""])
+        rows = [
+            [
+                each.name or f"node {each.node}",
+                seconds(each.cycles / 1e9),
+                each.bound,
+                f"{each.operational_intensity:.4g}",
+            ]
+            for each in result.operators[:5]
+        ]
+        emit_table("", [f"longest of rank {slowest.npu}", "time", "bound by", "flop per byte"], rows)
     emit([""])
     _print_ranks(result)
 

@@ -95,7 +95,7 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     net = Network(read_network(network))
     settings = read_system(system, injection_scale)
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
-    given = read_groups(comm_groups) if comm_groups else {}
+    given = {} if comm_groups in (None, "empty") else read_groups(comm_groups or "")  # ASTRA-sim's word for none
     traces = read_traces(workload, net.npus)
     known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in EVERYONE}
     job = Job(

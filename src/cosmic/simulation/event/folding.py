@@ -294,6 +294,7 @@ def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]
         for tree in trees(size):
             found.append(np.array(tree.parent))
             found += [np.array([(*children, NOBODY, NOBODY)[side] for children in tree.children]) for side in (0, 1)]
+        placed = True  # an inner node tells its children apart
     return found, placed
 
 

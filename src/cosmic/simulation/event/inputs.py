@@ -127,7 +127,7 @@ def system_from(
 ) -> System:
     """Return what the keys of a system JSON say; a file that they name is looked for here, then *beside* it."""
     read = _Keys(where, data)
-    require(0 <= injection_scale <= 2**31, "injection_scale", injection_scale, "must be a number, not negative")
+    require(0 <= injection_scale <= 2**31, "injection_scale", injection_scale, "must be a number from 0 to 2^31")
     values: dict[str, Any] = {
         "scheduling_policy": read.choice("scheduling-policy", ("LIFO", "FIFO", "EXPLICIT")),
         "collective_optimization": read.choice("collective-optimization", ("localBWAware", "baseline")),

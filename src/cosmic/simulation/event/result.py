@@ -16,6 +16,7 @@ from cosmic.simulation.event.world import World
 from cosmic.traces.trace import NodeType, Template, TraceSet
 
 Ints = npt.NDArray[np.int64]
+MOST_OPERATORS = 20
 COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
@@ -58,6 +59,19 @@ class Npu:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Operator:
+    """One computation of the last rank, and what bounds it in a roofline."""
+
+    node: int
+    name: str
+    cycles: int
+    operational_intensity: float
+    """Operations per byte."""
+    bound: str
+    """compute or memory"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionUse:
     """How much of a dimension's bandwidth was used, over the whole run."""
 
@@ -90,6 +104,8 @@ class Result:
     dimensions: tuple[DimensionUse, ...]
     links: tuple[LinkUse, ...]
     """The busiest first; only where links are simulated. One stands for those of all ranks alike."""
+    operators: tuple[Operator, ...]
+    """The longest computations of the rank that is last, where a roofline models them."""
     events: int
     cpu_s: float
     """Of this process, files read included."""
@@ -103,7 +119,7 @@ class Result:
         names = ("cycles", "events", "cpu_s", "simulated_ranks")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         plain["warnings"] = list(self.warnings)
-        for name in ("dimensions", "links", "per_npu"):
+        for name in ("dimensions", "links", "operators", "per_npu"):
             plain[name] = [
                 {key: getattr(each, key) for key in each.__dataclass_fields__} for each in getattr(self, name)
             ]
@@ -131,6 +147,7 @@ def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: floa
         per_npu=tuple(each for each in found if each is not None),
         dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, alike)), cycles),
         links=_links(world.fabric.busy_ns(), cycles),
+        operators=_operators(played[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], world.system),
         events=world.clock.events,
         cpu_s=cpu_s,
         simulated_ranks=len(ranks),
@@ -188,6 +205,25 @@ def _roofline(template: Template, system: System, begun: Ints, ended: Ints) -> d
     )
     weights = time[modelled] / time.sum()
     return {name: float((column * weights).sum()) for name, column in zip(names, columns, strict=True)}
+
+
+def _operators(played: Played, system: System) -> tuple[Operator, ...]:
+    template = played.template
+    modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (template.tensor_size > 0)
+    if not system.roofline or system.replay_only:
+        return ()
+    rows = np.flatnonzero(modelled & (played.begun != NEVER))
+    longest = rows[np.argsort(played.begun[rows] - played.ended[rows], kind="stable")][:MOST_OPERATORS]
+    found = []
+    for row in longest.tolist():
+        intensity = float(template.num_ops[row] / template.tensor_size[row])
+        bound = "compute" if system.memory_bytes_per_s * intensity >= system.peak_flop_per_s else "memory"
+        cycles = int(played.ended[row] - played.begun[row])
+        name = template.names[row]
+        found.append(
+            Operator(node=int(template.id[row]), name=name, cycles=cycles, operational_intensity=intensity, bound=bound)
+        )
+    return tuple(found)
 
 
 def _dimensions(

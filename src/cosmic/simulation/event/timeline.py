@@ -103,7 +103,7 @@ def _arguments(played: Played, row: int) -> dict[str, Any]:
 
 def _flows(result: Result, entity_of: dict[int, int]) -> Iterator[dict[str, Any]]:
     """Yield an arrow for every send, from its beginning to the end of the receive that it is for."""
-    waiting: dict[tuple[int, int, int, int], deque[int]] = {}
+    waiting: dict[tuple[int, ...], deque[int]] = {}
     for place, played in enumerate(result.played):
         for row, peer, *message in _messages(played, NodeType.COMM_RECV, entity_of):
             waiting.setdefault((peer, place, *message), deque()).append(row)
