@@ -94,14 +94,27 @@ class Planner:
         self._world = world
         self.turns = [Turns(world.queues_per_dim) for _ in world.network.dims]
         self._rotation = 0
+        self._known: dict[tuple[CollectiveType, int, int], list[tuple[Phase, ...]]] = {}
         self._trees: dict[tuple[CollectiveType, int], int] = {}
 
     def streams(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[Phase, ...]]:
         """Return the phases of every chunk of a collective; none if there is nobody to talk to."""
+        key = (kind, size, id(levels))
+        if key in self._known:
+            return self._known[key]
         given = levels[0].algorithm.name == GIVEN
         cut = [(size, [0])] if given else self._chunks(kind, size, levels)
         planned = [self._plan(kind, chunk, [levels[place] for place in order]) for chunk, order in cut]
-        return [phases for phases in planned if phases]
+        found = [phases for phases in planned if phases]
+        if not self._takes_turns(levels):
+            self._known[key] = found
+        return found
+
+    def _takes_turns(self, levels: list[Level]) -> bool:
+        """Return whether a collective is planned otherwise the next time."""
+        rotates = self._world.system.inter_dimension_scheduling == "roundRobin"
+        trees = any(level.algorithm.name == "doubleBinaryTree" for level in levels)
+        return rotates or trees or self._world.queues_per_dim > 1
 
     def _chunks(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
         """Return the size of every chunk, and in which order it visits the dimensions."""

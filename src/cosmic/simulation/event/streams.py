@@ -97,13 +97,13 @@ class Stream:
         if self.script is not None:
             Scripted(self, self.script).begin()
             return
-        course = self._course()
+        course = self.course()
         if course is None:
             MACHINES[self.phase.algorithm.name](self).begin()
         else:
             world.meet(self, course)
 
-    def _course(self) -> Course | None:
+    def course(self) -> Course | None:
         """Return the phase as a closed form, if it has one."""
         world, phase = self.unit.world, self.phase
         name = phase.algorithm.name
@@ -209,11 +209,29 @@ class Unit:
         if not begun:
             self.world.clock.of_rank(self.entity, 0, collective.done, collective.row)
             return
+        if self._ends_at_once(collective, begun, where.slot):
+            return
         collective.left = len(begun)
         for phases in begun:
             stream = Stream(self, collective, phases, where.slot)
             stream.priority = priority
             self.proceed(stream)
+
+    def _ends_at_once(self, collective: Collective, begun: list[tuple[Phase, ...]], slot: int) -> bool:
+        """Foresee the end of equal chunks of one phase that nothing delays: they pass in turns, each as long."""
+        world, phase = self.world, begun[0][0]
+        alone = len(begun[0]) == 1 and phase.ring.alike and not self._queues[phase.queue]
+        if not (world.closed_forms and world.queues_per_dim == 1 and alone and begun[0] == begun[-1]):
+            return False
+        stream = Stream(self, collective, begun[0], slot)
+        stream.advance()
+        course = stream.course()
+        if course is None:
+            self._streams[slot] -= 1
+            return False
+        self._streams[slot] += len(begun) - 1
+        world.foresee(stream, course, chunks=len(begun), turns=-(-len(begun) // self._places))
+        return True
 
     def _start_scripted(self, collective: Collective, where: Where, priority: int) -> None:
         """A collective given as a trace is one stream of one phase, in the first dimension's queue."""

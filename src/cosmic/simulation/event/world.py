@@ -135,11 +135,20 @@ class World:
                     self._leave(each, course, done[ring.position[each.unit.rank]])
 
     def _leave(self, stream: Stream, course: Course, time: int) -> None:
-        last_ns = course.endpoint_ns  # a phase ends with a packet at the endpoint, or with a reduction
-        if course.algorithm in ("ring", "direct") and course.kind == CollectiveType.REDUCE_SCATTER:
-            last_ns = reduction_ns(course.size // len(stream.phase.ring), course.memory_bytes_per_s)
         unit = stream.unit
-        self.clock.foreseen(unit.entity, time, time - last_ns, unit.proceed, stream)
+        self.clock.foreseen(unit.entity, time, time - _last_ns(stream, course), unit.proceed, stream)
+
+    def foresee(self, stream: Stream, course: Course, *, chunks: int, turns: int) -> None:
+        """End a collective of *chunks* that are all like *stream*, some at a time, in so many *turns*."""
+        unit, ring = stream.unit, stream.phase.ring
+        position = ring.position[unit.rank]
+        sent = self.sent_bytes[unit.entity]
+        for place, size in enumerate(ring.traffic(course, position)):
+            sent[place] += size * chunks
+        time = self.clock.now + turns * ring.done_ns(course, (0,))[position]
+        collective = stream.collective
+        decided = time - _last_ns(stream, course)
+        self.clock.foreseen(unit.entity, time, decided, collective.done, collective.row)
 
     def through_switch(self, stream: Stream, up: int, down: int, action: Action) -> None:
         """Send *up* bytes to the switch; when it has them of all members, it sends *down* bytes to each."""
@@ -180,6 +189,13 @@ class World:
         else:
             key = self.numbered(("receive", peer, unit.rank, tag, size))
             self.post_receive(unit.rank, peer, key, done, row)
+
+
+def _last_ns(stream: Stream, course: Course) -> int:
+    """Return the delay before a phase ends: of a packet at the endpoint, or of a reduction."""
+    if course.algorithm in ("ring", "direct") and course.kind == CollectiveType.REDUCE_SCATTER:
+        return reduction_ns(course.size // len(stream.phase.ring), course.memory_bytes_per_s)
+    return course.endpoint_ns
 
 
 class _Meeting:
