@@ -51,6 +51,7 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
             point = design(f"{model}@dgx-h100:{npus}", 32, **told)
         except SpecError:  # a layer refuses the combination
             continue
+        point = schema.assign(point, {"collective.scheduling": rng.choice(["lifo", "fifo"])})
         if not unfit(batch_of(point)):
             return point
 
@@ -69,17 +70,16 @@ def hidden_share(point: DesignPoint) -> float:
 def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[int, ...]) -> None:
     """Within 2 % but for a few, over random designs in which weights and gradients take 5 % of the step at most.
 
-    Found: median 0.2 %, 95th percentile 1.0 %, worst 1.4 % on one stage; 0.6 %, 1.7 %, 3.9 % on several, where closed
-    forms take stages for more alike than they are. Where transfers fill the wire, closed forms take what hides for
-    free: medians of 1 to 2 %, a few designs 25 % off (docs/event-engine.md).
+    Found: median 0.03 %, 95th percentile 0.8 %, worst 2.1 % of 96 on one stage; 0.3 %, 1.9 %, 6.5 % of 138 on several.
+    Where transfers fill the wire, closed forms take what hides for free: docs/event-engine.md has the rest.
     """
     rng = random.Random(11)
     points = [point for point in (drawn(rng, stages) for _ in range(120)) if hidden_share(point) < 0.05][:14]
     errors = np.abs([play_design(point).cycles / 1e9 / analytic_seconds(point) - 1 for point in points])
     assert len(errors) >= 8
-    assert np.median(errors) < 0.01
+    assert np.median(errors) < 0.005
     assert (errors < 0.02).mean() >= 0.85
-    assert errors.max() < 0.05
+    assert errors.max() < 0.07
 
 
 @pytest.mark.parametrize("name", ["gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "vit-large@dgx-h100:16"])

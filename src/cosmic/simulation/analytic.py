@@ -77,9 +77,8 @@ def step(batch: Batch, memory: Footprint) -> Step:
     backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
     parts["weights"] = traffic.behind("weights", "forward", forward)
     parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", backward)
-    newest_first = 1.0 * (batch["collective.scheduling"] == "lifo")
-    cover = (newest_first * forward + backward) / count
-    parts["dp"] = parts["dp"] + traffic.behind("weights", "step", cover)
+    newest_first = batch["collective.scheduling"] == "lifo"
+    parts["dp"] = parts["dp"] + _after(traffic, newest_first, forward / count, backward / count, count)
     crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
     parts["pp"] = np.maximum(stages - 1, 0) * crossing
     head_forward = work["head.forward"] + traffic.at_head("forward")
@@ -95,6 +94,19 @@ def step(batch: Batch, memory: Footprint) -> Step:
         parts["optimizer"] = 0.0
     parts["offload"] = np.maximum(0.0, wire.offload_seconds(memory) - sum(parts.values()))
     return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
+
+
+def _after(traffic: _Traffic, newest_first: Any, forward: Any, backward: Any, count: Any) -> Any:
+    """Return what is left of reducing gradients and of returning updated weights, at the end of a step.
+
+    Gradients hide behind the backward pass of the last microbatch, but for those of the embedding, which come last;
+    weights are updated after it. Where the newest collective goes first, all go on behind the next forward pass.
+    """
+    reduced, returned = traffic.waited("weights", "step"), traffic.waited("returned", "step")
+    last = traffic.waited("last", "step") + traffic.waited("last", "backward") / count
+    on_into_next = np.maximum(0.0, reduced + returned - forward - backward)
+    in_order = np.maximum(np.maximum(0.0, reduced - backward), last) + returned
+    return np.where(newest_first, on_into_next, in_order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,12 +138,14 @@ def _role(use: CollectiveUse) -> str:
     """Return what waits for a collective, or what it hides behind.
 
     An axis: compute waits. ``pp``: sent on. ``ring``: keys passed round behind attention. ``weights``: fetched
-    ahead, or reduced behind.
+    ahead, or reduced behind. ``returned``: weights that others updated.
     """
     if use.kind == "send":
         return "pp"
     if use.kind == "collective_permute":
         return "ring"
+    if use.tensor == "weights":
+        return "returned"
     return "weights" if use.hides else use.axes[0]
 
 
@@ -209,31 +223,37 @@ class _Wire:
         )
 
     def run(self, uses: list[CollectiveUse], first: Any) -> dict[tuple[str, str], Any]:
-        """Return the seconds of a step by role (see `_role`) and phase; as role "head", what the head waits for.
+        """Return the seconds of a step by role (see `_role`) and phase.
+
+        As role "head", what the head waits for; as role "last", the gradients of the embedding.
 
         *first* is the share of the embedding's collectives that the fullest stage waits for.
 
         Collectives of one kind among one group are added up before they are timed: time is linear in bytes and
         in calls.
         """
-        alike: dict[tuple[str, str, str, tuple[str, ...], bool], list[Any]] = {}
+        alike: dict[tuple[str, str, str, tuple[str, ...], str], list[Any]] = {}
         for use in uses:
             if np.ndim(use.group) == 0 and use.group <= 1:
                 continue  # nobody to talk to
             role = _role(use)
-            entry = alike.setdefault((role, use.phase, use.kind, use.axes, use.block == "head"), [0.0, 0.0])
+            end = use.block if use.block in ("embedding", "head") else ""
+            entry = alike.setdefault((role, use.phase, use.kind, use.axes, end), [0.0, 0.0])
             times = use.times * first if use.block == "embedding" and role in WAITED else use.times
             entry[0] = entry[0] + times
             entry[1] = entry[1] + times * use.bytes
         seconds: dict[tuple[str, str], Any] = {}
-        for (role, phase, kind, axes, of_head), (calls, total) in alike.items():
+        for (role, phase, kind, axes, end), (calls, total) in alike.items():
             mean = total / np.maximum(calls, 1)
             each = self._seconds(kind, axes, mean)
             if role == "pp":
                 each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
             seconds[role, phase] = seconds.get((role, phase), 0.0) + calls * each
-            if of_head and role in WAITED:
+            if end == "head" and role in WAITED:
                 seconds["head", phase] = seconds.get(("head", phase), 0.0) + calls * each
+            if end == "embedding" and role == "weights" and phase != "forward":
+                reduces = kind != "all_gather"
+                seconds["last", phase] = seconds.get(("last", phase), 0.0) + calls * each * reduces
         return seconds
 
     def _seconds(self, kind: str, axes: tuple[str, ...], size_bytes: Any) -> Any:

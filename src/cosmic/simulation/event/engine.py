@@ -131,14 +131,19 @@ def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: floa
     links = job.backend == "aware"
     each = Folding(list(range(len(job.traces.ranks))))
     found = each
-    if folded:
+    if folded and not _subtle(job):
         found = fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
     try:
         world, ranks = play(job, found, closed_forms=closed_forms)
     except Ambiguous:
         world, ranks = play(job, each, closed_forms=False)
-    explain(job.traces, job.groups, ranks)
+    explain(job.traces, job.groups, ranks, world.entity_of)
     return result_of(world, ranks, job.traces, time.process_time() - began)
+
+
+def _subtle(job: Job) -> bool:
+    """Return whether ranks may begin chunks in different orders only because two end at one moment."""
+    return job.queues_per_dim > 1 and job.system.intra_dimension_scheduling != "FIFO"
 
 
 def play(job: Job, folding: Folding, *, closed_forms: bool) -> tuple[World, list[Rank]]:
@@ -192,7 +197,7 @@ def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
     elif not job.compat:
         world.fabric = Consistent(job.network, world.clock, entity_of)
     quiet = job.backend == "unaware" and job.compat and not job.rendezvous and job.system.bus is None
-    world.closed_forms = quiet and closed_forms
+    world.closed_forms = quiet and closed_forms and not _subtle(job)
     world.checks_order = job.given_ns is None and (world.closed_forms or len(set(entity_of)) < len(entity_of))
     return world
 

@@ -8,34 +8,36 @@ from cosmic.errors import SpecError
 from cosmic.simulation.event.ranks import NEVER, Action, Rank
 from cosmic.traces.checks import check
 from cosmic.traces.findings import node_text
-from cosmic.traces.trace import Template, TraceSet
+from cosmic.traces.trace import TraceSet
 
 SHOWN = 4
 """Ranks of a chain that are named."""
 
 
-def explain(traces: TraceSet, groups: Mapping[str, Sequence[int]], ranks: Sequence[Rank]) -> None:
+def explain(
+    traces: TraceSet, groups: Mapping[str, Sequence[int]], ranks: Sequence[Rank], entity_of: Sequence[int]
+) -> None:
     """Raise an error that says what is wrong with traces that stand still, if they do.
 
     Traces that cannot be right (a circle, a message without a receiver) are told as such. What is left are orders of
-    nodes that make ranks wait for each other.
+    nodes that make ranks wait for each other. *entity_of* says which of *ranks* was simulated for each.
     """
-    stuck = {rank.rank: rank for rank in ranks if _stands(rank)}
+    standing = [_stands(rank) for rank in ranks]
+    stuck = [rank for rank, entity in enumerate(entity_of) if standing[entity]]
     if not stuck:
         return
     check(traces, groups)
     chain: list[str] = []
     seen: list[int] = []
-    at = min(stuck)
-    while at in stuck and at not in seen and len(chain) < SHOWN:
+    at: int | None = stuck[0]
+    while at is not None and standing[entity_of[at]] and at not in seen and len(chain) < SHOWN:
+        text, at, following = _waiting(at, ranks[entity_of[at]], traces, ranks)
         seen.append(at)
-        text, following = _waiting(stuck[at], traces.ranks[at].template, ranks)
         chain.append(text)
-        if following is None:
-            break
         at = following
     end = f", and so on back to rank {at}" if at in seen and len(seen) > 1 else ""
-    raise SpecError(traces.where, f"{len(stuck)} ranks stand still", "; ".join(chain) + end)
+    count = "1 rank stands still" if len(stuck) == 1 else f"{len(stuck):,} ranks stand still"
+    raise SpecError(traces.where, count, "; ".join(chain) + end)
 
 
 def _stands(rank: Rank) -> bool:
@@ -43,23 +45,25 @@ def _stands(rank: Rank) -> bool:
     return any(ended == NEVER for ended in rank.ended_ns)
 
 
-def _waiting(rank: Rank, template: Template, ranks: Sequence[Rank]) -> tuple[str, int | None]:
-    """Return what a rank waits for, and for which other rank."""
-    row = next((row for row, begun in enumerate(rank.begun_ns) if begun != NEVER and rank.ended_ns[row] == NEVER), None)
+def _waiting(at: int, player: Rank, traces: TraceSet, ranks: Sequence[Rank]) -> tuple[str, int, int | None]:
+    """Return what a rank waits for, whose wait that is, and for which other rank: *player* was simulated for it."""
+    trace = traces.ranks[at]
+    begun, ended = player.begun_ns, player.ended_ns
+    row = next((row for row, time in enumerate(begun) if time != NEVER and ended[row] == NEVER), None)
     if row is None:
-        return f"rank {rank.rank} has nodes that nothing starts", None
-    what = f"rank {rank.rank} {node_text(template, row)}"
-    action = rank.work.action[row]
+        return f"rank {at} has nodes that nothing starts", at, None
+    node, action = node_text(trace.template, row), player.work.action[row]
     if action in (Action.SEND, Action.RECEIVE):
-        peer, _ = rank.channels[row]
+        peer = trace.peers[int(trace.template.peer[row])]
         does = "receive from it" if action == Action.SEND else "send to it"
-        return f"{what} waits for rank {peer} to {does}", peer
+        return f"rank {at} {node} waits for rank {peer} to {does}", at, peer
+    at = player.rank  # who is absent is known to the rank that was simulated
     if action == Action.COLLECTIVE:
-        absent = _absent(rank, row, ranks)
+        absent = _absent(player, row, ranks)
         if absent is not None:
-            return f"{what} waits for rank {absent} to join", absent
-        return f"{what} was joined by all members, in different orders", None
-    return f"{what} never ends", None
+            return f"rank {at} {node} waits for rank {absent} to join", at, absent
+        return f"rank {at} {node} was joined by all members, in different orders", at, None
+    return f"rank {at} {node} never ends", at, None
 
 
 def _absent(rank: Rank, row: int, ranks: Sequence[Rank]) -> int | None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from cosmic.simulation.event.bus import Bus
 from cosmic.simulation.event.clock import Action
 from cosmic.simulation.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
+from cosmic.simulation.event.network import Ambiguous
 from cosmic.simulation.event.planning import Phase, Planner, Where
 from cosmic.simulation.event.rings import ALL, GIVEN, Course, reduction_ns
 from cosmic.traces.trace import CollectiveType, RankTrace
@@ -184,6 +185,8 @@ class Unit:
         self._planner = Planner(world)
         self._newest = 0
         self._streams: dict[int, int] = {}
+        self._entered = [(-1, -1)] * (dims * per_dim)
+        """By queue: when a stream came last, and from which queue."""
 
     def count_stream(self, slot: int) -> int:
         """Return how many streams the group in *slot* has had, and count one more."""
@@ -264,12 +267,22 @@ class Unit:
             self._running[before] -= 1
         if not ends:
             stream.advance()
+            if before is not None and self.world.checks_order:
+                self._check_order(stream.phase.queue, before)
             queue = self._queues[stream.phase.queue]
             queue.insert(self._place(queue, stream), stream)
         if before is not None:
             self._serve(before)
         if not ends:
             self._serve(stream.phase.queue)
+
+    def _check_order(self, queue: int, before: int) -> None:
+        """Refuse to guess which of two streams comes first that enter a queue at one moment from different ones."""
+        now = self.world.clock.now
+        last, other = self._entered[queue]
+        if last == now and other != before and len(self._queues[queue]) >= self._places:
+            raise Ambiguous
+        self._entered[queue] = (now, before)
 
     def _serve(self, queue: int) -> None:
         streams = self._queues[queue]
