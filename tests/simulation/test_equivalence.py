@@ -59,7 +59,7 @@ def allowed(kind: str, chosen: list[str]) -> str:
 
 
 @st.composite
-def jobs(draw: st.DrawFn, *, backend: str, most_dims: int = 3, rules: Sequence[str] = INTRA, **more: Any) -> Job:
+def jobs(draw: st.DrawFn, /, *, backend: str, most_dims: int = 3, rules: Sequence[str] = INTRA, **more: Any) -> Job:
     """Return jobs whose ranks run the same collectives, and now and then something of their own."""
     net = draw(dimensions(most_dims))
     groups = draw(groupings(net.npus))

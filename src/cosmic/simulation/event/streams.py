@@ -187,6 +187,8 @@ class Unit:
         self._streams: dict[int, int] = {}
         self._entered = [(-1, -1)] * (dims * per_dim)
         """By queue: when a stream came last, and from which queue."""
+        self._left: list[tuple[int, Stream | None]] = [(-1, None)] * (dims * per_dim)
+        """By queue: when a stream went last, and which."""
 
     def count_stream(self, slot: int) -> int:
         """Return how many streams the group in *slot* has had, and count one more."""
@@ -267,8 +269,9 @@ class Unit:
             self._running[before] -= 1
         if not ends:
             stream.advance()
-            if before is not None and self.world.checks_order:
-                self._check_order(stream.phase.queue, before)
+        if before is not None and self.world.checks_order:
+            self._check_order(stream, before, ends=ends)
+        if not ends:
             queue = self._queues[stream.phase.queue]
             queue.insert(self._place(queue, stream), stream)
         if before is not None:
@@ -276,12 +279,23 @@ class Unit:
         if not ends:
             self._serve(stream.phase.queue)
 
-    def _check_order(self, queue: int, before: int) -> None:
-        """Refuse to guess which of two streams comes first that enter a queue at one moment from different ones."""
-        now = self.world.clock.now
-        last, other = self._entered[queue]
-        if last == now and other != before and len(self._queues[queue]) >= self._places:
+    def _check_order(self, stream: Stream, before: int, *, ends: bool) -> None:
+        """Refuse to guess which of two streams comes first that enter a queue at one moment from different ones.
+
+        If new ones do not go behind the others, it also matters whether one has left at that moment.
+        """
+        now, queue = self.world.clock.now, stream.phase.queue
+        sorted_in = self.world.system.intra_dimension_scheduling != "FIFO"
+        if sorted_in and self._entered[before][0] == now and self._queues[before]:
             raise Ambiguous
+        self._left[before] = (now, stream)
+        if ends:
+            return
+        last, other = self._entered[queue]
+        if len(self._queues[queue]) >= self._places:
+            left, who = self._left[queue]
+            if (last == now and other != before) or (sorted_in and left == now and who is not stream):
+                raise Ambiguous
         self._entered[queue] = (now, before)
 
     def _serve(self, queue: int) -> None:
