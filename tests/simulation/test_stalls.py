@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.cli import main
 from cosmic.errors import SpecError
-from cosmic.simulation.event.engine import run
+from cosmic.simulation.event.engine import AGREED, run
 from cosmic.simulation.event.network import Network
 from tests.simulation.files import words, write_job
 from tests.simulation.jobs import Node, collective, computation, job, network, receive, send
@@ -107,3 +107,13 @@ def test_the_command_says_so_and_ends_with_2(capsys: pytest.CaptureFixture[str],
     out, err = capsys.readouterr()
     assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
     assert "'2 ranks stand still': rank 0 node 0 'node 0' waits for rank 1 to receive from it" in err
+
+
+def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agree() -> None:
+    """Themis on equal dimensions: chunks reach a queue together, from two dimensions."""
+    net = network(*[("Ring", 4, 100.0, 500.0)] * 3)
+    themis = {"inter_dimension_scheduling": "offlineGreedy", "preferred_dataset_splits": 16}
+    work = job([[collective("all_reduce", 2**24)]] * 64, net, ["ring"] * 3, **themis)
+    folded, played = run(work), run(work, folded=False, closed_forms=False)
+    assert folded.cycles == played.cycles
+    assert folded.warnings == played.warnings == (AGREED,)

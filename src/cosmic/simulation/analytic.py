@@ -16,21 +16,15 @@ Every term is named in the breakdown, which sums to the step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cosmic.cost.compute import matrix_efficiency, operator_seconds, peak_flop_per_s
-from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
-from cosmic.cost.shapes import Part, shape, strides, together
 from cosmic.design.batch import Batch
-from cosmic.design.collective import Kind
-from cosmic.design.workload import AXES
 from cosmic.workload.collectives import CollectiveUse, collectives
 from cosmic.workload.memory import Footprint
-from cosmic.workload.precision import RECIPES
+from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches
 from cosmic.workload.work import OperatorUse, operators
@@ -40,8 +34,6 @@ BREAKDOWN = (*COMPUTE_PARTS, "recompute", "tp", "sp", "ep", "weights", "dp", "pp
 """Every part of a step, in the order in which it is told."""
 WAITED = ("tp", "sp", "ep", "dp")
 """Axes whose collectives lie on the critical path: the next operator needs what they bring."""
-OPTIMIZER_PASSES = 2
-"""States are read and written once each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +54,13 @@ def step(batch: Batch, memory: Footprint) -> Step:
     """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`)."""
     workload = batch.base.workload
     training = workload.task == "training"
-    compute, wire = _Compute(batch), _Wire(batch)
+    prices = Prices(batch)
     again = training and workload.recompute == "full"
     uses, talks = operators(batch), collectives(batch, together=True)
     count, stages = microbatches(batch), batch["workload.pp"]
     first = 1.0 * (stages == 1) if any(use.block == "head" for use in uses) else 1.0  # share of the embedding's work
-    work = compute.run(uses, first, again=again)
-    traffic = _Traffic(wire.run(talks, first))
+    work = _computed(prices, uses, first, again=again)
+    traffic = _Traffic(_communicated(prices, talks, first))
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
     parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
@@ -87,12 +79,13 @@ def step(batch: Batch, memory: Footprint) -> Step:
         weight_s = (work["backward"] - work["head.backward"]) / 2 / count
         times = (forward - head_forward) / count, (backward - head_backward) / count - weight_s, weight_s
         parts["bubble"] = schedules[workload.schedule].bubble(stages, count, *times, batch["workload.virtual_stages"])
-        parts["optimizer"] = compute.optimizer_seconds(memory)
+        states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
+        parts["optimizer"] = prices.streaming(prices.update_bytes(states / prices.recipe.optimizer))
     else:
         slow = forward if workload.task == "decode" else forward - head_forward
         parts["bubble"] = _serving_bubble(workload.task, stages, count, slow / count)
         parts["optimizer"] = 0.0
-    parts["offload"] = np.maximum(0.0, wire.offload_seconds(memory) - sum(parts.values()))
+    parts["offload"] = np.maximum(0.0, prices.offloading(memory.offload_traffic) - sum(parts.values()))
     return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
 
 
@@ -149,124 +142,57 @@ def _role(use: CollectiveUse) -> str:
     return "weights" if use.hides else use.axes[0]
 
 
-class _Compute:
-    """What the accelerators of a batch take for operators."""
+def _computed(prices: Prices, uses: list[OperatorUse], first: Any, *, again: bool) -> dict[str, Any]:
+    """Return the seconds of a step by class and by phase, those of the head apart as well.
 
-    def __init__(self, batch: Batch) -> None:
-        workload = batch.base.workload
-        field: Callable[[str], Any] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
-        peak = peak_flop_per_s(field, workload.precision)
-        self.rates = {
-            "matrix": peak * matrix_efficiency(field),
-            "attention": peak * batch["compute.attention_efficiency"],
-        }
-        self.bytes_per_s = batch["memory.bandwidth"] * batch["compute.memory_efficiency"]
-        self.launch_s = batch["compute.launch"]
-        self.recipe = RECIPES[workload.precision]
-
-    def run(self, uses: list[OperatorUse], first: Any, again: bool) -> dict[str, Any]:
-        """Return the seconds of a step by class and by phase, those of the head apart as well.
-
-        *first* is the share of the embedding's work that the fullest stage has; with *again*, layers run forward twice.
-        """
-        names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "head.forward", "head.backward", "flop")
-        total: dict[str, Any] = dict.fromkeys(names, 0.0)
-        for use in uses:
-            part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
-            rate = self.rates.get(part, self.rates["matrix"])
-            once = operator_seconds(use.flop, use.bytes, rate, self.bytes_per_s, self.launch_s) * use.times
-            if use.block == "embedding":
-                once = once * first
-            repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
-            own = once / 2 if repeated else once
-            total[part] = total[part] + own
-            total[use.phase] = total[use.phase] + own
-            if use.block == "head":
-                total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
-            total["recompute"] = total["recompute"] + (own if repeated else 0.0)
-            total["flop"] = total["flop"] + use.flop * use.times
-        return total
-
-    def optimizer_seconds(self, memory: Footprint) -> Any:
-        """Return the seconds to stream gradients and states through the device once."""
-        states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-        share = states / self.recipe.optimizer  # elements that this device updates
-        return (
-            share
-            * (OPTIMIZER_PASSES * self.recipe.optimizer + self.recipe.gradient + self.recipe.weight)
-            / self.bytes_per_s
-        )
+    *first* is the share of the embedding's work that the fullest stage has; with *again*, layers run forward twice.
+    """
+    names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "head.forward", "head.backward", "flop")
+    total: dict[str, Any] = dict.fromkeys(names, 0.0)
+    for use in uses:
+        part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
+        once = prices.operator(use) * use.times
+        if use.block == "embedding":
+            once = once * first
+        repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
+        own = once / 2 if repeated else once
+        total[part] = total[part] + own
+        total[use.phase] = total[use.phase] + own
+        if use.block == "head":
+            total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
+        total["recompute"] = total["recompute"] + (own if repeated else 0.0)
+        total["flop"] = total["flop"] + use.flop * use.times
+    return total
 
 
-class _Wire:
-    """What the network of a batch takes for collectives."""
+def _communicated(prices: Prices, uses: list[CollectiveUse], first: Any) -> dict[tuple[str, str], Any]:
+    """Return the seconds of a step by role (see `_role`) and phase.
 
-    def __init__(self, batch: Batch) -> None:
-        self.batch = batch
-        self.lanes = [self._lane(place) for place in range(len(batch.base.network.dims))]
-        degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
-        placed = strides(batch.base.workload.placement, degrees)
-        sizes = [lane.npus for lane in self.lanes]
-        self.shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
-        self.shapes["ep"] = shape(sizes, placed["dp"], batch["workload.ep"])
-        self.chunks, self.multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
-        self.groups: dict[tuple[str, ...], list[Crossing]] = {}
+    As role "head", what the head waits for; as role "last", the gradients of the embedding. *first* is the share of
+    the embedding's collectives that the fullest stage waits for.
 
-    def _lane(self, place: int) -> Lane:
-        field = f"network.dims.{place}"
-        return Lane(
-            self.batch[f"{field}.topology"],
-            self.batch[f"{field}.npus"],
-            self.batch[f"{field}.bandwidth"] / self.batch[f"{field}.oversubscription"],
-            self.batch[f"{field}.latency"],
-            self.batch[f"collective.algorithms.{place}"],
-        )
-
-    def run(self, uses: list[CollectiveUse], first: Any) -> dict[tuple[str, str], Any]:
-        """Return the seconds of a step by role (see `_role`) and phase.
-
-        As role "head", what the head waits for; as role "last", the gradients of the embedding.
-
-        *first* is the share of the embedding's collectives that the fullest stage waits for.
-
-        Collectives of one kind among one group are added up before they are timed: time is linear in bytes and
-        in calls.
-        """
-        alike: dict[tuple[str, str, str, tuple[str, ...], str], list[Any]] = {}
-        for use in uses:
-            if np.ndim(use.group) == 0 and use.group <= 1:
-                continue  # nobody to talk to
-            role = _role(use)
-            end = use.block if use.block in ("embedding", "head") else ""
-            entry = alike.setdefault((role, use.phase, use.kind, use.axes, end), [0.0, 0.0])
-            times = use.times * first if use.block == "embedding" and role in WAITED else use.times
-            entry[0] = entry[0] + times
-            entry[1] = entry[1] + times * use.bytes
-        seconds: dict[tuple[str, str], Any] = {}
-        for (role, phase, kind, axes, end), (calls, total) in alike.items():
-            mean = total / np.maximum(calls, 1)
-            each = self._seconds(kind, axes, mean)
-            if role == "pp":
-                each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
-            seconds[role, phase] = seconds.get((role, phase), 0.0) + calls * each
-            if end == "head" and role in WAITED:
-                seconds["head", phase] = seconds.get(("head", phase), 0.0) + calls * each
-            if end == "embedding" and role == "weights" and phase != "forward":
-                reduces = kind != "all_gather"
-                seconds["last", phase] = seconds.get(("last", phase), 0.0) + calls * each * reduces
-        return seconds
-
-    def _seconds(self, kind: str, axes: tuple[str, ...], size_bytes: Any) -> Any:
-        if axes not in self.groups:
-            self.groups[axes] = crossings(self.lanes, together([self.shapes[axis] for axis in axes]))
-        group = self.groups[axes]
-        if kind in ("send", "collective_permute"):
-            return send_seconds(group, size_bytes)
-        known: Kind = kind  # type: ignore[assignment]  # the others were handled above
-        return collective_seconds(group, known, size_bytes, self.chunks, self.multi_dim)
-
-    def offload_seconds(self, memory: Footprint) -> Any:
-        """Return the seconds that offloaded bytes travel, over the nearest tier."""
-        if not self.batch.base.memory.tiers:
-            return 0.0
-        return memory.offload_traffic / self.batch["memory.tiers.0.bandwidth"]
+    Collectives of one kind among one group are added up before they are timed: time is linear in bytes and in calls.
+    """
+    alike: dict[tuple[str, str, str, tuple[str, ...], str], list[Any]] = {}
+    for use in uses:
+        if np.ndim(use.group) == 0 and use.group <= 1:
+            continue  # nobody to talk to
+        role = _role(use)
+        end = use.block if use.block in ("embedding", "head") else ""
+        entry = alike.setdefault((role, use.phase, use.kind, use.axes, end), [0.0, 0.0])
+        times = use.times * first if use.block == "embedding" and role in WAITED else use.times
+        entry[0] = entry[0] + times
+        entry[1] = entry[1] + times * use.bytes
+    seconds: dict[tuple[str, str], Any] = {}
+    for (role, phase, kind, axes, end), (calls, total) in alike.items():
+        each = prices.collective(kind, axes, total / np.maximum(calls, 1))
+        if role == "pp":
+            each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
+        roles = [role]
+        if end == "head" and role in WAITED:
+            roles.append("head")
+        if end == "embedding" and role == "weights" and kind != "all_gather":
+            roles.append("last")
+        for counted in roles:
+            seconds[counted, phase] = seconds.get((counted, phase), 0.0) + calls * each
+    return seconds

@@ -9,7 +9,7 @@ import gc
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os.path import exists
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from cosmic.simulation.event.planning import Where
 from cosmic.simulation.event.ranks import Action, Rank, Work
 from cosmic.simulation.event.result import Result, result_of
 from cosmic.simulation.event.rings import Ring
-from cosmic.simulation.event.stalls import explain
+from cosmic.simulation.event.stalls import explain, stands
 from cosmic.simulation.event.world import World
 from cosmic.traces.checks import check
 from cosmic.traces.groups import EVERYONE, known_groups, read_groups
@@ -35,6 +35,7 @@ from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, Tra
 
 Ints = npt.NDArray[np.int64]
 BACKENDS = ("unaware", "aware")
+AGREED = "chunks that reach a queue at one moment: all ranks are taken to agree on their order, else they stand still"
 Channels = dict[tuple[int, int], tuple[int, ...]]
 
 
@@ -128,17 +129,32 @@ def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: floa
     Where a result depends on the order of events of one moment, which these short cuts do not keep, all is played.
     """
     began = time.process_time() if began is None else began
-    links = job.backend == "aware"
     each = Folding(list(range(len(job.traces.ranks))))
-    found = each
-    if folded and not _subtle(job):
-        found = fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
+    found = _folding(job) if folded and not _subtle(job) else each
     try:
         world, ranks = play(job, found, closed_forms=closed_forms)
     except Ambiguous:
         world, ranks = play(job, each, closed_forms=False)
+    warnings = world.system.warnings
+    if any(map(stands, ranks)) and (agreed := _agreed(job)) is not None:
+        world, ranks = agreed
+        warnings += (AGREED,)
     explain(job.traces, job.groups, ranks, world.entity_of)
-    return result_of(world, ranks, job.traces, time.process_time() - began)
+    return replace(result_of(world, ranks, job.traces, time.process_time() - began), warnings=warnings)
+
+
+def _folding(job: Job) -> Folding:
+    links = job.backend == "aware"
+    return fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
+
+
+def _agreed(job: Job) -> tuple[World, list[Rank]] | None:
+    """Play a job that stands still as if ranks alike took the events of one moment in one order, if that helps."""
+    try:
+        world, ranks = play(job, _folding(job), closed_forms=True, checks_order=False)
+    except Ambiguous:
+        return None
+    return None if any(map(stands, ranks)) else (world, ranks)
 
 
 def _subtle(job: Job) -> bool:
@@ -146,9 +162,10 @@ def _subtle(job: Job) -> bool:
     return job.queues_per_dim > 1 and job.system.intra_dimension_scheduling != "FIFO"
 
 
-def play(job: Job, folding: Folding, *, closed_forms: bool) -> tuple[World, list[Rank]]:
+def play(job: Job, folding: Folding, *, closed_forms: bool, checks_order: bool = True) -> tuple[World, list[Rank]]:
     """Play one rank of each class, and return them with the world they lived in."""
     world = _world(job, folding.entity_of, closed_forms=closed_forms)
+    world.checks_order = world.checks_order and checks_order
     slots = {
         (name, rank): slot for rank, trace in enumerate(job.traces.ranks) for slot, name in enumerate(trace.groups)
     }

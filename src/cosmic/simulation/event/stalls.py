@@ -22,7 +22,7 @@ def explain(
     Traces that cannot be right (a circle, a message without a receiver) are told as such. What is left are orders of
     nodes that make ranks wait for each other. *entity_of* says which of *ranks* was simulated for each.
     """
-    standing = [_stands(rank) for rank in ranks]
+    standing = [stands(rank) for rank in ranks]
     stuck = [rank for rank, entity in enumerate(entity_of) if standing[entity]]
     if not stuck:
         return
@@ -40,7 +40,7 @@ def explain(
     raise SpecError(traces.where, count, "; ".join(chain) + end)
 
 
-def _stands(rank: Rank) -> bool:
+def stands(rank: Rank) -> bool:
     """Return whether a rank has something left to do."""
     return any(ended == NEVER for ended in rank.ended_ns)
 

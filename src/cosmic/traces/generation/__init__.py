@@ -21,12 +21,12 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.traces.generation.blocks import Piece, Run, Talk, pieces
-from cosmic.traces.generation.costs import Prices
 from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import unfit
 from cosmic.workload.memory import footprint
+from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import Task, schedules
 from cosmic.workload.sizes import microbatches
 
@@ -89,15 +89,17 @@ def _plan(batch: Batch) -> Plan:
         newest_first=batch.base.collective.scheduling == "lifo",
         training=training,
         updates={layer.label: _update(layer.piece, prices, alone) for part in parts for layer in part},
-        offloaded=(prices.offloading(each), each),
+        offloaded=(float(prices.offloading(each)), each),
     )
 
 
 def _update(piece: Piece, prices: Prices, alone: bool) -> Run:
     """Return the optimizer's work for a block; what a head shares with the embedding beside it is updated there."""
     elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
-    moved = prices.optimizer_bytes(elements)
-    return Run("optimizer", prices.streaming(moved), elements, moved)
+    recipe, sharded = prices.recipe, prices.batch.base.workload.weight_sharding == "zero3"
+    share = elements * (recipe.moments if sharded else recipe.optimizer) / recipe.optimizer
+    moved = prices.update_bytes(share)
+    return Run("optimizer", float(prices.streaming(moved)), elements, moved)
 
 
 def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cosmic.design.batch import Batch
-from cosmic.traces.generation.costs import Prices
 from cosmic.workload.collectives import CollectiveUse, collectives
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.prices import Prices
 from cosmic.workload.residue import weight_elements
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
@@ -118,7 +118,14 @@ def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
 def _talk(name: str, axes: Iterable[str], use: CollectiveUse, prices: Prices, calls: float = 1) -> Talk:
     sizes = sizes_of(prices.batch)
     ordered = tuple(axis for axis in MESH if axis in axes and sizes[axis] != 1)
-    return Talk(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, prices.collective(use) * calls)
+    return Talk(
+        name,
+        use.kind,
+        ordered,
+        float(use.group),
+        float(use.bytes) * calls,
+        float(prices.collective(use.kind, use.axes, use.bytes)) * calls,
+    )
 
 
 def _merged(talks: Iterable[Talk], name: str) -> tuple[Talk, ...]:
@@ -283,7 +290,11 @@ class _Cutter:
 
     def _run(self, use: OperatorUse, share: float, beside: Talk | None = None) -> Run:
         return Run(
-            use.name, self.prices.operator(use) * share, float(use.flop) * share, float(use.bytes) * share, beside
+            use.name,
+            float(self.prices.operator(use)) * share,
+            float(use.flop) * share,
+            float(use.bytes) * share,
+            beside,
         )
 
     def _weight_share(self, items: Sequence[Operator | _Call], phase: str, ring: bool) -> float:
@@ -295,7 +306,7 @@ class _Cutter:
         if phase != "backward":
             return 0.0
         uses = [self._use(item, phase) for item in items if isinstance(item, Operator)]
-        seconds = [(use.kind, self.prices.operator(use)) for use in uses if use]
+        seconds = [(use.kind, float(self.prices.operator(use))) for use in uses if use]
         whole = sum(taken for _, taken in seconds)
         kept = sum(taken for kind, taken in seconds if ring and kind == "attention")
         return min(1.0, WEIGHT_SHARE * whole / (whole - kept)) if whole > kept else 0.0
