@@ -51,9 +51,9 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
             point = design(f"{model}@dgx-h100:{npus}", 32, **told)
         except SpecError:  # a layer refuses the combination
             continue
-        point = schema.assign(point, {"collective.scheduling": rng.choice(["lifo", "fifo"])})
-        if not unfit(batch_of(point)):
-            return point
+        ordered: DesignPoint = schema.assign(point, {"collective.scheduling": rng.choice(["lifo", "fifo"])})
+        if not unfit(batch_of(ordered)):
+            return ordered
 
 
 def hidden_share(point: DesignPoint) -> float:

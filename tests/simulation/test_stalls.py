@@ -111,9 +111,9 @@ def test_the_command_says_so_and_ends_with_2(capsys: pytest.CaptureFixture[str],
 
 def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agree() -> None:
     """Themis on equal dimensions: chunks reach a queue together, from two dimensions."""
-    net = network(*[("Ring", 4, 100.0, 500.0)] * 3)
-    themis = {"inter_dimension_scheduling": "offlineGreedy", "preferred_dataset_splits": 16}
-    work = job([[collective("all_reduce", 2**24)]] * 64, net, ["ring"] * 3, **themis)
+    net = network(*[("Ring", 2, 100.0, 500.0)] * 3)
+    themis = {"inter_dimension_scheduling": "offlineGreedy", "preferred_dataset_splits": 3}
+    work = job([[collective("all_reduce", 2**20)]] * 8, net, ["ring"] * 3, **themis)
     folded, played = run(work), run(work, folded=False, closed_forms=False)
     assert folded.cycles == played.cycles
     assert folded.warnings == played.warnings == (AGREED,)

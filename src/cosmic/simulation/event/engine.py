@@ -159,7 +159,8 @@ def _agreed(job: Job) -> tuple[World, list[Rank]] | None:
 
 def _subtle(job: Job) -> bool:
     """Return whether ranks may begin chunks in different orders only because two end at one moment."""
-    return job.queues_per_dim > 1 and job.system.intra_dimension_scheduling != "FIFO"
+    plain = job.backend == "unaware" and job.compat and not job.rendezvous
+    return job.queues_per_dim > 1 and not (plain and job.system.intra_dimension_scheduling == "FIFO")
 
 
 def play(job: Job, folding: Folding, *, closed_forms: bool, checks_order: bool = True) -> tuple[World, list[Rank]]:

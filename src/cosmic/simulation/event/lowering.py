@@ -180,7 +180,7 @@ class Rings:
         if group is not None and len(self._groups[group]) < self._network.npus:
             chosen = algorithms[0] if len(algorithms) == 1 else Algorithm("ring")
             return [Level(0, self._group(group, rank), Algorithm(chosen.name, chosen.window))]
-        if len(algorithms) == 1 and algorithms[0].flat:
+        if all(each == algorithms[0] and each.flat for each in algorithms):
             return [Level(0, self._all(group), algorithms[0])]
         dims, listed = len(self._network.dims), [each.name for each in algorithms]
         place = f"system: {NAMES[kind]}-implementation"
