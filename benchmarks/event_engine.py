@@ -54,7 +54,7 @@ ASTRA_SIM = {
     ("ring", 1024): 13.54,
     ("STAGE", 1024): 19.1,
 }
-BIG_NODES = 1_000_000
+BIG_NODES = 100_000
 
 
 def main() -> None:
@@ -170,7 +170,7 @@ def _read(here: Path) -> dict[str, Any]:
             "num_ops": 1000 * node,
             "tensor_size": 64 * node,
         }
-        for node in range(BIG_NODES // 10)
+        for node in range(BIG_NODES)
     ]
     write_traces(TraceSet((RankTrace(template_of(rows)),)), here / "big")
     times = []
