@@ -17,16 +17,19 @@ Every term is named in the breakdown, which sums to the step.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from functools import reduce
+from typing import Any, get_args
 
 import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.workload.collectives import CollectiveUse, collectives
 from cosmic.workload.memory import Footprint
+from cosmic.workload.plan import plan
 from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import microbatches
+from cosmic.workload.sizes import Stage, microbatches
+from cosmic.workload.strategies import strategies_of
 from cosmic.workload.work import OperatorUse, operators
 
 COMPUTE_PARTS = ("matrix", "attention", "other")
@@ -51,16 +54,40 @@ class Step:
 
 
 def step(batch: Batch, memory: Footprint) -> Step:
-    """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`)."""
+    """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
+
+    Where a model has several sorts of layers, stages differ: the slowest of the first, the second and the last counts.
+    """
+    workload = batch.base.workload
+    blocks = plan(batch.base.model, strategies_of(workload), workload.task == "training", workload.dropout)
+    if sum(each.block.part == "layers" for each in blocks) == 1 or np.all(batch["workload.pp"] == 1):
+        return _step_at(batch, memory, None)
+    return reduce(_slower, [_step_at(batch, memory, stage) for stage in get_args(Stage)])
+
+
+def _slower(one: Step, other: Step) -> Step:
+    """Return the longer of two steps, design by design."""
+    longer = one.seconds >= other.seconds
+    parts = {name: np.where(longer, value, other.parts[name]) for name, value in one.parts.items()}
+    return Step(parts, np.where(longer, one.flop, other.flop))
+
+
+def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
+    """Return the step if it is as fast as one stage; None is the fullest one where all layers are alike."""
     workload = batch.base.workload
     training = workload.task == "training"
     prices = Prices(batch)
     again = training and workload.recompute == "full"
-    uses, talks = operators(batch), collectives(batch, together=True)
+    uses, talks = operators(batch, stage or "first"), collectives(batch, stage or "first", together=True)
     count, stages = microbatches(batch), batch["workload.pp"]
-    first = 1.0 * (stages == 1) if any(use.block == "head" for use in uses) else 1.0  # share of the embedding's work
-    work = _computed(prices, uses, first, again=again)
-    traffic = _Traffic(_communicated(prices, talks, first))
+    alone = 1.0 * (stages == 1)
+    shares: dict[str, Any] = {}  # of what is not on every stage
+    if stage in ("second", "last") or (stage is None and any(use.block == "head" for use in uses)):
+        shares["embedding"] = alone
+    if stage in ("first", "second"):
+        shares["head"] = alone
+    work = _computed(prices, uses, shares, again=again)
+    traffic = _Traffic(_communicated(prices, talks, shares))
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
     parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
@@ -142,18 +169,18 @@ def _role(use: CollectiveUse) -> str:
     return "weights" if use.hides else use.axes[0]
 
 
-def _computed(prices: Prices, uses: list[OperatorUse], first: Any, *, again: bool) -> dict[str, Any]:
+def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any], *, again: bool) -> dict[str, Any]:
     """Return the seconds of a step by class and by phase, those of the head apart as well.
 
-    *first* is the share of the embedding's work that the fullest stage has; with *again*, layers run forward twice.
+    *shares* says how much of some blocks the stage has; with *again*, layers run forward twice.
     """
     names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "head.forward", "head.backward", "flop")
     total: dict[str, Any] = dict.fromkeys(names, 0.0)
     for use in uses:
         part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
         once = prices.operator(use) * use.times
-        if use.block == "embedding":
-            once = once * first
+        if use.block in shares:
+            once = once * shares[use.block]
         repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
         own = once / 2 if repeated else once
         total[part] = total[part] + own
@@ -165,11 +192,11 @@ def _computed(prices: Prices, uses: list[OperatorUse], first: Any, *, again: boo
     return total
 
 
-def _communicated(prices: Prices, uses: list[CollectiveUse], first: Any) -> dict[tuple[str, str], Any]:
+def _communicated(prices: Prices, uses: list[CollectiveUse], shares: dict[str, Any]) -> dict[tuple[str, str], Any]:
     """Return the seconds of a step by role (see `_role`) and phase.
 
-    As role "head", what the head waits for; as role "last", the gradients of the embedding. *first* is the share of
-    the embedding's collectives that the fullest stage waits for.
+    As role "head", what the head waits for; as role "last", the gradients of the embedding. *shares* says how much of
+    some blocks the stage has: it counts for what is waited for.
 
     Collectives of one kind among one group are added up before they are timed: time is linear in bytes and in calls.
     """
@@ -178,21 +205,20 @@ def _communicated(prices: Prices, uses: list[CollectiveUse], first: Any) -> dict
         if np.ndim(use.group) == 0 and use.group <= 1:
             continue  # nobody to talk to
         role = _role(use)
-        end = use.block if use.block in ("embedding", "head") else ""
-        entry = alike.setdefault((role, use.phase, use.kind, use.axes, end), [0.0, 0.0])
-        times = use.times * first if use.block == "embedding" and role in WAITED else use.times
+        apart = ""
+        if use.block == "head" and role in WAITED:
+            apart = "head"
+        elif use.block == "embedding" and role == "weights" and use.kind != "all_gather":
+            apart = "last"
+        entry = alike.setdefault((role, use.phase, use.kind, use.axes, apart), [0.0, 0.0])
+        times = use.times * shares[use.block] if use.block in shares and role in WAITED else use.times
         entry[0] = entry[0] + times
         entry[1] = entry[1] + times * use.bytes
     seconds: dict[tuple[str, str], Any] = {}
-    for (role, phase, kind, axes, end), (calls, total) in alike.items():
+    for (role, phase, kind, axes, apart), (calls, total) in alike.items():
         each = prices.collective(kind, axes, total / np.maximum(calls, 1))
         if role == "pp":
             each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
-        roles = [role]
-        if end == "head" and role in WAITED:
-            roles.append("head")
-        if end == "embedding" and role == "weights" and kind != "all_gather":
-            roles.append("last")
-        for counted in roles:
+        for counted in (role, apart) if apart else (role,):
             seconds[counted, phase] = seconds.get((counted, phase), 0.0) + calls * each
     return seconds

@@ -20,7 +20,7 @@ from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import RECIPES, Recipe
 from cosmic.workload.sharding import CollectiveOp
-from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of
+from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
 from cosmic.workload.strategies import strategies_of
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
@@ -50,8 +50,10 @@ class CollectiveUse:
     why: str
 
 
-def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
+def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False) -> list[CollectiveUse]:
     """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
+
+    Of layers, those of one *stage*; embedding and head are listed whichever it is.
 
     With *together*, those of a block that are alike but for their size are one, of their mean size: time is linear
     in bytes and in calls, so that nothing is lost where only time is asked for.
@@ -60,7 +62,7 @@ def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
     training = workload.task == "training"
     blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
     step = _Step(batch, sizes_of(batch), RECIPES[workload.precision], workload, microbatches(batch))
-    counts = layers_on_stage(batch, True, tuple(each.block for each in blocks))
+    counts = layers_on_stage(batch, stage, tuple(each.block for each in blocks))
     found = []
     for each in blocks:
         layers = counts.get(each.block.name, 1)

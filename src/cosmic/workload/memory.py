@@ -122,7 +122,7 @@ class _Stage:
         workload = batch.base.workload
         self.workload = workload
         self.blocks = {each.block.name: each for each in blocks}
-        counts = layers_on_stage(batch, first, tuple(each.block for each in blocks))
+        counts = layers_on_stage(batch, "first" if first else "last", tuple(each.block for each in blocks))
         alone = np.asarray(sizes["pp"]) == 1
         edge = {"first": 1 if first else alone, "last": alone if first else 1}
         self.counts = {each.block.name: counts.get(each.block.name, edge.get(each.block.part, 0)) for each in blocks}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -75,8 +75,12 @@ def microbatches(batch: Batch) -> Any:
     return batch.known[microbatches]
 
 
-def layers_on_stage(batch: Batch, first: Any, blocks: tuple[Block, ...]) -> dict[str, Any]:
-    """Return how many layers of each sort lie on a pipeline stage, the *first* or the last of them.
+Stage = Literal["first", "second", "last"]
+"""Which of a pipeline's stages; where there are fewer, the last."""
+
+
+def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> dict[str, Any]:
+    """Return how many layers of each sort lie on a pipeline stage.
 
     Layers are dealt out in order, ceil(layers / stages) to each stage; the last takes what is left.
     """
@@ -84,7 +88,8 @@ def layers_on_stage(batch: Batch, first: Any, blocks: tuple[Block, ...]) -> dict
     repeated = [block for block in blocks if block.part == "layers"]
     total = sum(block.repeats for block in repeated)
     each = -(-total // stages)
-    start = np.asarray(0 if first else (stages - 1) * each)
+    place = {"first": 0, "second": np.minimum(1, stages - 1), "last": stages - 1}[stage]
+    start = np.asarray(place * each)
     end = np.minimum(start + each, total)
     found, passed = {}, 0
     for block in repeated:

@@ -13,7 +13,7 @@ from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import plan
 from cosmic.workload.precision import RECIPES
 from cosmic.workload.sharding import PartitionedOperator
-from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, visible_share
+from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of, visible_share
 from cosmic.workload.strategies import strategies_of
 
 BACKWARD_FLOP = 2.0
@@ -36,8 +36,10 @@ class OperatorUse:
     """Runs in one step."""
 
 
-def operators(batch: Batch) -> list[OperatorUse]:
+def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
     """Return the operators of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
+
+    Of layers, those of one *stage*; embedding and head are listed whichever it is.
 
     The backward pass of an operator is listed with it: twice its flop, and its tensors and their gradients moved.
     """
@@ -45,7 +47,7 @@ def operators(batch: Batch) -> list[OperatorUse]:
     training = workload.task == "training"
     width = RECIPES[workload.precision].activation
     made = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
-    counts = layers_on_stage(batch, True, tuple(each.block for each in made))
+    counts = layers_on_stage(batch, stage, tuple(each.block for each in made))
     found = []
     sizes, count = sizes_of(batch), microbatches(batch)
     for each in made:
