@@ -82,6 +82,14 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
     assert errors.max() < 0.07
 
 
+@pytest.mark.parametrize("stages", [16, 32])
+def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
+    """DeepSeek's first three layers are dense: the first stage is not the fullest."""
+    told = {"pp": stages, "tp": 64 // stages, "dp": 1, "sp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
+    point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()})
+    assert play_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
+
+
 @pytest.mark.parametrize("name", ["gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "vit-large@dgx-h100:16"])
 @pytest.mark.parametrize("task", ["training", "prefill", "decode"])
 def test_an_independent_player_takes_as_long(name: str, task: str) -> None:

@@ -56,7 +56,7 @@ class Step:
 def step(batch: Batch, memory: Footprint) -> Step:
     """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
-    Where a model has several sorts of layers, stages differ: the slowest of the first, the second and the last counts.
+    Where a model has several sorts of layers, stages differ: the slowest of the first, the middle and the last counts.
     """
     workload = batch.base.workload
     blocks = plan(batch.base.model, strategies_of(workload), workload.task == "training", workload.dropout)
@@ -82,9 +82,9 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
     count, stages = microbatches(batch), batch["workload.pp"]
     alone = 1.0 * (stages == 1)
     shares: dict[str, Any] = {}  # of what is not on every stage
-    if stage in ("second", "last") or (stage is None and any(use.block == "head" for use in uses)):
+    if stage in ("middle", "last") or (stage is None and any(use.block == "head" for use in uses)):
         shares["embedding"] = alone
-    if stage in ("first", "second"):
+    if stage in ("first", "middle"):
         shares["head"] = alone
     work = _computed(prices, uses, shares, again=again)
     traffic = _Traffic(_communicated(prices, talks, shares))

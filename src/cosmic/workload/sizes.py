@@ -75,8 +75,8 @@ def microbatches(batch: Batch) -> Any:
     return batch.known[microbatches]
 
 
-Stage = Literal["first", "second", "last"]
-"""Which of a pipeline's stages; where there are fewer, the last."""
+Stage = Literal["first", "middle", "last"]
+"""Which of a pipeline's stages."""
 
 
 def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> di
     repeated = [block for block in blocks if block.part == "layers"]
     total = sum(block.repeats for block in repeated)
     each = -(-total // stages)
-    place = {"first": 0, "second": np.minimum(1, stages - 1), "last": stages - 1}[stage]
+    place = {"first": 0, "middle": stages // 2, "last": stages - 1}[stage]
     start = np.asarray(place * each)
     end = np.minimum(start + each, total)
     found, passed = {}, 0
