@@ -6,6 +6,7 @@ help answers at once and no command pays for another's libraries.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -66,6 +67,7 @@ def help_text() -> str:
 
 
 def _run(name: str, words: list[str]) -> int:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no command multiplies large matrices: threads only take time
     import typer  # noqa: PLC0415  not needed for help
 
     app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
