@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from os.path import exists
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -222,48 +221,51 @@ def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
 
 def _place(job: Job, player: Rank, trace: RankTrace, rings: Rings, channels: Channels) -> None:
     """Tell a rank where its collectives run, and with whom its sends and receives talk."""
-    template = trace.template
-    known: dict[tuple[Any, ...], Where] = {}
-    for row, action in enumerate(player.work.action):
-        if action == Action.COLLECTIVE:
-            player.wheres[row] = _where(job, player.rank, trace, row, rings, known)
-        elif action in (Action.SEND, Action.RECEIVE):
-            peer = trace.peers[int(template.peer[row])]
-            place = f"rank {player.rank}: node {template.id[row]}: peer"
-            require(0 <= peer < job.network.npus and peer != player.rank, place, peer, "no such other rank")
-            pair = (player.rank, peer) if action == Action.SEND else (peer, player.rank)
-            key = (*pair, int(template.comm_tag[row]), int(template.comm_size[row]))
-            player.channels[row] = (peer, channels.get((player.rank, row), key))
-        elif action == Action.MEMORY and job.memory.type == "NO_MEMORY_EXPANSION":
-            place = f"rank {player.rank}: node {template.id[row]}"
-            raise SpecError(place, NodeType(int(template.type[row])).name, "needs a remote memory")
+    template, action = trace.template, np.asarray(player.work.action)
+    for rows in _alike(job, trace, np.flatnonzero(action == Action.COLLECTIVE)):
+        player.wheres.update(dict.fromkeys(rows, _where(job, player.rank, trace, rows[0], rings)))
+    for row in np.flatnonzero((action == Action.SEND) | (action == Action.RECEIVE)).tolist():
+        peer = trace.peers[int(template.peer[row])]
+        place = f"rank {player.rank}: node {template.id[row]}: peer"
+        require(0 <= peer < job.network.npus and peer != player.rank, place, peer, "no such other rank")
+        pair = (player.rank, peer) if action[row] == Action.SEND else (peer, player.rank)
+        key = (*pair, int(template.comm_tag[row]), int(template.comm_size[row]))
+        player.channels[row] = (peer, channels.get((player.rank, row), key))
+    remote = np.flatnonzero(action == Action.MEMORY)
+    if len(remote) and job.memory.type == "NO_MEMORY_EXPANSION":
+        place = f"rank {player.rank}: node {template.id[remote[0]]}"
+        raise SpecError(place, NodeType(int(template.type[remote[0]])).name, "needs a remote memory")
 
 
-def _where(
-    job: Job, rank: int, trace: RankTrace, row: int, rings: Rings, known: dict[tuple[Any, ...], Where]
-) -> tuple[CollectiveType, Where]:
-    """Return where a collective runs; those that run alike share the answer."""
+def _alike(job: Job, trace: RankTrace, rows: Ints) -> Iterator[list[int]]:
+    """Yield rows of collectives that run in the same place, in the same way."""
+    template, by_node = trace.template, job.system.custom_by_node
+    columns = [template.comm_type, template.group, template.involved_dims, template.comm_priority]
+    if by_node:
+        columns.append(np.where(np.isin(template.id, list(by_node)), template.id, ABSENT))
+    table = np.stack(columns, axis=1)[rows]
+    _, kind = np.unique(table, axis=0, return_inverse=True)
+    order = np.argsort(kind.reshape(-1), kind="stable")
+    for part in np.split(rows[order], np.flatnonzero(np.diff(kind.reshape(-1)[order])) + 1):
+        if len(part):
+            yield part.tolist()
+
+
+def _where(job: Job, rank: int, trace: RankTrace, row: int, rings: Rings) -> tuple[CollectiveType, Where]:
+    """Return where a collective runs."""
     template = trace.template
-    number, slot, node = int(template.comm_type[row]), int(template.group[row]), int(template.id[row])
-    kind = CollectiveType(number)
+    kind, slot, node = CollectiveType(int(template.comm_type[row])), int(template.group[row]), int(template.id[row])
     prefix = job.system.custom_by_node.get(node, job.system.custom.get(kind))
-    key = (number, slot, int(template.involved_dims[row]), int(template.comm_priority[row]), prefix)
-    if key not in known:
-        group = None if slot == ABSENT else trace.groups[slot]
-        if group is not None and group not in job.groups:
-            raise SpecError(f"rank {rank}: node {node}: pg_name", group, "no such group")
-        require(
-            prefix is not None or number in KINDS.values(),
-            f"rank {rank}: node {node}: comm_type",
-            kind.name.lower(),
-            "has no algorithm; choose from " + ", ".join(KINDS),
-        )
-        if prefix is None:
-            known[key] = Where(slot, rings.levels(rank, kind, group, key[2]), key[3])
-        else:
-            level = rings.whole(rank, group)
-            known[key] = Where(slot, [level], key[3], _script(job, prefix, level.ring, rank))
-    return kind, known[key]
+    group = None if slot == ABSENT else trace.groups[slot]
+    if group is not None and group not in job.groups:
+        raise SpecError(f"rank {rank}: node {node}: pg_name", group, "no such group")
+    priority = int(template.comm_priority[row])
+    if prefix is not None:
+        level = rings.whole(rank, group)
+        return kind, Where(slot, [level], priority, _script(job, prefix, level.ring, rank))
+    known = "has no algorithm; choose from " + ", ".join(KINDS)
+    require(kind in KINDS.values(), f"rank {rank}: node {node}: comm_type", kind.name.lower(), known)
+    return kind, Where(slot, rings.levels(rank, kind, group, int(template.involved_dims[row])), priority)
 
 
 def _script(job: Job, prefix: str, ring: Ring, rank: int) -> RankTrace:

@@ -49,6 +49,10 @@ class Action(IntEnum):
     MEMORY = 5
 
 
+_NONE, _RUN, _COLLECTIVE = int(Slot.NONE), int(Action.RUN), int(Action.COLLECTIVE)
+"""As plain numbers: the loop asks often."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
     """A template made ready to be played: plain lists, as the loop reads single numbers."""
@@ -81,6 +85,7 @@ class Rank:
         self.compute_ns = 0
         self._waits = list(work.waits)
         self._ready: list[list[int]] = [[] for _ in Slot]
+        self._heaps = tuple(enumerate(self._ready))
         self._busy = [0] * len(Slot)
         self._ongoing = 0
         self._fresh: list[int] = []
@@ -138,7 +143,7 @@ class Rank:
         """
         while True:
             self._issuing = True
-            while (slot := self._next_slot()) is not None:
+            while (slot := self._next_slot()) >= 0:
                 self._start(heappop(self._ready[slot]), slot)
             self._issuing = False
             if not self._fresh:
@@ -149,13 +154,12 @@ class Rank:
             if self._ongoing and self.world.compat:
                 return
 
-    def _next_slot(self) -> int | None:
-        """Return the slot of the first node that can start."""
-        best, found = None, None
-        for slot, heap in enumerate(self._ready):
-            free = slot == Slot.NONE or not self._busy[slot]
-            if heap and free and (best is None or heap[0] < best):
-                best, found = heap[0], slot
+    def _next_slot(self) -> int:
+        """Return the slot of the first node that can start; -1 if none can."""
+        found, best, busy = -1, 0, self._busy
+        for slot, heap in self._heaps:
+            if heap and (slot == _NONE or not busy[slot]) and (found < 0 or heap[0] < best):
+                found, best = slot, heap[0]
         return found
 
     def _start(self, row: int, slot: int) -> None:
@@ -165,10 +169,10 @@ class Rank:
             self._order.started.append(row)
         self.begun_ns[row] = self.world.clock.now
         action = self.work.action[row]
-        if action == Action.RUN:
+        if action == _RUN:
             self.compute_ns += self.work.compute_ns[row]
             self.world.clock.of_rank(self.entity, self.work.duration_ns[row], self.complete, row)
-        elif action == Action.COLLECTIVE:
+        elif action == _COLLECTIVE:
             kind, where = self.wheres[row]
             self.unit.start(Collective(row, self.complete), kind, self.work.size[row], where)
         elif action == Action.SKIP:
