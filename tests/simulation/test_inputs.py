@@ -292,3 +292,9 @@ def test_a_script_that_cannot_be_played_is_refused(tmp_path: Path, script: list[
     files = scripted(tmp_path, script, [[collective("all_reduce", 1)]] * 4)
     with pytest.raises(SpecError, match=rule):
         simulate(**files)
+
+
+def test_what_counts_with_a_shared_bus_only_is_warned_about_without_one() -> None:
+    latency = {"L": 10, "local-reduction-delay": 2}
+    assert [warning.split(": ")[1] for warning in system_from(latency).warnings] == ["L", "local-reduction-delay"]
+    assert not system_from(latency | {"model-shared-bus": 1}).warnings

@@ -37,6 +37,7 @@ MEMORY_TYPES = (
     "PER_NODE_MEMORY_EXPANSION",
     "MEMORY_POOL",
 )
+OF_THE_BUS = ("L", "o", "g", "G", "local-reduction-delay")
 IGNORED = {
     "boost-mode": "ASTRA-sim ignores it",
     "trace-enabled": "use --timeline",
@@ -160,6 +161,8 @@ def system_from(
     if per_node := data.get("per-node-custom-implementation"):
         values["custom_by_node"] = _by_node(read.where("per-node-custom-implementation"), per_node, beside)
     warned = tuple(f"{read.where(key)}: {why}" for key, why in IGNORED.items() if data.get(key))
+    if "bus" not in values:
+        warned += tuple(f"{read.where(key)}: counts with model-shared-bus only" for key in OF_THE_BUS if data.get(key))
     warned += tuple(
         f"{read.where(f'{name}-implementation')}: doubleBinaryTree runs an all-reduce in its place, as in ASTRA-sim"
         for name, kind in KINDS.items()
