@@ -55,7 +55,7 @@ AWKWARD += [
     [2, 2],
 ]
 NUMBERS = [0, 1, 2, 7, 2**31, 2**40, 2**62, 2**63 - 1]
-SCALARS = st.sampled_from(AWKWARD) | st.integers() | st.floats() | st.text(max_size=4)
+SCALARS = st.sampled_from(AWKWARD).map(copy.deepcopy) | st.integers() | st.floats() | st.text(max_size=4)
 TREES = st.recursive(
     SCALARS,
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from([*SYSTEM, *NETWORK, "1"]), inner),

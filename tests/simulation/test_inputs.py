@@ -69,7 +69,7 @@ RING_OF_FOUR = NETWORK | {"npus_count": [4]}
 @pytest.mark.parametrize(("key", "value", "field", "found"), KEYS, ids=[f"{key} {value}" for key, value, *_ in KEYS])
 def test_a_key_of_the_system_is_read(key: str, value: Any, field: str, found: Any) -> None:
     assert getattr(System(), field) != found or key == "inter-dimension-scheduling"
-    read = system_from({key: value})
+    read = system_from({key: value, "model-shared-bus": 1} if key == "local-reduction-delay" else {key: value})
     assert getattr(read, field) == found
     assert read.warnings == ()
 
