@@ -8,7 +8,7 @@ A design that cannot run is a result, `Infeasible`, with reasons that a person c
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from cosmic.workload.checks import fits, unfit
 from cosmic.workload.memory import COMPONENTS, footprint
 from cosmic.workload.sizes import structural_paths
 from cosmic.workload.work import model_flop_per_token
+
+if TYPE_CHECKING:
+    from cosmic.simulation.event.result import Result
 
 GIB = 2**30
 EXPECTED_ERROR = {"measured": 0.05, "calibrated": 0.1, "estimate": 0.2}
@@ -96,14 +99,15 @@ def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     outcome = _evaluate(point)
-    return outcome if engine == "analytic" or isinstance(outcome, Infeasible) else _played(point, outcome)
-
-
-def _played(point: DesignPoint, metrics: Metrics) -> Metrics:
-    """Return what *point* achieves if its step takes as long as its traces do when they are played."""
+    if engine == "analytic" or isinstance(outcome, Infeasible):
+        return outcome
     from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  only this engine needs it
 
-    result = play_design(point)
+    return as_played(outcome, play_design(point))
+
+
+def as_played(metrics: Metrics, result: Result) -> Metrics:
+    """Return what a design achieves if its step takes as long as its traces did when they were played."""
     last = max(result.per_npu, key=lambda npu: npu.cycles)
     seconds = last.cycles / 1e9
     slower = seconds / metrics.step_s

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.commands import output, run
 
 import cosmic.loading.designs
 from cosmic import __version__, load_design
@@ -20,22 +21,6 @@ from cosmic.cli import COMMANDS, main
 
 SPACE = "cosmic-1024-paper"
 HEAVY = {"numpy", "numba", "pydantic", "yaml", "typer", "rich"}
-
-
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Return the exit status of a command, and what it printed on both channels."""
-    with pytest.raises(SystemExit) as caught:
-        main(words)
-    out, err = capsys.readouterr()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, out, err
-
-
-def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Return what a command that succeeds prints."""
-    status, out, err = run(capsys, *words)
-    assert (status, err) == (0, "")
-    return out
 
 
 def data(capsys: pytest.CaptureFixture[str], *words: str) -> Any:

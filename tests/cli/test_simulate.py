@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import run
 from tests.simulation.files import SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective, computation, receive, send
 
 from cosmic import simulate
-from cosmic.cli import main
 
 RANKS: list[list[Node]] = [
     [computation(10**9, 10**6), collective("all_gather", 10**6, after=[0]), send(1, 4096, after=[1])],
@@ -26,17 +26,8 @@ def files(tmp_path: Path) -> dict[str, Any]:
     return write_job(tmp_path, RANKS)
 
 
-def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    """Return the exit status of the command, and what it printed on both channels."""
-    with pytest.raises(SystemExit) as caught:
-        main(["simulate", *arguments])
-    out, err = capsys.readouterr()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, out, err
-
-
 def test_it_prints_who_is_last_and_what_it_did(capsys: pytest.CaptureFixture[str], files: dict[str, Any]) -> None:
-    status, out, err = run(capsys, *words(files))
+    status, out, err = run(capsys, "simulate", *words(files))
     result = simulate(**files)
     assert (status, err) == (0, "")
     assert out.startswith(f"{result.cycles:,} cycles (ns) = ")
@@ -46,7 +37,7 @@ def test_it_prints_who_is_last_and_what_it_did(capsys: pytest.CaptureFixture[str
 
 
 def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str], files: dict[str, Any]) -> None:
-    status, out, err = run(capsys, *words(files), "--json")
+    status, out, err = run(capsys, "simulate", *words(files), "--json")
     assert (status, err) == (0, "")
     found, result = json.loads(out), simulate(**files)
     assert {"cycles", "per_npu", "events", "cpu_s", "simulated_ranks", "warnings", "dimensions", "links"} <= set(found)
@@ -59,7 +50,7 @@ def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str], files: dict[st
 
 
 def test_links_are_shown_where_they_are_queues(capsys: pytest.CaptureFixture[str], files: dict[str, Any]) -> None:
-    status, out, err = run(capsys, *words(files), "--backend", "aware")
+    status, out, err = run(capsys, "simulate", *words(files), "--backend", "aware")
     assert (status, err) == (0, "")
     assert "busiest links" in out
     assert "dim 0: 0→1" in out
@@ -83,7 +74,7 @@ def test_options_do_what_the_function_does(
     for key, value in how.items():
         name = key.replace("_", "-")
         options += [f"--{'' if value else 'no-'}{name}"] if isinstance(value, bool) else [f"--{name}", str(value)]
-    status, out, _ = run(capsys, *words(files), *options, "--json")
+    status, out, _ = run(capsys, "simulate", *words(files), *options, "--json")
     assert status == 0
     assert json.loads(out)["cycles"] == simulate(**files, **how).cycles
     if how != {"compat": False}:
@@ -93,8 +84,8 @@ def test_options_do_what_the_function_does(
 def test_a_timeline_is_written_on_the_side(
     capsys: pytest.CaptureFixture[str], files: dict[str, Any], tmp_path: Path
 ) -> None:
-    plain = run(capsys, *words(files), "--json")[1]
-    status, out, err = run(capsys, *words(files), "--json", "--timeline", str(tmp_path / "out.json"))
+    plain = run(capsys, "simulate", *words(files), "--json")[1]
+    status, out, err = run(capsys, "simulate", *words(files), "--json", "--timeline", str(tmp_path / "out.json"))
     assert (status, err) == (0, "")
     assert json.loads(out)["per_npu"] == json.loads(plain)["per_npu"]
     assert json.loads((tmp_path / "out.json").read_text())["traceEvents"]
@@ -103,14 +94,14 @@ def test_a_timeline_is_written_on_the_side(
 def test_a_timeline_that_cannot_be_written_is_one_sentence(
     capsys: pytest.CaptureFixture[str], files: dict[str, Any], tmp_path: Path
 ) -> None:
-    status, out, err = run(capsys, *words(files), "--timeline", str(tmp_path / "no" / "out.json"))
+    status, out, err = run(capsys, "simulate", *words(files), "--timeline", str(tmp_path / "no" / "out.json"))
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert "cannot be written: No such file or directory" in err
 
 
 def test_warnings_go_to_standard_error_and_into_json(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     files = write_job(tmp_path, RANKS, system=SYSTEM | {"boost-mode": 1, "endpoint-dellay": 3})
-    status, out, err = run(capsys, *words(files), "--json")
+    status, out, err = run(capsys, "simulate", *words(files), "--json")
     assert status == 0
     assert all(line.startswith("cosmic simulate: ") for line in err.splitlines())
     assert "boost-mode: ASTRA-sim ignores it" in err
@@ -122,7 +113,7 @@ def test_an_unknown_back_end_is_refused_with_a_suggestion(
     capsys: pytest.CaptureFixture[str], files: dict[str, Any]
 ) -> None:
     message = "cosmic simulate: backend = 'awaer': no such back end; did you mean 'aware'?\n"
-    assert run(capsys, *words(files), "--backend", "awaer") == (2, "", message)
+    assert run(capsys, "simulate", *words(files), "--backend", "awaer") == (2, "", message)
 
 
 @pytest.mark.parametrize("option", ["--workload", "--system", "--network"])
@@ -130,7 +121,7 @@ def test_what_must_be_given_is_asked_for(
     capsys: pytest.CaptureFixture[str], files: dict[str, Any], option: str
 ) -> None:
     files = {key: value for key, value in files.items() if f"--{key}" != option}
-    status, out, err = run(capsys, *words(files))
+    status, out, err = run(capsys, "simulate", *words(files))
     assert (status, out) == (2, "")
     assert option in err
     assert err.startswith("Usage: cosmic simulate")

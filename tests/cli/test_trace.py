@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.commands import output, run
 
-from cosmic.cli import COMMANDS, main
+from cosmic.cli import COMMANDS
 from cosmic.traces.groups import read_groups
 from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
@@ -33,22 +34,6 @@ NODES = [
 ]
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    """Return the exit status of a command, and what it printed on both channels."""
-    with pytest.raises(SystemExit) as caught:
-        main(["trace", *words])
-    out, err = capsys.readouterr()
-    assert isinstance(caught.value.code, int)
-    return caught.value.code, out, err
-
-
-def output(capsys: pytest.CaptureFixture[str], *words: str) -> str:
-    """Return what a command that succeeds prints."""
-    status, out, err = run(capsys, *words)
-    assert (status, err) == (0, "")
-    return out
-
-
 @pytest.fixture
 def prefix(tmp_path: Path) -> str:
     """Return the prefix of the traces of two ranks that exchange a message and add something up."""
@@ -62,7 +47,7 @@ def prefix(tmp_path: Path) -> str:
 
 
 def test_show_prints_a_row_for_each_node(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    lines = [re.split(r"  +", line.rstrip()) for line in output(capsys, "show", f"{prefix}.0.et").splitlines()]
+    lines = [re.split(r"  +", line.rstrip()) for line in output(capsys, "trace", "show", f"{prefix}.0.et").splitlines()]
     assert lines == [
         ["id", "type", "name", "depends on", "what"],
         ["3", "COMP", "matmul", "2 MFLOP, 4 KiB, 5 us"],
@@ -73,13 +58,13 @@ def test_show_prints_a_row_for_each_node(capsys: pytest.CaptureFixture[str], pre
 
 
 def test_show_says_how_many_nodes_it_leaves_out(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    out = output(capsys, "show", f"{prefix}.0.et", "--limit", "1")
+    out = output(capsys, "trace", "show", f"{prefix}.0.et", "--limit", "1")
     assert out.splitlines()[-1] == "… and 3 more: --limit 4 shows them all"
     assert "COMM_COLL" not in out
 
 
 def test_show_prints_every_node_as_json(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    nodes = json.loads(output(capsys, "show", f"{prefix}.1.et", "--json", "--limit", "1"))
+    nodes = json.loads(output(capsys, "trace", "show", f"{prefix}.1.et", "--json", "--limit", "1"))
     assert [node["id"] for node in nodes] == [3, 4, 9, 10]
     assert nodes[2] == {
         "id": 9,
@@ -94,7 +79,7 @@ def test_show_prints_every_node_as_json(capsys: pytest.CaptureFixture[str], pref
 
 
 def test_show_prints_a_graph(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    out = output(capsys, "show", f"{prefix}.0.et", "--dot")
+    out = output(capsys, "trace", "show", f"{prefix}.0.et", "--dot")
     assert out.startswith("digraph trace {\n")
     assert out.endswith("}\n")
     assert r'4 [label="4 sum \"of\" \\ grad\nALL_REDUCE, 1 KiB, group 1" fillcolor="#80b1d3"];' in out
@@ -106,18 +91,18 @@ def test_long_names_and_lists_are_cut_in_the_table_only(capsys: pytest.CaptureFi
     rows.append({"id": 20, "type": NodeType.COMP, "name": "kernel" * 100, "data": list(range(20))})
     write_traces(TraceSet((RankTrace(template_of(rows)),)), tmp_path / "job")
     file = str(tmp_path / "job.0.et")
-    line = output(capsys, "show", file).splitlines()[-1]
+    line = output(capsys, "trace", "show", file).splitlines()[-1]
     assert f"{('kernel' * 10)[:59]}…  0, 1, 2, 3, 4, 5, … 14 more" in line
-    assert json.loads(output(capsys, "show", file, "--json"))[-1]["name"] == "kernel" * 100
+    assert json.loads(output(capsys, "trace", "show", file, "--json"))[-1]["name"] == "kernel" * 100
 
 
 # ------------------------------------------------------------------------------------------------------ check
 
 
 def test_check_is_content_with_traces_that_agree(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    out = output(capsys, "check", prefix, "--groups", f"{prefix}.json")
+    out = output(capsys, "trace", "check", prefix, "--groups", f"{prefix}.json")
     assert out == "2 ranks, 8 nodes, 1 template: no problem found\n"
-    data = json.loads(output(capsys, "check", prefix, "--groups", f"{prefix}.json", "--json"))
+    data = json.loads(output(capsys, "trace", "check", prefix, "--groups", f"{prefix}.json", "--json"))
     assert data == {"ranks": 2, "nodes": 8, "templates": 1, "problems": []}
 
 
@@ -125,8 +110,8 @@ def test_check_exits_with_2_and_a_sentence_for_each_problem(capsys: pytest.Captu
     sentence = (
         f"{prefix}: rank 0: node 4 'sum \"of\" \\\\ grad': group = '1': nothing says which ranks are in this group"
     )
-    assert run(capsys, "check", prefix) == (2, "", f"cosmic trace: {sentence}\n")
-    status, out, err = run(capsys, "check", prefix, "--json")
+    assert run(capsys, "trace", "check", prefix) == (2, "", f"cosmic trace: {sentence}\n")
+    status, out, err = run(capsys, "trace", "check", prefix, "--json")
     assert (status, json.loads(out)["problems"], err) == (2, [sentence], "")
 
 
@@ -134,7 +119,7 @@ def test_check_exits_with_2_and_a_sentence_for_each_problem(capsys: pytest.Captu
 
 
 def test_stats_prints_what_the_traces_hold(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    out = output(capsys, "stats", prefix, "--groups", f"{prefix}.json")
+    out = output(capsys, "trace", "stats", prefix, "--groups", f"{prefix}.json")
     assert out.startswith("2 ranks, 8 nodes, 1 template\n")
     text = re.sub(r" +", " ", out)
     assert "\nALL_REDUCE 2 2 2,048\n" in text
@@ -145,14 +130,14 @@ def test_stats_prints_what_the_traces_hold(capsys: pytest.CaptureFixture[str], p
 
 
 def test_stats_are_json_too(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    data = json.loads(output(capsys, "stats", prefix, "--groups", f"{prefix}.json", "--json"))
+    data = json.loads(output(capsys, "trace", "stats", prefix, "--groups", f"{prefix}.json", "--json"))
     assert (data["ranks"], data["compute_flop"], data["critical_path"]["seconds"]) == (2, 4_000_000, 5e-6)
     words = ("stats", prefix, "--groups", f"{prefix}.json", "--json", "--peak", "1 MFLOP/s", "--bandwidth", "1 GB/s")
-    assert json.loads(output(capsys, *words))["critical_path"]["seconds"] == 2
+    assert json.loads(output(capsys, "trace", *words))["critical_path"]["seconds"] == 2
 
 
 def test_stats_warns_of_problems(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    status, out, err = run(capsys, "stats", prefix, "--json")
+    status, out, err = run(capsys, "trace", "stats", prefix, "--json")
     assert (status, json.loads(out)["collectives"][0]["group_size"]) == (0, None)
     assert err.startswith(f"cosmic trace: warning: {prefix}: rank 0: node 4 ")
     assert err.count("\n") == 1
@@ -160,7 +145,7 @@ def test_stats_warns_of_problems(capsys: pytest.CaptureFixture[str], prefix: str
 
 def test_stats_of_traces_without_durations_says_so(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     write_traces(TraceSet((RankTrace(template_of([{"id": 1, "type": NodeType.COMP}])),)), tmp_path / "job")
-    assert "critical path: no node states a duration" in output(capsys, "stats", str(tmp_path / "job"))
+    assert "critical path: no node states a duration" in output(capsys, "trace", "stats", str(tmp_path / "job"))
 
 
 # --------------------------------------------------------------------------------------------------- generate
@@ -172,13 +157,13 @@ DESIGN = ("gpt3-13b@dgx-h100:16", *(word for each in SETTINGS for word in ("--se
 
 def test_generate_writes_traces_that_can_be_run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     prefix = str(tmp_path / "new" / "gpt")
-    out = output(capsys, "generate", *DESIGN, "--out", prefix)
+    out = output(capsys, "trace", "generate", *DESIGN, "--out", prefix)
     assert re.match(r"16 ranks, [\d,]+ nodes, 2 templates, \d+ groups: 17 files, [\d,]+ bytes, [\d.]+ s\n", out)
     assert ("cosmic simulate" in out) == ("simulate" in COMMANDS)
     assert len(read_traces(prefix).ranks) == 16
     assert set(read_groups(f"{prefix}.json"))
-    assert output(capsys, "check", prefix, "--groups", f"{prefix}.json").endswith("no problem found\n")
-    data = json.loads(output(capsys, "generate", *DESIGN, "--out", prefix, "--json"))
+    assert output(capsys, "trace", "check", prefix, "--groups", f"{prefix}.json").endswith("no problem found\n")
+    data = json.loads(output(capsys, "trace", "generate", *DESIGN, "--out", prefix, "--json"))
     assert (data["ranks"], data["templates"], data["files"], data["prefix"]) == (16, 2, 17, prefix)
     assert data["bytes"] == sum(file.stat().st_size for file in (tmp_path / "new").iterdir())
 
@@ -193,7 +178,7 @@ def test_generate_refuses_names_that_would_mix_jobs(capsys: pytest.CaptureFixtur
         f"{tmp_path}/file/gpt": "its folder cannot be made: File exists",
         "a\0b": "is no name that a file can have",
     }.items():
-        status, printed, err = run(capsys, "generate", *DESIGN, "--out", str(out))
+        status, printed, err = run(capsys, "trace", "generate", *DESIGN, "--out", str(out))
         assert (status, printed) == (2, "")
         assert err.endswith(f": {rule}\n")
     assert sorted(each.name for each in tmp_path.iterdir()) == ["file", "gpt.16.et"]
@@ -224,7 +209,7 @@ def test_a_mistake_is_one_sentence(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, prefix: str, words: tuple[str, ...], end: str | None
 ) -> None:
     assert prefix
-    status, out, err = run(capsys, *(word.format(tmp_path) for word in words))
+    status, out, err = run(capsys, "trace", *(word.format(tmp_path) for word in words))
     assert (status, out) == (2, "")
     assert err.startswith("cosmic trace: ")
     assert err.count("\n") == 1

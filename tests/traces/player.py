@@ -14,7 +14,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from cosmic.traces.generation import Job
-from cosmic.traces.trace import NodeType, RankTrace, dependencies
+from cosmic.traces.order import dependencies
+from cosmic.traces.trace import NodeType, RankTrace
 
 SLOTS: dict[int, int] = {
     NodeType.COMP: 0,

@@ -17,7 +17,8 @@ from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import step
 from cosmic.traces.generation import Job, generate
-from cosmic.traces.trace import CollectiveType, NodeType, Template, dependencies
+from cosmic.traces.order import dependencies
+from cosmic.traces.trace import CollectiveType, NodeType, Template
 from cosmic.workload.memory import footprint
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches

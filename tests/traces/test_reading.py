@@ -14,8 +14,9 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.traces import decoding
+from cosmic.traces.order import dependencies
 from cosmic.traces.reading import read_trace, read_traces
-from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType, dependencies
+from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType
 from cosmic.traces.wire import COLUMN_OF, key, varint
 from tests.traces.encoding import attribute, field, file, ids, node, number, raw_attribute, said, value
 

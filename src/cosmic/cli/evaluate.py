@@ -11,6 +11,7 @@ import typer
 
 from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
+from cosmic.errors import UnknownName
 
 if TYPE_CHECKING:
     from cosmic.design.point import DesignPoint
@@ -33,28 +34,33 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Print what a design achieves: time, utilisation, memory, cost, what bounds it and what would help most."""
-    from cosmic.evaluation import Infeasible  # noqa: PLC0415  heavy
+    from cosmic.evaluation import ENGINES, Infeasible, as_played  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
 
+    if engine not in ENGINES:
+        raise UnknownName.among("engine", engine, "engine", ENGINES)
     point = load_design(design, parse_overrides(settings))
-    outcome = run(point, engine)
-    if timeline is not None and not isinstance(outcome, Infeasible):
+    base = run(point)  # neighbours are compared in closed form, whichever engine is asked
+    if isinstance(base, Infeasible):
+        if json:
+            emit_json({"feasible": False, "reasons": list(base.reasons), "identity": point.identity})
+        else:
+            emit([f"cannot run: {reason}" for reason in base.reasons])
+        raise typer.Exit(NO_FEASIBLE_DESIGN)
+    outcome = base
+    if engine == "event" or timeline is not None:
         from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  heavy
         from cosmic.simulation.event.timeline import write_timeline  # noqa: PLC0415  heavy
 
-        write_timeline(play_design(point), timeline)
-    if isinstance(outcome, Infeasible):
-        if json:
-            emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
-        else:
-            emit([f"cannot run: {reason}" for reason in outcome.reasons])
-        raise typer.Exit(NO_FEASIBLE_DESIGN)
+        played = play_design(point)
+        outcome = as_played(base, played) if engine == "event" else base
+        if timeline is not None:
+            write_timeline(played, timeline)
     if json:
         emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
-        return
-    known = outcome if engine == "analytic" else run(point)  # neighbours are compared in closed form
-    _print(point, outcome, known if not isinstance(known, Infeasible) else outcome)
+    else:
+        _print(point, outcome, base)
 
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:

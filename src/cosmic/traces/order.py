@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.errors import SpecError
 from cosmic.traces.trace import Ints, Template
 
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
@@ -62,6 +63,46 @@ def waits_of(template: Template) -> Waits:
         wanted, waiter = wanted[order], waiter[order]
     row = _rows(template.id, wanted)
     return Waits(template.nodes, waiter, wanted, row, template.id[row] != wanted)
+
+
+def dependencies(template: Template, where: str = "trace") -> tuple[Ints, Ints]:
+    """Return, for each row, the rows it waits for, each once: where they start, and which.
+
+    A node that waits for one that is not there, or for itself, is refused.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> nodes = [{"id": 4, "type": 4}, {"id": 7, "type": 4, "data": [4], "ctrl": [4]}]
+    >>> [column.tolist() for column in dependencies(template_of(nodes))]
+    [[0, 0, 1], [0]]
+    """
+    waits = waits_of(template)
+    for wrong, rule in (
+        (waits.absent, "no node has this id"),
+        (waits.row == waits.waiter, "a node cannot wait for itself"),
+    ):
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            node = template.id[waits.waiter[at]]
+            raise SpecError(f"{where}: node {node}: depends on", int(waits.wanted[at]), rule)
+    pairs = np.unique(waits.waiter * max(template.nodes, 1) + waits.row)
+    waiters, rows = np.divmod(pairs, max(template.nodes, 1))
+    return np.searchsorted(waiters, np.arange(template.nodes + 1)), rows
+
+
+def followers(template: Template, where: str = "trace") -> tuple[list[int], list[list[int]]]:
+    """Return for how many rows each row waits, and which rows wait for it: what a player counts down.
+
+    >>> from cosmic.traces.trace import template_of
+    >>> followers(template_of([{"id": 4, "type": 4}, {"id": 7, "type": 4, "data": [4]}]))
+    ([0, 1], [[1], []])
+    """
+    start, before = dependencies(template, where)
+    after: list[list[int]] = [[] for _ in range(template.nodes)]
+    waiters = np.repeat(np.arange(template.nodes), np.diff(start))
+    for row, waiter in zip(before.tolist(), waiters.tolist(), strict=True):
+        after[row].append(waiter)
+    waits: list[int] = np.diff(start).tolist()
+    return waits, after
 
 
 def _rows(ids: Ints, wanted: Ints) -> Ints:

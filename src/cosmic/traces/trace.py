@@ -36,6 +36,10 @@ class NodeType(IntEnum):
     COMM_COLL = 7
 
 
+COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
+MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
+
+
 class CollectiveType(IntEnum):
     """Which collective a node is, by its number in Chakra's schema."""
 
@@ -157,28 +161,3 @@ def template_of(rows: Sequence[Mapping[str, Any]]) -> Template:
         columns[f"{kind}_id"] = np.array([node for each in waits for node in each], np.int64)
     texts = {place: str(row["process_groups"]) for place, row in enumerate(ordered) if "process_groups" in row}
     return Template(**columns, names=[str(row.get("name", "")) for row in ordered], process_groups=texts)
-
-
-def dependencies(template: Template, where: str = "trace") -> tuple[Ints, Ints]:
-    """Return, for each row, the rows it waits for, each once: where they start, and which.
-
-    Data and control dependencies count alike. A node that waits for one that is not there, or for itself, is refused.
-
-    >>> nodes = [{"id": 4, "type": 4}, {"id": 7, "type": 4, "data": [4], "ctrl": [4]}]
-    >>> [column.tolist() for column in dependencies(template_of(nodes))]
-    [[0, 0, 1], [0]]
-    """
-    owner = np.concatenate(
-        [np.repeat(np.arange(template.nodes), np.diff(start)) for start in (template.data_start, template.ctrl_start)]
-    )
-    wanted = np.concatenate([template.data_id, template.ctrl_id])
-    found = np.minimum(np.searchsorted(template.id, wanted), max(template.nodes - 1, 0))
-    if len(wanted):
-        absent = template.id[found] != wanted
-        for wrong, rule in ((absent, "no node has this id"), (found == owner, "a node cannot wait for itself")):
-            if wrong.any():
-                at = int(np.argmax(wrong))
-                raise SpecError(f"{where}: node {template.id[owner[at]]}: depends on", int(wanted[at]), rule)
-    pairs = np.unique(owner * max(template.nodes, 1) + found)
-    owners, rows = np.divmod(pairs, max(template.nodes, 1))
-    return np.searchsorted(owners, np.arange(template.nodes + 1)), rows

@@ -14,7 +14,6 @@ from os.path import exists
 from pathlib import Path
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.simulation.event.folding import Folding, fold
@@ -30,9 +29,8 @@ from cosmic.simulation.event.world import World
 from cosmic.traces.checks import check
 from cosmic.traces.groups import EVERYONE, known_groups, read_groups
 from cosmic.traces.reading import read_traces
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, TraceSet
+from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, TraceSet
 
-Ints = npt.NDArray[np.int64]
 BACKENDS = ("unaware", "aware")
 AGREED = "chunks that reach a queue at one moment: all ranks are taken to agree on their order, else they stand still"
 Channels = dict[tuple[int, int], tuple[int, ...]]

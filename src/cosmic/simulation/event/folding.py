@@ -22,9 +22,8 @@ from cosmic.simulation.event.lowering import Groups
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.programs import NOBODY, steps, trees
 from cosmic.simulation.event.rings import GIVEN
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, RankTrace, Template, TraceSet
+from cosmic.traces.trace import ABSENT, MEMORY, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
 
-Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
 """Odd constants that spread bits: two different signatures have the same 64 bits about never."""
@@ -174,9 +173,8 @@ def _foldable(traces: TraceSet, system: System) -> bool:
     """Return whether ranks affect each other through messages only."""
     if system.custom or system.custom_by_node or system.bus is not None:
         return False
-    memory = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
     own = all(each.name == GIVEN for listed in system.implementations.values() for each in listed)
-    return own or not any(np.isin(template.type, memory).any() for template in traces.templates())
+    return own or not any(np.isin(template.type, MEMORY).any() for template in traces.templates())
 
 
 def _at_home(traces: TraceSet, groups: Groups) -> bool:

@@ -13,24 +13,27 @@ from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, dependencies
+from cosmic.traces.findings import node_text
+from cosmic.traces.order import followers
+from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, CollectiveType, Ints, NodeType, Template
 
-Ints = npt.NDArray[np.int64]
 Groups = Mapping[str, Sequence[int]]
 NAMES = {kind: name for name, kind in KINDS.items()}
-COMMUNICATION = (NodeType.COMM_SEND, NodeType.COMM_RECV, NodeType.COMM_COLL)
-MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
+DOES = {
+    NodeType.COMP: Action.RUN,
+    NodeType.MEM_LOAD: Action.MEMORY,
+    NodeType.MEM_STORE: Action.MEMORY,
+    NodeType.COMM_SEND: Action.SEND,
+    NodeType.COMM_RECV: Action.RECEIVE,
+    NodeType.COMM_COLL: Action.COLLECTIVE,
+}
 LONGEST_NS = 2**53
 """Beyond this a double no longer counts nanoseconds; more than a hundred days."""
 
 
 def lower(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
     """Return *template* ready to be played; where times are given, nodes take these."""
-    start, waits = dependencies(template, where)
-    children: list[list[int]] = [[] for _ in range(template.nodes)]
-    owners = np.repeat(np.arange(template.nodes), np.diff(start))
-    for before, row in zip(waits.tolist(), owners.tolist(), strict=True):
-        children[before].append(row)
+    waits, children = followers(template, where)
     if given_ns is None:
         action = _actions(template, system, where)
         duration = _durations(template, system, action)
@@ -44,7 +47,7 @@ def lower(template: Template, system: System, where: str, given_ns: Ints | None 
         action=action.tolist(),
         duration_ns=duration.tolist(),
         size=size.tolist(),
-        waits=np.diff(start).tolist(),
+        waits=waits,
         children=children,
         compute_ns=np.where(computes, duration, 0).tolist(),
     )
@@ -68,9 +71,8 @@ def _given_slots(template: Template) -> Ints:
 
 def _given_actions(template: Template) -> Ints:
     actions = np.full(template.nodes, int(Action.RUN))
-    actions[template.type == NodeType.COMM_SEND] = Action.SEND
-    actions[template.type == NodeType.COMM_RECV] = Action.RECEIVE
-    actions[template.type == NodeType.COMM_COLL] = Action.COLLECTIVE
+    for node in COMMUNICATION:
+        actions[template.type == node] = DOES[node]
     return actions
 
 
@@ -86,14 +88,7 @@ def _actions(template: Template, system: System, where: str) -> Ints:
     action = np.full(template.nodes, int(Action.SKIP))
     compute = kind == NodeType.COMP
     memory = np.isin(kind, MEMORY)
-    action[compute] = Action.RUN
-    for node, does in (
-        (NodeType.MEM_LOAD, Action.MEMORY),
-        (NodeType.MEM_STORE, Action.MEMORY),
-        (NodeType.COMM_SEND, Action.SEND),
-        (NodeType.COMM_RECV, Action.RECEIVE),
-        (NodeType.COMM_COLL, Action.COLLECTIVE),
-    ):
+    for node, does in DOES.items():
         action[kind == node] = does
     talks = np.isin(kind, COMMUNICATION)
     collective = kind == NodeType.COMM_COLL
@@ -107,7 +102,7 @@ def _actions(template: Template, system: System, where: str) -> Ints:
     _need(template, collective & (template.comm_type == ABSENT), "comm_type", where)
     if (talks & (template.on_cpu != 0)).any():
         row = int(np.argmax(talks & (template.on_cpu != 0)))
-        raise SpecError(_node(template, row, where), "is_cpu_op", "communication runs on the accelerator")
+        raise SpecError(f"{where}: {node_text(template, row)}", "is_cpu_op", "communication runs on the accelerator")
     action[collective & (template.comm_type == CollectiveType.BROADCAST)] = Action.RUN
     action[by_roofline & (template.tensor_size == 0)] = Action.SKIP
     return action
@@ -115,11 +110,7 @@ def _actions(template: Template, system: System, where: str) -> Ints:
 
 def _need(template: Template, lacking: npt.NDArray[np.bool_], key: str, where: str) -> None:
     if lacking.any():
-        raise SpecError(_node(template, int(np.argmax(lacking)), where), None, f"needs {key}")
-
-
-def _node(template: Template, row: int, where: str) -> str:
-    return f"{where}: node {template.id[row]} '{template.names[row]}'"
+        raise SpecError(f"{where}: {node_text(template, int(np.argmax(lacking)))}", None, f"needs {key}")
 
 
 def _durations(template: Template, system: System, action: Ints) -> Ints:

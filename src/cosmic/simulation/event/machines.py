@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy as np
-
 from cosmic.simulation.event.programs import NOBODY, steps, trees
-from cosmic.traces.trace import CollectiveType, RankTrace, dependencies
+from cosmic.traces.order import followers
+from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.streams import Stream
@@ -205,12 +204,7 @@ class Scripted:
     def __init__(self, stream: Stream, script: RankTrace) -> None:
         self._stream, self._script = stream, script
         template = script.template
-        start, waits = dependencies(template)
-        self._waiting = np.diff(start).tolist()
-        self._children: list[list[int]] = [[] for _ in range(template.nodes)]
-        for row in range(template.nodes):
-            for before in waits[start[row] : start[row + 1]].tolist():
-                self._children[before].append(row)
+        self._waiting, self._children = followers(template)
         self._left = template.nodes
 
     def begin(self) -> None:

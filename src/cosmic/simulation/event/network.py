@@ -18,12 +18,10 @@ from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import Dimension
-
-Ints = npt.NDArray[np.int64]
+from cosmic.traces.trace import Ints
 
 
 @dataclass(frozen=True)

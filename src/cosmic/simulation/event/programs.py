@@ -15,13 +15,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.arithmetic import is_power_of_two
 from cosmic.errors import SpecError
-from cosmic.traces.trace import CollectiveType
+from cosmic.traces.trace import CollectiveType, Ints
 
-Ints = npt.NDArray[np.int64]
 NOBODY = -1
 REDUCING = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
 

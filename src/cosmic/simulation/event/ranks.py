@@ -11,9 +11,6 @@ from enum import IntEnum
 from heapq import heapify, heappop, heappush
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.network import Ambiguous
 from cosmic.simulation.event.planning import Where
@@ -21,7 +18,6 @@ from cosmic.simulation.event.streams import Collective, Unit
 from cosmic.simulation.event.world import World
 from cosmic.traces.trace import CollectiveType
 
-Ints = npt.NDArray[np.int64]
 NEVER = -1
 
 

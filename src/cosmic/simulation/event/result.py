@@ -13,11 +13,9 @@ from cosmic.simulation.event.inputs import System
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.ranks import NEVER, Rank
 from cosmic.simulation.event.world import World
-from cosmic.traces.trace import NodeType, Template, TraceSet
+from cosmic.traces.trace import COMMUNICATION, Ints, NodeType, Template, TraceSet
 
-Ints = npt.NDArray[np.int64]
 MOST_OPERATORS = 20
-COMMUNICATION = (NodeType.COMM_COLL, NodeType.COMM_SEND, NodeType.COMM_RECV)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -12,15 +12,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.errors import SpecError
 from cosmic.simulation.event.clock import within
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.programs import NOBODY, Step, meeting_ns, steps
-from cosmic.traces.trace import CollectiveType
+from cosmic.traces.trace import CollectiveType, Ints
 
-Ints = npt.NDArray[np.int64]
 ALL = -1
 """The slot of all ranks."""
 GIVEN = "given"

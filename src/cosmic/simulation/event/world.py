@@ -6,9 +6,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import RemoteMemory, System
 from cosmic.simulation.event.network import Aware, Consistent, Message, Network, Unaware
@@ -16,7 +13,6 @@ from cosmic.simulation.event.rings import Course, Ring, reduction_ns
 from cosmic.simulation.event.streams import Stream
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace
 
-Ints = npt.NDArray[np.int64]
 READY_BYTES = 8192
 """With rendezvous, what a receiver sends to say that it is ready."""
 ARRIVED = object()
