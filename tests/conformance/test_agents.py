@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
+from cosmic.exploration.agent import Outcomes, agents
+from cosmic.exploration.agents.random import RandomAgent
 from cosmic.psa.diagram import Indices
 from cosmic.registry import Registry
-from cosmic.search.agent import agents
-from cosmic.search.agents.random import RandomAgent
 from cosmic.testing import AgentSuite
 
 
@@ -55,9 +54,9 @@ class Forgetful(RandomAgent):
 class Fragile(RandomAgent):
     """Cannot learn from failure."""
 
-    def tell(self, rows: Indices, outcomes: Sequence[float | None]) -> None:
-        """Insist on a number."""
-        assert None not in outcomes
+    def tell(self, outcomes: Outcomes) -> None:
+        """Insist on numbers."""
+        assert outcomes.feasible.all()
 
 
 @broken.register("jealous")
@@ -71,9 +70,18 @@ class Jealous(RandomAgent):
         self.last[:] = [super().ask(n)]
         return self.last[0]
 
-    def tell(self, rows: Indices, outcomes: Sequence[float | None]) -> None:
+    def tell(self, outcomes: Outcomes) -> None:
         """Insist on that."""
-        assert np.array_equal(rows, self.last[0])
+        assert np.array_equal(outcomes.rows, self.last[0])
+
+
+@broken.register("repetitive")
+class Repetitive(RandomAgent):
+    """Draws what it has drawn before."""
+
+    def ask(self, n: int) -> Indices:
+        """Return any points."""
+        return self.space.sample(n, self.rng)
 
 
 class Suite(AgentSuite):
@@ -89,6 +97,7 @@ class Suite(AgentSuite):
         ("blind", "test_it_proposes_valid_points_only"),
         ("forgetful", "test_the_same_seed_gives_the_same_search"),
         ("fragile", "test_it_survives_points_that_cannot_run"),
+        ("repetitive", "test_it_ends_a_small_space"),
         ("jealous", "test_it_may_be_told_late_or_of_strangers"),
     ],
 )

@@ -43,7 +43,7 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
     from cosmic import catalog  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.design.collective import algorithms  # noqa: PLC0415
     from cosmic.design.network import topologies  # noqa: PLC0415
-    from cosmic.search.agent import agents  # noqa: PLC0415
+    from cosmic.exploration.agent import agents  # noqa: PLC0415
     from cosmic.workload.schedule import schedules  # noqa: PLC0415
 
     def entries(kind: str, describe: Callable[[str, Row], Row]) -> Callable[[], list[Row]]:

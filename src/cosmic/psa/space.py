@@ -6,7 +6,7 @@ and gives arrays of such rows. The set knows which rows are valid; it knows no p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -165,6 +165,13 @@ class ParameterSet:
             rows[:, component.columns] = component.diagram.sample(n, rng)
         return rows
 
+    def keys(self, rows: Indices) -> list[Hashable]:
+        """Return for each row a value that only equal rows share: what to look points up by."""
+        if self.raw < 2**62:
+            keys: list[Hashable] = _codes(rows, self.sizes).tolist()
+            return keys
+        return [row.tobytes() for row in rows.astype(np.int64)]
+
     def contains(self, rows: Indices) -> npt.NDArray[np.bool_]:
         """Return for each row whether it is a valid point."""
         inside = np.asarray(((rows >= 0) & (rows < np.array(self.sizes, dtype=np.intp))).all(axis=1))
@@ -264,14 +271,19 @@ def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
 
 def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
     """Return where each distinct row first stands, and for every row which of those it equals."""
-    if prod(sizes) < 2**62:  # number the combinations: sorting numbers is far quicker than sorting rows
-        codes = np.zeros(len(rows), dtype=np.int64)
-        for place, size in enumerate(sizes):
-            codes = codes * size + rows[:, place]
-        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
+    if prod(sizes) < 2**62:  # sorting numbers is far quicker than sorting rows
+        _, first, which = np.unique(_codes(rows, sizes), return_index=True, return_inverse=True)
     else:
         _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return first.tolist(), which.reshape(-1)
+
+
+def _codes(rows: Indices, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
+    """Return a number for each combination: its digits are the indices, each to the base of its parameter's size."""
+    codes = np.zeros(len(rows), dtype=np.int64)
+    for place, size in enumerate(sizes):
+        codes = codes * size + rows[:, place]
+    return codes
 
 
 def _column(values: Iterable[Any]) -> Column:

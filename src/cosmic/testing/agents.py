@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
+from cosmic.exploration.agent import Agent, Outcomes, Task, agents
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
-from cosmic.search.agent import Agent, agents
 from cosmic.testing.suite import Suite
 
 
@@ -16,9 +16,29 @@ def small_space() -> ParameterSet:
     return load_space("cosmic-512-full-stack").restrict(["workload", "network"])
 
 
-def worth(rows: Indices) -> list[float]:
-    """Return a made-up objective: the sum of all indices."""
-    return [float(total) for total in rows.sum(axis=1)]
+def small_task(objectives: int = 1) -> Task:
+    """Return a task on the small space."""
+    return Task(small_space(), trials=60, objectives=objectives)
+
+
+def worth(rows: Indices, objectives: int = 1) -> Outcomes:
+    """Return made-up outcomes: the sum of all indices, less being better; a second objective wants the opposite."""
+    total = rows.sum(axis=1).astype(float)
+    losses = np.stack([total, -total], axis=1)[:, :objectives]
+    return Outcomes(rows, losses, np.zeros(len(rows)))
+
+
+def mixed(rows: Indices) -> Outcomes:
+    """Return outcomes of which every other cannot run, half of those for reasons that have no amount."""
+    known = worth(rows)
+    place = np.arange(len(rows))
+    excess = np.select([place % 4 == 1, place % 4 == 3], [0.5, np.inf], 0.0)
+    return Outcomes(rows, np.where((excess == 0)[:, None], known.losses, np.nan), excess)
+
+
+def hopeless(rows: Indices) -> Outcomes:
+    """Return outcomes of which none can run."""
+    return Outcomes(rows, np.full((len(rows), 1), np.nan), np.full(len(rows), np.inf))
 
 
 class AgentSuite(Suite):
@@ -26,50 +46,76 @@ class AgentSuite(Suite):
 
     registry = agents
 
-    def started(self, name: str, space: ParameterSet, seed: int = 0) -> Agent:
+    def started(self, name: str, task: Task, seed: int = 0) -> Agent:
         """Return the agent *name*, ready to be asked."""
-        agent: Agent = self.registry[name](space, np.random.default_rng(seed))
+        agent: Agent = self.registry[name](task, np.random.default_rng(seed))
         return agent
 
     def test_it_proposes_as_many_points_as_asked(self, name: str) -> None:
-        """Batches of any size, none included."""
-        space = small_space()
+        """Batches of any size, none included; it says which size it likes."""
+        task = small_task()
         for n in (0, 1, 7):
-            assert self.started(name, space).ask(n).shape == (n, len(space.parameters))
+            assert self.started(name, task).ask(n).shape == (n, len(task.space.parameters))
+        assert self.started(name, task).batch >= 1
 
     def test_it_proposes_valid_points_only(self, name: str) -> None:
         """Every proposal satisfies every constraint, before and after learning."""
-        space = small_space()
-        agent = self.started(name, space)
-        for _ in range(5):
-            rows = agent.ask(20)
-            assert space.contains(rows).all()
-            agent.tell(rows, worth(rows))
+        task = small_task()
+        agent = self.started(name, task)
+        for _ in range(4):
+            rows = agent.ask(15)
+            assert task.space.contains(rows).all()
+            agent.tell(mixed(rows))
 
     def test_the_same_seed_gives_the_same_search(self, name: str) -> None:
-        """Two agents with one seed that are told the same propose the same."""
-        space = small_space()
-        first, second = self.started(name, space, seed=3), self.started(name, space, seed=3)
+        """Two agents with one seed that are told the same propose the same; another seed proposes otherwise."""
+        task = small_task()
+        first, second = self.started(name, task, seed=3), self.started(name, task, seed=3)
         for _ in range(3):
             rows, twin = first.ask(10), second.ask(10)
             assert np.array_equal(rows, twin)
-            first.tell(rows, worth(rows))
-            second.tell(twin, worth(twin))
+            first.tell(mixed(rows))
+            second.tell(mixed(twin))
 
     def test_it_survives_points_that_cannot_run(self, name: str) -> None:
-        """A batch in which nothing is feasible is a lesson like any other."""
-        space = small_space()
-        agent = self.started(name, space)
-        agent.tell(agent.ask(10), [None] * 10)
-        assert space.contains(agent.ask(10)).all()
+        """Batches in which nothing is feasible are a lesson like any other, from the start and later."""
+        task = small_task()
+        agent = self.started(name, task)
+        for told in (hopeless, hopeless, worth, hopeless):
+            rows = agent.ask(10)
+            assert task.space.contains(rows).all()
+            agent.tell(told(rows))
+        assert task.space.contains(agent.ask(10)).all()
 
     def test_it_may_be_told_late_or_of_strangers(self, name: str) -> None:
-        """Asking twice before telling, and telling of points it never proposed, is fine."""
-        space = small_space()
-        agent = self.started(name, space)
-        early = agent.ask(4)
-        agent.ask(4)
-        agent.tell(early, worth(early))
-        strangers = space.sample(4, np.random.default_rng(9))
-        agent.tell(strangers, worth(strangers))
-        assert space.contains(agent.ask(4)).all()
+        """Asking twice before telling, telling in another order, in parts, and of points it never proposed, is fine."""
+        task = small_task()
+        agent = self.started(name, task)
+        early, late = agent.ask(6), agent.ask(6)
+        agent.tell(worth(late[::-1]))
+        agent.tell(worth(early[:2]))
+        agent.tell(worth(early[2:]))
+        strangers = task.space.sample(4, np.random.default_rng(9))
+        agent.tell(worth(strangers))
+        agent.tell(worth(strangers[:0]))
+        assert task.space.contains(agent.ask(4)).all()
+
+    def test_it_searches_for_several_objectives(self, name: str) -> None:
+        """Two objectives that want the opposite leave it able to go on."""
+        task = small_task(objectives=2)
+        agent = self.started(name, task)
+        for _ in range(3):
+            rows = agent.ask(12)
+            assert task.space.contains(rows).all()
+            agent.tell(worth(rows, objectives=2))
+
+    def test_it_ends_a_small_space(self, name: str) -> None:
+        """Where few points are left it proposes them: in the end it has been everywhere."""
+        space = load_space("cosmic-512-full-stack").restrict(["workload"])
+        agent = self.started(name, Task(space, trials=space.valid))
+        seen: set[object] = set()
+        for _ in range(60):
+            rows = agent.ask(10)
+            seen.update(space.keys(rows))
+            agent.tell(worth(rows))
+        assert len(seen) == space.valid

@@ -1,0 +1,1 @@
+"""Agents, one file each; `cosmic.exploration.agent.agents` finds them here."""

@@ -1,0 +1,29 @@
+"""Uniform random search: the baseline that every other agent must beat."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmic.exploration.agent import Outcomes, Task, agents
+from cosmic.exploration.novelty import Novelty
+from cosmic.psa.diagram import Indices
+
+
+@agents.register("random")
+class RandomAgent:
+    """Draws valid points, each as likely as any other, none twice."""
+
+    batch = 4096
+
+    def __init__(self, task: Task, rng: np.random.Generator) -> None:
+        self.space = task.space
+        self.rng = rng
+        self._novelty = Novelty(task.space, rng)
+
+    def ask(self, n: int) -> Indices:
+        """Return *n* points drawn independently."""
+        return self._novelty.fresh(self.space.sample(n, self.rng), tries=1)
+
+    def tell(self, outcomes: Outcomes) -> None:
+        """Random search learns nothing but what is known."""
+        self._novelty.note(outcomes.rows)

@@ -1,0 +1,70 @@
+"""Points never proposed before: an evaluation spent on a known design is an evaluation lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+
+import numpy as np
+
+from cosmic.psa.diagram import Indices
+from cosmic.psa.moves import Moves
+from cosmic.psa.space import ParameterSet
+
+LISTED = 100_000
+"""Sets up to this size are listed when drawing finds nothing new in them."""
+
+
+class Novelty:
+    """Remembers which points were proposed or told of, and finds others in their place."""
+
+    def __init__(self, space: ParameterSet, rng: np.random.Generator, moves: Moves | None = None) -> None:
+        self.space = space
+        self.moves = moves or Moves(space)
+        self._rng = rng
+        self._seen: set[Hashable] = set()
+        self._listed: Indices | None = None
+
+    def note(self, rows: Indices) -> None:
+        """Remember that *rows* are known."""
+        self._seen.update(self.space.keys(rows))
+
+    def fresh(self, rows: Indices, tries: int = 3) -> Indices:
+        """Return *rows* with each known one, and each that occurs twice, replaced by a point nearby or anywhere.
+
+        Some stay as they are only where the whole set is known.
+        """
+        found = rows.copy()
+        stale = self._claim(found, np.arange(len(found)))
+        for _ in range(tries):
+            stale = self._replace(found, stale, lambda some: self.moves.neighbour(some, self._rng))
+        for _ in range(tries):
+            stale = self._replace(found, stale, lambda some: self.space.sample(len(some), self._rng))
+        if len(stale) and self.space.valid <= LISTED:
+            self._fill(found, stale)
+        return found
+
+    def _replace(self, found: Indices, stale: Indices, draw: Callable[[Indices], Indices]) -> Indices:
+        if len(stale):
+            found[stale] = draw(found[stale])
+        return self._claim(found, stale)
+
+    def _claim(self, rows: Indices, places: Indices) -> Indices:
+        """Mark the points at *places* as known; return the places of those that were so already."""
+        seen = self._seen
+        stale = []
+        for place, key in zip(places.tolist(), self.space.keys(rows[places]), strict=True):
+            if key in seen:
+                stale.append(place)
+            else:
+                seen.add(key)
+        return np.array(stale, dtype=np.intp)
+
+    def _fill(self, found: Indices, stale: Indices) -> None:
+        """Put what is still unknown of a small set in the stale places, in random order."""
+        if self._listed is None:
+            self._listed = self._rng.permutation(np.array(list(self.space.enumerate())))
+        unknown = [place for place, key in enumerate(self.space.keys(self._listed)) if key not in self._seen]
+        self._listed = self._listed[unknown]
+        taken = self._listed[: len(stale)]
+        found[stale[: len(taken)]] = taken
+        self.note(taken)

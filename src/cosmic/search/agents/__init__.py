@@ -1,1 +1,0 @@
-"""Agents, one file each; `cosmic.search.agent.agents` finds them here."""
