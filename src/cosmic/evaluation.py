@@ -31,8 +31,23 @@ GIB = 2**30
 EXPECTED_ERROR = {"measured": 0.05, "calibrated": 0.1, "estimate": 0.2}
 """An estimate is 0.1 off on one GPU (53 measured steps); networks, not yet checked, are taken to add as much. The
 other two are what accelerators must reach before they may call themselves so."""
-_TIMES = ("step_s", "tokens_per_s", "mfu", "hfu")
-_SCALARS = (*_TIMES, "memory_bytes", "offloaded_bytes", "cost_usd", "network_usd", "cost_usd_per_token", "energy_j")
+BETTER = {
+    "step_s": "less",
+    "ttft_s": "less",
+    "tpot_s": "less",
+    "tokens_per_s": "more",
+    "mfu": "more",
+    "hfu": "more",
+    "memory_bytes": "less",
+    "offloaded_bytes": "less",
+    "cost_usd": "less",
+    "network_usd": "less",
+    "cost_usd_per_token": "less",
+    "energy_j": "less",
+    "perf_per_bandwidth": "more",
+    "perf_per_network_cost": "more",
+}
+"""Every metric that is one number, and which way it is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +76,10 @@ class Metrics:
     """To own: depreciation, power and upkeep, while the step runs."""
     energy_j: float
     """Of one step, all accelerators and the network at full power."""
+    perf_per_bandwidth: float | None
+    """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
+    perf_per_network_cost: float | None
+    """Steps a second for each dollar of the network: COSMIC's second."""
     breakdown: dict[str, float]
     """Seconds of the step by part; they add up to it. Played, of the rank that is last."""
     provenance: str
@@ -83,9 +102,17 @@ Outcome = Metrics | Infeasible
 class BatchOutcome:
     """What many designs achieve: an array for each metric, and which of them can run."""
 
-    feasible: npt.NDArray[np.bool_]
     columns: dict[str, npt.NDArray[np.float64]]
-    """Each metric of `Metrics` that is a number, and ``memory.*`` and ``breakdown.*``."""
+    """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric."""
+    broken: dict[str, npt.NDArray[np.bool_]]
+    """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``."""
+    excess: npt.NDArray[np.float64]
+    """By what share a design needs more memory than there is; infinite where it does not fit together at all."""
+
+    @property
+    def feasible(self) -> npt.NDArray[np.bool_]:
+        """Which of the designs can run."""
+        return np.asarray(self.excess == 0)
 
 
 ENGINES = ("analytic", "event")
@@ -123,8 +150,14 @@ def as_played(metrics: Metrics, result: Result) -> Metrics:
         hfu=metrics.hfu / slower,
         cost_usd_per_token=metrics.cost_usd_per_token * slower,
         energy_j=metrics.energy_j * slower,
+        perf_per_bandwidth=_slower(metrics.perf_per_bandwidth, slower),
+        perf_per_network_cost=_slower(metrics.perf_per_network_cost, slower),
         breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
     )
+
+
+def _slower(value: float | None, times: float) -> float | None:
+    return None if value is None else value / times
 
 
 def _evaluate(point: DesignPoint) -> Outcome:
@@ -137,14 +170,11 @@ def _evaluate(point: DesignPoint) -> Outcome:
         return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
     if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch)):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
-    plain = {name: value for name, value in values.items() if "." not in name}
+    plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     provenance = point.compute.provenance
-    task, taken = point.workload.task, values["step_s"]
     return Metrics(
-        **plain,
-        ttft_s=taken if task == "prefill" else None,
-        tpot_s=taken if task == "decode" else None,
+        **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
         memory=memory,
         breakdown=breakdown,
         provenance=provenance,
@@ -164,16 +194,22 @@ def _outer_bytes(batch: Batch) -> Any:
 
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return what every design of *batch* achieves: the same functions, over arrays."""
-    names = [*_SCALARS, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
+    names = [*BETTER, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
     columns = {name: np.empty(batch.size) for name in names}
-    feasible = np.logical_and.reduce(list(fits(batch).values()))
+    over = {name: np.zeros(batch.size) for name in ("memory", "offloaded")}
     for rows, part in batch.groups(structural_paths(batch)):
         found = _evaluate_group(part)
         for name in names:
             columns[name][rows] = found[name]
-        feasible[rows] &= columns["memory_bytes"][rows] <= part["memory.capacity"]
-        feasible[rows] &= columns["offloaded_bytes"][rows] <= _outer_bytes(part)
-    return BatchOutcome(feasible, columns)
+        for name, most in (("memory", part["memory.capacity"]), ("offloaded", _outer_bytes(part))):
+            needed = columns[f"{name}_bytes"][rows]
+            with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
+                over[name][rows] = np.where(needed > most, needed / most - 1, 0.0)
+    broken = {name: ~met for name, met in fits(batch).items() if not met.all()}
+    excess = over["memory"] + over["offloaded"]
+    for unfit_rows in broken.values():
+        excess[unfit_rows] = np.inf
+    return BatchOutcome(columns, broken | {name: share > 0 for name, share in over.items() if share.any()}, excess)
 
 
 def _evaluate_group(batch: Batch) -> dict[str, Any]:
@@ -195,6 +231,8 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
     power = npus * _known(batch["compute.power"]) + network_w(*dims)
     return {
         "step_s": seconds,
+        "ttft_s": seconds if workload.task == "prefill" else np.nan,
+        "tpot_s": seconds if decoding else np.nan,
         "tokens_per_s": tokens / seconds,
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": took.flop / (seconds * peak),
@@ -204,9 +242,18 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         "network_usd": wires,
         "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
         "energy_j": power * seconds,
+        "perf_per_bandwidth": _inverse(seconds * sum(dims[2])),
+        "perf_per_network_cost": _inverse(seconds * wires),
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},
     }
+
+
+def _inverse(value: Any) -> Any:
+    """Return 1 / value, and nothing (NaN) for one accelerator, which has no network."""
+    with np.errstate(divide="ignore"):
+        inverse = 1 / np.asarray(value, dtype=float)
+    return np.where(np.isfinite(inverse), inverse, np.nan)
 
 
 def _known(value: Any) -> Any:

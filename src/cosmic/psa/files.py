@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from math import inf
 from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, join
-from cosmic.loading.designs import load_design
+from cosmic.evaluation import BETTER
+from cosmic.loading.designs import design_tree, load_design
 from cosmic.psa.parameters import Parameter, expand, read_parameters
-from cosmic.psa.space import FORMAT, ParameterSet
+from cosmic.psa.space import FORMAT, ParameterSet, Share
 
-KEYS = ("version", "name", "title", "source", "notes", "base", "parameters", "derived", "constraints", "objective")
+ABOUT = ("version", "name", "title", "source", "notes")
+KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads")
 
 
 def load_space(source: str | Path | Mapping[str, Any]) -> ParameterSet:
@@ -39,14 +42,46 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
     if tree.get("version", FORMAT) != FORMAT:
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
     base = _base(tree.get("base"), folder)
+    resolved = design_tree(base)
+    shares = _workloads(resolved, tree.get("workloads", {}))
+    constraints = _constraints(tree.get("constraints", []))
+    limits = tuple(each for each in constraints if is_limit(each))
     return ParameterSet(
         name=_text(tree.get("name", name), "name"),
         base=base,
         parameters=read_parameters(base, tree.get("parameters", {})),
         derived=_derived(base, tree.get("derived", {})),
-        constraints=_constraints(tree.get("constraints", [])),
+        constraints=tuple(each for each in constraints if each not in limits),
         objective=_text(tree.get("objective", "step_s"), "objective"),
+        limits=limits,
+        workloads=shares,
+        source={"name": name, **tree, "base": resolved},
     )
+
+
+def is_limit(constraint: Any) -> bool:
+    """Return whether a constraint is about what a design achieves, which only evaluation can tell."""
+    return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in BETTER
+
+
+def _workloads(base: Mapping[str, Any], given: Any) -> tuple[Share, ...]:
+    """Return the shares of a mix: the base changed by what each sets, such as ``{weight: 200, task: decode}``."""
+    if not isinstance(given, Mapping):
+        raise SpecError("workloads", given, "must map names to what each changes in the base")
+    shares = []
+    for key, changes in given.items():
+        where = join("workloads", as_key(key))
+        if not isinstance(changes, Mapping):
+            raise SpecError(where, changes, "must map paths to values, with a weight if it is not 1")
+        weight = changes.get("weight", 1)
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < inf:
+            raise SpecError(join(where, "weight"), weight, "must be a number above 0")
+        settings = {as_key(path): value for path, value in changes.items() if path != "weight"}
+        try:
+            shares.append(Share(as_key(key), float(weight), load_design(base, settings)))
+        except SpecError as error:
+            raise error.inside(where) from None
+    return tuple(shares)
 
 
 def _base(given: Any, folder: Path) -> DesignPoint:
@@ -106,6 +141,7 @@ def json_schema(space: ParameterSet) -> dict[str, Any]:
             "base": space.base.identity,
             "derived": dict(space.derived),
             "constraints": list(space.constraints),
+            "limits": list(space.limits),
             "objective": space.objective,
             "raw": space.raw,
             "valid": space.valid,

@@ -6,11 +6,12 @@ and gives arrays of such rows. The set knows which rows are valid; it knows no p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import product as cartesian
+from hashlib import sha256
 from math import prod
 from typing import Any
 
@@ -29,6 +30,8 @@ from cosmic.psa.parameters import Parameter, label
 
 FORMAT = 1
 """Version of the file format and of the exported schema."""
+LISTED_AT_ONCE = 1024
+"""How many points are worked out together when all are listed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,16 @@ class Component:
     columns: tuple[int, ...]
     """Where they stand in a row, in the order of the diagram's levels."""
     diagram: Diagram
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """One of several workloads that a system is to run."""
+
+    name: str
+    weight: float
+    """How often it runs for each time that a workload of weight 1 does."""
+    base: DesignPoint
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +64,12 @@ class ParameterSet:
     """The expression of each derived field, by its path."""
     constraints: tuple[str, ...]
     objective: str = "step_s"
+    limits: tuple[str, ...] = ()
+    """Constraints on what a design achieves, such as ``memory_bytes <= 80 GB``: known once it is evaluated."""
+    workloads: tuple[Share, ...] = ()
+    """What one system is to run, if it is more than the base's workload; all with the same searched values."""
+    source: Mapping[str, Any] | None = field(default=None, repr=False)
+    """The content of a file that describes this set without reference to any other."""
 
     def __post_init__(self) -> None:
         _ = self.components  # malformed expressions and empty sets are found here, not in the middle of a search
@@ -154,7 +173,15 @@ class ParameterSet:
                 raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
         kept = tuple(each for each in self.parameters if each.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
-        return ParameterSet(name, self.base, kept, self.derived, self.constraints, self.objective)
+        return replace(self, name=name, parameters=kept)
+
+    @cached_property
+    def identity(self) -> str:
+        """A short text that two sets share only if they mean the same designs."""
+        values = [(each.name, each.paths, [str(value) for value in each.values]) for each in self.parameters]
+        shares = [(each.name, each.weight, each.base.identity) for each in self.workloads]
+        content = [self.base.identity, values, sorted(self.derived.items()), self.constraints, self.limits, shares]
+        return sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------------------------------------- points
 
@@ -189,12 +216,18 @@ class ParameterSet:
 
     def enumerate(self) -> Iterator[Indices]:
         """Yield every valid point, one row at a time."""
-        parts = [list(component.diagram.combinations()) for component in self.components]
-        for chosen in cartesian(*parts):
-            row = np.empty(len(self.parameters), dtype=np.intp)
-            for component, combination in zip(self.components, chosen, strict=True):
-                row[list(component.columns)] = combination
-            yield row
+        for start in range(0, self.valid, LISTED_AT_ONCE):
+            yield from self.listed(start, min(LISTED_AT_ONCE, self.valid - start))
+
+    def listed(self, start: int, n: int) -> Indices:
+        """Return *n* points from the place *start* on in the order of `enumerate`, found without what precedes them."""
+        places: npt.NDArray[Any] = np.arange(n).astype(np.int64 if self.valid < 2**62 else object) + start
+        rows = np.empty((n, len(self.parameters)), dtype=np.intp)
+        for component in reversed(self.components):
+            count = component.diagram.count
+            rows[:, component.columns] = component.diagram.nth(places % count)
+            places = places // count
+        return rows
 
     # ------------------------------------------------------------------------------------------ decoding
 
@@ -247,6 +280,18 @@ class ParameterSet:
         """Return the design that *row* stands for."""
         point: DesignPoint = schema.assign(self.base, self.changes(row))
         return point
+
+    def row_of(self, point: DesignPoint) -> Indices | None:
+        """Return the row that stands for *point*; None where it is no point of the set."""
+        row = []
+        for parameter in self.parameters:
+            wanted = tuple(schema.get(point, path) for path in parameter.paths)
+            if wanted not in parameter.values:
+                return None
+            row.append(parameter.values.index(wanted))
+        found = np.array(row, dtype=np.intp)
+        same = self.contains(found[None, :])[0] and self.point(found) == point
+        return found if same else None
 
     def labels(self, row: Indices) -> dict[str, Any]:
         """Return the point *row* as it is written in files: a value for each parameter and derived field."""

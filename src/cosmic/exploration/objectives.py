@@ -1,0 +1,95 @@
+"""What a search is after: objectives to better and limits to keep to, both on metrics of evaluated designs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosmic import units
+from cosmic.errors import SpecError, UnknownName, require
+from cosmic.evaluation import BETTER
+from cosmic.exploration.agent import Floats
+
+_LIMIT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(.+?)\s*")
+
+
+def check_objectives(names: Sequence[str]) -> tuple[str, ...]:
+    """Return *names* if each is a metric and none is there twice."""
+    require(bool(names), "objective", list(names), "name at least one metric to better")
+    for name in names:
+        if name not in BETTER:
+            raise UnknownName.among("objective", name, "objective", BETTER)
+        require(names.count(name) == 1, "objective", name, "is there twice")
+    return tuple(names)
+
+
+def loss(name: str, values: Floats) -> Floats:
+    """Return a metric so that less is better, and still positive: itself, or its inverse.
+
+    >>> loss("step_s", np.array([2.0])), loss("tokens_per_s", np.array([2.0]))
+    (array([2.]), array([0.5]))
+    """
+    if BETTER[name] == "less":
+        return values
+    with np.errstate(divide="ignore"):
+        return np.asarray(1 / values)
+
+
+def losses(names: Iterable[str], columns: Mapping[str, Floats]) -> Floats:
+    """Return the losses of many designs, a column for each objective."""
+    return np.stack([loss(name, columns[name]) for name in names], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """A bound on a metric: a design beyond it counts as one that cannot run."""
+
+    text: str
+    metric: str
+    most: bool
+    """Whether the bound is an upper one."""
+    bound: float
+
+    def excess(self, values: Floats) -> Floats:
+        """Return by what share each value is beyond the bound; 0 for those within.
+
+        >>> limit("memory_bytes <= 80 GB").excess(np.array([40e9, 100e9])).tolist()
+        [0.0, 0.25]
+        """
+        with np.errstate(divide="ignore", invalid="ignore"):
+            beyond = values / self.bound - 1 if self.most else self.bound / values - 1
+        return np.where(np.isnan(values), np.inf, np.where(beyond > 0, beyond, 0.0))
+
+
+def limit(text: str) -> Limit:
+    """Return the limit that *text* states: a metric, a comparison, and a number with or without its unit.
+
+    >>> limit("ttft_s <= 500 ms").bound, limit("mfu >= 0.4").most
+    (0.5, False)
+    """
+    found = _LIMIT.fullmatch(text) if isinstance(text, str) else None
+    if found is None:
+        raise SpecError("constraint", text, "write METRIC <= VALUE, such as 'memory_bytes <= 80 GB'")
+    metric, comparison, value = found.groups()
+    if metric not in BETTER:
+        raise UnknownName.among("constraint", metric, "metric", BETTER)
+    bound = _quantity(metric, value)
+    require(0 < bound < np.inf, "constraint", text, "the bound must be a number above 0")
+    return Limit(text, metric, comparison.startswith("<"), bound)
+
+
+def _quantity(metric: str, text: str) -> float:
+    try:
+        return float(text.replace("_", ""))
+    except ValueError:
+        pass
+    dimension = None if "_per_" in metric else units.split_name(metric)[1]
+    if dimension is None:
+        raise SpecError("constraint", text, f"{metric} is compared with a plain number")
+    try:
+        return units.read(text, dimension)
+    except SpecError as error:
+        raise SpecError(f"constraint on {metric}", text, error.rule) from None

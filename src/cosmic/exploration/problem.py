@@ -1,0 +1,232 @@
+"""The problem a search solves: a parameter set, objectives and limits, and what its points cost.
+
+    rows ──▶ designs ──▶ evaluate each workload ──▶ one figure per metric ──▶ limits ──▶ results
+
+Pure: the same rows give the same results, in whatever process and in whatever parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError, UnknownName
+from cosmic.evaluation import BETTER, ENGINES, Infeasible, Metrics, Outcome, evaluate, evaluate_batch
+from cosmic.exploration.agent import Flags, Floats, Outcomes
+from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
+from cosmic.psa.diagram import Indices
+from cosmic.psa.space import ParameterSet, Share
+
+METRICS = tuple(BETTER)
+SAME_SYSTEM = ("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes", "ttft_s", "tpot_s")
+"""Metrics of which a mix has the largest; the others are added up or averaged."""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """What became of a batch of points, in full: what a study keeps of it."""
+
+    columns: Mapping[str, Floats]
+    """Each metric of `METRICS`; NaN for a point that cannot run, or where there is no such metric."""
+    excess: Floats
+    """0 for a point that can run, see `Outcomes`."""
+    reasons: Sequence[str]
+    """Why a point cannot run: the names of broken rules and the limits not kept, separated by commas."""
+    counted: Flags
+    """Which points took an evaluation: all but those that do not fit together, which a glance tells."""
+
+    def __len__(self) -> int:
+        return len(self.excess)
+
+    @property
+    def feasible(self) -> Flags:
+        """Which points can run."""
+        return np.asarray(self.excess == 0)
+
+    def take(self, places: Indices) -> Results:
+        """Return the results at *places*."""
+        columns = {name: column[places] for name, column in self.columns.items()}
+        reasons = [self.reasons[place] for place in places.tolist()]
+        return Results(columns, self.excess[places], reasons, self.counted[places])
+
+    @classmethod
+    def join(cls, parts: Iterable[Results]) -> Results:
+        """Return results of several batches as those of one."""
+        some = list(parts)
+        columns = {name: np.concatenate([part.columns[name] for part in some]) for name in METRICS}
+        reasons = [reason for part in some for reason in part.reasons]
+        excess, counted = (np.concatenate([getattr(part, name) for part in some]) for name in ("excess", "counted"))
+        return cls(columns, excess, reasons, counted)
+
+    @classmethod
+    def failed(cls, n: int, reason: str) -> Results:
+        """Return the results of *n* points of which nothing is known but that they cannot be evaluated."""
+        columns = {name: np.full(n, np.nan) for name in METRICS}
+        return cls(columns, np.full(n, np.inf), [reason] * n, np.ones(n, dtype=bool))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What to search, and for what."""
+
+    space: ParameterSet
+    objectives: tuple[str, ...]
+    limits: tuple[Limit, ...] = ()
+    engine: str = "analytic"
+
+    def __post_init__(self) -> None:
+        check_objectives(self.objectives)
+        if self.engine not in ENGINES:
+            raise UnknownName.among("engine", self.engine, "engine", ENGINES)
+
+    @cached_property
+    def shares(self) -> tuple[Share, ...]:
+        """What the system runs: the workloads of the set, or its base alone."""
+        return self.space.workloads or (Share("", 1.0, self.space.base),)
+
+    def outcomes(self, rows: Indices, results: Results) -> Outcomes:
+        """Return what an agent is told of *results*."""
+        return Outcomes(rows, losses(self.objectives, results.columns), results.excess)
+
+    # ------------------------------------------------------------------------------------------ evaluation
+
+    def evaluate(self, rows: Indices) -> Results:
+        """Return what becomes of the points *rows*."""
+        if not len(rows):
+            return Results.failed(0, "")
+        fields = self.space.columns(rows)
+        found = [evaluate_batch(_batch(share.base, fields, len(rows))) for share in self.shares]
+        columns = self._mixed([each.columns for each in found])
+        excess = np.sum([each.excess for each in found], axis=0)
+        why: dict[str, Flags] = {}
+        for share, each in zip(self.shares, found, strict=True):
+            why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in each.broken.items()}
+        if self.engine != "analytic":
+            columns = self._played(rows, columns, excess == 0)
+        return self._limited(columns, excess, why)
+
+    def _mixed(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
+        """Return the metrics of a round in which each workload runs as often as its weight says.
+
+        Times and energies add up; utilisation is averaged over time, dollars a token over tokens; memory is what the
+        hungriest needs, as they run one after the other.
+        """
+        if len(parts) == 1:
+            return {name: parts[0][name] for name in METRICS}
+        weights = np.array([share.weight for share in self.shares])[:, None]
+
+        def column(name: str) -> Floats:
+            return np.stack([part[name] for part in parts])
+
+        seconds = weights * column("step_s")
+        tokens = seconds * column("tokens_per_s")
+        whole = seconds.sum(axis=0)
+        slower = whole / column("step_s")[0]
+        mixed = {name: np.fmax.reduce(column(name)) for name in SAME_SYSTEM}
+        mixed |= {name: (seconds * column(name)).sum(axis=0) / whole for name in ("mfu", "hfu")}
+        mixed |= {name: column(name)[0] / slower for name in ("perf_per_bandwidth", "perf_per_network_cost")}
+        return mixed | {
+            "step_s": whole,
+            "tokens_per_s": tokens.sum(axis=0) / whole,
+            "cost_usd_per_token": (tokens * column("cost_usd_per_token")).sum(axis=0) / tokens.sum(axis=0),
+            "energy_j": (weights * column("energy_j")).sum(axis=0),
+        }
+
+    def _limited(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, Flags]) -> Results:
+        """Return results in which designs beyond a limit cannot run either, and none of those has metrics."""
+        reasons, fitting = dict(why), np.isfinite(excess)
+        for each in self.limits:
+            beyond = each.excess(columns[each.metric])
+            excess = excess + beyond
+            reasons[each.text] = beyond > 0
+        runs = excess == 0
+        kept = {name: np.where(runs, columns[name], np.nan) for name in METRICS}
+        return Results(kept, excess, _reasons(reasons, len(excess)), fitting)
+
+    def _played(self, rows: Indices, columns: Mapping[str, Floats], runs: Flags) -> dict[str, Floats]:
+        """Return the metrics with those points that can run played, node by node."""
+        played = {name: column.copy() for name, column in columns.items()}
+        for place in np.flatnonzero(runs).tolist():
+            parts = [_figures(self._outcome(share, rows[place])) for share in self.shares]
+            for name, value in self._mixed(parts).items():
+                played[name][place] = value[0]
+        return played
+
+    # ------------------------------------------------------------------------------------------- one point
+
+    def _outcome(self, share: Share, row: Indices) -> Outcome:
+        point = replace_base(self.space, share).point(row)
+        return evaluate(point, self.engine)
+
+    def explain(self, row: Indices) -> tuple[str, ...]:
+        """Return in sentences why the point *row* cannot run; nothing for one that can."""
+        said = []
+        for share in self.shares:
+            outcome = self._outcome(share, row)
+            if isinstance(outcome, Infeasible):
+                said += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
+        if not said:
+            said += [f"does not keep to {text}" for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
+        return tuple(said)
+
+    def base(self) -> Results:
+        """Return what the base design achieves: what every search is compared with."""
+        frozen = replace(self.space, parameters=(), derived={}, constraints=())
+        return replace(self, space=frozen).evaluate(np.empty((1, 0), dtype=np.intp))
+
+    def features(self, rows: Indices) -> Floats:
+        """Return what is known of points before they are played: closed forms, in logs."""
+        closed = replace(self, engine="analytic", limits=()).evaluate(rows)
+        known = np.stack([closed.columns[name] for name in METRICS], axis=1)
+        return np.log(np.where(known > 0, known, 1.0))
+
+
+def make_problem(
+    space: ParameterSet, objectives: Sequence[str] = (), constraints: Sequence[str] = (), engine: str = "analytic"
+) -> Problem:
+    """Return the problem of searching *space*: for its own objective where none is named, within its own limits too."""
+    wanted = tuple(objectives) or (space.objective,)
+    return Problem(space, wanted, tuple(limit(text) for text in (*space.limits, *constraints)), engine)
+
+
+def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
+    """Return *space* around the base of one of its workloads."""
+    return space if share.base is space.base else replace(space, base=share.base, workloads=())
+
+
+def _batch(base: DesignPoint, fields: Mapping[str, Any], n: int) -> Batch:
+    """Return a batch of *n* points, also where nothing is searched."""
+    if fields:
+        return Batch(base, fields)
+    return Batch(base, {"workload.micro_batch": np.full(n, base.workload.micro_batch)})
+
+
+def _figures(outcome: Outcome) -> dict[str, Floats]:
+    if not isinstance(outcome, Metrics):
+        raise SpecError("engine", "event", "plays a design that the closed form lets run, and refuses it")
+    values = {name: getattr(outcome, name) for name in METRICS}
+    return {name: np.array([np.nan if value is None else value]) for name, value in values.items()}
+
+
+def _reasons(why: Mapping[str, Flags], n: int) -> list[str]:
+    """Return for each point the names of what it breaks: joined once for each combination that occurs."""
+    broken = {name: flags for name, flags in why.items() if flags.any()}
+    if not broken:
+        return [""] * n
+    names = list(broken)
+    table = np.stack([broken[name] for name in names], axis=1)
+    packed = np.packbits(table, axis=1)
+    texts: dict[bytes, str] = {}
+    said = []
+    for place in range(n):
+        key = packed[place].tobytes()
+        if key not in texts:
+            texts[key] = ", ".join(name for name, flag in zip(names, table[place], strict=True) if flag)
+        said.append(texts[key])
+    return said

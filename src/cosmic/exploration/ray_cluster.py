@@ -1,0 +1,65 @@
+"""Evaluation on a Ray cluster: the same search, its points shared out over many machines."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cosmic.exploration.extras import needs
+from cosmic.exploration.problem import Problem, Results
+from cosmic.exploration.workers import answer
+from cosmic.psa.diagram import Indices
+
+
+class RayCrew:
+    """Actors on a Ray cluster, each with the problem loaded; one that dies is replaced."""
+
+    def __init__(self, problem: Problem, workers: int, address: str) -> None:
+        self._ray: Any = needs("ray", "ray", "engine")
+        self._started = not self._ray.is_initialized()
+        if self._started and address == "local":
+            self._ray.init(num_cpus=workers, include_dashboard=False, logging_level="error", log_to_driver=False)
+        elif self._started:
+            self._ray.init(address=address, logging_level="error", log_to_driver=False)
+        self._problem = self._ray.put(problem)
+        self._actor = self._ray.remote(num_cpus=1)(_Worker)
+        self._workers = [self._actor.remote(self._problem) for _ in range(workers)]
+        self._busy: dict[Any, int] = {}
+
+    def __enter__(self) -> RayCrew:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self._workers:
+            self._ray.kill(worker)
+        if self._started:
+            self._ray.shutdown()
+
+    def submit(self, worker: int, rows: Indices) -> None:
+        """Give *rows* to a worker that is free."""
+        self._busy[self._workers[worker].evaluate.remote(rows)] = worker
+
+    def collect(self) -> Iterator[tuple[int, Results | None]]:
+        """Wait, then yield the workers that are done, or died and were replaced."""
+        ready, _ = self._ray.wait(list(self._busy), num_returns=1)
+        for reference in ready:
+            worker = self._busy.pop(reference)
+            try:
+                results = self._ray.get(reference)
+            except self._ray.exceptions.RayActorError:
+                self._workers[worker] = self._actor.remote(self._problem)
+                yield worker, None
+            else:
+                if isinstance(results, BaseException):
+                    raise results
+                yield worker, results
+
+
+class _Worker:
+    """What runs on the cluster."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+
+    def evaluate(self, rows: Indices) -> Results | BaseException:
+        return answer(self._problem, rows)

@@ -1,0 +1,313 @@
+"""Search: ask an agent, evaluate what it proposes, write it down, tell it. The loop that everything else serves.
+
+A search is a function of its inputs. To resume one is to run it again with a memory: the agent is asked and told as it
+was, and what the study already knows is looked up instead of evaluated. So a resumed search ends as one that was never
+interrupted, bit for bit, whatever the agent, with no state of it on disk.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosmic.errors import SpecError, require
+from cosmic.exploration.agent import Task, start
+from cosmic.exploration.problem import Problem, Results, make_problem
+from cosmic.exploration.storage import Storage, StudyError, Written
+from cosmic.exploration.study import INPUTS, TRIALS, Inputs, Study, locked, open_study, render, space_of, write_text
+from cosmic.exploration.trials import Ledger, Trials
+from cosmic.exploration.workers import Evaluate, evaluator
+from cosmic.psa.diagram import Indices
+from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
+
+PATIENCE = 200
+"""So many batches in a row without anything new to evaluate end a search: its agent has nothing left to propose."""
+AGENT = "genetic"
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a search is."""
+
+    evaluated: int
+    trials: int
+    """How many are to be evaluated."""
+    feasible: int
+    seen: int
+    best: float
+    """The least loss so far, of the first objective; infinite while nothing can run."""
+    computed: int
+    """How many were evaluated by this run: the others were known."""
+    elapsed_s: float
+
+
+Watch = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a search found."""
+
+    inputs: Inputs
+    trials: Trials
+    stopped: str
+    """Why it ended: ``trials`` are all used, the space is ``exhausted``, or the agent is ``stalled``."""
+    elapsed_s: float
+    computed: int
+    path: Path | None = None
+
+    @property
+    def problem(self) -> Problem:
+        """What was searched, and for what."""
+        return self.inputs.problem
+
+    @property
+    def best(self) -> dict[str, Any] | None:
+        """The best design: its point and its metrics; None where nothing can run."""
+        place = self.trials.best(self.problem)
+        return None if place is None else self.trials.describe(self.problem, place)
+
+    @property
+    def front(self) -> list[dict[str, Any]]:
+        """The designs that no other is better than in every objective."""
+        return [self.trials.describe(self.problem, place) for place in self.trials.front(self.problem).tolist()]
+
+
+def search(  # noqa: PLR0913  the options of the command, each by its name
+    space: str | Path | Mapping[str, Any] | ParameterSet,
+    *,
+    agent: str = AGENT,
+    settings: Mapping[str, Any] | None = None,
+    objectives: Sequence[str] = (),
+    constraints: Sequence[str] = (),
+    stacks: Sequence[str] = (),
+    trials: int = 10_000,
+    seed: int = 0,
+    batch: int | None = None,
+    engine: str = "analytic",
+    workers: int = 1,
+    address: str | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> Found:
+    """Return what *agent* finds in *space* with so many *trials*; with *out*, every trial is kept there.
+
+    The same inputs and seed give the same trials, on one worker or many, interrupted and resumed or not.
+    """
+    parameters = space if isinstance(space, ParameterSet) else load_space(space)
+    inputs = make_inputs(
+        parameters,
+        agent=agent,
+        settings=settings,
+        objectives=objectives,
+        constraints=constraints,
+        stacks=stacks,
+        trials=trials,
+        seed=seed,
+        batch=batch,
+        engine=engine,
+    )
+    crew = Crew(workers, address)
+    if out is None:
+        require(not resume, "resume", resume, "needs the study to go on with: give its directory")
+        return run(inputs, crew, watch=watch)
+    return keep(inputs, Path(out), crew, resume=resume, watch=watch)
+
+
+def make_inputs(space: ParameterSet, **given: Any) -> Inputs:
+    """Return the inputs of a search, checked as far as they can be before it begins."""
+    stacks = tuple(given["stacks"])
+    tree = space_of(space)
+    if stacks:
+        space = space.restrict(stacks)
+    problem = make_problem(space, given["objectives"], given["constraints"], given["engine"])
+    require(given["trials"] >= 1, "trials", given["trials"], "give at least one")
+    require(given["seed"] >= 0, "seed", given["seed"], "must be 0 or more")
+    settings = dict(given["settings"] or {})
+    task = Task(space, given["trials"], len(problem.objectives), problem.features)
+    likes = start(given["agent"], task, np.random.default_rng(0), settings).batch
+    batch = given["batch"] or min(likes, given["trials"])
+    require(batch >= 1, "batch", batch, "give at least one")
+    return Inputs(
+        space=tree,
+        identity=space.identity,
+        stacks=stacks,
+        agent=given["agent"],
+        settings=settings,
+        objectives=problem.objectives,
+        constraints=tuple(given["constraints"]),
+        trials=given["trials"],
+        pace=given["trials"],
+        batch=int(batch),
+        seed=given["seed"],
+        engine=given["engine"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """Who evaluates: so many processes here, or a Ray cluster at an address."""
+
+    workers: int = 1
+    address: str | None = None
+
+
+def keep(inputs: Inputs, folder: Path, crew: Crew, *, resume: bool, watch: Watch | None = None) -> Found:
+    """Return what a search finds, written to the study in *folder* as it goes."""
+    with ExitStack() as stack:
+        stack.enter_context(locked(folder))
+        exists = (folder / INPUTS).exists() or (folder / TRIALS).exists()
+        if resume and exists:
+            inputs = _continued(inputs, open_study(folder))
+        elif exists:
+            raise SpecError("out", str(folder), "holds a study already: go on with it (--resume), or choose another")
+        storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True))
+        text = render(inputs)
+        storage.set_inputs(text)
+        write_text(folder / INPUTS, text)
+        return replace(run(inputs, crew, storage=storage, watch=watch), path=folder)
+
+
+def _continued(inputs: Inputs, study: Study) -> Inputs:
+    """Return the inputs of a resumed study: as they were, with the number of trials that is now asked for."""
+    ours = replace(inputs, batch=study.inputs.batch, pace=study.inputs.pace)
+    if different := ours.differences(study.inputs):
+        name = different[0]
+        rule = f"the study was begun with {getattr(study.inputs, name)!r}: resume it with that, or begin another"
+        raise SpecError(name, getattr(ours, name), rule)
+    return ours
+
+
+def resume_study(folder: str | Path, crew: Crew | None = None, watch: Watch | None = None) -> Found:
+    """Return what the study in *folder* finds when it goes on to its end."""
+    return keep(open_study(folder).inputs, Path(folder), crew or Crew(), resume=True, watch=watch)
+
+
+# --------------------------------------------------------------------------------------------------- the loop
+
+
+def run(inputs: Inputs, crew: Crew, *, storage: Storage | None = None, watch: Watch | None = None) -> Found:
+    """Return what a search finds; what *storage* holds already is not evaluated again."""
+    began = time.perf_counter()
+    problem = inputs.problem
+    record = Record(problem, storage)
+    ledger = Ledger(problem)
+    with evaluator(problem, crew.workers, crew.address) as evaluate:
+        steps = explore(inputs, ledger, record.remembered(evaluate), record.asked)
+        stopped = ""
+        for asked, rows, results, why in steps:
+            record.add(asked, Trials(rows, results), len(ledger) - len(rows))
+            stopped = why
+            if watch is not None:
+                watch(_progress(inputs, ledger, record.computed, time.perf_counter() - began))
+    return Found(inputs, ledger.trials, stopped, time.perf_counter() - began, record.computed)
+
+
+def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -> Progress:
+    seen = len(ledger)
+    return Progress(ledger.evaluated, inputs.trials, ledger.feasible, seen, ledger.best, computed, elapsed_s)
+
+
+def explore(
+    inputs: Inputs, ledger: Ledger, evaluate: Evaluate, before: Sequence[int] = ()
+) -> Iterator[tuple[int, Indices, Results, str]]:
+    """Yield each batch: how many points were asked for, those that are new, their results, and why the search ends.
+
+    *before* says how many were asked for in the batches of a search that is gone through again.
+
+    Points that are known are told to the agent again, not evaluated; those that do not fit together are told as such
+    and not counted. If the base design is a point of the set it comes first, so that no search ends worse than it.
+    """
+    problem, space = inputs.problem, inputs.problem.space
+    describe = problem.features if inputs.engine != "analytic" else None
+    task = Task(space, inputs.pace, len(inputs.objectives), describe)
+    agent = start(inputs.agent, task, inputs.rng(), inputs.settings)
+    idle, stopped = 0, ""
+    base = space.row_of(space.base)
+    for batch in count():
+        if stopped and batch >= len(before):
+            break
+        if batch == 0 and base is not None:
+            asked, rows = 0, base[None, :]
+        else:
+            asked = before[batch] if batch < len(before) else min(inputs.batch, inputs.trials - ledger.evaluated)
+            rows = agent.ask(asked)
+        new = rows[ledger.unknown(rows)]
+        evaluated = ledger.evaluated
+        results = evaluate(new)
+        ledger.add(new, results)
+        agent.tell(problem.outcomes(rows, ledger.recall(rows)))
+        idle = 0 if ledger.evaluated > evaluated else idle + 1
+        stopped = _why_stop(inputs, ledger, idle)
+        yield asked, new, results, stopped
+
+
+def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
+    if ledger.evaluated >= inputs.trials:
+        return "trials"
+    if len(ledger) >= inputs.problem.space.valid:
+        return "exhausted"
+    return "stalled" if idle >= PATIENCE else ""
+
+
+class Record:
+    """What a study already holds, played back as the search goes through it again; then added to."""
+
+    def __init__(self, problem: Problem, storage: Storage | None) -> None:
+        self._storage = storage
+        self._batches = storage.batches() if storage else []
+        self._written = storage.trials() if storage else None
+        self._known = Ledger(problem)
+        self._at = 0
+        self.computed = 0
+        """How many points were evaluated afresh."""
+        for trials in (self._written, storage.trials("salvaged")) if storage else ():
+            if trials:
+                new = self._known.unknown(trials.rows)
+                self._known.add(trials.rows[new], trials.results.take(new))
+
+    @property
+    def asked(self) -> list[int]:
+        """How many points were asked for in each batch that is written."""
+        return [batch.asked for batch in self._batches]
+
+    def remembered(self, evaluate: Evaluate) -> Evaluate:
+        """Return *evaluate* with a memory of what the study holds."""
+
+        def look_up(rows: Indices) -> Results:
+            unknown = self._known.unknown(rows)
+            self.computed += len(unknown)
+            if len(unknown) == len(rows):
+                return evaluate(rows)
+            if len(unknown):
+                self._known.add(rows[unknown], evaluate(rows[unknown]))
+            return self._known.recall(rows)
+
+        return look_up
+
+    def add(self, asked: int, trials: Trials, first: int) -> None:
+        """Write a batch, or check that it is the one that was written."""
+        if self._storage is None:
+            return
+        batch = Written(self._at, asked, len(trials))
+        if self._at >= len(self._batches):
+            self._storage.append(batch, trials, first)
+        elif self._batches[self._at] != batch or not self._proposed(trials.rows, first):
+            version = "another release of COSMIC, or of a library that its agent uses, wrote it"
+            raise StudyError(f"{self._storage.path.parent}: cannot be resumed from batch {self._at}: {version}")
+        self._at += 1
+
+    def _proposed(self, rows: Indices, first: int) -> bool:
+        """Return whether *rows* are what the study has from its trial *first* on."""
+        return not len(rows) or (
+            self._written is not None and np.array_equal(self._written.rows[first : first + len(rows)], rows)
+        )

@@ -1,0 +1,198 @@
+"""A study: a directory that holds what was searched, how, and every trial.
+
+study.json   resolved inputs, seed, versions: all that decides the outcome
+trials.db    the trials (`cosmic.exploration.storage`)
+lock         held by the one process that writes
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import platform
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cosmic._version import __version__
+from cosmic.errors import SpecError
+from cosmic.exploration.problem import Problem, make_problem
+from cosmic.exploration.storage import Storage, StudyError, out_of_space
+from cosmic.exploration.trials import Trials
+from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
+
+FORMAT = 1
+INPUTS, TRIALS, LOCK = "study.json", "trials.db", "lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """All that decides what a search finds."""
+
+    space: Mapping[str, Any]
+    """The parameter set, complete: it refers to no file."""
+    identity: str
+    """What the set came to when the study began: catalogs change."""
+    stacks: tuple[str, ...] = ()
+    agent: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    objectives: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    trials: int
+    pace: int
+    """For how many trials the agent plans: those that were first asked for, also where more are added later."""
+    batch: int
+    seed: int
+    engine: str = "analytic"
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem that these inputs state."""
+        space = load_space(self.space)
+        if self.stacks:
+            space = space.restrict(self.stacks)
+        if space.identity != self.identity:
+            rule = f"the catalog has changed since: its parameter set now is {space.identity}"
+            raise SpecError("study.identity", self.identity, rule)
+        return make_problem(space, self.objectives, self.constraints, self.engine)
+
+    def rng(self) -> np.random.Generator:
+        """Return the agent's source of chance."""
+        return np.random.default_rng(self.seed)
+
+    def differences(self, other: Inputs) -> list[str]:
+        """Return the names of those inputs in which two studies differ, but for how far and how fast they are to go."""
+        names = [each.name for each in fields(self) if each.name not in ("space", "trials", "pace", "batch")]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
+
+def space_of(source: ParameterSet) -> Mapping[str, Any]:
+    """Return the content of a file that describes *source*; sets built from parts have none."""
+    if source.source is None:
+        raise SpecError("space", source.name, "a study keeps its parameter set: load it with cosmic.load_space")
+    return source.source
+
+
+@dataclass(frozen=True)
+class Study:
+    """A study on disk, to be looked at: it never writes."""
+
+    path: Path
+    inputs: Inputs
+    written_by: Mapping[str, str]
+    created: str
+
+    @property
+    def problem(self) -> Problem:
+        """What was searched, and for what."""
+        return self.inputs.problem
+
+    @cached_property
+    def trials(self) -> Trials:
+        """Every trial so far."""
+        with Storage.opened(self.path / TRIALS) as storage:
+            found = storage.trials()
+        width = len(self.problem.space.parameters)
+        return found if len(found) else Trials(np.empty((0, width), dtype=np.intp), found.results)
+
+
+def open_study(path: str | Path) -> Study:
+    """Return the study in the directory *path*."""
+    folder = Path(path)
+    try:
+        text = (folder / INPUTS).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise SpecError("study", str(path), f"is no study: it has no {INPUTS}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StudyError(f"{folder / INPUTS}: cannot be read ({error}); try 'cosmic doctor {folder}'") from None
+    return parse_study(folder, text)
+
+
+def parse_study(folder: Path, text: str) -> Study:
+    """Return the study that the text of a `study.json` describes."""
+    try:
+        content = json.loads(text)
+        version, given = content["format"], content["inputs"]
+        tuples = {name: tuple(given[name]) for name in ("stacks", "objectives", "constraints")}
+        study = Study(folder, Inputs(**given | tuples), content["written_by"], content["created"])
+        whole = content["sha256"] == _digest(given)
+    except (ValueError, KeyError, TypeError):
+        version, whole = FORMAT, False
+    if version != FORMAT:
+        raise SpecError("study.format", version, f"this release reads format {FORMAT}")
+    if not whole:
+        rule = f"is not what was written: 'cosmic doctor {folder}' restores it from the trials"
+        raise StudyError(f"{folder / INPUTS}: {rule}")
+    return study
+
+
+def render(inputs: Inputs, created: str = "") -> str:
+    """Return the text of a `study.json`."""
+    # Written and read once, so that what is kept is exactly what a resumed search compares itself with.
+    plain = json.loads(json.dumps(asdict(inputs)))
+    content = {
+        "format": FORMAT,
+        "inputs": plain,
+        "sha256": _digest(plain),
+        "written_by": {
+            "cosmic": __version__,
+            "python": platform.python_version(),
+            "numpy": np.__version__,
+            "platform": platform.platform(),
+        },
+        "created": created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _digest(inputs: Any) -> str:
+    return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees a part of it: beside it first, then in its place."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except OSError as error:
+        beside.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise out_of_space(path) from None
+        raise StudyError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the right to write to a study; the operating system takes it back however the process ends."""
+    import fcntl  # noqa: PLC0415  there is none on Windows, where studies can still be read
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise StudyError(f"{folder}: cannot be written ({error.strerror})") from None
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
+            raise StudyError(f"{folder}: {holder} is writing to this study; wait for it, or stop it first") from None
+        os.ftruncate(handle, 0)
+        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,131 @@
+"""Trials: every design that a search looked at, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic.exploration.agent import Floats
+from cosmic.exploration.objectives import losses
+from cosmic.exploration.pareto import front
+from cosmic.exploration.problem import METRICS, Problem, Results
+from cosmic.psa.diagram import Indices
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Points in the order in which they were proposed, with their results."""
+
+    rows: Indices
+    results: Results
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def evaluated(self) -> int:
+        """How many of them took an evaluation: what a budget counts."""
+        return int(self.results.counted.sum())
+
+    @property
+    def feasible(self) -> int:
+        """How many of them can run."""
+        return int(self.results.feasible.sum())
+
+    def best(self, problem: Problem) -> int | None:
+        """Return where the best stands, by the first objective; None where nothing can run."""
+        first = losses(problem.objectives[:1], self.results.columns)[:, 0]
+        return None if not self.feasible else int(np.nanargmin(first))
+
+    def front(self, problem: Problem) -> Indices:
+        """Return where the points stand that no other is better than in every objective, best in the first first."""
+        found = losses(problem.objectives, self.results.columns)
+        places = np.flatnonzero(front(found))
+        return np.asarray(places[np.lexsort(found[places].T[::-1])])
+
+    def curve(self, problem: Problem) -> tuple[Indices, Floats]:
+        """Return after how many evaluations the best so far got better, and the metric it then had."""
+        first = losses(problem.objectives[:1], self.results.columns)[:, 0]
+        so_far = np.fmin.accumulate(first) if len(first) else first
+        better = np.flatnonzero(np.diff(so_far, prepend=np.nan) != 0)
+        better = better[np.isfinite(so_far[better])]
+        count = np.cumsum(self.results.counted)
+        return np.asarray(count[better]), self.results.columns[problem.objectives[0]][better]
+
+    def reasons(self) -> dict[str, int]:
+        """Return how many points cannot run for each reason, the commonest first."""
+        counts: dict[str, int] = {}
+        for text in self.results.reasons:
+            for reason in filter(None, text.split(", ")):
+                counts[reason] = counts.get(reason, 0) + 1
+        return dict(sorted(counts.items(), key=lambda item: -item[1]))
+
+    def describe(self, problem: Problem, place: int) -> dict[str, Any]:
+        """Return the trial at *place* for people and programs: its point, and its metrics or why it has none."""
+        values = {name: float(self.results.columns[name][place]) for name in METRICS}
+        reasons = [each for each in self.results.reasons[place].split(", ") if each]
+        return {
+            "trial": place,
+            "point": problem.space.labels(self.rows[place]),
+            "metrics": {name: None if np.isnan(value) else value for name, value in values.items()},
+            "reasons": reasons,
+        }
+
+
+class Ledger:
+    """All trials so far, and where each point stands among them: the memory of a search."""
+
+    def __init__(self, problem: Problem) -> None:
+        self._problem = problem
+        self._rows: list[Indices] = []
+        self._results: list[Results] = []
+        self._place: dict[Hashable, int] = {}
+        self.evaluated = 0
+        self.feasible = 0
+        self.best = np.inf
+        """The least loss so far, of the first objective."""
+
+    def __len__(self) -> int:
+        return len(self._place)
+
+    def unknown(self, rows: Indices) -> Indices:
+        """Return where points stand in *rows* that are in no trial yet, each once."""
+        found: dict[Hashable, int] = {}
+        for place, key in enumerate(self._problem.space.keys(rows)):
+            if key not in self._place:
+                found.setdefault(key, place)
+        return np.array(list(found.values()), dtype=np.intp)
+
+    def add(self, rows: Indices, results: Results) -> None:
+        """Remember new trials."""
+        if not len(rows):
+            return
+        self._rows.append(rows)
+        self._results.append(results)
+        start = len(self._place)
+        self._place.update(zip(self._problem.space.keys(rows), range(start, start + len(rows)), strict=True))
+        self.evaluated += int(results.counted.sum())
+        self.feasible += int(results.feasible.sum())
+        first = losses(self._problem.objectives[:1], results.columns)[:, 0]
+        self.best = min(self.best, float(np.nanmin(np.append(first, np.inf))))
+
+    def recall(self, rows: Indices) -> Results:
+        """Return the results of points that all are in some trial."""
+        places = np.array([self._place[key] for key in self._problem.space.keys(rows)], dtype=np.intp)
+        last = len(self._results[-1]) if self._results else 0
+        since = len(self._place) - last
+        if last and (places >= since).all():  # as a rule all are of the last batch
+            return self._results[-1].take(places - since)
+        return self.trials.results.take(places)
+
+    @property
+    def trials(self) -> Trials:
+        """All of them as one value."""
+        if not self._rows:
+            return Trials(np.empty((0, len(self._problem.space.parameters)), dtype=np.intp), Results.failed(0, ""))
+        if len(self._rows) > 1:  # joined once, not for every look
+            self._rows, self._results = [np.concatenate(self._rows)], [Results.join(self._results)]
+        return Trials(self._rows[0], self._results[0])
