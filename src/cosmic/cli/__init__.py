@@ -14,10 +14,16 @@ from typing import Any
 
 from cosmic._version import __version__
 from cosmic.cli.output import emit
-from cosmic.errors import CosmicError, suggestion
+from cosmic.errors import BackendError, CosmicError, suggestion
 
 COMMANDS = {
-    "demo": ("demo", "The main job on embedded defaults: a tour of a full-stack parameter set."),
+    "demo": ("demo", "The main job on embedded defaults: a full-stack search, beside searches of one layer."),
+    "search": ("search", "The best design of a parameter set, and a study of all that were tried."),
+    "compare": ("compare", "Several studies beside each other: tables, and how they converged."),
+    "tournament": ("tournament", "Agents against each other: same budget, several seeds, winners evaluated again."),
+    "replay": ("replay", "A study run again, and compared with what it holds."),
+    "export": ("export", "The trials of a study as CSV or Parquet."),
+    "doctor": ("doctor", "A study examined, and what is whole in a damaged one saved."),
     "evaluate": ("evaluate", "One design: time, utilisation, memory, cost, and what would help most."),
     "simulate": ("simulate", "Execution traces played on a cluster: ASTRA-sim's job, on its files."),
     "sweep": ("sweep", "A design with some fields varied: table, CSV, heat map."),
@@ -27,7 +33,7 @@ COMMANDS = {
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
     "list": ("listing", "What the catalog and the registries hold."),
 }
-OK, BAD_INPUT, INTERRUPTED = 0, 2, 130
+OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -79,7 +85,7 @@ def _run(name: str, words: list[str]) -> int:
         return BAD_INPUT
     except CosmicError as error:
         sys.stderr.write(f"cosmic {name}: {error}\n")
-        return BAD_INPUT
+        return FAILED if isinstance(error, BackendError) else BAD_INPUT
     except (typer.Abort, KeyboardInterrupt):  # older releases of typer raise, newer ones return
         status = INTERRUPTED
     if status == INTERRUPTED:

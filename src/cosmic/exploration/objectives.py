@@ -13,7 +13,7 @@ from cosmic.errors import SpecError, UnknownName, require
 from cosmic.evaluation import BETTER
 from cosmic.exploration.agent import Floats
 
-_LIMIT = re.compile(r"\s*(\w+)\s*(<=|>=|<|>)\s*(.+?)\s*")
+_LIMIT = re.compile(r"\s*(\w+)\s*([<>]=?)\s*([^\s=].*?)\s*")
 
 
 def check_objectives(names: Sequence[str]) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.problem import Problem, Results, make_problem
-from cosmic.exploration.storage import Storage, StudyError, Written
+from cosmic.exploration.storage import Storage, StudyError, Written, holds_trials
 from cosmic.exploration.study import INPUTS, TRIALS, Inputs, Study, locked, open_study, render, space_of, write_text
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, evaluator
@@ -33,17 +33,19 @@ PATIENCE = 200
 AGENT = "genetic"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far a search is."""
 
+    objective: str
+    """The first one, which `best` is about."""
     evaluated: int
     trials: int
     """How many are to be evaluated."""
     feasible: int
     seen: int
     best: float
-    """The least loss so far, of the first objective; infinite while nothing can run."""
+    """The least loss so far; infinite while nothing can run."""
     computed: int
     """How many were evaluated by this run: the others were known."""
     elapsed_s: float
@@ -165,31 +167,45 @@ def keep(inputs: Inputs, folder: Path, crew: Crew, *, resume: bool, watch: Watch
     """Return what a search finds, written to the study in *folder* as it goes."""
     with ExitStack() as stack:
         stack.enter_context(locked(folder))
-        exists = (folder / INPUTS).exists() or (folder / TRIALS).exists()
-        if resume and exists:
-            inputs = _continued(inputs, open_study(folder))
-        elif exists:
+        exists = (folder / INPUTS).exists() or holds_trials(folder / TRIALS)
+        if exists and not resume:
             raise SpecError("out", str(folder), "holds a study already: go on with it (--resume), or choose another")
+        study = open_study(folder) if exists else None
+        if study is not None:
+            inputs = _continued(inputs, study)
         storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True))
-        text = render(inputs)
-        storage.set_inputs(text)
-        write_text(folder / INPUTS, text)
+        if study is None or inputs != study.inputs or storage.inputs() is None:
+            text = render(inputs, study.created if study else "")
+            storage.set_inputs(text)  # first here: a study.json says that the database is complete
+            write_text(folder / INPUTS, text)
         return replace(run(inputs, crew, storage=storage, watch=watch), path=folder)
 
 
 def _continued(inputs: Inputs, study: Study) -> Inputs:
     """Return the inputs of a resumed study: as they were, with the number of trials that is now asked for."""
-    ours = replace(inputs, batch=study.inputs.batch, pace=study.inputs.pace)
-    if different := ours.differences(study.inputs):
+    if different := inputs.differences(study.inputs):
         name = different[0]
-        rule = f"the study was begun with {getattr(study.inputs, name)!r}: resume it with that, or begin another"
-        raise SpecError(name, getattr(ours, name), rule)
-    return ours
+        ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
+        rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
+        raise SpecError("space" if name == "identity" else name, ours, rule)
+    return replace(study.inputs, trials=inputs.trials)
 
 
-def resume_study(folder: str | Path, crew: Crew | None = None, watch: Watch | None = None) -> Found:
-    """Return what the study in *folder* finds when it goes on to its end."""
-    return keep(open_study(folder).inputs, Path(folder), crew or Crew(), resume=True, watch=watch)
+def resume_study(
+    folder: str | Path, trials: int | None = None, crew: Crew | None = None, watch: Watch | None = None
+) -> Found:
+    """Return what the study in *folder* finds when it goes on to its end, or to so many *trials*."""
+    inputs = open_study(folder).inputs
+    return keep(replace(inputs, trials=trials or inputs.trials), Path(folder), crew or Crew(), resume=True, watch=watch)
+
+
+def found_so_far(folder: Path, progress: Progress | None = None) -> Found | None:
+    """Return what a search that was interrupted has written; None if it had not begun to."""
+    if not (folder / INPUTS).exists():
+        return None
+    study = open_study(folder)
+    elapsed_s, computed = (progress.elapsed_s, progress.computed) if progress else (0.0, 0)
+    return Found(study.inputs, study.trials, "interrupted", elapsed_s, computed, folder)
 
 
 # --------------------------------------------------------------------------------------------------- the loop
@@ -213,8 +229,16 @@ def run(inputs: Inputs, crew: Crew, *, storage: Storage | None = None, watch: Wa
 
 
 def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -> Progress:
-    seen = len(ledger)
-    return Progress(ledger.evaluated, inputs.trials, ledger.feasible, seen, ledger.best, computed, elapsed_s)
+    return Progress(
+        objective=inputs.objectives[0],
+        evaluated=ledger.evaluated,
+        trials=inputs.trials,
+        feasible=ledger.feasible,
+        seen=len(ledger),
+        best=ledger.best,
+        computed=computed,
+        elapsed_s=elapsed_s,
+    )
 
 
 def explore(

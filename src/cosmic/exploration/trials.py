@@ -10,7 +10,7 @@ import numpy as np
 
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.objectives import losses
-from cosmic.exploration.pareto import front
+from cosmic.exploration.pareto import front, hypervolume
 from cosmic.exploration.problem import METRICS, Problem, Results
 from cosmic.psa.diagram import Indices
 
@@ -41,10 +41,23 @@ class Trials:
         return None if not self.feasible else int(np.nanargmin(first))
 
     def front(self, problem: Problem) -> Indices:
-        """Return where the points stand that no other is better than in every objective, best in the first first."""
+        """Return where points stand that none is better than in every objective, the best in the first one first.
+
+        Of points that achieve the same, the one that was found first.
+        """
         found = losses(problem.objectives, self.results.columns)
         places = np.flatnonzero(front(found))
-        return np.asarray(places[np.lexsort(found[places].T[::-1])])
+        _, first = np.unique(found[places], axis=0, return_index=True)
+        return np.asarray(places[first])
+
+    def hypervolume(self, problem: Problem) -> float:
+        """Return what the front dominates of the box that all feasible trials span, 1 being a point best in all."""
+        found = losses(problem.objectives, self.results.columns)[self.results.feasible]
+        if not len(found):
+            return 0.0
+        least, span = found.min(axis=0), np.ptp(found, axis=0)
+        scaled = (found - least) / np.where(span > 0, span, 1.0)
+        return hypervolume(scaled[front(scaled)], np.ones(scaled.shape[1]))
 
     def curve(self, problem: Problem) -> tuple[Indices, Floats]:
         """Return after how many evaluations the best so far got better, and the metric it then had."""

@@ -1,0 +1,107 @@
+"""`cosmic search`: the best design of a parameter set."""
+
+from __future__ import annotations
+
+import shlex
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from cosmic.cli.console import Json, emit, emit_json, new_app
+from cosmic.cli.studies import ProgressLine, free_folder, show, summary
+from cosmic.errors import require
+
+if TYPE_CHECKING:
+    from cosmic.exploration.searching import Found
+
+app = new_app()
+INTERRUPTED, TERMINATED = 130, 143
+RUNS = Path("runs")
+TRIALS = 10_000
+
+
+class Terminated(KeyboardInterrupt):
+    """Somebody else wants the program to end: as clean as Ctrl-C."""
+
+
+@app.command()
+def search(  # noqa: PLR0913, PLR0917  one option each
+    space: Annotated[str, typer.Argument(help="A space of the catalog or a YAML file; not needed to --resume.")] = "",
+    agent: Annotated[str, typer.Option(help="Who proposes designs: see 'cosmic list agents'.")] = "genetic",
+    trials: Annotated[int | None, typer.Option("-n", "--trials", min=1, help="Designs to evaluate [10000].")] = None,
+    objective: Annotated[list[str], typer.Option(help="A metric to better; several for a Pareto front.")] = [],  # noqa: B006  typer copies it
+    constraint: Annotated[
+        list[str], typer.Option(metavar="'METRIC <= VALUE'", help="A limit, such as 'memory_bytes <= 80 GB'.")
+    ] = [],  # noqa: B006
+    stacks: Annotated[str, typer.Option(help="Layers to search, the others frozen: workload,network.")] = "",
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
+    workers: Annotated[int, typer.Option(min=1, help="Processes that evaluate.")] = 1,
+    engine: Annotated[str, typer.Option(help="analytic, event, or ray: closed forms on a Ray cluster.")] = "analytic",
+    address: Annotated[str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.")] = "",
+    batch: Annotated[int, typer.Option(min=0, help="Designs asked for at once; 0: what the agent likes.")] = 0,
+    setting: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.")] = [],  # noqa: B006
+    out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in --out.")] = False,
+    json: Json = False,
+) -> None:
+    """Search a parameter set for the best design and keep every trial in a study."""
+    from cosmic.exploration.searching import Crew, found_so_far, resume_study  # noqa: PLC0415  heavy
+    from cosmic.exploration.searching import search as run  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+
+    require(bool(space) or resume, "SPACE", space, "name a space of the catalog or a YAML file")
+    require(not resume or out is not None, "--resume", resume, "say which study: --out DIR")
+    options: dict[str, Any] = {
+        "agent": agent,
+        "trials": trials or TRIALS,
+        "objectives": objective,
+        "constraints": constraint,
+        "stacks": [each.strip() for each in stacks.split(",") if each.strip()],
+        "seed": seed,
+        "batch": batch or None,
+        "settings": parse_overrides(setting),
+        "engine": "analytic" if engine == "ray" else engine,
+    }
+    address = address or ("local" if engine == "ray" else "")
+    folder = out or free_folder(RUNS, f"{Path(space).stem}-{agent}-{seed}")
+    signal.signal(signal.SIGTERM, _terminate)
+    line, status = ProgressLine(), 0
+    found: Found | None
+    try:
+        crew = Crew(workers, address or None)
+        if space:
+            found = run(space, **options, workers=workers, address=crew.address, out=folder, resume=resume, watch=line)
+        else:
+            found = resume_study(folder, trials, crew, line)
+    except KeyboardInterrupt as ended:
+        found = found_so_far(folder, line.last)
+        status = TERMINATED if isinstance(ended, Terminated) else INTERRUPTED
+    finally:
+        line.clear()
+    if found is not None and json:
+        emit_json(summary(found))
+    elif found is not None:
+        show(found)
+        _next(found)
+    if status:
+        raise typer.Exit(status)
+
+
+def _terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
+def _next(found: Found) -> None:
+    folder = shlex.quote(str(found.path))
+    going = "go on" if found.stopped == "interrupted" else "more trials"
+    emit(
+        [
+            "",
+            f"study: {found.path}",
+            f"  cosmic export {folder} --to trials.csv        every trial, for a spreadsheet or pandas",
+            f"  cosmic replay {folder} --check                run it again, compare bit for bit",
+            f"  cosmic search --resume --out {folder}         {going}",
+        ]
+    )

@@ -1,0 +1,213 @@
+"""How commands show searches: progress while they run, and what they found."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import TYPE_CHECKING, Any
+
+from cosmic.cli.console import brief, emit, emit_table
+from cosmic.cli.evaluate import seconds
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from cosmic.exploration.searching import Found, Progress
+
+INTERVAL_S = 0.2
+"""How often the progress line is drawn anew."""
+_SHOWN = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
+
+
+class ProgressLine:
+    """One line on a terminal that says how far a search is; nothing where standard error is none."""
+
+    def __init__(self, *, shown: bool | None = None) -> None:
+        self.last: Progress | None = None
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._next = 0.0
+
+    def __call__(self, progress: Progress) -> None:
+        """Draw the line, unless it was drawn just now."""
+        self.last = progress
+        now = time.monotonic()
+        if self._shown and now >= self._next:
+            self._next = now + INTERVAL_S
+            sys.stderr.write(f"\r\x1b[K{progress_text(progress)}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Make room for what comes next."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def progress_text(progress: Progress) -> str:
+    """Return how far a search is: share, speed, best so far, feasible share, time left."""
+    rate = progress.computed / progress.elapsed_s if progress.elapsed_s else 0.0
+    left = (progress.trials - progress.evaluated) / rate if rate else 0.0
+    found = progress.best < float("inf")
+    best = f"best {figure_of_loss(progress.objective, progress.best)}" if found else "none can run yet"
+    feasible = 100 * progress.feasible / max(1, progress.seen)
+    return (
+        f"{progress.evaluated:,} of {progress.trials:,} trials · {rate:,.0f}/s · {best}"
+        f" · {feasible:.0f} % can run · {seconds(left) if left >= 1 else '< 1 s'} left"
+    )
+
+
+def figure_of_loss(objective: str, loss: float) -> str:
+    """Return the metric that has a loss, for a person to read."""
+    from cosmic.evaluation import BETTER  # noqa: PLC0415  heavy
+
+    return figure(objective, loss if BETTER[objective] == "less" else 1 / loss)
+
+
+def figure(name: str, value: float | None) -> str:
+    """Return a metric with its name and unit, for a person to read.
+
+    >>> figure("step_s", 12.345), figure("mfu", 0.4), figure("tokens_per_s", 1234.5)
+    ('step 12.35 s', 'MFU 40.0 %', '1,234 tokens/s')
+    """
+    if name == "tokens_per_s":
+        return f"{worth(name, value)} tokens/s"
+    shown = name.upper() if name in ("mfu", "hfu") else re.sub("_(s|bytes|usd|j)$", "", name)
+    return f"{shown} {worth(name, value)}"
+
+
+def worth(name: str, value: float | None) -> str:
+    """Return a metric's value with its unit, for a person to read.
+
+    >>> worth("memory_bytes", 2**34), worth("network_usd", 1e6), worth("perf_per_bandwidth", 1.2345e-14)
+    ('16.0 GiB', '1,000,000 USD', '1.234e-14')
+    """
+    if value is None:
+        return "-"
+    if name in ("mfu", "hfu"):
+        return f"{100 * value:.1f} %"
+    if name == "tokens_per_s":
+        return f"{value:,.0f}"
+    for suffix, text in (("_s", seconds), ("_bytes", _gib), ("_usd", _usd)):
+        if name.endswith(suffix):
+            return text(value)
+    return f"{value:.4g}"
+
+
+def _gib(value: float) -> str:
+    return f"{value / 2**30:.1f} GiB"
+
+
+def _usd(value: float) -> str:
+    return f"{value:,.0f} USD"
+
+
+# ---------------------------------------------------------------------------------------------- what was found
+
+
+def summary(found: Found) -> dict[str, Any]:
+    """Return what a search found, for programs."""
+    from cosmic.exploration.objectives import losses  # noqa: PLC0415  heavy
+    from cosmic.exploration.problem import METRICS  # noqa: PLC0415  heavy
+
+    problem, trials = found.problem, found.trials
+    base = problem.base()
+    runs = bool(base.feasible[0])
+    best = found.best
+    gain = None
+    if runs and best is not None:
+        before = losses(problem.objectives[:1], base.columns)[0, 0]
+        gain = float(before / losses(problem.objectives[:1], trials.results.columns)[best["trial"], 0])
+    front = found.front
+    return {
+        "space": problem.space.name,
+        "agent": found.inputs.agent,
+        "seed": found.inputs.seed,
+        "objectives": list(problem.objectives),
+        "constraints": [each.text for each in problem.limits],
+        "best": best,
+        "front": front,
+        "hypervolume": trials.hypervolume(problem) if len(problem.objectives) > 1 else None,
+        "base": {name: _plain(base.columns[name][0]) for name in METRICS} if runs else None,
+        "gain_over_base": gain,
+        "trials": trials.evaluated,
+        "feasible": trials.feasible,
+        "refused": len(trials) - trials.evaluated,
+        "reasons": trials.reasons(),
+        "stopped": found.stopped,
+        "elapsed_s": found.elapsed_s,
+        "evaluations_per_s": found.computed / found.elapsed_s if found.elapsed_s else None,
+        "study": None if found.path is None else str(found.path),
+    }
+
+
+def _plain(value: Any) -> float | None:
+    return None if value != value else float(value)  # noqa: PLR0124  NaN alone is not itself
+
+
+def show(found: Found) -> None:
+    """Print what a search found."""
+    facts = summary(found)
+    space, best = found.problem.space, facts["best"]
+    wanted = " and ".join(facts["objectives"])
+    emit([f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}"])
+    emit([_effort(facts), ""])
+    if best is None:
+        emit(["No design that was tried can run. What stood in the way:"])
+        emit([f"  {reason}: {count:,} designs" for reason, count in facts["reasons"].items()])
+        return
+    metrics = best["metrics"]
+    gain = "" if facts["gain_over_base"] is None else f": {facts['gain_over_base']:.4g}× the base design"
+    first = facts["objectives"][0]
+    emit([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}{gain}"])
+    emit([" · ".join(figure(name, metrics[name]) for name in _SHOWN if metrics[name] is not None), ""])
+    emit_table("", ["parameter", "base", "best"], best_rows(found, best))
+    if len(facts["objectives"]) > 1:
+        names = facts["objectives"]
+        shown = [(each["trial"], each["metrics"]) for each in facts["front"][:20]]
+        rows = [[trial, *(worth(name, achieved[name]) for name in names)] for trial, achieved in shown]
+        more = f", the first 20 of {len(facts['front'])}" if len(facts["front"]) > 20 else ""
+        emit([""])
+        emit_table(
+            f"Pareto front{more}, hypervolume {facts['hypervolume']:.4f}",
+            ["trial", *(name.replace("_", " ") for name in names)],
+            rows,
+        )
+
+
+def _effort(facts: dict[str, Any]) -> str:
+    rate = facts["evaluations_per_s"] or 0.0
+    share = 100 * facts["feasible"] / max(1, facts["trials"])
+    said = f"{facts['trials']:,} designs evaluated in {seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
+    said += f"; {share:.0f} % can run"
+    if facts["refused"]:
+        said += f"; {facts['refused']:,} more do not fit together"
+    endings = {"exhausted": "; that is every valid design", "stalled": "; the agent has nothing new to propose"}
+    return said + endings.get(facts["stopped"], "")
+
+
+def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
+    """Return for each parameter and derived field what the base has and what the best design has."""
+    from cosmic.design import schema  # noqa: PLC0415  heavy
+    from cosmic.psa.parameters import label  # noqa: PLC0415  heavy
+
+    space = found.problem.space
+    paths = {each.name: each.paths for each in space.parameters} | {path: (path,) for path in space.derived}
+    rows = []
+    for name, value in best["point"].items():
+        base = [label(space.base, path, schema.get(space.base, path)) for path in paths[name]]
+        rows.append([name, _cell(base[0] if len(base) == 1 else base), _cell(value)])
+    return rows
+
+
+def _cell(value: Any) -> str:
+    return ", ".join(map(brief, value)) if isinstance(value, list) else brief(value)
+
+
+def free_folder(root: Path, name: str) -> Path:
+    """Return a directory in *root* that is not there yet: *name*, or that with a number."""
+    count, path = 1, root / name
+    while path.exists():
+        count += 1
+        path = root / f"{name}-{count}"
+    return path

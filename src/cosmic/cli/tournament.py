@@ -1,0 +1,94 @@
+"""`cosmic tournament`: agents against each other."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.evaluate import seconds
+from cosmic.cli.studies import worth
+
+app = new_app()
+NATIVE = "random,genetic,ant_colony,annealing,policy"
+
+
+@app.command()
+def tournament(  # noqa: PLR0913, PLR0917  one option each
+    space: Annotated[str, typer.Argument(help="A space of the catalog or a YAML file.")],
+    agents: Annotated[str, typer.Option(help="Who takes part, separated by commas.")] = NATIVE,
+    trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each may evaluate.")] = 1000,
+    seeds: Annotated[int, typer.Option(min=1, help="How often each searches: seeds 0, 1, …")] = 5,
+    objective: Annotated[list[str], typer.Option(help="A metric to better.")] = [],  # noqa: B006  typer copies it
+    constraint: Annotated[list[str], typer.Option(metavar="'METRIC <= VALUE'", help="A limit.")] = [],  # noqa: B006
+    stacks: Annotated[str, typer.Option(help="Layers to search, the others frozen: workload,network.")] = "",
+    engine: Annotated[str, typer.Option(help="analytic, or event.")] = "analytic",
+    json: Json = False,
+) -> None:
+    """Let agents search the same space with the same budget, and rank them by how far they stay behind the best."""
+    from cosmic.exploration.tournament import hold_tournament  # noqa: PLC0415  heavy
+    from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
+
+    board = hold_tournament(
+        load_space(space),
+        [each.strip() for each in agents.split(",") if each.strip()],
+        seeds=seeds,
+        watch=_announce if sys.stderr.isatty() else None,
+        trials=trials,
+        objectives=objective,
+        constraints=constraint,
+        stacks=[each.strip() for each in stacks.split(",") if each.strip()],
+        engine=engine,
+    )
+    if sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K")
+    rows = board.rows()
+    if json:
+        emit_json(
+            {
+                "space": space,
+                "objective": board.objective,
+                "trials": trials,
+                "optimum": board.optimum,
+                "leaderboard": rows,
+                "entries": [_entry(standing.agent, each) for standing in board.standings for each in standing.entries],
+            }
+        )
+        return
+    against = "the exhaustive optimum" if board.optimum == "exhaustive" else "the best that anyone found"
+    emit([f"{space}: {trials:,} trials for each of {seeds} seeds, {board.objective}; regret is against {against}", ""])
+    names = ["agent", "median", "regret", "worst", "within 2 %", "trials to 5 %", "time", "winners checked"]
+    emit_table("", names, [_line(board.objective, row) for row in rows])
+
+
+def _announce(agent: str, seed: int) -> None:
+    sys.stderr.write(f"\r\x1b[Kseed {seed}: {agent}")
+    sys.stderr.flush()
+
+
+def _line(objective: str, row: dict[str, Any]) -> list[Any]:
+    near = row["trials_to_5_percent"]
+    return [
+        row["agent"],
+        worth(objective, row["median"]),
+        f"{100 * row['regret_mean']:.2f} %",
+        f"{100 * row['regret_worst']:.2f} %",
+        f"{row['within_2_percent']} of {row['seeds']}",
+        "-" if near is None else f"{near:,.0f}",
+        seconds(row["elapsed_s"]),
+        row["checked"],
+    ]
+
+
+def _entry(agent: str, entry: Any) -> dict[str, Any]:
+    course = entry.course
+    return {
+        "agent": agent,
+        "seed": course.seed,
+        "loss": course.best,
+        "point": entry.point,
+        "checked": entry.checked,
+        "elapsed_s": entry.elapsed_s,
+    }

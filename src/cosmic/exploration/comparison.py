@@ -1,0 +1,102 @@
+"""Studies beside each other: who found what, and how soon."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic.errors import SpecError, require
+from cosmic.exploration.agent import Floats
+from cosmic.exploration.objectives import loss
+from cosmic.exploration.problem import Problem
+from cosmic.exploration.study import Study
+from cosmic.exploration.trials import Trials
+from cosmic.psa.diagram import Indices
+
+NEAR = 0.05
+"""A search has got near the best known when it is within this share of it."""
+
+
+@dataclass(frozen=True)
+class Course:
+    """How one search went, by its first objective."""
+
+    name: str
+    agent: str
+    seed: int
+    evaluated: int
+    feasible: int
+    evaluations: Indices
+    """After how many evaluations the best so far got better."""
+    losses: Floats
+    """The least loss from then on."""
+
+    @property
+    def best(self) -> float:
+        """The least loss at the end; infinite where nothing could run."""
+        return float(self.losses[-1]) if len(self.losses) else np.inf
+
+    def near(self, target: float) -> int | None:
+        """Return after how many evaluations it was within `NEAR` of *target*; None if it never was."""
+        places = np.flatnonzero(self.losses <= target * (1 + NEAR))
+        return int(self.evaluations[places[0]]) if len(places) else None
+
+
+def course_of(name: str, agent: str, seed: int, problem: Problem, trials: Trials) -> Course:
+    """Return how a search went."""
+    evaluations, values = trials.curve(problem)
+    found = loss(problem.objectives[0], values)
+    return Course(name, agent, seed, trials.evaluated, trials.feasible, evaluations, found)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several searches for one objective."""
+
+    objective: str
+    courses: tuple[Course, ...]
+
+    @property
+    def target(self) -> float:
+        """The least loss that any of them found."""
+        return min((course.best for course in self.courses), default=np.inf)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a line for each search, in the order given."""
+        return [
+            {
+                "study": course.name,
+                "agent": course.agent,
+                "seed": course.seed,
+                "trials": course.evaluated,
+                "feasible": course.feasible,
+                "best": value_of(self.objective, course.best),
+                "behind": course.best / self.target - 1 if np.isfinite(course.best) else None,
+                "trials_to_5_percent": course.near(self.target),
+            }
+            for course in self.courses
+        ]
+
+
+def value_of(objective: str, least: float) -> float | None:
+    """Return the metric that has a loss; a loss is its own or its inverse's, so this is `loss` again."""
+    return float(loss(objective, np.array([least]))[0]) if np.isfinite(least) else None
+
+
+def compare(studies: Sequence[Study]) -> Comparison:
+    """Return *studies* beside each other; all must be after the same first objective."""
+    require(bool(studies), "studies", [], "give at least one study")
+    objective = studies[0].problem.objectives[0]
+    for study in studies:
+        other = study.problem.objectives[0]
+        if other != objective:
+            rule = f"is after {other}, the first study after {objective}: only what wants the same can be compared"
+            raise SpecError("study", str(study.path), rule)
+    courses = (
+        course_of(study.path.name, study.inputs.agent, study.inputs.seed, study.problem, study.trials)
+        for study in studies
+    )
+    return Comparison(objective, tuple(courses))

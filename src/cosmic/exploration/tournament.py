@@ -1,0 +1,138 @@
+"""A tournament: agents on one problem with one budget, several seeds each, and every winner evaluated again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic.errors import require
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.exploration.agent import agents
+from cosmic.exploration.comparison import Course, course_of, value_of
+from cosmic.exploration.objectives import loss, losses
+from cosmic.exploration.problem import Problem
+from cosmic.exploration.searching import Crew, Found, make_inputs, run
+from cosmic.psa.space import ParameterSet
+
+LISTED = 20_000
+"""Spaces up to this size are listed, so that regret is against the true optimum."""
+SAME = 1e-9
+"""How closely a winner must be met when it is evaluated by itself: one design adds up in another order than many."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One search of the tournament."""
+
+    course: Course
+    elapsed_s: float
+    point: dict[str, Any] | None
+    """The winner, as it is written in files; None where nothing could run."""
+    checked: bool
+    """Whether the winner, evaluated by itself, is as good as the search said."""
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What one agent achieved over all seeds."""
+
+    agent: str
+    entries: tuple[Entry, ...]
+    target: float
+    """The least loss known of the problem."""
+
+    @property
+    def regrets(self) -> list[float]:
+        """How far each search stayed behind the best known, as a share of it."""
+        return [entry.course.best / self.target - 1 for entry in self.entries]
+
+    def row(self, objective: str) -> dict[str, Any]:
+        """Return the agent's line of the leaderboard."""
+        found = sorted(self.regrets)
+        near = [entry.course.near(self.target) for entry in self.entries]
+        reached = [count for count in near if count is not None]
+        bests = [entry.course.best for entry in self.entries]
+        return {
+            "agent": self.agent,
+            "median": value_of(objective, float(np.median(bests))),
+            "best": value_of(objective, min(bests)),
+            "regret_mean": float(np.mean(found)),
+            "regret_median": float(np.median(found)),
+            "regret_worst": found[-1],
+            "within_2_percent": sum(regret <= 0.02 for regret in found),
+            "seeds": len(found),
+            "trials_to_5_percent": float(np.median(reached)) if 2 * len(reached) > len(near) else None,
+            "elapsed_s": float(np.mean([entry.elapsed_s for entry in self.entries])),
+            "checked": all(entry.checked for entry in self.entries),
+        }
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """The outcome of a tournament, the best agent first."""
+
+    objective: str
+    trials: int
+    optimum: str
+    """What regret is against: the ``exhaustive`` optimum, or the best that anyone ``found``."""
+    standings: tuple[Standing, ...]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a line for each agent."""
+        return [standing.row(self.objective) for standing in self.standings]
+
+
+def hold_tournament(
+    space: ParameterSet,
+    names: Sequence[str],
+    *,
+    seeds: int = 5,
+    watch: Callable[[str, int], None] | None = None,
+    **options: Any,
+) -> Leaderboard:
+    """Return how the agents *names* do with the same budget; *options* are those of `search`."""
+    require(bool(names), "agents", list(names), "name at least one")
+    for name in names:
+        agents.check(name, "agents")
+    require(seeds >= 1, "seeds", seeds, "give at least one")
+    given = {"stacks": (), "objectives": (), "constraints": (), "engine": "analytic", "batch": None, "settings": None}
+    crew = Crew(options.pop("workers", 1))
+    entries: dict[str, list[Entry]] = {name: [] for name in names}
+    for seed in range(seeds):
+        for name in names:
+            if watch is not None:
+                watch(name, seed)
+            entries[name].append(_entry(run(make_inputs(space, **given | options, agent=name, seed=seed), crew)))
+    problem = make_inputs(space, **given | options, agent="random", seed=0).problem
+    listed = problem.space.valid <= LISTED and problem.engine == "analytic"
+    known = [entry.course.best for each in entries.values() for entry in each]
+    target = optimum(problem) if listed else min(known)
+    standings = [Standing(name, tuple(each), target) for name, each in entries.items()]
+    standings.sort(key=lambda standing: float(np.mean(standing.regrets)))
+    objective = problem.objectives[0]
+    return Leaderboard(objective, options["trials"], "exhaustive" if listed else "found", tuple(standings))
+
+
+def optimum(problem: Problem) -> float:
+    """Return the least loss of all valid points of a small set."""
+    rows = np.array(list(problem.space.enumerate()))
+    return float(np.nanmin(losses(problem.objectives[:1], problem.evaluate(rows).columns)))
+
+
+def _entry(found: Found) -> Entry:
+    inputs, problem, trials = found.inputs, found.problem, found.trials
+    course = course_of(f"{inputs.agent}-{inputs.seed}", inputs.agent, inputs.seed, problem, trials)
+    place = trials.best(problem)
+    if place is None:
+        return Entry(course, found.elapsed_s, None, checked=True)
+    row = trials.rows[place]
+    if problem.space.workloads:
+        again = float(losses(problem.objectives[:1], problem.evaluate(row[None, :]).columns)[0, 0])
+    else:
+        outcome = evaluate(problem.space.point(row), problem.engine)
+        achieved = getattr(outcome, problem.objectives[0]) if isinstance(outcome, Metrics) else np.nan
+        again = float(loss(problem.objectives[0], np.array([achieved]))[0])
+    return Entry(course, found.elapsed_s, problem.space.labels(row), abs(again / course.best - 1) < SAME)

@@ -1,0 +1,197 @@
+"""The loop: asked, evaluated, told; repeatable, resumable, never worse than the base."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.errors import SpecError, UnknownName
+from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
+from cosmic.exploration.trials import Trials
+from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
+from tests.exploration.test_problem import SMALL
+
+FULL = "cosmic-512-full-stack"
+
+
+def same(first: Trials, second: Trials) -> bool:
+    return (
+        np.array_equal(first.rows, second.rows)
+        and first.results.reasons == second.results.reasons
+        and all(
+            first.results.columns[name].tobytes() == second.results.columns[name].tobytes()
+            for name in first.results.columns
+        )
+    )
+
+
+def test_the_same_seed_gives_the_same_trials_and_another_seed_others() -> None:
+    first, second, other = (search(FULL, trials=150, seed=seed) for seed in (3, 3, 4))
+    assert same(first.trials, second.trials)
+    assert not np.array_equal(first.trials.rows, other.trials.rows)
+
+
+def test_a_budget_counts_designs_that_were_evaluated() -> None:
+    found = search(FULL, agent="random", trials=200, seed=1)
+    assert found.stopped == "trials"
+    assert found.trials.evaluated == 200
+    assert len(found.trials) > 200
+    assert set(found.problem.space.keys(found.trials.rows[:1])) != set()
+    assert len(set(found.problem.space.keys(found.trials.rows))) == len(found.trials)
+
+
+def test_a_small_space_is_searched_to_its_end() -> None:
+    found = search(FULL, agent="random", trials=10_000, stacks=["workload"])
+    assert found.stopped == "exhausted"
+    assert len(found.trials) == found.problem.space.valid
+
+
+def test_an_agent_that_has_nothing_new_to_say_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    only = load_space(FULL).sample(1, np.random.default_rng(0))
+
+    def stubborn(self: Any, n: int) -> Any:
+        return np.tile(only, (n, 1))
+
+    monkeypatch.setattr("cosmic.exploration.agents.random.RandomAgent.ask", stubborn)
+    found = search(FULL, agent="random", trials=100)
+    assert found.stopped == "stalled"
+    assert len(found.trials) == 2  # the base is the other
+
+
+def test_the_base_comes_first_where_it_is_a_point_of_the_set() -> None:
+    found = search(FULL, agent="random", trials=5, stacks=["collective"])
+    assert found.problem.space.point(found.trials.rows[0]) == found.problem.space.base
+    assert found.best is not None
+    base = found.problem.base().columns["perf_per_bandwidth"][0]
+    assert found.best["metrics"]["perf_per_bandwidth"] >= base
+
+
+def test_the_best_is_the_best_of_all_that_can_run() -> None:
+    found = search(FULL, trials=300, objectives=["step_s"])
+    columns = found.trials.results.columns
+    assert found.best is not None
+    assert found.best["metrics"]["step_s"] == np.nanmin(columns["step_s"])
+    point = found.problem.space.point(found.trials.rows[found.best["trial"]])
+    assert found.best["point"]["workload.dp"] == point.workload.dp
+
+
+def test_best_so_far_never_worsens() -> None:
+    found = search(FULL, trials=300)
+    evaluations, values = found.trials.curve(found.problem)
+    assert (np.diff(values) > 0).all()  # perf_per_bandwidth: more is better
+    assert (np.diff(evaluations) >= 0).all()
+    assert found.best is not None
+    assert values[-1] == found.best["metrics"]["perf_per_bandwidth"]
+
+
+def test_a_front_is_what_nothing_dominates() -> None:
+    found = search(FULL, trials=300, objectives=["step_s", "network_usd"])
+    front = [(each["metrics"]["step_s"], each["metrics"]["network_usd"]) for each in found.front]
+    assert len(front) > 1
+    assert front == sorted(front)
+    assert all(later[1] < earlier[1] for earlier, later in pairwise(front))
+    assert 0 < found.trials.hypervolume(found.problem) <= 1
+
+
+def test_where_nothing_can_run_there_is_no_best() -> None:
+    found = search(FULL, agent="random", trials=30, constraints=["memory_bytes <= 1 kB"])
+    assert found.best is None
+    assert found.front == []
+    assert found.trials.reasons()["memory_bytes <= 1 kB"] >= 30
+
+
+def test_progress_is_told_after_each_batch() -> None:
+    told: list[Progress] = []
+    search(FULL, agent="random", trials=90, batch=30, watch=told.append)
+    assert [each.trials for each in told] == [90] * len(told)
+    assert told[-1].evaluated == 90
+    assert all(before.best >= after.best for before, after in pairwise(told))
+
+
+def kept(folder: Path, **options: Any) -> Found:
+    return search(FULL, trials=120, batch=30, seed=5, out=folder, **options)
+
+
+def test_a_study_holds_what_the_search_found(tmp_path: Path) -> None:
+    found = kept(tmp_path / "study")
+    again = found_so_far(tmp_path / "study")
+    assert again is not None
+    assert same(found.trials, again.trials)
+    assert found.path == tmp_path / "study"
+
+
+def test_a_search_that_was_interrupted_goes_on_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    class Enough(Exception):  # noqa: N818  it is none
+        pass
+
+    def stop(progress: Progress) -> None:
+        if progress.evaluated >= 60:
+            raise Enough
+
+    with pytest.raises(Enough):
+        kept(tmp_path, watch=stop)
+    part = found_so_far(tmp_path)
+    assert part is not None
+    assert 60 <= part.trials.evaluated < 120
+    resumed = kept(tmp_path, resume=True)
+    assert same(resumed.trials, search(FULL, trials=120, batch=30, seed=5).trials)
+    assert resumed.computed == len(resumed.trials) - len(part.trials)
+
+
+def test_more_trials_can_be_added_to_a_study(tmp_path: Path) -> None:
+    first = kept(tmp_path)
+    longer = resume_study(tmp_path, trials=200)
+    assert longer.trials.evaluated == 200
+    assert np.array_equal(longer.trials.rows[: len(first.trials)], first.trials.rows)
+    again = resume_study(tmp_path)
+    assert again.computed == 0
+    assert same(again.trials, longer.trials)
+
+
+def test_a_study_is_not_overwritten(tmp_path: Path) -> None:
+    kept(tmp_path)
+    with pytest.raises(SpecError, match="holds a study already"):
+        kept(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"agent": "random"}, "agent = 'random': the study was begun with 'genetic'"),
+        ({"objectives": ["mfu"]}, "objectives"),
+        ({"stacks": ["network"]}, "begun with"),
+        ({"constraints": ["mfu >= 0.1"]}, "constraints"),
+    ],
+)
+def test_a_study_is_resumed_with_what_it_was_begun_with(changed: dict[str, Any], message: str, tmp_path: Path) -> None:
+    kept(tmp_path)
+    with pytest.raises(SpecError, match="was begun with") as caught:
+        kept(tmp_path, resume=True, **changed)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"trials": 0}, {"seed": -1}, {"workers": 0}, {"engine": "evnt"}, {"resume": True}, {"stacks": ["wrk"]}]
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        search(FULL, **({"trials": 5} | options))
+
+
+def test_a_setting_that_an_agent_does_not_have_is_refused() -> None:
+    with pytest.raises(UnknownName, match=r"genetic\.populaton = 3: no such key; did you mean 'population'"):
+        search(FULL, trials=5, settings={"populaton": 3})
+    with pytest.raises(SpecError, match="must be of type int"):
+        search(FULL, trials=5, settings={"population": "many"})
+
+
+def test_a_set_without_a_file_can_be_searched_but_not_kept() -> None:
+    space = load_space(SMALL)
+    parts = ParameterSet("parts", space.base, space.parameters, {}, ())
+    with pytest.raises(SpecError, match="load it with"):
+        search(parts, trials=5)
