@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from cosmic.design.point import DesignPoint
     from cosmic.errors import CosmicError, SpecError, UnknownName
     from cosmic.evaluation import BatchOutcome, Infeasible, Metrics, evaluate, evaluate_batch
+    from cosmic.exploration.searching import Found, search
+    from cosmic.exploration.study import Study, open_study
     from cosmic.loading.designs import dump_design, load_design
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Batch": "cosmic.design.batch",
     "BatchOutcome": "cosmic.evaluation",
+    "Found": "cosmic.exploration.searching",
     "Infeasible": "cosmic.evaluation",
     "Metrics": "cosmic.evaluation",
     "evaluate": "cosmic.evaluation",
@@ -33,11 +36,14 @@ _HOMES = {
     "Moves": "cosmic.psa.moves",
     "ParameterSet": "cosmic.psa.space",
     "SpecError": "cosmic.errors",
+    "Study": "cosmic.exploration.study",
     "UnknownName": "cosmic.errors",
     "dump_design": "cosmic.loading.designs",
     "json_schema": "cosmic.psa.files",
     "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
+    "open_study": "cosmic.exploration.study",
+    "search": "cosmic.exploration.searching",
     "simulate": "cosmic.simulation.event.engine",
 }
 
@@ -46,11 +52,13 @@ __all__ = [
     "BatchOutcome",
     "CosmicError",
     "DesignPoint",
+    "Found",
     "Infeasible",
     "Metrics",
     "Moves",
     "ParameterSet",
     "SpecError",
+    "Study",
     "UnknownName",
     "__version__",
     "dump_design",
@@ -59,6 +67,8 @@ __all__ = [
     "json_schema",
     "load_design",
     "load_space",
+    "open_study",
+    "search",
     "simulate",
 ]
 

@@ -30,7 +30,7 @@ def compare(
     rows = comparison.rows()
     if plot is not None:
         from cosmic.exploration.pages import convergence_chart  # noqa: PLC0415  heavy
-        from cosmic.exploration.study import write_text  # noqa: PLC0415  heavy
+        from cosmic.files import write_text  # noqa: PLC0415  heavy
 
         write_text(plot, convergence_chart(comparison))
     if json:

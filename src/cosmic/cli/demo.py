@@ -2,116 +2,107 @@
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, brief, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
 from cosmic.cli.evaluate import seconds
+from cosmic.cli.studies import ProgressLine, best_rows, figure, free_folder, worth
 
 if TYPE_CHECKING:
-    from numpy.random import Generator
-
-    from cosmic.psa.space import ParameterSet
+    from cosmic.exploration.isolation import Isolation
 
 app = new_app()
 SPACE = "cosmic-1024-full-stack"
-BATCH = 10_000
+RUNS = Path("runs")
 
 
 @app.command()
 def demo(
-    n: Annotated[int, typer.Option("-n", "--number", min=1, help="How many designs to draw.")] = 50_000,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same designs.")] = 1,
+    trials: Annotated[int, typer.Option("-n", "--trials", min=10, help="Designs to evaluate, full stack.")] = 50_000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Where to keep it; by default a new directory in runs/.")] = None,
     json: Json = False,
 ) -> None:
-    """Tour a full-stack parameter set: what may vary, what of it is valid, and the best of many designs drawn."""
-    tour = take_tour(n, seed)
+    """Search a full stack, and each of its layers by itself: what is best, by how much, and what it looks like."""
+    from cosmic.exploration.isolation import isolate  # noqa: PLC0415  heavy
+    from cosmic.exploration.pages import isolation_page  # noqa: PLC0415  heavy
+    from cosmic.reporting.page import write_html  # noqa: PLC0415  heavy
+
+    folder = out or free_folder(RUNS, "demo")
+    line = ProgressLine()
+    try:
+        found = isolate(SPACE, trials=trials, seed=seed, out=folder, watch=line)
+    finally:
+        line.clear()
+    report = write_html(isolation_page(found), folder / "report.html")
     if json:
-        emit_json(tour)
-        return
-    emit([f"{tour['space']}: one model, four layers of the stack, one search space", ""])
-    rows = [[stack, size["parameters"], size["raw"], size["valid"]] for stack, size in tour["by_stack"].items()]
-    opened = sum(size["parameters"] for size in tour["by_stack"].values())
-    rows.append(["full stack", opened, tour["raw"], tour["valid"]])
-    emit_table("", ["opened", "parameters", "combinations", "valid designs"], rows)
-    emit(
-        [
-            "",
-            f"Drawn blindly, {100 * tour['blind_share']:.1f} % of the combinations are valid. COSMIC draws from the"
-            " valid ones only, all equally likely:",
-            f"{tour['drawn']:,} designs drawn and evaluated in {tour['elapsed_s']:.1f} s,"
-            f" {brief(int(tour['points_per_s']))} a second on one core.",
-            "",
-            f"{tour['feasible']:,} of them can run. The base design takes {seconds(tour['base_step_s'])} a step;"
-            f" of those drawn, the worst takes {seconds(tour['worst_step_s'])},",
-            f"the median {seconds(tour['median_step_s'])}, and the best {seconds(tour['best_step_s'])}:"
-            f" {tour['base_step_s'] / tour['best_step_s']:.2f}× over the base.",
-            "",
-            f"# {tour['best_identity']}: bounded by {tour['bottleneck']}",
-            tour["design"].rstrip(),
-            "",
-            "Next:  cosmic evaluate llama3-70b@dgx-h100:512     a real machine: time, memory, cost, what would help",
-            "       cosmic psa show cosmic-1024-full-stack      what may vary",
-            "       cosmic list models                          what there is to choose from",
-        ]
-    )
+        emit_json(facts(found) | {"study": str(found.whole.path), "report": str(report)})
+    else:
+        _print(found, report)
 
 
-def take_tour(n: int, seed: int) -> dict[str, Any]:
-    """Return what the demo shows: sizes, how fast and how validly points are drawn and evaluated, and the best."""
-    import numpy as np  # noqa: PLC0415  heavy
-
-    from cosmic.advice import bottleneck  # noqa: PLC0415  heavy
-    from cosmic.cli.psa import count_by_stack  # noqa: PLC0415  heavy
-    from cosmic.evaluation import Metrics, evaluate  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
-    from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
-
-    space = load_space(SPACE)
-    rng = np.random.default_rng(seed)
-    blind = space.contains(rng.integers(np.array(space.sizes), size=(100_000, len(space.sizes))))
-    start = time.perf_counter()
-    rows, steps = _draw(space, n, rng)
-    elapsed = time.perf_counter() - start
-    running = steps[np.isfinite(steps)]
-    best = space.point(rows[int(steps.argmin())])
-    found, base = evaluate(best), evaluate(space.base)
-    sizes = count_by_stack(space)
-    open_parameters = {stack: sum(each.stack == stack for each in space.parameters) for stack in sizes}
+def facts(found: Isolation) -> dict[str, Any]:
+    """Return what the demo found, for programs."""
+    whole = found.whole
     return {
-        "space": space.name,
-        "raw": space.raw,
-        "valid": space.valid,
-        "by_stack": {stack: {"parameters": open_parameters[stack], **size} for stack, size in sizes.items()},
-        "blind_share": float(blind.mean()),
-        "drawn": n,
-        "seed": seed,
-        "elapsed_s": elapsed,
-        "points_per_s": n / elapsed,
-        "feasible": len(running),
-        "base_step_s": base.step_s if isinstance(base, Metrics) else None,
-        "best_step_s": float(running.min()),
-        "median_step_s": float(np.median(running)),
-        "worst_step_s": float(running.max()),
-        "best_identity": best.identity,
-        "bottleneck": bottleneck(found) if isinstance(found, Metrics) else None,
-        "design": dump_design(best),
+        "space": whole.problem.space.name,
+        "objective": found.objective,
+        "seed": whole.inputs.seed,
+        "raw": whole.problem.space.raw,
+        "valid": whole.problem.space.valid,
+        "designs": found.evaluated,
+        "elapsed_s": found.elapsed_s,
+        "evaluations_per_s": found.evaluated / found.elapsed_s,
+        "base": found.base,
+        "best": whole.best,
+        "searches": found.rows(),
     }
 
 
-def _draw(space: ParameterSet, n: int, rng: Generator) -> tuple[Any, Any]:
-    """Return *n* points and the seconds of their steps, infinite for those that cannot run."""
-    import numpy as np  # noqa: PLC0415  heavy
-
-    from cosmic.design.batch import Batch  # noqa: PLC0415  heavy
-    from cosmic.evaluation import evaluate_batch  # noqa: PLC0415  heavy
-
-    rows = space.sample(n, rng)
-    steps = np.empty(n)
-    for start in range(0, n, BATCH):
-        chunk = slice(start, start + BATCH)
-        outcome = evaluate_batch(Batch(space.base, space.columns(rows[chunk])))
-        steps[chunk] = np.where(outcome.feasible, outcome.columns["step_s"], np.inf)
-    return rows, steps
+def _print(found: Isolation, report: Path) -> None:
+    whole, space = found.whole, found.whole.problem.space
+    point = space.base
+    emit(
+        [
+            f"{point.model.name} on {point.network.npus:,} NPUs: {space.valid:,} valid designs, searched for"
+            f" {found.objective}",
+            f"{found.evaluated:,} of them evaluated in {seconds(found.elapsed_s)},"
+            f" {found.evaluated / found.elapsed_s:,.0f} a second",
+            "",
+        ]
+    )
+    rows = [
+        [
+            row["searched"],
+            row["valid"],
+            row["evaluated"],
+            worth("step_s", row["step_s"]),
+            worth(found.objective, row["reward"]),
+            "" if row["over_base"] is None else f"{row['over_base']:.2f}×",
+            "" if row["full_stack_over_it"] is None else f"{row['full_stack_over_it']:.2f}×",
+        ]
+        for row in found.rows()
+    ]
+    names = ["searched", "valid designs", "evaluated", "step", "reward", "over base", "full stack over it"]
+    emit_table("", names, rows)
+    best = whole.best
+    if best is None:
+        return
+    metrics = best["metrics"]
+    shown = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
+    emit(["", "the best full stack: " + " · ".join(figure(name, metrics[name]) for name in shown), ""])
+    emit_table("", ["parameter", "base", "best"], best_rows(whole, best))
+    emit(
+        [
+            "",
+            f"report: {report}",
+            f"study:  {whole.path}",
+            "",
+            "Next:  cosmic evaluate llama3-70b@dgx-h100:512     a real machine: time, memory, cost, what would help",
+            f"       cosmic search {SPACE}      another agent, objective or seed: --help",
+            f"       cosmic psa show {SPACE}    what may vary",
+        ]
+    )

@@ -21,7 +21,7 @@ from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.problem import Problem, Results, make_problem
 from cosmic.exploration.storage import Storage, StudyError, Written, holds_trials
-from cosmic.exploration.study import INPUTS, TRIALS, Inputs, Study, locked, open_study, render, space_of, write_text
+from cosmic.exploration.study import INPUTS, TRIALS, Inputs, Study, keep_text, locked, open_study, render, space_of
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, evaluator
 from cosmic.psa.diagram import Indices
@@ -177,7 +177,7 @@ def keep(inputs: Inputs, folder: Path, crew: Crew, *, resume: bool, watch: Watch
         if study is None or inputs != study.inputs or storage.inputs() is None:
             text = render(inputs, study.created if study else "")
             storage.set_inputs(text)  # first here: a study.json says that the database is complete
-            write_text(folder / INPUTS, text)
+            keep_text(folder / INPUTS, text)
         return replace(run(inputs, crew, storage=storage, watch=watch), path=folder)
 
 

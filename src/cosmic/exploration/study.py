@@ -14,7 +14,7 @@ import platform
 import socket
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from hashlib import sha256
@@ -26,8 +26,9 @@ import numpy as np
 from cosmic._version import __version__
 from cosmic.errors import SpecError
 from cosmic.exploration.problem import Problem, make_problem
-from cosmic.exploration.storage import Storage, StudyError, out_of_space
+from cosmic.exploration.storage import Storage, StudyError, holds_trials, out_of_space
 from cosmic.exploration.trials import Trials
+from cosmic.files import write_text
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
@@ -71,8 +72,12 @@ class Inputs:
         return np.random.default_rng(self.seed)
 
     def differences(self, other: Inputs) -> list[str]:
-        """Return the names of those inputs in which two studies differ, but for how far and how fast they are to go."""
-        names = [each.name for each in fields(self) if each.name not in ("space", "trials", "pace", "batch")]
+        """Return the names of those inputs in which two studies differ, but for how far and how fast they are to go.
+
+        The parameter set comes last, by its identity: frozen layers make another of it, and are the better answer.
+        """
+        apart = ("space", "identity", "trials", "pace", "batch")
+        names = [*(each.name for each in fields(self) if each.name not in apart), "identity"]
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
 
@@ -112,6 +117,8 @@ def open_study(path: str | Path) -> Study:
     try:
         text = (folder / INPUTS).read_text(encoding="utf-8")
     except FileNotFoundError:
+        if holds_trials(folder / TRIALS):
+            raise StudyError(f"{folder}: has lost its {INPUTS}: 'cosmic doctor {folder}' restores it") from None
         raise SpecError("study", str(path), f"is no study: it has no {INPUTS}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{folder / INPUTS}: cannot be read ({error}); try 'cosmic doctor {folder}'") from None
@@ -125,8 +132,8 @@ def parse_study(folder: Path, text: str) -> Study:
         version, given = content["format"], content["inputs"]
         tuples = {name: tuple(given[name]) for name in ("stacks", "objectives", "constraints")}
         study = Study(folder, Inputs(**given | tuples), content["written_by"], content["created"])
-        whole = content["sha256"] == _digest(given)
-    except (ValueError, KeyError, TypeError):
+        whole = content["sha256"] == _digest(content)
+    except (ValueError, KeyError, TypeError, RecursionError):
         version, whole = FORMAT, False
     if version != FORMAT:
         raise SpecError("study.format", version, f"this release reads format {FORMAT}")
@@ -143,33 +150,32 @@ def render(inputs: Inputs, created: str = "") -> str:
     content = {
         "format": FORMAT,
         "inputs": plain,
-        "sha256": _digest(plain),
-        "written_by": {
-            "cosmic": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "platform": platform.platform(),
-        },
+        "written_by": versions(),
         "created": created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(content | {"sha256": _digest(content)}, indent=1, ensure_ascii=False) + "\n"
 
 
-def _digest(inputs: Any) -> str:
-    return sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()
+def versions() -> dict[str, str]:
+    """Return what runs here, as far as it may decide the last bit of a result."""
+    return {
+        "cosmic": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "platform": platform.platform(),
+    }
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees a part of it: beside it first, then in its place."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
+def _digest(content: Mapping[str, Any]) -> str:
+    plain = {name: value for name, value in content.items() if name != "sha256"}
+    return sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+
+def keep_text(path: Path, text: str) -> None:
+    """Write a file of a study, whole or not at all."""
     try:
-        with beside.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
+        write_text(path, text)
     except OSError as error:
-        beside.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise out_of_space(path) from None
         raise StudyError(f"{path}: cannot be written ({error.strerror})") from None
@@ -191,8 +197,9 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
             raise StudyError(f"{folder}: {holder} is writing to this study; wait for it, or stop it first") from None
-        os.ftruncate(handle, 0)
-        os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
+        with suppress(OSError):  # a full disk does not take the name; the lock is held all the same
+            os.ftruncate(handle, 0)
+            os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield
     finally:
         os.close(handle)

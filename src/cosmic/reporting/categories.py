@@ -1,0 +1,283 @@
+"""Charts of named things: grouped bars and heat maps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, nan
+
+from cosmic.errors import require
+from cosmic.reporting.curves import omission
+from cosmic.reporting.scales import Axis, Scale, quantity, scale_of
+from cosmic.reporting.svg import (
+    EDGE,
+    WIDTH,
+    Entry,
+    abscissa,
+    document,
+    fill,
+    heading,
+    label,
+    notes,
+    number,
+    plain,
+    rule,
+    width_of,
+)
+
+BAR, GAP, BETWEEN = 17, 3, 14
+"""Height of a bar, the gap to the next, and that between groups."""
+BESIDE = 140.0
+"""Room for the value beside a bar, at most."""
+RAMP = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
+"""Viridis: its lightness rises evenly, so that it reads without colour too."""
+
+MOST_CELLS = 600
+"""Cells up to which each has its number or shows it on hovering; beyond, a map is read as a picture."""
+SHADES = 64
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A value that has a name within its group, and a *reference* to compare it with, such as a published one."""
+
+    name: str
+    value: float | None
+    reference: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Bars that belong together, under one name."""
+
+    name: str
+    bars: Sequence[Bar]
+
+
+def bars(groups: Sequence[Group], *, x: Axis, title: str, reference: str = "reference") -> str:
+    """Return horizontal bars in groups, each with its value; *reference* is what the marks across them are called.
+
+    Bars begin at zero. On a logarithmic axis, which has none, they begin at a round number below all of them.
+    """
+    every = [bar for group in groups for bar in group.bars]
+    names = list(dict.fromkeys(bar.name for bar in every))
+    marked = [bar.reference for bar in every if bar.reference is not None]
+    numbers = [bar.value for bar in every if bar.value is not None] + marked
+    drawn = [value for value in numbers if x.shows(value)]
+    scale = _bar_scale(drawn, x)
+    head, top = heading(title, _bar_entries(names, reference if marked else ""))
+    texts = [_value_text(bar, x) for bar in every]
+    left = EDGE + min(220.0, max((width_of(group.name) for group in groups), default=0.0)) + 10
+    beside = min(BESIDE, max(map(width_of, texts), default=0.0)) + 14
+    if min(drawn, default=0.0) < 0 and not x.log:
+        left += beside
+    width = WIDTH - left - EDGE - beside
+    body, row = [], top + 10.0
+    start = row - 6
+    for group in groups:
+        high = max(1, len(group.bars)) * (BAR + GAP) - GAP
+        body.append(label((EDGE, row + high / 2 + 4.5), group.name, room=220))
+        for bar in group.bars:
+            body += _bar(bar, names.index(bar.name), scale, x, (left, width, row))
+            row += BAR + GAP
+        row += BETWEEN - GAP + (0 if group.bars else BAR + GAP)
+    bottom = row - BETWEEN + 8 if groups else row + 20
+    grid = [_upright(left + scale.share(tick) * width, start, bottom, "cc-grid") for tick in scale.ticks]
+    base = [_upright(left + _base(scale) * width, start, bottom, "cc-axis")]
+    note = omission(len(numbers), len(drawn), x) if drawn else "Nothing to show: no values."
+    small, end = notes([note], bottom + (50 if scale.title else 30))
+    said = f"Bar chart of {scale.title}. " + "; ".join(
+        f"{group.name}, {bar.name}: {_value_text(bar, x)}" for group in groups for bar in group.bars
+    )
+    parts = [*head, *grid, *abscissa(scale, (left, bottom), width), *body, *base, *small]
+    return document(title, f"{said}. {note}".strip(), end + (8 if note else 4), parts)
+
+
+def _bar_scale(drawn: Sequence[float], x: Axis) -> Scale:
+    """Return a scale from zero on, or on a logarithmic axis from below the shortest bar, so that it is seen."""
+    below = [min(drawn) / 2] if drawn and x.log else []
+    return scale_of([*drawn, *below], x, wanted=5, zero=True)
+
+
+def _base(scale: Scale) -> float:
+    return 0.0 if scale.log else scale.share(0.0)
+
+
+def _bar_entries(names: Sequence[str], reference: str) -> list[Entry]:
+    """Return the legend: none for bars of one name, unless there are marks to explain."""
+    blocks = [
+        Entry(name, f'<rect class="{fill(place)}" y="-6" width="22" height="12"/>') for place, name in enumerate(names)
+    ]
+    entries = blocks if len(names) > 1 else []
+    return [*entries, Entry(reference, _tick(11, -9, 9))] if reference else entries
+
+
+def _value_text(bar: Bar, x: Axis) -> str:
+    return quantity(nan if bar.value is None else bar.value, x.unit)
+
+
+def _bar(bar: Bar, place: int, scale: Scale, x: Axis, where: tuple[float, float, float]) -> list[str]:
+    """Return a bar, the mark of its reference, and its value beyond both."""
+    left, width, row = where
+    value = bar.value if bar.value is not None and x.shows(bar.value) else None
+    base = left + _base(scale) * width
+    end = base if value is None else left + scale.share(value) * width
+    parts = []
+    if value is not None:
+        start, wide = min(base, end), max(abs(end - base), 1.0)
+        box = f'x="{number(start)}" y="{number(row)}" width="{number(wide)}" height="{BAR}"'
+        parts.append(f'<rect class="{fill(place)}" {box}/>')
+    text, mark = _value_text(bar, x), end
+    if bar.reference is not None and x.shows(bar.reference):
+        mark = left + scale.share(bar.reference) * width
+        whole = f"<title>{plain(quantity(bar.reference, x.unit))}</title>"
+        parts.append(f"<g>{whole}{_tick(mark, row - 2, row + BAR + 2)}</g>")
+    sign = -1 if value is not None and value < 0 else 1
+    near = -8 < (mark - end) * sign < width_of(text) + 18  # a value stands at its bar, unless a mark is in the way
+    at = sign * max(sign * end, sign * mark) if near else end
+    return [
+        *parts,
+        label((at + 7 * sign, row + BAR / 2 + 4.5), text, "cc-over", "end" if sign < 0 else "start", BESIDE),
+    ]
+
+
+def _tick(across: float, top: float, bottom: float) -> str:
+    """Return a mark with a rim of paper, to be seen on a bar of any colour."""
+    return _upright(across, top, bottom, "cc-halo") + _upright(across, top, bottom, "cc-line cc-ink")
+
+
+def _upright(across: float, top: float, bottom: float, classes: str) -> str:
+    return rule((across, top), (across, bottom), classes)
+
+
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float | None]],
+    *,
+    value: Axis,
+    title: str,
+    names: tuple[str, str] = ("", ""),
+) -> str:
+    """Return a table of colours with their numbers; *names* say what rows and columns are. None is an empty cell."""
+    require(len(values) == len(rows), "values", len(values), f"there are {len(rows)} rows")
+    for place, line in enumerate(values):
+        require(len(line) == len(columns), f"values.{place}", len(line), f"there are {len(columns)} columns")
+    numbers = [each for line in values for each in line if each is not None]
+    drawn = [each for each in numbers if value.shows(each)]
+    scale = scale_of(drawn, value, wanted=5)
+    left = EDGE + min(200.0, max(map(width_of, rows), default=0.0)) + 10
+    wide = min(110.0, (WIDTH - left - EDGE) / max(1, len(columns)))
+    high = 28.0 if len(rows) <= 24 else max(8.0, 672 / len(rows))
+    upright = max(map(width_of, columns), default=0.0) + 6 > wide
+    head, top = heading(title, ())
+    caption = " by ".join(filter(None, names))
+    head.append(
+        label((EDGE, top + 12), f"{scale.title}{', ' if caption else ''}{caption}", "cc-muted", room=WIDTH - 2 * EDGE)
+    )
+    top += 24 + (min(110.0, max(map(width_of, columns), default=0.0)) if upright else 20)
+    body = _column_names(columns, (left, top), wide, upright=upright)
+    every = ceil(16 / high)
+    for place, name in enumerate(rows[::every]):
+        at = (left - 8, top + (place * every + 0.5) * high + 4.5)
+        body.append(label(at, name, "cc-muted", "end", room=200))
+    boxes = [
+        (each, f"{rows[down]}, {columns[across]}", (left + across * wide, top + down * high, wide, high))
+        for down, line in enumerate(values)
+        for across, each in enumerate(line)
+    ]
+    if len(boxes) <= MOST_CELLS:
+        digits = _digits(drawn, value, wide) if high > 16 else 0
+        body += [_cell(each, scale, value, box, (where, digits)) for each, where, box in boxes]
+    else:
+        body += _mosaic([(scale.share(each), box) for each, _, box in boxes if each is not None and value.shows(each)])
+    note = omission(len(numbers), len(drawn), value) if drawn else "Nothing to show: no values."
+    bottom = top + len(rows) * high + 14
+    parts, bottom = _key(scale, bottom, left) if drawn else ([], bottom)
+    small, end = notes([note], bottom)
+    said = f"Heat map of {scale.title} for {len(rows)} rows and {len(columns)} columns."
+    if drawn:
+        said += f" From {quantity(min(drawn), value.unit)} to {quantity(max(drawn), value.unit)}."
+    return document(title, f"{said} {note}".strip(), end + 8, [*head, *body, *parts, *small])
+
+
+def _column_names(columns: Sequence[str], start: tuple[float, float], wide: float, *, upright: bool) -> list[str]:
+    """Return the names above the columns: turned where they are wider, and not all where they are too many."""
+    left, top = start
+    every = ceil(16 / wide)
+    parts = []
+    for place in range(0, len(columns), every):
+        middle = left + (place + 0.5) * wide
+        if upright:
+            turned = f'transform="rotate(-90 {number(middle + 4.5)} {number(top - 6)})"'
+            parts.append(f"<g {turned}>{label((middle + 4.5, top - 6), columns[place], 'cc-muted', room=110)}</g>")
+        else:
+            parts.append(label((middle, top - 7), columns[place], "cc-muted", "middle"))
+    return parts
+
+
+def _cell(each: float | None, scale: Scale, axis: Axis, box: Box, says: tuple[str, int]) -> str:
+    """Return one cell: its colour, its number where that fits, and both on hovering."""
+    left, top, wide, high = box
+    gap = 1.0 if min(wide, high) > 10 else 0.0
+    place = f'x="{number(left)}" y="{number(top)}" width="{number(wide - gap)}" height="{number(high - gap)}"'
+    where, digits = says
+    whole = f"<title>{plain(f'{where}: {quantity(nan if each is None else each, axis.unit)}')}</title>"
+    middle = (left + wide / 2, top + high / 2 + 4)
+    if each is None or not axis.shows(each):
+        return f'<g>{whole}<rect {place} fill="none"/>{label(middle, "–", "cc-muted", "middle") if digits else ""}</g>'
+    share = scale.share(each)
+    ink = "cc-small cc-pale" if share < 0.6 else "cc-small cc-deep"
+    text = label(middle, _cell_text(each, axis, digits), ink, "middle") if digits else ""
+    return f'<g>{whole}<rect {place} fill="{colour(share)}"/>{text}</g>'
+
+
+def _digits(drawn: Sequence[float], axis: Axis, wide: float) -> int:
+    """Return the digits with which all numbers fit into their cells: some of them alone would look like a choice."""
+    for digits in (3, 2):
+        if all(width_of(_cell_text(each, axis, digits), 12) + 3 < wide for each in drawn):
+            return digits
+    return 0
+
+
+def _cell_text(each: float, axis: Axis, digits: int) -> str:
+    return quantity(each, axis.unit if len(axis.unit) < 3 else "", digits)
+
+
+def _mosaic(cells: Sequence[tuple[float, Box]]) -> list[str]:
+    """Return many cells as one path for each shade: a tenth of the size of a rectangle each."""
+    per_shade: dict[int, list[str]] = {}
+    for share, (left, top, wide, high) in cells:
+        right, bottom = number(left + wide), number(top + high)
+        piece = f"M{number(left)} {number(top)}H{right}V{bottom}H{number(left)}"
+        per_shade.setdefault(round(share * (SHADES - 1)), []).append(piece)
+    return [
+        f'<path class="cc-cells" fill="{colour(shade / (SHADES - 1))}" d="' + "".join(pieces) + '"/>'
+        for shade, pieces in sorted(per_shade.items())
+    ]
+
+
+def colour(share: float) -> str:
+    """Return the colour at *share* of the ramp.
+
+    >>> colour(0), colour(1)
+    ('#440154', '#fde725')
+    """
+    place = share * (len(RAMP) - 1)
+    before = min(int(place), len(RAMP) - 2)
+    pairs = zip(bytes.fromhex(RAMP[before][1:]), bytes.fromhex(RAMP[before + 1][1:]), strict=True)
+    return "#" + bytes(round(low + (high - low) * (place - before)) for low, high in pairs).hex()
+
+
+def _key(scale: Scale, top: float, left: float) -> tuple[list[str], float]:
+    """Return the colours of the ramp over an axis, and where they end."""
+    width = min(320.0, WIDTH - left - 2 * EDGE)
+    piece = width / SHADES
+    parts = [
+        f'<rect x="{number(left + place * piece)}" y="{number(top)}" width="{number(piece + 0.5)}" height="10"'
+        f' fill="{colour(place / (SHADES - 1))}"/>'
+        for place in range(SHADES)
+    ]
+    parts += abscissa(scale, (left, top + 10), width)
+    return parts, top + 10 + (50 if scale.title else 28)

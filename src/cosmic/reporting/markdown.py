@@ -1,0 +1,56 @@
+"""Markdown in which given text stays text: nothing in it can become a link, a tag, a table or a heading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from cosmic.errors import one_line
+from cosmic.reporting.cells import cell, numeric
+
+CODE = re.compile(r"`([^`\n]+)`")
+SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
+OPENING = re.compile(r"^\s*(?:[#+=-]|\d+[.)](?=\s|$))")
+"""What at the start of a line would make it a heading, a list or a rule."""
+ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+
+
+def inline(text: str, *, bars: bool = False) -> str:
+    r"""Return *text* as Markdown on one line; `code` stays code. With *bars* it is for a table's cell.
+
+    >>> print(inline("a *b* <img> `c*d` snake_case"))
+    a \*b\* &lt;img&gt; `c*d` snake_case
+    """
+    parts = CODE.split(one_line(text))
+    codes = [f"`{part.replace('|', chr(92) + '|') if bars else part}`" for part in parts[1::2]]
+    texts = [_escaped(part) for part in parts[::2]]
+    if not bars:
+        texts[0] = OPENING.sub(lambda found: f"{found[0][:-1]}\\{found[0][-1]}", texts[0])
+    return "".join(piece for pair in zip(texts, [*codes, ""], strict=True) for piece in pair)
+
+
+def _escaped(text: str) -> str:
+    marked = SPECIAL.sub(lambda found: "\\" + found[0], text)
+    return re.sub(r"[&<>]", lambda found: ENTITIES[found[0]], marked)
+
+
+def emphasis(text: str) -> str:
+    """Return a caption."""
+    return f"*{inline(text).strip()}*"
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return a table; columns of numbers are set right."""
+    lines = [[inline(str(name), bars=True) for name in columns]]
+    lines.append(["---:" if numeric(rows, place) else "---" for place in range(len(columns))])
+    lines += [[inline(cell(each), bars=True) for each in row] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def fenced(text: str, language: str) -> str:
+    """Return a block of code with a fence longer than any in it."""
+    lines = [one_line(line.expandtabs()) for line in text.rstrip("\n").split("\n")]
+    longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return "\n".join([fence + language, *lines, fence])

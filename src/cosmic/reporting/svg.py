@@ -1,0 +1,200 @@
+"""The parts of a drawing: text that is escaped, colours for light and dark, legends, axes.
+
+A chart is 720 units wide and as high as it needs. It paints its own background, as a viewer's theme may differ from
+the one that the style asks for. Colours are classes given twice, not variables, which few viewers but browsers know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from unicodedata import east_asian_width
+
+from cosmic.errors import one_line
+from cosmic.reporting.curves import Point
+from cosmic.reporting.scales import Scale
+
+WIDTH = 720
+EDGE = 16
+FONT = "system-ui,-apple-system,'Segoe UI',Roboto,'Helvetica Neue',Arial,sans-serif"
+HUES = ("#0072b2", "#d55e00", "#00805e", "#a8548a", "#9a6700", "#5b6470")
+"""Blue, vermilion, green, purple, amber, grey: Okabe and Ito's set, darkened to 3:1 against white or more."""
+DARK_HUES = ("#56b4e9", "#f0803c", "#2fc79b", "#dd8fbb", "#e9b23c", "#a3adb8")
+DASHES = ("", "8 3", "2 2.5", "9 3 2 3", "5 2.5", "12 3 2 3 2 3")
+"""A second cue, so that colour is never the only one."""
+
+
+def _colours(paper: str, ink: str, muted: str, grid: str, hues: Sequence[str]) -> str:
+    """Return the rules that differ between light and dark."""
+    rules = [
+        f".cc-paper{{fill:{paper}}}.cc text{{fill:{ink}}}.cc .cc-muted{{fill:{muted}}}",
+        f".cc-grid{{stroke:{grid}}}.cc-axis{{stroke:{muted}}}.cc-ink{{stroke:{ink};fill:{ink}}}",
+        f".cc-dots{{stroke:{muted}}}.cc-ring{{fill:{paper};stroke:{hues[1]}}}.cc-halo{{stroke:{paper}}}",
+        f".cc .cc-over{{stroke:{paper}}}",
+    ]
+    rules += [f".cc-s{place}{{stroke:{hue}}}.cc-f{place}{{fill:{hue}}}" for place, hue in enumerate(hues)]
+    return "".join(rules)
+
+
+LIGHT = _colours("#ffffff", "#1b1f24", "#57606a", "#e4e8ec", HUES)
+DARK = _colours("#14161a", "#e6e8eb", "#a3adb8", "#2b3038", DARK_HUES)
+STYLE = (
+    f".cc text{{font:13px {FONT};font-variant-numeric:tabular-nums}}.cc .cc-title{{font-size:15px;font-weight:600}}"
+    ".cc .cc-small{font-size:12px}.cc-grid,.cc-axis{stroke-width:1;fill:none}.cc-line{stroke-width:2;fill:none;"
+    "stroke-linejoin:round}.cc-band{opacity:.16}.cc-dots{stroke-width:5;stroke-linecap:round;opacity:.5;fill:none}"
+    ".cc .cc-over{stroke-width:4;stroke-linejoin:round;paint-order:stroke}"
+    ".cc-ring{stroke-width:2}.cc-halo{stroke-width:5;fill:none}.cc-cells{shape-rendering:crispEdges}"
+    f".cc .cc-pale{{fill:#ffffff}}.cc .cc-deep{{fill:#111418}}{LIGHT}"
+    f"@media screen and (prefers-color-scheme:dark){{{DARK}}}"
+)
+
+
+def document(title: str, description: str, height: float, body: Iterable[str]) -> str:
+    """Return a whole drawing; its title and description are what a screen reader says."""
+    size = f'viewBox="0 0 {WIDTH} {number(height)}" width="{WIDTH}" height="{number(height)}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="cc" {size} role="img">'
+    texts = f"<title>{plain(title)}</title>\n<desc>{plain(description)}</desc>\n<style>{STYLE}</style>"
+    paper = f'<rect class="cc-paper" width="{WIDTH}" height="{number(height)}"/>'
+    return "\n".join([head, texts, paper, *body, "</svg>"]) + "\n"
+
+
+def plain(text: str) -> str:
+    """Return *text* so that it is nothing but text wherever it is put: on one line, printable, escaped."""
+    return escape(one_line(text))
+
+
+def number(value: float) -> str:
+    """Return a coordinate to a tenth of a unit: finer cannot be seen."""
+    text = f"{value:.1f}".removesuffix(".0")
+    return "0" if text == "-0" else text
+
+
+def width_of(text: str, size: float = 13) -> float:
+    """Return about how wide *text* is; on the wide side, as fonts differ."""
+    return sum(1.0 if east_asian_width(letter) in "WF" else 0.6 for letter in one_line(text)) * size
+
+
+def cut(text: str, room: float, size: float = 13) -> str:
+    """Return *text*, shortened to fit into *room*."""
+    text = one_line(text)
+    if width_of(text, size) <= room:
+        return text
+    while text and width_of(text, size) > room - size * 0.6:
+        text = text[:-1]
+    return text.rstrip() + "…"
+
+
+def label(at: Point, text: str, classes: str = "", anchor: str = "start", room: float = WIDTH) -> str:
+    """Return *text* at a point of its baseline; where it must be cut, the whole of it shows on hovering."""
+    short = cut(text, room)
+    style = f' class="{classes}"' if classes else ""
+    side = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    whole = f"<title>{plain(text)}</title>" if short != one_line(text) else ""
+    return f'<text x="{number(at[0])}" y="{number(at[1])}"{style}{side}>{whole}{plain(short)}</text>'
+
+
+def rule(start: Point, end: Point, classes: str) -> str:
+    """Return a straight stroke."""
+    ends = f"M{number(start[0])} {number(start[1])}L{number(end[0])} {number(end[1])}"
+    return f'<path class="{classes}" d="{ends}"/>'
+
+
+def outline(points: Sequence[Point], *, steps: bool = False, before: bool = False) -> str:
+    """Return the path through *points* in pixels; with *steps* the value holds until the next, or since the last."""
+    first, *rest = [(number(a), number(b)) for a, b in points]
+    if not steps:
+        return f"M{first[0]} {first[1]}" + "".join(f"L{a} {b}" for a, b in rest)
+    return f"M{first[0]} {first[1]}" + "".join(f"V{b}H{a}" if before else f"H{a}V{b}" for a, b in rest)
+
+
+def stroke(place: int) -> str:
+    """Return the attributes of the line of the series at *place*: a colour and a dash; six colours, then again."""
+    hue, turn = place % len(HUES), place // len(HUES)
+    dash = DASHES[(hue + turn) % len(DASHES)]
+    return f'class="cc-line cc-s{hue}"' + (f' stroke-dasharray="{dash}"' if dash else "")
+
+
+def fill(place: int) -> str:
+    """Return the class that fills with the colour of the series at *place*."""
+    return f"cc-f{place % len(HUES)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a legend: a name and a sample drawn around the origin, 22 units wide."""
+
+    name: str
+    sample: str
+
+
+def legend(entries: Sequence[Entry], top: float) -> tuple[list[str], float]:
+    """Return a legend in rows from *top* on, and where it ends: above the data, so that it covers none."""
+    parts: list[str] = []
+    left, row, room = float(EDGE), top, 260.0
+    for entry in entries:
+        wide = 30 + min(room, width_of(entry.name)) + 18
+        if left > EDGE and left + wide > WIDTH - EDGE + 18:
+            left, row = float(EDGE), row + 20
+        parts.append(f'<g transform="translate({number(left)} {number(row + 9)})">{entry.sample}</g>')
+        parts.append(label((left + 30, row + 13.5), entry.name, room=room))
+        left += wide
+    return parts, row + 20 if entries else top
+
+
+def heading(title: str, entries: Sequence[Entry]) -> tuple[list[str], float]:
+    """Return the title of a chart, with its legend below, and where they end."""
+    parts = [label((EDGE, 26), title, "cc-title", room=(WIDTH - 2 * EDGE) * 13 / 15)]
+    below, end = legend(entries, 40)
+    return parts + below, end + (6 if entries else 0)
+
+
+def notes(sentences: Iterable[str], top: float) -> tuple[list[str], float]:
+    """Return small print from *top* on, and where it ends."""
+    parts: list[str] = []
+    for sentence in filter(None, sentences):
+        parts.append(label((EDGE, top + 12), sentence, "cc-muted cc-small", room=WIDTH - 2 * EDGE))
+        top += 17
+    return parts, top
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """The rectangle in which data are drawn."""
+
+    left: float
+    top: float
+    width: float
+    height: float
+    x: Scale
+    y: Scale
+
+    def at(self, point: Point) -> Point:
+        """Return where *point* is drawn."""
+        across, up = self.x.share(point[0]), self.y.share(point[1])
+        return self.left + across * self.width, self.top + (1 - up) * self.height
+
+
+def axes(frame: Frame) -> list[str]:
+    """Return grid, ticks, labels and titles: the one of the ordinate stands level above it, easy to read."""
+    bottom, right = frame.top + frame.height, frame.left + frame.width
+    parts = [label((EDGE, frame.top - 12), frame.y.title, "cc-muted", room=WIDTH - 2 * EDGE)]
+    for tick, text in zip(frame.y.ticks, frame.y.labels, strict=True):
+        height = frame.top + (1 - frame.y.share(tick)) * frame.height
+        parts.append(rule((frame.left, height), (right, height), "cc-grid"))
+        parts.append(label((frame.left - 8, height + 4.5), text, "cc-muted", "end"))
+    return parts + abscissa(frame.x, (frame.left, bottom), frame.width)
+
+
+def abscissa(scale: Scale, start: Point, width: float) -> list[str]:
+    """Return a horizontal axis from *start* on, with its ticks and title below."""
+    left, bottom = start
+    parts = [rule(start, (left + width, bottom), "cc-axis")]
+    for tick, text in zip(scale.ticks, scale.labels, strict=True):
+        across = left + scale.share(tick) * width
+        parts.append(rule((across, bottom), (across, bottom + 5), "cc-axis"))
+        parts.append(label((across, bottom + 20), text, "cc-muted", "middle"))
+    middle = left + width / 2
+    room = 2 * min(middle, WIDTH - middle)
+    parts.append(label((middle, bottom + 41), scale.title, "cc-muted", "middle", room))
+    return parts

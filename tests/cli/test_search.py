@@ -1,0 +1,185 @@
+"""Searching from the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.commands import output, run
+
+from cosmic.cli.studies import progress_text
+from cosmic.exploration.searching import Progress
+
+SPACE = "cosmic-512-full-stack"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # studies go to runs/
+
+
+def data(capsys: pytest.CaptureFixture[str], *words: str) -> Any:
+    return json.loads(output(capsys, *words, "--json"))
+
+
+def test_a_search_says_what_is_best_and_where_its_study_is(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "search", SPACE, "-n", "200", "--seed", "3")
+    assert f"{SPACE} · genetic · for perf_per_bandwidth · seed 3" in out
+    assert re.search(r"best design \(trial [\d,]+\): perf_per_bandwidth [\d.e-]+: [\d.]+× the base design", out)
+    assert "study: runs/cosmic-512-full-stack-genetic-3" in out
+    assert "workload.tp" in out
+    assert (Path("runs") / "cosmic-512-full-stack-genetic-3" / "trials.db").is_file()
+
+
+def test_a_search_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "search", SPACE, "-n", "100", "--objective", "step_s", "--objective", "network_usd")
+    assert {"best", "front", "trials", "feasible", "evaluations_per_s", "study"} <= set(found)
+    assert found["trials"] == 100
+    assert 0 < found["feasible"] <= 100
+    assert found["best"]["metrics"]["step_s"] == min(each["metrics"]["step_s"] for each in found["front"])
+    assert set(found["best"]["point"]) >= {"workload.dp", "workload.tp", "network.dims.0.bandwidth"}
+    assert Path(found["study"]).is_dir()
+
+
+def test_a_second_search_does_not_touch_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    first = data(capsys, "search", SPACE, "-n", "20", "--agent", "random")
+    second = data(capsys, "search", SPACE, "-n", "20", "--agent", "random")
+    assert first["study"] != second["study"]
+    assert first["best"] == second["best"]
+
+
+def test_a_study_goes_on_without_its_space_being_named_again(capsys: pytest.CaptureFixture[str]) -> None:
+    data(capsys, "search", SPACE, "-n", "50", "--out", "s")
+    longer = data(capsys, "search", "--resume", "--out", "s", "-n", "80")
+    assert longer["trials"] == 80
+    assert data(capsys, "search", "--resume", "--out", "s")["trials"] == 80
+
+
+def test_layers_can_be_isolated(capsys: pytest.CaptureFixture[str]) -> None:
+    found = data(capsys, "search", SPACE, "--stacks", "workload", "-n", "300", "--agent", "random")
+    assert set(found["best"]["point"]) == {f"workload.{name}" for name in ("dp", "sp", "pp", "weight_sharding", "tp")}
+    assert found["stopped"] == "exhausted"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nosuch"], "no such space"),
+        ([SPACE, "--agent", "gnetic"], "agent = 'gnetic': no such agent; did you mean 'genetic'?"),
+        ([SPACE, "--objective", "stepp"], "objective = 'stepp': no such objective; did you mean 'step_s'?"),
+        ([SPACE, "--constraint", "memory <= 3 GB"], "did you mean 'memory_bytes'?"),
+        ([SPACE, "--stacks", "wrkload"], "did you mean 'workload'?"),
+        ([SPACE, "--engine", "evnt"], "did you mean 'event'?"),
+        ([SPACE, "--setting", "pop=3"], "genetic.pop = 3: no such key; did you mean 'population'?"),
+        ([], "name a space of the catalog or a YAML file"),
+        ([SPACE, "--resume"], "say which study: --out DIR"),
+        (["--resume", "--out", "nowhere"], "is no study: it has no study.json"),
+    ],
+)
+def test_a_mistake_is_one_sentence(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, err = run(capsys, "search", *words)
+    assert (status, out) == (2, "")
+    assert message in err
+    assert err.count("\n") == 1
+    assert not Path("runs").exists()
+    assert not Path("nowhere").exists()
+
+
+def test_where_nothing_can_run_the_reasons_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "search", SPACE, "-n", "20", "--agent", "random", "--constraint", "memory_bytes <= 1 kB")
+    assert "No design that was tried can run" in out
+    assert "memory_bytes <= 1 kB: " in out
+
+
+def test_progress_is_one_line_with_speed_best_and_time_left() -> None:
+    now = Progress(
+        objective="step_s", evaluated=500, trials=2000, feasible=300, seen=600, best=1.5, computed=500, elapsed_s=2.0
+    )
+    assert progress_text(now) == "500 of 2,000 trials · 250/s · best step 1.5 s · 50 % can run · 6 s left"
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_search_that_is_ended_says_what_it_has_and_can_go_on(
+    number: int, status: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["search", SPACE, "-n", "10000000", "--out", "s", "--agent", "random"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cosmic", *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        reader = subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import sqlite3; print(sqlite3.connect('file:s/trials.db?mode=ro', uri=True)"
+                ".execute('SELECT COUNT(*) FROM trials').fetchone()[0])",
+            ],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if reader.returncode == 0 and int(reader.stdout) > 0:
+            break
+        time.sleep(0.1)
+    os.kill(process.pid, number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status
+    assert "best design" in out
+    assert "Traceback" not in err
+    so_far = data(capsys, "compare", "s")["studies"][0]["trials"]
+    assert data(capsys, "search", "--resume", "--out", "s", "-n", str(so_far + 10))["trials"] == so_far + 10
+
+
+def test_studies_are_compared_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
+    for agent in ("random", "genetic"):
+        output(capsys, "search", SPACE, "-n", "300", "--agent", agent, "--out", agent)
+    out = output(capsys, "compare", "random", "genetic", "--plot", "c.svg")
+    assert "0.00 %" in out
+    assert "perf per bandwidth (higher is better) over evaluations" in out
+    assert Path("c.svg").read_text().startswith("<svg")
+    found = data(capsys, "compare", "random", "genetic")
+    assert [each["agent"] for each in found["studies"]] == ["random", "genetic"]
+    curve = [value for _, value in found["curves"]["genetic"]]
+    assert curve == sorted(curve)
+
+
+def test_studies_that_want_different_things_are_not_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    for metric in ("step_s", "mfu"):
+        output(capsys, "search", SPACE, "-n", "10", "--objective", metric, "--out", metric)
+    status, _, err = run(capsys, "compare", "step_s", "mfu")
+    assert status == 2
+    assert "only what wants the same can be compared" in err
+
+
+def test_a_tournament_ranks_agents_and_checks_their_winners(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("tournament", SPACE, "--agents", "random,genetic", "-n", "60", "--seeds", "2", "--stacks", "workload")
+    found = data(capsys, *words)
+    assert found["optimum"] == "exhaustive"
+    assert [row["regret_mean"] for row in found["leaderboard"]] == sorted(
+        row["regret_mean"] for row in found["leaderboard"]
+    )
+    assert all(row["checked"] and row["seeds"] == 2 and row["regret_mean"] >= 0 for row in found["leaderboard"])
+    assert len(found["entries"]) == 4
+    assert "regret is against the exhaustive optimum" in output(capsys, *words)
+
+
+def test_the_demo_compares_the_full_stack_with_each_layer(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "demo", "-n", "300", "--out", "d")
+    assert "full stack over it" in out
+    assert "report: d/report.html" in out
+    assert "<svg" in Path("d/report.html").read_text()
+    found = data(capsys, "demo", "-n", "300", "--seed", "5")
+    assert found["designs"] > 300
+    searched = {row["searched"]: row for row in found["searches"]}
+    assert {"workload", "collective", "network", "full stack"} < set(searched)
+    assert searched["full stack"]["full_stack_over_it"] == 1
+    assert Path(found["report"]).is_file()
