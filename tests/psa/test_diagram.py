@@ -57,12 +57,16 @@ def brute_force(values: list[list[int]], rules: list[int]) -> list[tuple[int, ..
     ]
 
 
+def listed(diagram: Diagram) -> list[tuple[int, ...]]:
+    return [tuple(row) for row in diagram.nth(np.arange(diagram.count)).tolist()]
+
+
 @given(domains, chosen_rules)
 @settings(max_examples=300)
 def test_the_diagram_holds_exactly_the_valid_combinations(values: list[list[int]], rules: list[int]) -> None:
     diagram, valid = built(values, rules), brute_force(values, rules)
     assert diagram.count == len(valid)
-    assert list(diagram.combinations()) == valid
+    assert listed(diagram) == valid
     everything = np.array(list(product(*(range(len(row)) for row in values))), dtype=np.intp)
     assert [tuple(row) for row in everything[diagram.contains(everything)].tolist()] == valid
 
@@ -87,13 +91,43 @@ def test_supported_values_are_those_that_occur(values: list[list[int]], rules: l
         assert supported.tolist() == sorted({combination[level] for combination in valid})
 
 
-@given(domains, chosen_rules, st.integers(0, 3))
-def test_fixing_a_value_keeps_the_combinations_that_have_it(
-    values: list[list[int]], rules: list[int], level: int
+@given(domains, chosen_rules, st.integers(0, 3), st.integers(0, 1000))
+def test_keeping_a_value_changes_what_it_must_and_no_more(
+    values: list[list[int]], rules: list[int], level: int, seed: int
 ) -> None:
+    """Level by level the nearest value with which some combination goes on that has what is kept: found by listing."""
     diagram, valid = built(values, rules), brute_force(values, rules)
-    fixed = diagram.fixing(level, 0)
-    assert list(fixed.combinations()) == [combination for combination in valid if combination[level] == 0]
+    assume(valid)
+    rng = np.random.default_rng(seed)
+    wanted = np.stack([rng.integers(len(row), size=20) for row in values], axis=1)
+    kept = rng.choice(diagram.supported[level], size=20)
+    for row, value, found in zip(wanted, kept, diagram.keeping(wanted, level, kept).tolist(), strict=True):
+        possible = [combination for combination in valid if combination[level] == value]
+        for place, want in enumerate(row.tolist()):
+            nearest = min((abs(each[place] - want), each[place]) for each in possible)[1]
+            possible = [each for each in possible if each[place] == nearest]
+        assert [tuple(found)] == possible
+
+
+def test_a_place_in_the_list_is_found_however_long_the_list() -> None:
+    """Seventy binary choices are more combinations than a machine word can count."""
+    diagram = Diagram(tuple(np.zeros((1, 2), dtype=np.intp) for _ in range(70)))
+    assert diagram.nth(np.array([2**70 - 1, 5], dtype=object)).tolist() == [[1] * 70, [0] * 67 + [1, 0, 1]]
+
+
+def test_walking_draws_in_proportion_to_the_weights_of_values() -> None:
+    """Pearson's chi-square against the product of the weights, shared among the valid combinations."""
+    values = [[1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 6], [1, 2]]
+    diagram, valid = built(values, [1, 4]), brute_force(values, [1, 4])
+    weights = [np.array([1.0, 2.0, 3.0, 1.0]), np.array([4.0, 1.0, 1.0, 9.0]), np.ones(4), np.array([1.0, 3.0])]
+    mass = {each: prod(float(weight[value]) for weight, value in zip(weights, each, strict=True)) for each in valid}
+    draws = 20_000
+    counts = Counter(tuple(row) for row in diagram.walk(weights, draws, np.random.default_rng(0)).tolist())
+    assert counts.keys() <= mass.keys()
+    expected = {each: draws * mass[each] / sum(mass.values()) for each in valid}
+    chi_square = sum((counts[each] - expected[each]) ** 2 / expected[each] for each in valid)
+    freedom = len(valid) - 1
+    assert abs(chi_square - freedom) < 4 * (2 * freedom) ** 0.5
 
 
 def test_sampling_is_uniform_over_valid_combinations() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable
 
 import numpy as np
 
-from cosmic.psa.diagram import Indices
+from cosmic.psa.diagram import Flags, Indices
 from cosmic.psa.moves import Moves
 from cosmic.psa.space import ParameterSet
 
@@ -27,6 +27,10 @@ class Novelty:
     def note(self, rows: Indices) -> None:
         """Remember that *rows* are known."""
         self._seen.update(self.space.keys(rows))
+
+    def known(self, rows: Indices) -> Flags:
+        """Return which of *rows* were proposed or told of."""
+        return np.array([key in self._seen for key in self.space.keys(rows)], dtype=bool)
 
     def fresh(self, rows: Indices, tries: int = 3) -> Indices:
         """Return *rows* with each known one, and each that occurs twice, replaced by a point nearby or anywhere.

@@ -29,7 +29,9 @@ from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
 PATIENCE = 200
-"""So many batches in a row without anything new to evaluate end a search: its agent has nothing left to propose."""
+"""So many batches in a row without a new design end a search: its agent has nothing left to propose."""
+MISFITS = 1_000_000
+"""So many designs that do not fit together, and a thousand for each trial, end it too."""
 AGENT = "genetic"
 
 
@@ -266,11 +268,10 @@ def explore(
             asked = before[batch] if batch < len(before) else min(inputs.batch, inputs.trials - ledger.evaluated)
             rows = agent.ask(asked)
         new = rows[ledger.unknown(rows)]
-        evaluated = ledger.evaluated
         results = evaluate(new)
         ledger.add(new, results)
         agent.tell(problem.outcomes(rows, ledger.recall(rows)))
-        idle = 0 if ledger.evaluated > evaluated else idle + 1
+        idle = 0 if len(new) else idle + 1
         stopped = _why_stop(inputs, ledger, idle)
         yield asked, new, results, stopped
 
@@ -280,7 +281,8 @@ def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
         return "trials"
     if len(ledger) >= inputs.problem.space.valid:
         return "exhausted"
-    return "stalled" if idle >= PATIENCE else ""
+    misfits = len(ledger) - ledger.evaluated
+    return "stalled" if idle >= PATIENCE or misfits >= MISFITS + 1000 * inputs.trials else ""
 
 
 class Record:

@@ -7,7 +7,9 @@ Paths from the root to the end are exactly the valid combinations, and each is o
 
     count      paths, summed backwards, as whole numbers of any size
     sample     go down, choosing each value in proportion to the paths below it: uniform over valid points
+    walk       the same with a weight for each value: combinations in proportion to the product of their weights
     repair     go down, taking the wanted value where the child is alive and the nearest live one otherwise
+    nth        go down, leaving out the paths through smaller values: any place of the list, without the list
 
 The number of nodes follows from how much must be remembered, not from the number of combinations: for a
 product of powers of two it is the number of different partial products.
@@ -15,9 +17,10 @@ product of powers of two it is the number of different partial products.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,8 @@ from cosmic.errors import SpecError
 from cosmic.psa.expressions import FALSE, TRUE, Constant, Expression, substitute, variables
 
 Indices = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.float64]
+Flags = npt.NDArray[np.bool_]
 DEAD = -1
 MAX_EDGES = 2_000_000
 """Size beyond which a diagram is refused: about ten seconds of work."""
@@ -54,7 +59,7 @@ class Diagram:
         return self.paths[0][0] if self.paths[0] else 0
 
     @cached_property
-    def live(self) -> tuple[npt.NDArray[np.bool_], ...]:
+    def live(self) -> tuple[Flags, ...]:
         """Per level, for each node and value: whether some valid combination goes that way."""
         return tuple(
             (table != DEAD) & (np.array([n > 0 for n in below] or [False])[table])
@@ -62,7 +67,7 @@ class Diagram:
         )
 
     @cached_property
-    def _shares(self) -> tuple[npt.NDArray[np.float64], ...]:
+    def _shares(self) -> tuple[Floats, ...]:
         """Per level and node: the cumulated share of paths through each value."""
         levels = []
         for table, here, below in zip(self.children, self.paths[:-1], self.paths[1:], strict=True):
@@ -109,7 +114,27 @@ class Diagram:
             node = table[node, drawn[:, level]]
         return drawn
 
-    def contains(self, rows: Indices) -> npt.NDArray[np.bool_]:
+    def walk(self, weights: Sequence[Floats], n: int, rng: np.random.Generator) -> Indices:
+        """Return *n* valid combinations, each as likely as the product of its values' weights says.
+
+        *weights* gives, per level, a positive number for each value. Only valid combinations share the probability:
+        with equal weights this is `sample`.
+        """
+        shares = []
+        below = np.ones(1)
+        for table, live, weight in zip(reversed(self.children), reversed(self.live), reversed(weights), strict=True):
+            mass = np.where(live, weight * below[table], 0.0)
+            below = mass.sum(axis=1)
+            shares.append(mass / np.where(below > 0, below, 1.0)[:, None])
+            below = below / below.max()  # long products neither vanish nor grow without bound
+        drawn = np.empty((n, len(self.children)), dtype=np.intp)
+        node = np.zeros(n, dtype=np.intp)
+        for level, (table, share) in enumerate(zip(self.children, reversed(shares), strict=True)):
+            drawn[:, level] = (rng.random(n)[:, None] >= _cumulate(share)[node]).sum(axis=1)
+            node = table[node, drawn[:, level]]
+        return drawn
+
+    def contains(self, rows: Indices) -> Flags:
         """Return for each combination whether it is valid."""
         node = np.zeros(len(rows), dtype=np.intp)
         valid = np.full(len(rows), self.count > 0)
@@ -129,22 +154,58 @@ class Diagram:
             node = table[node, rows[:, level]]
         return rows
 
-    def fixing(self, level: int, value: int) -> Diagram:
-        """Return the diagram of those combinations that have *value* at *level*."""
-        table = np.full_like(self.children[level], DEAD)
-        table[:, value] = self.children[level][:, value]
-        return Diagram((*self.children[:level], table, *self.children[level + 1 :]))
+    def keeping(self, wanted: Indices, level: int, values: Indices) -> Indices:
+        """Return a valid combination near each wanted one that has at *level* the value given for it.
 
-    def combinations(self) -> Iterator[tuple[int, ...]]:
-        """Yield every valid combination, in lexicographic order."""
-        pending: list[tuple[int, int, tuple[int, ...]]] = [(0, 0, ())]
-        while pending:
-            level, node, chosen = pending.pop()
-            if level == len(self.children):
-                yield chosen
-                continue
-            for value in reversed(np.flatnonzero(self.live[level][node]).tolist()):
-                pending.append((level + 1, int(self.children[level][node, value]), (*chosen, value)))
+        Some valid combination must have that value.
+        """
+        rows = np.empty_like(wanted)
+        node = np.zeros(len(wanted), dtype=np.intp)
+        reaching = self._reaching(level)
+        for here, table in enumerate(self.children):
+            if here < level:
+                possible = self.live[here][node] & reaching[here + 1][table[node], values[:, None]]
+                distance = np.abs(np.arange(table.shape[1]) - wanted[:, here, None])
+                rows[:, here] = np.where(possible, distance, table.shape[1] + 1).argmin(axis=1)
+            else:
+                rows[:, here] = values if here == level else self._nearest[here][node, wanted[:, here]]
+            node = table[node, rows[:, here]]
+        return rows
+
+    def _reaching(self, level: int) -> list[Flags]:
+        """Per level down to *level*, for each node: which values of *level* some valid combination through it has."""
+        if level not in self._reached:
+            levels = [self.live[level]]
+            for table, live in zip(self.children[:level][::-1], self.live[:level][::-1], strict=True):
+                levels.insert(0, np.asarray((levels[0][table] & live[:, :, None]).any(axis=1)))
+            self._reached[level] = levels
+        return self._reached[level]
+
+    @cached_property
+    def _reached(self) -> dict[int, list[Flags]]:
+        return {}
+
+    def nth(self, places: npt.NDArray[Any]) -> Indices:
+        """Return the combinations that stand at *places* (whole numbers, from 0) of the lexicographic order."""
+        left = places.astype(self._earlier[0].dtype if self._earlier else np.int64)
+        rows = np.empty((len(places), len(self.children)), dtype=np.intp)
+        node = np.zeros(len(places), dtype=np.intp)
+        for level, (table, earlier) in enumerate(zip(self.children, self._earlier, strict=True)):
+            rows[:, level] = (left[:, None] >= earlier[node][:, 1:]).sum(axis=1)
+            left = left - earlier[node, rows[:, level]]
+            node = table[node, rows[:, level]]
+        return rows
+
+    @cached_property
+    def _earlier(self) -> tuple[npt.NDArray[Any], ...]:
+        """Per level and node: the paths through all smaller values, for each value and one past the last."""
+        exact = np.int64 if self.count < 2**62 else object
+        levels = []
+        for table, below in zip(self.children, self.paths[1:], strict=True):
+            through = [[0, *(0 if child == DEAD else below[child] for child in row)] for row in table.tolist()]
+            shape = (len(table), table.shape[1] + 1)  # of a level without nodes too
+            levels.append(np.array(through, dtype=exact).reshape(shape).cumsum(axis=1))
+        return tuple(levels)
 
 
 def build(levels: Sequence[Sequence[Mapping[str, Constant]]], constraints: Sequence[Expression]) -> Diagram:
@@ -186,7 +247,7 @@ def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Constant]
     return tuple(rest)
 
 
-def _cumulate(share: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _cumulate(share: Floats) -> Floats:
     """Return cumulated shares that reach 1 exactly at the last value with any, whatever the rounding."""
     total = share.cumsum(axis=1)
     last = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)

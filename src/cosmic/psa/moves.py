@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
-from cosmic.psa.diagram import Diagram, Indices
+from cosmic.psa.diagram import Flags, Floats, Indices
 from cosmic.psa.space import ParameterSet
 
 
@@ -28,67 +27,66 @@ class Moves:
             dtype=np.intp,
         )
         self.open.sort()
-        self._fixed: dict[tuple[int, int], Diagram] = {}
+        self._ordered = np.array([each.ordered for each in space.parameters], dtype=bool)
+        self._number = np.array([len(each) for each in map(self._values, range(len(space.parameters)))], dtype=np.intp)
+        widest = (len(space.parameters), max(space.sizes, default=0))
+        self._nth = np.zeros(widest, dtype=np.intp)  # per column, the values that occur, in order
+        self._rank = np.zeros(widest, dtype=np.intp)  # and for each value how many smaller ones occur
+        for column, size in enumerate(space.sizes):
+            occurring = self._values(column)
+            self._nth[column, : len(occurring)] = occurring
+            self._rank[column, :size] = np.searchsorted(occurring, np.arange(size))
+
+    def _values(self, column: int) -> Indices:
+        return self._supported(*self._place[column])
 
     def _supported(self, part: int, level: int) -> Indices:
         return self.space.components[part].diagram.supported[level]
 
-    def neighbour(self, rows: Indices, rng: np.random.Generator, *, near: bool = False) -> Indices:
+    def neighbour(self, rows: Indices, rng: np.random.Generator, *, near: bool | Flags = False) -> Indices:
         """Return for each row a random other point: one parameter changed, and what follows from it.
 
-        With *near*, a number moves to the next larger or smaller value; a name to any other.
+        With *near*, for all rows or for some, a number moves to the next larger or smaller value; a name to any other.
         """
         if not len(self.open):
             return rows.copy()
         columns = self.open[rng.integers(len(self.open), size=len(rows))]
-        values = np.empty(len(rows), dtype=np.intp)
-        chance = rng.random(len(rows))
-        for column in np.unique(columns).tolist():
-            chosen = columns == column
-            values[chosen] = self._other(column, rows[chosen, column], chance[chosen], near)
-        return self._set(rows, columns, values)
+        current = rows[np.arange(len(rows)), columns]
+        return self._set(rows, columns, self._other(columns, current, rng.random(len(rows)), near))
 
-    def _other(self, column: int, current: Indices, chance: npt.NDArray[np.float64], near: bool) -> Indices:
-        """Return for each current value another that occurs in valid points."""
-        supported = self._supported(*self._place[column])
-        at = np.minimum(np.searchsorted(supported, current), len(supported) - 1)
-        if near and self.space.parameters[column].ordered:
-            step = np.where(chance < 0.5, -1, 1)
-            step = np.where(at + step < 0, 1, np.where(at + step >= len(supported), -1, step))
-            return np.asarray(supported[at + step])
-        shift = 1 + (chance * (len(supported) - 1)).astype(np.intp)
-        return np.asarray(supported[(at + shift) % len(supported)])
+    def _other(self, columns: Indices, current: Indices, chance: Floats, near: bool | Flags) -> Indices:
+        """Return for each current value of a column another that occurs in valid points."""
+        number = self._number[columns]
+        at = np.minimum(self._rank[columns, current], number - 1)
+        place = (at + 1 + (chance * (number - 1)).astype(np.intp)) % number
+        step = np.where(chance < 0.5, -1, 1)
+        step = np.where(at + step < 0, 1, np.where(at + step >= number, -1, step))
+        return np.asarray(self._nth[columns, np.where(self._ordered[columns] & near, at + step, place)])
 
     def _set(self, rows: Indices, columns: Indices, values: Indices) -> Indices:
         """Return rows with one column each set to a value, the tied ones adjusted."""
         moved = rows.copy()
-        wanted = columns * (max(self.space.sizes) + 1) + values
-        order = np.argsort(wanted, kind="stable")
-        starts = np.flatnonzero(np.diff(wanted[order], prepend=-1))
-        for group in np.split(order, starts[1:]):
-            column, value = int(columns[group[0]]), int(values[group[0]])
-            component = self.space.components[self._place[column][0]]
-            if len(component.columns) == 1:
-                moved[group, column] = value
-            else:
-                tied = np.ix_(group, np.array(component.columns))
-                moved[tied] = self._fixing(column, value).repair(rows[tied])
+        moved[np.arange(len(rows)), columns] = values
+        for component in self.space.components:
+            tied = component.columns if len(component.columns) > 1 else ()
+            for level, column in enumerate(tied):
+                chosen = np.flatnonzero(columns == column)
+                if len(chosen):
+                    there = (chosen[:, None], tied)
+                    moved[there] = component.diagram.keeping(rows[there], level, values[chosen])
         return moved
-
-    def _fixing(self, column: int, value: int) -> Diagram:
-        key = (column, value)
-        if key not in self._fixed:
-            part, level = self._place[column]
-            self._fixed[key] = self.space.components[part].diagram.fixing(level, value)
-        return self._fixed[key]
 
     def mutate(self, rows: Indices, rng: np.random.Generator, rate: float) -> Indices:
         """Return each row with about *rate* of its parameters changed, one after the other."""
+        return self.change(rows, rng.binomial(len(self.open), rate, size=len(rows)), rng)
+
+    def change(self, rows: Indices, times: Indices, rng: np.random.Generator, near: float = 0.0) -> Indices:
+        """Return each row after as many changes of one parameter as *times* says, a share of them *near*."""
         moved = rows.copy()
-        changes = rng.binomial(len(self.open), rate, size=len(rows))
-        for turn in range(int(changes.max(initial=0))):
-            chosen = changes > turn
-            moved[chosen] = self.neighbour(moved[chosen], rng)
+        for turn in range(int(times.max(initial=0))):
+            chosen = np.flatnonzero(times > turn)
+            close = rng.random(len(chosen)) < near if near else False
+            moved[chosen] = self.neighbour(moved[chosen], rng, near=close)
         return moved
 
     def crossover(self, mothers: Indices, fathers: Indices, rng: np.random.Generator) -> Indices:

@@ -28,6 +28,8 @@ from cosmic.psa.diagram import Diagram, Indices
 from cosmic.psa.expressions import FALSE, Constant, Expression, Scalar, substitute, value_of, variables
 from cosmic.psa.parameters import Parameter, label
 
+MOST_KNOWN = 1_000_000
+"""So many derived values are remembered at most."""
 FORMAT = 1
 """Version of the file format and of the exported schema."""
 LISTED_AT_ONCE = 1024
@@ -240,14 +242,33 @@ class ParameterSet:
         return found | {path: self.derive(path, rows) for path in self.derived}
 
     def derive(self, path: str, rows: Indices) -> Column:
-        """Return a derived field of many points: worked out once for each combination that occurs."""
-        expression = self._derivations[path].expression
-        needed = variables(expression)
-        used = [place for place, each in enumerate(self.parameters) if not needed.isdisjoint(each.paths)]
+        """Return a derived field of many points: worked out once for each combination that ever occurs."""
+        used = self._used[path]
         first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
-        values = [self._derived_value(path, zip(used, rows[row, used].tolist(), strict=True)) for row in first]
+        known = self._derived.setdefault(path, {})
+        if len(known) > MOST_KNOWN:
+            known.clear()
+        values = []
+        for choice in map(tuple, rows[np.ix_(first, used)].tolist()):
+            if choice not in known:
+                known[choice] = self._derived_value(path, zip(used, choice, strict=True))
+            values.append(known[choice])
         derived: Column = _column(values)[which]
         return derived
+
+    @cached_property
+    def _used(self) -> dict[str, list[int]]:
+        """For each derived field, the parameters that it follows from."""
+        needed = {path: variables(bound.expression) for path, bound in self._derivations.items()}
+        numbered = list(enumerate(self.parameters))
+        return {
+            path: [at for at, each in numbered if not names.isdisjoint(each.paths)] for path, names in needed.items()
+        }
+
+    @cached_property
+    def _derived(self) -> dict[str, dict[tuple[int, ...], Any]]:
+        """What was derived already, by the indices of the values it follows from."""
+        return {}
 
     def _derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
         settings: dict[str, Constant] = {}

@@ -1,0 +1,130 @@
+"""How fast agents search, and how well: JSON out.
+
+python benchmarks/search.py [--trials 20000] [--seeds 3] [--agents genetic,random]
+
+*agents*: for each, on the full stack, trials a second (one core, everything included), what of it is the agent's own
+time, and how soon it is within 5 % of the best that any of them found. Agents that fit a model get 300 trials.
+*workload*: on the workload layer of each of COSMIC's spaces, in how many seeds 300 trials end within 2 % of the
+exhaustive optimum. *duel*: in how many seeds `genetic` ends better than `random` on the full stack.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import time
+from typing import Any
+
+import numpy as np
+
+from cosmic.exploration.agent import agents
+from cosmic.exploration.comparison import NEAR, Course, course_of
+from cosmic.exploration.problem import Results
+from cosmic.exploration.searching import explore, make_inputs, search
+from cosmic.exploration.tournament import hold_tournament
+from cosmic.exploration.trials import Ledger
+from cosmic.psa.diagram import Indices
+from cosmic.psa.files import load_space
+
+SPACES = tuple(f"cosmic-{npus}-full-stack" for npus in (512, 1024, 2048))
+FITTED = ("bayesian", "cmaes", "surrogate", "tpe")
+"""Agents whose own time grows with what they know: for dear evaluations."""
+FEW = 300
+OPTIONS: dict[str, Any] = {
+    "settings": None,
+    "objectives": (),
+    "constraints": (),
+    "stacks": (),
+    "batch": None,
+    "engine": "analytic",
+}
+
+
+def timed(space: str, agent: str, trials: int, seed: int = 0) -> tuple[dict[str, Any], Course, list[float]]:
+    """Return how long a search takes, how it went, and when each of its evaluations was done."""
+    inputs = make_inputs(load_space(space), **OPTIONS, agent=agent, trials=trials, seed=seed)
+    problem, ledger = inputs.problem, Ledger(inputs.problem)
+    problem.evaluate(problem.space.sample(1000, np.random.default_rng(0)))  # plans are made once
+    evaluating = 0.0
+
+    def evaluate(rows: Indices) -> Results:
+        nonlocal evaluating
+        began = time.process_time()
+        results = problem.evaluate(rows)
+        evaluating += time.process_time() - began
+        return results
+
+    began, clock, done = time.process_time(), time.perf_counter(), []
+    for _, _, results, _ in explore(inputs, ledger, evaluate):
+        done += [time.perf_counter() - clock] * int(results.counted.sum())
+    cpu = time.process_time() - began
+    course = course_of(agent, agent, seed, problem, ledger.trials)
+    figures = {
+        "agent": agent,
+        "trials": course.evaluated,
+        "trials_per_s": course.evaluated / (time.perf_counter() - clock),
+        "agent_us_per_trial": 1e6 * (cpu - evaluating) / max(1, course.evaluated),
+        "evaluation_us_per_trial": 1e6 * evaluating / max(1, course.evaluated),
+        "loss": course.best,
+    }
+    return figures, course, done
+
+
+def measure_agents(space: str, names: list[str], trials: int) -> list[dict[str, Any]]:
+    """Return each agent's speed, and how soon it is near the best known."""
+    wide = [name for name in names if name != "exhaustive"]  # which needs an end that it can reach
+    runs = [timed(space, name, FEW if name in FITTED else trials) for name in wide]
+    best = min(course.best for _, course, _ in runs)
+    for figures, course, done in runs:
+        near = course.near(best)
+        figures["regret"] = course.best / best - 1
+        figures["trials_to_5_percent"] = near
+        figures["seconds_to_5_percent"] = None if near is None else done[max(0, near - 1)]
+    return [figures for figures, _, _ in runs]
+
+
+def measure_workload(names: list[str], seeds: int) -> dict[str, dict[str, str]]:
+    """Return for each space and agent in how many seeds it ends within 2 % of the optimum."""
+    found = {}
+    for space in SPACES:
+        board = hold_tournament(load_space(space), names, seeds=seeds, trials=FEW, stacks=["workload"])
+        found[space] = {row["agent"]: f"{row['within_2_percent']} of {row['seeds']}" for row in board.rows()}
+    return found
+
+
+def measure_duel(trials: int, seeds: int) -> dict[str, str]:
+    """Return in how many seeds `genetic` ends better than `random`."""
+    found = {}
+    for space in SPACES:
+        wins = 0
+        for seed in range(seeds):
+            first, second = (search(space, agent=name, trials=trials, seed=seed) for name in ("genetic", "random"))
+            wins += first.trials.curve(first.problem)[1][-1] > second.trials.curve(second.problem)[1][-1]
+        found[space] = f"{wins} of {seeds}"
+    return found
+
+
+def main() -> None:
+    """Print what was measured."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--space", default="cosmic-1024-full-stack")
+    parser.add_argument("--trials", type=int, default=20_000)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--agents", default=",".join(agents))
+    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
+    options = parser.parse_args()
+    names = options.agents.split(",")
+    found = {
+        "space": options.space,
+        "near": NEAR,
+        "agents": measure_agents(options.space, names, options.trials),
+        "workload": measure_workload(names, options.seeds),
+        "duel": measure_duel(options.trials, options.seeds),
+        "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    print(json.dumps(found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

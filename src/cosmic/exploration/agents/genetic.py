@@ -1,0 +1,67 @@
+"""A genetic algorithm: the best points told of breed, by tournament, crossover and mutation."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmic.errors import require
+from cosmic.exploration.agent import Outcomes, Task, agents
+from cosmic.exploration.elite import Elite, generation_size
+from cosmic.exploration.novelty import Novelty
+from cosmic.psa.diagram import Indices
+
+
+@agents.register("genetic")
+class GeneticAgent:
+    """NSGA-II on valid points: parents are the best of all told so far, so that nothing good is ever lost.
+
+    Settings: *population*, how many may breed (0: as many as are asked for at once); *tournament*, of how many drawn
+    the best is a parent; *crossover*, the share of children with two parents; *mutation*, how many parameters of a
+    child change on average; *near*, the share of those changes that move a number by one step only.
+    """
+
+    def __init__(  # noqa: PLR0913  these are settings by name
+        self,
+        task: Task,
+        rng: np.random.Generator,
+        *,
+        population: int = 0,
+        tournament: int = 2,
+        crossover: float = 0.7,
+        mutation: float = 1.0,
+        near: float = 0.5,
+    ) -> None:
+        require(population >= 0, "genetic.population", population, "must be positive, or 0 to follow the trials")
+        require(tournament >= 1, "genetic.tournament", tournament, "must be at least 1")
+        require(0 <= crossover <= 1, "genetic.crossover", crossover, "must lie between 0 and 1")
+        require(0 <= mutation <= 100, "genetic.mutation", mutation, "must lie between 0 and 100 changes")
+        require(0 <= near <= 1, "genetic.near", near, "must lie between 0 and 1")
+        self.rng = rng
+        self.batch = generation_size(task.trials)
+        self.population = population or self.batch
+        self.tournament, self.crossover, self.mutation, self.near = tournament, crossover, mutation, near
+        self._elite = Elite(task, self.population)
+        self._novelty = Novelty(task.space, rng)
+
+    def ask(self, n: int) -> Indices:
+        """Return *n* children of those who may breed; random points until there is a population to choose from."""
+        if self._elite.told < self.population:
+            return self._novelty.fresh(self._novelty.space.sample(n, self.rng))
+        return self._novelty.fresh(self._children(n))
+
+    def _children(self, n: int) -> Indices:
+        rows, moves = self._elite.outcomes.rows, self._novelty.moves
+        mothers, fathers = rows[self._parents(n)], rows[self._parents(n)]
+        single = self.rng.random(n) >= self.crossover
+        fathers[single] = mothers[single]
+        children = moves.crossover(mothers, fathers, self.rng)
+        return moves.change(children, self.rng.poisson(self.mutation, size=n), self.rng, self.near)
+
+    def _parents(self, n: int) -> Indices:
+        """Return the winners of *n* tournaments: the elite is in order, so that the smaller place is the better."""
+        return np.asarray(self.rng.integers(len(self._elite), size=(n, self.tournament)).min(axis=1))
+
+    def tell(self, outcomes: Outcomes) -> None:
+        """Let the best of *outcomes* join those who may breed."""
+        self._novelty.note(outcomes.rows)
+        self._elite.add(outcomes)

@@ -1,0 +1,91 @@
+"""A policy gradient: probabilities of values, raised where they led to better points than usual (REINFORCE)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmic.errors import require
+from cosmic.exploration.agent import Floats, Outcomes, Task, agents
+from cosmic.exploration.elite import Elite, generation_size, joined
+from cosmic.exploration.novelty import Novelty
+from cosmic.exploration.pareto import ranks
+from cosmic.exploration.weights import Weights
+from cosmic.psa.diagram import Indices
+
+LEAST = 1e-9
+"""No probability is less: their logarithms stay finite, and the diagrams never run out of ways."""
+
+
+@agents.register("policy")
+class PolicyAgent:
+    """A number (logit) for each value of each parameter; points are drawn in proportion to the exponent of their sum.
+
+    For such a policy over valid points alone, the gradient of log p(x) is 1 for the values of x, less what is
+    expected; weighed by an advantage that is 0 on average (the baseline), what is expected falls out:
+
+        logits += *rate* · (mean of advantage · [x has the value]  +  *entropy* · gradient of the entropy)
+
+    The advantage follows from the place within a generation, not from the loss, whose scale nobody knows. The best of
+    all so far, *memory* of a generation, are compared along with each, so that what was once found is not forgotten.
+
+    Williams, Machine Learning 8, 1992; the memory: Oh et al., ICML 2018.
+    """
+
+    def __init__(
+        self, task: Task, rng: np.random.Generator, *, rate: float = 0.5, entropy: float = 0.02, memory: float = 0.3
+    ) -> None:
+        require(0 < rate <= 100, "policy.rate", rate, "must be above 0 and at most 100")
+        require(0 <= entropy <= 1, "policy.entropy", entropy, "must lie between 0 and 1")
+        require(0 <= memory <= 100, "policy.memory", memory, "must lie between 0 and 100 generations")
+        self.rng = rng
+        self.batch = generation_size(task.trials)
+        self.rate, self.entropy = rate, entropy
+        self._novelty = Novelty(task.space, rng)
+        self._values = Weights(task.space)
+        self._logits = np.zeros(self._values.size)
+        self._best = Elite(task, round(memory * self.batch))
+        self._waiting: list[Outcomes] = []
+
+    @property
+    def probabilities(self) -> Floats:
+        """How likely each value is, parameter after parameter, were there no constraints."""
+        raised = np.exp(self._logits - self._values.largest(self._logits))
+        return np.maximum(self._values.shares(raised), LEAST)
+
+    def ask(self, n: int) -> Indices:
+        """Return *n* points drawn by the policy."""
+        return self._novelty.fresh(self._values.walk(self.probabilities, n, self.rng))
+
+    def tell(self, outcomes: Outcomes) -> None:
+        """Learn as soon as there is a generation to compare: of one point alone nobody knows whether it is good."""
+        self._novelty.note(outcomes.rows)
+        self._waiting.append(outcomes)
+        if sum(map(len, self._waiting)) >= self.batch:
+            told = joined(self._waiting)
+            whole = joined([self._best.outcomes, told])
+            self._waiting.clear()
+            self._best.add(told)
+            self._learn(whole.rows, advantages(ranks(whole.losses, whole.excess)))
+
+    def _learn(self, rows: Indices, advantage: Floats) -> None:
+        probability = self.probabilities
+        surprise = -np.log(probability)
+        expected = self._values.sums(probability * surprise)
+        towards = self._values.totals(rows, advantage) / len(rows)
+        self._logits += self.rate * (towards + self.entropy * probability * (surprise - expected))
+
+
+def advantages(rank: Indices) -> Floats:
+    """Return how much better than usual each rank is: log-shaped, for the best matter most; mean 0, deviation 1.
+
+    Equal ranks share their places; where all are equal, nothing is better than usual.
+
+    >>> advantages(np.array([0, 1, 1, 3])).round(2).tolist()
+    [1.64, -0.29, -0.29, -1.07]
+    """
+    _, which, number = np.unique(rank, return_inverse=True, return_counts=True)
+    if len(number) == 1:
+        return np.zeros(len(rank))
+    place = ((number.cumsum() - number / 2) / len(rank))[which.reshape(-1)]
+    worth = -np.log(place)
+    return np.asarray((worth - worth.mean()) / worth.std())

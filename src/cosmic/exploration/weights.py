@@ -1,0 +1,48 @@
+"""A number for each value of each parameter, and points drawn by them: what colonies and policies learn."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cosmic.exploration.agent import Floats
+from cosmic.psa.diagram import Indices
+from cosmic.psa.space import ParameterSet
+
+
+class Weights:
+    """Arithmetic on flat arrays of numbers, as many as all parameters have values, parameter after parameter."""
+
+    def __init__(self, space: ParameterSet) -> None:
+        self.space = space
+        self.size = sum(space.sizes)
+        """How many numbers there are."""
+        self._starts = np.concatenate(([0], np.cumsum(space.sizes)[:-1])).astype(np.intp)[: len(space.sizes)]
+        self._owner = np.repeat(np.arange(len(space.sizes)), space.sizes)
+
+    def sums(self, numbers: Floats) -> Floats:
+        """Return for each value the sum of *numbers* over all values of its parameter."""
+        return np.asarray(np.bincount(self._owner, weights=numbers, minlength=len(self._starts))[self._owner])
+
+    def shares(self, numbers: Floats) -> Floats:
+        """Return *numbers* with those of each parameter scaled to add up to 1."""
+        return np.asarray(numbers / self.sums(numbers))
+
+    def largest(self, numbers: Floats) -> Floats:
+        """Return for each value the largest of *numbers* among all values of its parameter."""
+        if not self.size:
+            return numbers
+        return np.asarray(np.maximum.reduceat(numbers, self._starts)[self._owner])
+
+    def totals(self, rows: Indices, worth: Floats) -> Floats:
+        """Return for each value the sum of *worth* over the rows that have it."""
+        places = (rows + self._starts).reshape(-1)
+        return np.bincount(places, weights=np.repeat(worth, rows.shape[1]), minlength=self.size).astype(float)
+
+    def walk(self, numbers: Floats, n: int, rng: np.random.Generator) -> Indices:
+        """Return *n* valid points, each as likely as the product of its values' *numbers* says; all are positive."""
+        parts = np.split(numbers, self._starts[1:])
+        rows = np.empty((n, len(self._starts)), dtype=np.intp)
+        for component in self.space.components:
+            weights = [parts[column] for column in component.columns]
+            rows[:, component.columns] = component.diagram.walk(weights, n, rng)
+        return rows
