@@ -67,7 +67,9 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "schedules": variants(schedules),
         "topologies": variants(topologies),
         "algorithms": variants(algorithms),
-        "agents": variants(agents),
+        "agents": lambda: [
+            {"name": name, "settings": _settings(name), "summary": _first_line(agents[name].__doc__)} for name in agents
+        ],
     }
 
 
@@ -116,6 +118,12 @@ def _system(name: str, entry: Row) -> Row:
         "network": " · ".join(f"{dim['topology']} {dim['npus']} @ {dim['bandwidth']}" for dim in dims),
         "summary": entry.get("title", ""),
     }
+
+
+def _settings(agent: str) -> str:
+    from cosmic.exploration.agent import settings_of  # noqa: PLC0415  heavy
+
+    return " ".join(f"{name}={value}" for name, value in settings_of(agent).items())
 
 
 def _first_line(text: str | None) -> str:

@@ -1,0 +1,191 @@
+"""Parameter sets as Gymnasium environments: a design is an episode, and its gain over the base design is the reward.
+
+    cosmic/Design-v0        chooses one parameter after the other; what is still possible is an action mask
+    cosmic/WholeDesign-v0   chooses all of them at once, as ArchGym does; what is impossible is repaired
+
+Importing this module registers both. ``gymnasium.make("cosmic.exploration.environment:cosmic/Design-v0", space=...)``
+imports it on the way. The reward is the base design's loss over this design's: 1 is as good as the base, 2 is twice as
+good, 0 cannot run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.errors import SpecError
+from cosmic.exploration.extras import needs
+from cosmic.exploration.objectives import losses
+from cosmic.exploration.problem import Problem, Results, make_problem
+from cosmic.psa.diagram import Indices
+from cosmic.psa.encodings import to_one_hot
+from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
+
+needs("gymnasium", "gym", "environment", where="import")
+
+import gymnasium as gym  # noqa: E402  whoever lacks it has just been told how to get it
+
+Evaluate = Callable[[Indices], tuple[float | None, tuple[str, ...]]]
+"""What becomes of a row: its loss, or nothing and the reasons why it cannot run."""
+Observation = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.int8]
+IDS = {"cosmic/Design-v0": "DesignEnv", "cosmic/WholeDesign-v0": "WholeDesignEnv"}
+
+
+def register() -> None:
+    """Make the environments known to Gymnasium, once."""
+    for name, entry in IDS.items():
+        if name not in gym.registry:
+            gym.register(name, entry_point=f"{__name__}:{entry}")
+
+
+class Designs:
+    """A parameter set and what its points gain over the base design."""
+
+    def __init__(self, space: str | Path | ParameterSet, objective: str, evaluate: Evaluate | None) -> None:
+        self.space = space if isinstance(space, ParameterSet) else load_space(space)
+        self.problem: Problem = make_problem(self.space, (objective,))
+        self.evaluate = evaluate or self._evaluate
+        self.base = self._loss(self.problem.base())
+        if not np.isfinite(self.base):
+            raise SpecError("space", self.space.name, f"its base design has no {objective} to compare with")
+
+    def _loss(self, results: Results) -> float:
+        return float(losses(self.problem.objectives, results.columns)[0, 0])
+
+    def _evaluate(self, row: Indices) -> tuple[float | None, tuple[str, ...]]:
+        results = self.problem.evaluate(row[None, :])
+        if results.feasible[0]:
+            return self._loss(results), ()
+        return None, self.problem.explain(row)
+
+    def outcome(self, row: Indices) -> tuple[float, dict[str, Any]]:
+        """Return the reward of the design *row*, and what there is to say of it."""
+        found, reasons = self.evaluate(row)
+        reward = 0.0 if found is None else self.base / found
+        return reward, {"row": row.copy(), "design": self.space.labels(row), "loss": found, "reasons": reasons}
+
+
+class DesignEnv(gym.Env[Observation, np.int64]):
+    """Chooses the parameters of a design one after another; the reward comes with the last.
+
+    The observation tells the values chosen so far, one-hot for each parameter, and which parameter is next. An action
+    is the index of a value. `action_masks` gives those from which a valid design can still be reached, and only those;
+    any other action is taken for the nearest of them, and ``info["wished"]`` says what was wished for.
+    """
+
+    def __init__(
+        self, space: str | Path | ParameterSet, objective: str = "step_s", evaluate: Evaluate | None = None
+    ) -> None:
+        self.designs = Designs(space, objective, evaluate)
+        self.space = self.designs.space
+        self._steps = [
+            (part, level, column)
+            for part, component in enumerate(self.space.components)
+            for level, column in enumerate(component.columns)
+        ]
+        self._starts = np.concatenate(([0], np.cumsum(self.space.sizes)[:-1])).astype(np.intp)
+        width = sum(self.space.sizes) + len(self._steps)
+        self.action_space = gym.spaces.Discrete(max(self.space.sizes))
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (width,), np.float32)
+        self._begin()
+
+    def _begin(self) -> None:
+        self._row = np.zeros(len(self._steps), dtype=np.intp)
+        self._seen = np.zeros(self.observation_space.shape or (), dtype=np.float32)
+        self._seen[sum(self.space.sizes)] = 1.0
+        self._at = 0
+        self._node = 0
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin a new design, of which nothing is chosen."""
+        super().reset(seed=seed, options=options)
+        self._begin()
+        return self._seen.copy(), self._info()
+
+    @property
+    def parameter(self) -> str | None:
+        """The name of the parameter that the next action sets; None when all are set."""
+        return None if self._at == len(self._steps) else self.space.parameters[self._steps[self._at][2]].name
+
+    def action_masks(self) -> npt.NDArray[np.bool_]:
+        """Return which actions can still be completed to a valid design: the convention of sb3-contrib."""
+        mask = np.zeros(max(self.space.sizes), dtype=bool)
+        if self._at < len(self._steps):
+            part, level, _ = self._steps[self._at]
+            live = self.space.components[part].diagram.live[level][self._node]
+            mask[: len(live)] = live
+        return mask
+
+    def _info(self) -> dict[str, Any]:
+        return {"action_mask": self.action_masks().astype(np.int8), "parameter": self.parameter}
+
+    def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Set the next parameter to the value with the index *action*."""
+        live = np.flatnonzero(self.action_masks())
+        if not len(live):
+            raise gym.error.ResetNeeded("The design is complete: call reset() to begin another.")
+        value = int(live[np.abs(live - int(action)).argmin()])
+        self._choose(value)
+        done = self._at == len(self._steps)
+        reward, said = self.designs.outcome(self._row) if done else (0.0, {})
+        info = self._info() | said
+        if value != int(action):
+            info["wished"] = int(action)
+        return self._seen.copy(), reward, done, False, info
+
+    def _choose(self, value: int) -> None:
+        """Set the parameter that is next, and go on to the one after it."""
+        part, level, column = self._steps[self._at]
+        self._row[column] = value
+        self._seen[self._starts[column] + value] = 1.0
+        turn = sum(self.space.sizes) + self._at
+        self._seen[turn] = 0.0
+        self._node = int(self.space.components[part].diagram.children[level][self._node, value])
+        self._at += 1
+        if self._at < len(self._steps):
+            self._seen[turn + 1] = 1.0
+            if self._steps[self._at][0] != part:
+                self._node = 0
+
+
+class WholeDesignEnv(gym.Env[Observation, npt.NDArray[np.int64]]):
+    """Chooses all parameters at once: each step is a design of its own.
+
+    An action is a row of value indices; what is not valid is repaired, and ``info["wished"]`` says what was wished for.
+    The observation is the design before, one-hot for each parameter; nothing at first.
+    """
+
+    def __init__(
+        self, space: str | Path | ParameterSet, objective: str = "step_s", evaluate: Evaluate | None = None
+    ) -> None:
+        self.designs = Designs(space, objective, evaluate)
+        self.space = self.designs.space
+        self.action_space = gym.spaces.MultiDiscrete(list(self.space.sizes))
+        self.observation_space = gym.spaces.Box(0.0, 1.0, (sum(self.space.sizes),), np.float32)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Observation, dict[str, Any]]:
+        """Begin anew, with no design."""
+        super().reset(seed=seed, options=options)
+        return np.zeros(sum(self.space.sizes), dtype=np.float32), {}
+
+    def step(self, action: npt.NDArray[np.int64]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+        """Evaluate the design nearest to *action*; the episode ends with it."""
+        wished = np.asarray(action, dtype=np.intp)[None, :]
+        rows = self.space.repair(wished)
+        reward, info = self.designs.outcome(rows[0])
+        if not np.array_equal(rows, wished):
+            info["wished"] = wished[0]
+        return to_one_hot(self.space, rows)[0].astype(np.float32), reward, True, False, info
+
+
+register()
