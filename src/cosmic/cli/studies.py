@@ -80,7 +80,7 @@ def worth(name: str, value: float | None) -> str:
     """Return a metric's value with its unit, for a person to read.
 
     >>> worth("memory_bytes", 2**34), worth("network_usd", 1e6), worth("perf_per_bandwidth", 1.2345e-14)
-    ('16.0 GiB', '1,000,000 USD', '1.234e-14')
+    ('16.0 GiB', '1,000,000 USD', '1.235e-14')
     """
     if value is None:
         return "-"

@@ -1,11 +1,13 @@
 """Trials on disk: one SQLite file in write-ahead mode, every row with a checksum of its own.
 
 A batch is written in one transaction: whoever reads, or comes back after a crash, sees whole batches. No trial is ever
-recorded as running, so none can be left so. SQLite finds pages that are missing; the checksums find bits that changed.
+recorded as running, so none can be left so. SQLite finds pages that are missing, the checksums bits that changed, and
+batches and trials are counted against each other.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,6 +31,10 @@ _TYPES = {"trial": "INTEGER PRIMARY KEY", "batch": "INTEGER", "point": "BLOB", "
 _FIELDS = ", ".join(f"{name} {_TYPES.get(name, 'INTEGER' if name == 'crc' else 'REAL')}" for name in COLUMNS)
 TABLES = ("trials", "salvaged")
 """What a search wrote, and what `cosmic doctor` saved out of order: results that need not be computed again."""
+NO_BATCH = -1
+"""The batch of a salvaged trial."""
+LONGEST_BYTES = 2**26
+"""No value is longer: a damaged file may claim so, and should not be believed."""
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS inputs (name TEXT PRIMARY KEY, content TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS batches (batch INTEGER PRIMARY KEY, asked INTEGER, trials INTEGER, crc INTEGER)",
@@ -36,8 +42,22 @@ _SCHEMA = (
 )
 
 
+_INDEX = "<u4"
+_NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHM", "SQLITE_IOERR_TRUNCATE")
+_NO_ACCESS = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PERM", "SQLITE_IOERR_LOCK")
+
+
 class StudyError(BackendError):
     """A study cannot be read or written; the sentence says what to do."""
+
+
+class Damaged(StudyError):  # noqa: N818  its base says that it is an error
+    """The trials of a study are not what was written."""
+
+    def __init__(self, path: Path, what: str) -> None:
+        folder = path.parent
+        super().__init__(f"{folder}: its trials are damaged ({what}): 'cosmic doctor {folder}' saves the rest")
+        self.what = what
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +82,23 @@ class Storage:
     def opened(cls, path: Path, *, write: bool = False) -> Iterator[Storage]:
         """Yield the database at *path*, to read, or to write (which creates it)."""
         with _explained(path):
-            address = f"{path.absolute().as_uri()}?mode={'rwc' if write else 'ro'}"
-            connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=30)
+            connection = sqlite3.connect(_address(path, write), uri=True, isolation_level=None, timeout=30)
         try:
-            with _explained(path):
-                if write:
-                    connection.execute("PRAGMA journal_mode = WAL")
-                    connection.execute("PRAGMA synchronous = FULL")
-                    for statement in _SCHEMA:
-                        connection.execute(statement)
-            yield cls(path, connection)
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_BYTES)
+            storage = cls(path, connection)
+            if write:
+                storage._prepare()
+            yield storage
         finally:
             connection.close()
+
+    def _prepare(self) -> None:
+        with _explained(self.path):
+            self._connection.execute("PRAGMA journal_mode = WAL")
+            self._connection.execute("PRAGMA synchronous = FULL")
+        with self._transaction():
+            for statement in _SCHEMA:
+                self._connection.execute(statement)
 
     # --------------------------------------------------------------------------------------------- writing
 
@@ -82,15 +107,12 @@ class Storage:
         rows = _records(first, np.full(len(trials), written.batch), trials)
         with self._transaction():
             self._connection.executemany(_insert("trials"), rows)
-            batch = (written.batch, written.asked, written.trials)
-            self._connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?)", (*batch, _crc(*batch)))
+            self._connection.execute(_insert("batches", 4), _sealed_batch(written))
 
     def restore(self, batches: list[Written], records: dict[str, list[tuple[Any, ...]]]) -> None:
         """Write what was saved from a damaged file: rows as they were read, checksums included."""
         with self._transaction():
-            for batch in batches:
-                values = (batch.batch, batch.asked, batch.trials)
-                self._connection.execute("INSERT INTO batches VALUES (?, ?, ?, ?)", (*values, _crc(*values)))
+            self._connection.executemany(_insert("batches", 4), map(_sealed_batch, batches))
             for table, rows in records.items():
                 self._connection.executemany(_insert(table), rows)
 
@@ -105,25 +127,30 @@ class Storage:
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 yield
+                self._connection.execute("COMMIT")
             except BaseException:
                 if self._connection.in_transaction:  # a full disk may have ended it already
                     self._connection.execute("ROLLBACK")
                 raise
-            self._connection.execute("COMMIT")
 
     # --------------------------------------------------------------------------------------------- reading
 
     def inputs(self) -> str | None:
         """Return the study's inputs as they were kept here."""
         found = self._rows("SELECT content FROM inputs WHERE name = 'study'")
-        return found[0][0] if found else None
+        return found[0][0] if found and isinstance(found[0][0], str) else None
+
+    def is_empty(self) -> bool:
+        """Return whether no batch was written."""
+        tables = self._rows("SELECT name FROM sqlite_master WHERE name = 'batches'")
+        return not tables or not self._rows("SELECT 1 FROM batches LIMIT 1")
 
     def batches(self) -> list[Written]:
         """Return every batch, in order."""
         found: list[Written] = []
         for *values, crc in self._rows("SELECT batch, asked, trials, crc FROM batches ORDER BY batch"):
             if crc != _crc(*values) or values[0] != len(found):
-                raise damaged(self.path, f"batch {len(found)} is not what was written")
+                raise Damaged(self.path, f"batch {len(found)} is not what was written")
             found.append(Written(*values))
         return found
 
@@ -133,62 +160,98 @@ class Storage:
 
     def trials(self, table: str = "trials") -> Trials:
         """Return every trial, each checked against its checksum."""
-        rows = self._rows(f"SELECT {', '.join(COLUMNS)} FROM {table} ORDER BY trial")
-        for place, row in enumerate(rows):
-            if not is_whole(row) or (table == "trials" and row[0] != place):
-                raise damaged(self.path, f"trial {place} is not what was written")
-        return as_trials(rows)
+        return self.history()[1] if table == "trials" else as_trials(self._whole(table))
 
-    def whole_rows(self, table: str, most: int) -> Iterator[tuple[Any, ...]]:
-        """Yield each row of *table* that can be read and is what was written: around the damage, one by one."""
-        query = f"SELECT {', '.join(COLUMNS)} FROM {table} WHERE trial = ?"
-        for trial in range(most):
-            try:
-                row = self._connection.execute(query, (trial,)).fetchone()
-            except sqlite3.DatabaseError:
-                continue
-            if row is not None and is_whole(row):
-                yield row
+    def history(self) -> tuple[list[Written], Trials]:
+        """Return every batch and every trial as of one moment, whoever writes meanwhile."""
+        with _explained(self.path):
+            self._connection.execute("BEGIN")
+        try:
+            batches, rows = self.batches(), self._whole("trials")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        wanted = [batch.batch for batch in batches for _ in range(batch.trials)]
+        if wanted != [row[1] for row in rows]:
+            raise Damaged(self.path, f"{len(wanted)} trials were written, {len(rows)} are there")
+        return batches, as_trials(rows)
+
+    def _whole(self, table: str) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._rows(f"SELECT {', '.join(COLUMNS)} FROM {table} ORDER BY trial")
+        for place, row in enumerate(rows):
+            if not is_whole(row) or row[0] != place:
+                raise Damaged(self.path, f"trial {place} is not what was written")
+        return rows
 
     def problems(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
         try:
             found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check(20)")]
-        except sqlite3.DatabaseError as error:
+        except (sqlite3.Error, MemoryError) as error:
             return [str(error)]
         return [each for each in found if each != "ok"]
 
     def _rows(self, query: str) -> list[Any]:
         with _explained(self.path):
-            return self._connection.execute(query).fetchall()
+            try:
+                return self._connection.execute(query).fetchall()
+            except MemoryError as error:
+                raise Damaged(self.path, "it claims to be larger than the memory") from error
+
+
+def holds_trials(path: Path) -> bool:
+    """Return whether there is a database with trials, or a damaged one; a search killed at birth leaves one without."""
+    if not path.exists():
+        return False
+    try:
+        with Storage.opened(path) as storage:
+            return not storage.is_empty()
+    except StudyError:
+        return True
+
+
+def _address(path: Path, write: bool) -> str:
+    """Return where SQLite finds the file; on a medium that cannot be written it must not look for who else reads."""
+    mode = "rwc" if write else "ro"
+    alone = not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
+    return f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if alone else ''}"
 
 
 # ------------------------------------------------------------------------------------------------- records
 
 
-def _insert(table: str) -> str:
-    return f"INSERT INTO {table} VALUES ({', '.join('?' * len(COLUMNS))})"
+def _insert(table: str, columns: int = len(COLUMNS)) -> str:
+    return f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})"
+
+
+def _sealed_batch(batch: Written) -> tuple[Any, ...]:
+    return sealed(batch.batch, batch.asked, batch.trials)
 
 
 def _records(first: int, batches: Indices, trials: Trials) -> Iterator[tuple[Any, ...]]:
     """Yield trials as rows of the database, each with its checksum."""
     results = trials.results
-    points = [row.tobytes() for row in trials.rows.astype("<u2")]
+    points = [row.tobytes() for row in trials.rows.astype(_INDEX)]
     numbers = _numbers(results)
     facts = zip(batches.tolist(), points, results.counted.tolist(), results.reasons, numbers.tolist(), strict=True)
     for trial, (batch, point, counted, reasons, (excess, *metrics)) in enumerate(facts, first):
         values = [None if isnan(value) else value for value in metrics]  # as SQLite keeps NaN
-        crc = _crc(trial, batch, point, int(counted), reasons, excess, *values)
-        yield (trial, batch, point, int(counted), reasons, excess, *values, crc)
+        yield sealed(trial, batch, point, int(counted), reasons, excess, *values)
 
 
 def _numbers(results: Results) -> Floats:
-    return np.stack([results.excess, *(results.columns[name] for name in METRICS)], axis=1)
+    numbers = np.stack([results.excess, *(results.columns[name] for name in METRICS)], axis=1)
+    return np.asarray(numbers + 0.0)  # SQLite does not tell -0.0 from 0.0
 
 
 def _crc(*values: Any) -> int:
     """Return a checksum of *values*: of their exact text, which tells every float from every other."""
     return crc32(repr(values).encode())
+
+
+def sealed(*values: Any) -> tuple[Any, ...]:
+    """Return a row of the database: *values*, and their checksum."""
+    return (*values, _crc(*values))
 
 
 def is_whole(row: tuple[Any, ...]) -> bool:
@@ -203,16 +266,11 @@ def as_trials(rows: list[tuple[Any, ...]]) -> Trials:
     _, _, points, counted, reasons, *numbers, _ = zip(*rows, strict=True)
     excess, *metrics = (np.array(column, dtype=np.float64) for column in numbers)
     columns = dict(zip(METRICS, metrics, strict=True))
-    found = np.stack([np.frombuffer(point, dtype="<u2") for point in points]).astype(np.intp)
+    found = np.frombuffer(b"".join(points), dtype=_INDEX).reshape(len(rows), -1).astype(np.intp)
     return Trials(found, Results(columns, excess, list(reasons), np.array(counted, dtype=bool)))
 
 
 # -------------------------------------------------------------------------------------------------- errors
-
-
-def damaged(path: Path, what: str) -> StudyError:
-    """Return the error of a study whose files are not whole."""
-    return StudyError(f"{path.parent}: its trials are damaged ({what}): 'cosmic doctor {path.parent}' saves the rest")
 
 
 def out_of_space(path: Path) -> StudyError:
@@ -226,12 +284,10 @@ def _explained(path: Path) -> Iterator[None]:
     """Turn what SQLite says into what a person can do."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        text = str(error)
-        if "full" in text or "disk I/O" in text:
+    except sqlite3.Error as error:
+        name = getattr(error, "sqlite_errorname", "")
+        if name.startswith(_NO_ROOM):
             raise out_of_space(path) from error
-        if "unable to open" in text or "readonly" in text or "locked" in text:
-            raise StudyError(f"{path}: {text}") from error
-        raise damaged(path, text) from error
-    except sqlite3.DatabaseError as error:
-        raise damaged(path, str(error)) from error
+        if name.startswith(_NO_ACCESS):
+            raise StudyError(f"{path}: {error}") from error
+        raise Damaged(path, str(error)) from error

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cosmic.errors import require
+from cosmic.errors import BackendError, require
 from cosmic.exploration.problem import Problem, Results
 from cosmic.psa.diagram import Indices
 
@@ -118,8 +118,13 @@ class ProcessCrew:
         self._context = multiprocessing.get_context("spawn")  # threads of libraries do not survive a fork
         self._workers: list[tuple[Any, Connection]] = []
         self._busy: dict[int, Connection] = {}
-        for _ in range(workers):
-            self._workers.append(self._hire())
+        try:
+            self._workers = [self._hire() for _ in range(workers)]
+            for _process, connection in self._workers:
+                _await_ready(connection)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __enter__(self) -> ProcessCrew:
         return self
@@ -147,15 +152,16 @@ class ProcessCrew:
 
     def collect(self) -> Iterator[tuple[int, Results | None]]:
         """Wait, then yield the workers that are done, or died and were replaced."""
-        ready = wait(list(self._busy.values()))
+        ready = wait(list(self._busy.values()))  # who died is ready too: its end of the pipe is closed
         for worker in [each for each, connection in self._busy.items() if connection in ready]:
             connection = self._busy.pop(worker)
             try:
                 results = connection.recv()
-            except (EOFError, ConnectionError):
+            except (EOFError, OSError):  # the latter where it died in the middle of its answer
                 self._workers[worker][0].join()
                 connection.close()
                 self._workers[worker] = self._hire()
+                _await_ready(self._workers[worker][1])
                 yield worker, None
             else:
                 if isinstance(results, BaseException):
@@ -163,15 +169,22 @@ class ProcessCrew:
                 yield worker, results
 
 
+def _await_ready(connection: Connection) -> None:
+    """Wait until a worker has started: one that cannot start must not be taken for one that died of its points."""
+    try:
+        connection.recv()
+    except (EOFError, OSError):
+        rule = "a script that searches with workers needs its own part under: if __name__ == '__main__'"
+        raise BackendError(f"a worker ended before it could start: {rule}") from None
+
+
 def _work(connection: Connection, problem: Problem) -> None:
     """Evaluate what comes until nobody asks any more; Ctrl-C is for the process that asks."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    while True:
-        try:
-            rows = connection.recv()
-        except (EOFError, ConnectionError):
-            return
-        connection.send(answer(problem, rows))
+    with suppress(EOFError, ConnectionError):  # whoever asked may be gone at any moment
+        connection.send(True)
+        while True:
+            connection.send(answer(problem, connection.recv()))
 
 
 def answer(problem: Problem, rows: Indices) -> Results | BaseException:

@@ -1,0 +1,228 @@
+"""What becomes of studies whose process is killed: over and over, in every kind of place, resumed in between.
+
+python benchmarks/crash.py --kills 200 --json
+
+A study runs in a child of this process, which kills itself (SIGKILL) at the n-th evaluation, statement of SQLite, slice
+of a statement, or step of writing a file; or is killed by its parent after some time. After each kill the study is
+read and compared with one that was never interrupted; then it is resumed, until it ends. Counted are
+
+    trials_lost     of batches that were reported as done and are not there: must be 0
+    not_whole       kills after which the study could not be read, or held anything else than was written: must be 0
+    zombies         trials that no finished batch accounts for: must be 0
+    resumes_equal   studies that ended as if never interrupted, of `studies`: must be all
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from command import main
+
+from cosmic.exploration.problem import METRICS, Problem
+from cosmic.exploration.searching import Crew, keep, make_inputs, run
+from cosmic.exploration.storage import Storage, StudyError, Written, holds_trials
+from cosmic.exploration.study import INPUTS, TRIALS, Inputs
+from cosmic.exploration.trials import Trials
+from cosmic.psa.files import load_space
+
+AGENTS = ("random", "genetic")
+STUDY = {"trials": 600, "batch": 30}
+SEED = 7
+PER_STUDY = 6
+"""Kills until a study may end: many have to begin, as that is a delicate moment."""
+PLACES = {"file": 4, "evaluation": 6, "statement": 160, "slice": 400, "boundary": 20, "time": 1}
+"""Where to kill, and at which of the first so many occasions."""
+LONGEST_S = 0.4
+"""After so long the parent kills at the latest."""
+SLICE = 20
+"""Instructions of SQLite's machine between two occasions within a statement."""
+KILLED = -signal.SIGKILL
+
+
+class Bomb:
+    """Kills this process at the n-th occasion of one kind."""
+
+    def __init__(self, place: str, n: int) -> None:
+        self._place, self._left = place, n
+
+    def tick(self, place: str) -> int:
+        """Count an occasion."""
+        if place == self._place:
+            self._left -= 1
+            if self._left <= 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return 0
+
+    def plant(self) -> None:
+        """Make every occasion count, for as long as this process lives."""
+        connect, evaluate = sqlite3.connect, Problem.evaluate
+        # mypy does not like that methods are replaced; that is the point here.
+        sqlite3.connect = lambda *given, **named: self._watch(connect(*given, **named))  # type: ignore[assignment]
+        Problem.evaluate = self._around("evaluation", evaluate)  # type: ignore[method-assign]
+        os.fsync = self._around("file", os.fsync)
+        Path.replace = self._around("file", Path.replace)  # type: ignore[method-assign]
+
+    def _around(self, place: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def ticking(*given: Any, **named: Any) -> Any:
+            self.tick(place)
+            found = function(*given, **named)
+            self.tick(place)
+            return found
+
+        return ticking
+
+    def _watch(self, connection: sqlite3.Connection) -> sqlite3.Connection:
+        def said(statement: str) -> None:
+            self.tick("statement")
+            if "INTO trials" not in statement:
+                self.tick("boundary")
+
+        connection.set_trace_callback(said)
+        connection.set_progress_handler(lambda: self.tick("slice"), SLICE)
+        return connection
+
+
+@dataclass
+class Reference:
+    """A study that was never interrupted."""
+
+    inputs: Inputs
+    trials: Trials
+    batches: list[int]
+    """How many trials each batch has."""
+
+
+def reference(space: str, agent: str) -> Reference:
+    """Return what a search finds that nobody kills."""
+    given: dict[str, Any] = {"agent": agent, "seed": SEED, **STUDY}
+    rest: dict[str, Any] = {"settings": None, "objectives": (), "constraints": (), "stacks": (), "engine": "analytic"}
+    inputs = make_inputs(load_space(space), **given, **rest)
+    seen = [0]
+    found = run(inputs, Crew(), watch=lambda progress: seen.append(progress.seen))
+    return Reference(inputs, found.trials, np.diff(seen).tolist())
+
+
+def live(inputs: Inputs, folder: Path, place: str, n: int, delay_s: float) -> tuple[int, int]:
+    """Run a study in a child that is killed; return how it ended and how many batches it had reported as done."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            os.close(ours)
+            Bomb(place, n).plant()
+            keep(inputs, folder, Crew(), resume=True, watch=lambda _: void(os.write(theirs, b".")))
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(theirs)
+    if place == "time":
+        time.sleep(delay_s)
+        os.kill(child, signal.SIGKILL)
+    reports = b""
+    while some := os.read(ours, 1000):
+        reports += some
+    os.close(ours)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), len(reports)
+
+
+def void(_: object) -> None:
+    """Do nothing with a value."""
+
+
+def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[str]]:
+    """Return how many batches a study has after a kill, and what is wrong with it, counted; *done* were reported."""
+    found: Counter[str] = Counter()
+    if not (folder / INPUTS).exists():
+        found["not_whole"] += holds_trials(folder / TRIALS)
+        found["trials_lost"] += sum(wanted.batches[:done])
+        return 0, found
+    try:
+        with Storage.opened(folder / TRIALS) as storage:
+            batches, trials = storage.history()
+            found["zombies"] += storage.count() - sum(batch.trials for batch in batches)
+            sound = not storage.problems()
+    except StudyError:
+        return 0, Counter(not_whole=1, trials_lost=sum(wanted.batches[:done]))
+    possible = len(batches) <= done + 1  # no more than the one in flight
+    right = same(trials, wanted.trials, len(trials)) and right_sizes(batches, wanted)
+    found["not_whole"] += not (sound and right and possible)
+    found["trials_lost"] += sum(wanted.batches[len(batches) : done])
+    return len(batches), found
+
+
+def right_sizes(batches: list[Written], wanted: Reference) -> bool:
+    """Return whether batches have as many trials as they should."""
+    return [batch.trials for batch in batches] == wanted.batches[: len(batches)]
+
+
+def same(ours: Trials, theirs: Trials, n: int) -> bool:
+    """Return whether the first *n* trials are the same, bit for bit, and there are no more."""
+    if len(ours) != n or not n:
+        return len(ours) == n
+    one, other = ours.results, theirs.results
+    columns: list[tuple[Any, Any]] = [(one.columns[name], other.columns[name][:n]) for name in METRICS]
+    columns += [(one.excess, other.excess[:n]), (one.counted, other.counted[:n])]
+    alike = all(np.array_equal(a, b, equal_nan=True) for a, b in columns)
+    return alike and list(one.reasons) == list(other.reasons[:n]) and np.array_equal(ours.rows, theirs.rows[:n])
+
+
+def lives(rng: np.random.Generator) -> Iterator[tuple[str, int, float]]:
+    """Yield where to kill: every kind of place in turn."""
+    for place in cycle(("file", *PLACES)):  # twice as often: a study that is resumed writes no other files
+        yield place, int(rng.integers(1, PLACES[place] + 1)), float(rng.uniform(0, LONGEST_S))
+
+
+def drive(study: Reference, folder: Path, bombs: Iterator[tuple[str, int, float]], kills: int) -> Counter[str]:
+    """Run one study to its end, killed at most so often on the way; return what was counted."""
+    found: Counter[str] = Counter()
+    ended, done = KILLED, 0
+    while ended != 0:
+        place, n, delay_s = next(bombs) if kills else ("never", 0, 0.0)
+        if place == "file" and (folder / INPUTS).exists():
+            continue
+        ended, reported = live(study.inputs, folder, place, n, delay_s)
+        if ended not in (0, KILLED):
+            raise SystemExit(f"a study that was killed before ended with status {ended}")
+        done = max(done, reported)
+        written, wrong = inspect(folder, study, done)
+        done = max(done, written)
+        found.update(wrong)
+        if ended == KILLED:
+            found[f"at {place}"] += 1
+            kills -= 1
+    with Storage.opened(folder / TRIALS) as storage:
+        found["resumes_equal"] += same(storage.trials(), study.trials, len(study.trials))
+    return found
+
+
+def measure(space: str, kills: int) -> dict[str, Any]:
+    """Return what was counted over so many kills."""
+    rng = np.random.default_rng(SEED)
+    wanted = cycle([reference(space, agent) for agent in AGENTS])
+    found: Counter[str] = Counter()
+    began, bombs, killed = time.perf_counter(), lives(rng), 0
+    with tempfile.TemporaryDirectory() as root:
+        while killed < kills:
+            found["studies"] += 1
+            found.update(drive(next(wanted), Path(root) / str(found["studies"]), bombs, min(PER_STUDY, kills - killed)))
+            killed = sum(found[f"at {place}"] for place in PLACES)
+    counted = {name: found[name] for name in ("studies", "resumes_equal", "trials_lost", "not_whole", "zombies")}
+    kinds = {place: found[f"at {place}"] for place in PLACES}
+    elapsed_s = time.perf_counter() - began
+    return {"space": space, "kills": killed, "kills_by_place": kinds, **counted, "elapsed_s": elapsed_s}
+
+
+if __name__ == "__main__":
+    main(__doc__, measure, "kills", 200)

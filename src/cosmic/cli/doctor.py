@@ -1,0 +1,64 @@
+"""`cosmic doctor`: a study examined and saved."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, emit, emit_json, new_app
+
+if TYPE_CHECKING:
+    from cosmic.exploration.doctor import Diagnosis
+
+app = new_app()
+NOT_WHOLE = 1
+
+
+@app.command()
+def doctor(
+    study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
+    check: Annotated[bool, typer.Option("--check", help="Only examine; change nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Examine a study and save what is whole in a damaged one; exit with 1 if it is not whole then."""
+    from cosmic.exploration.doctor import Treatment, examine, treat  # noqa: PLC0415  heavy
+
+    if check:
+        found = examine(study)
+        treatment = Treatment(found, found)
+    else:
+        treatment = treat(study)
+    before, after = treatment.before, treatment.after
+    if json:
+        emit_json(
+            {
+                "study": str(study),
+                "whole": after.whole,
+                "findings": list(before.findings),
+                "done": list(treatment.done),
+                **_counts(after),
+                "damaged": None if treatment.kept is None else str(treatment.kept),
+            }
+        )
+    else:
+        emit([*before.findings, *treatment.done])
+        if treatment.kept is not None:
+            emit([f"the damaged trials are kept as {treatment.kept.name}"])
+        emit(_verdict(study, after, changed=bool(treatment.done)))
+    if not after.whole:
+        raise typer.Exit(NOT_WHOLE)
+
+
+def _counts(found: Diagnosis) -> dict[str, Any]:
+    return {"trials": found.trials, "batches": found.batches, "salvaged": found.salvaged}
+
+
+def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
+    if not found.whole:
+        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {study}' saves what is whole")]
+    said = f"{study} is whole{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
+    going = f"go on with: cosmic search --resume --out {shlex.quote(str(study))}"
+    return [said, going] if changed else [said]

@@ -1,0 +1,238 @@
+"""A study examined, and what is whole in a damaged one saved.
+
+    study.json ◀──▶ its copy among the trials        either restores the other
+    trials.db  ──▶  batches that are whole from the first on, and every other whole trial apart
+
+A search that is resumed after that asks its agent again and looks up what was saved: it ends as if nothing had
+happened. What is damaged is kept beside.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cosmic.errors import SpecError, one_line
+from cosmic.exploration.carving import Carved, carve
+from cosmic.exploration.storage import NO_BATCH, Damaged, Storage, StudyError, Written, sealed
+from cosmic.exploration.study import INPUTS, TRIALS, Study, keep_text, locked, parse_study
+
+DAMAGED = "trials.damaged"
+SHOWN = 3
+"""So many complaints of SQLite are repeated; there may be hundreds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """How a study is."""
+
+    findings: tuple[str, ...]
+    """What is wrong with it, in sentences."""
+    trials: int = 0
+    """How many trials can be read."""
+    batches: int = 0
+    salvaged: int = 0
+    """How many results are kept apart, until the search comes to them again."""
+    inputs: str | None = None
+    """The text that describes the study, from whichever file has it."""
+    copies_whole: tuple[bool, bool] = (False, False)
+    """Whether study.json is whole, and whether its copy among the trials is, and the one that counts."""
+    trials_whole: bool = False
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.findings
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What was done for a study."""
+
+    before: Diagnosis
+    after: Diagnosis
+    done: tuple[str, ...] = ()
+    kept: Path | None = None
+    """Where the damaged trials are now."""
+
+
+# ------------------------------------------------------------------------------------------------ examining
+
+
+def examine(path: str | Path) -> Diagnosis:
+    """Return how the study in the directory *path* is; nothing is changed."""
+    folder = _study_folder(path)
+    database = _examine_database(folder)
+    text, complaint = _read_inputs(folder)
+    findings = [f"{INPUTS} {complaint}"] if complaint else []
+    copy = database.inputs
+    whole = [text is not None, copy is not None]
+    if text is not None and copy is not None and _study(folder, text) != _study(folder, copy):
+        findings.append(f"{INPUTS} and its copy in {TRIALS} differ, and the copy counts: it came with the trials")
+        whole[0] = False
+    counts = copy if copy is not None else text
+    return replace(
+        database,
+        findings=(*findings, *database.findings),
+        inputs=counts,
+        copies_whole=(whole[0], whole[1]),
+    )
+
+
+def _study_folder(path: str | Path) -> Path:
+    folder = Path(path)
+    if not any((folder / name).exists() for name in (INPUTS, TRIALS)):
+        raise SpecError("study", str(path), f"is no study: it has neither {INPUTS} nor {TRIALS}")
+    return folder
+
+
+def _read_inputs(folder: Path) -> tuple[str | None, str]:
+    """Return the text of study.json, or what is wrong with it."""
+    try:
+        text = (folder / INPUTS).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None, "is missing"
+    except (OSError, UnicodeDecodeError) as error:
+        return None, f"cannot be read ({one_line(str(error))})"
+    return (text, "") if _study(folder, text) else (None, "is not what was written")
+
+
+def _study(folder: Path, text: str | None) -> Study | None:
+    """Return the study that *text* describes; None where it is not whole."""
+    try:
+        return None if text is None else parse_study(folder, text)
+    except (SpecError, StudyError):
+        return None
+
+
+def _examine_database(folder: Path) -> Diagnosis:
+    if not (folder / TRIALS).exists():
+        return Diagnosis((f"{TRIALS} is missing",))
+    findings: list[str] = []
+    found = Diagnosis(())
+    try:
+        with Storage.opened(folder / TRIALS) as storage:
+            findings += [f"{TRIALS} is damaged: {one_line(each)}" for each in storage.problems()[:SHOWN]]
+            with _noted(findings):
+                batches, trials = storage.history()
+                saved = storage.trials("salvaged")
+                found = replace(found, trials=len(trials), batches=len(batches), salvaged=len(saved))
+            sound = not findings
+            with _noted(findings):
+                text = storage.inputs()
+                found = replace(found, inputs=text if _study(folder, text) else None)
+                if found.inputs is None:
+                    findings.append(f"the copy of {INPUTS} in {TRIALS} is not what was written")
+    except StudyError as error:
+        return Diagnosis((f"{TRIALS} cannot be opened ({error})",))
+    return replace(found, findings=tuple(dict.fromkeys(findings)), trials_whole=sound)
+
+
+@contextmanager
+def _noted(findings: list[str]) -> Iterator[None]:
+    try:
+        yield
+    except Damaged as error:
+        findings.append(f"{TRIALS} is damaged: {one_line(error.what)}")
+
+
+# --------------------------------------------------------------------------------------------------- saving
+
+
+def treat(path: str | Path) -> Treatment:
+    """Save what is whole in the study at *path*; one that is whole, or of which nothing is left, stays as it is."""
+    folder = _study_folder(path)
+    with locked(folder):
+        before = examine(folder)
+        if before.whole:
+            return Treatment(before, before)
+        carved = Carved() if before.trials_whole else carve(folder / TRIALS)
+        text = before.inputs or next((each for each in carved.texts if _study(folder, each)), None)
+        if text is None:
+            lost = f"nothing could be saved: neither {INPUTS} nor its copy in {TRIALS} is whole"
+            return Treatment(before, before, (lost,))
+        done, kept = [], None
+        if not before.trials_whole:
+            kept, said = _rebuild(folder, text, carved)
+            done.append(said)
+        elif not before.copies_whole[1]:
+            with Storage.opened(folder / TRIALS, write=True) as storage:
+                storage.set_inputs(text)
+            done.append(f"the copy of {INPUTS} in {TRIALS} was written again")
+        if not before.copies_whole[0]:
+            keep_text(folder / INPUTS, text)
+            done.append(f"{INPUTS} was restored from its copy in {TRIALS}")
+        return Treatment(before, examine(folder), tuple(done), kept)
+
+
+def _rebuild(folder: Path, text: str, carved: Carved) -> tuple[Path | None, str]:
+    """Put a database of what was found in the place of the damaged one; return where that is now, and what was done."""
+    batches, rows = _whole_batches(carved)
+    apart = {row[2]: row for row in carved.salvaged.values()}
+    apart |= {row[2]: row for trial, row in sorted(carved.trials.items()) if trial >= len(rows)}
+    salvaged = [sealed(place, NO_BATCH, *row[2:-1]) for place, row in enumerate(apart.values())]
+    beside = folder / f".{TRIALS}.new"
+    _remove(beside)
+    try:
+        with Storage.opened(beside, write=True) as storage:
+            storage.set_inputs(text)
+            storage.restore(batches, {"trials": rows, "salvaged": salvaged})
+        with Storage.opened(beside) as storage:
+            storage.history()
+            storage.trials("salvaged")
+        kept = _set_aside(folder)
+        beside.replace(folder / TRIALS)
+    finally:
+        _remove(beside)
+    said = f"{len(rows):,} trials in {len(batches):,} whole batches were saved"
+    if salvaged:
+        said += f", and the results of {len(salvaged):,} more, which a resumed search looks up when it comes to them"
+    return kept, said
+
+
+def _whole_batches(carved: Carved) -> tuple[list[Written], list[tuple[Any, ...]]]:
+    """Return batches from the first on, as far as none is missing, nor any of its trials; and those trials."""
+    batches: list[Written] = []
+    rows: list[tuple[Any, ...]] = []
+    while (batch := carved.batches.get(len(batches))) is not None:
+        found = [carved.trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
+        whole = [row for row in found if row is not None and row[1] == batch.batch]
+        if len(whole) < batch.trials:
+            break
+        batches.append(batch)
+        rows += whole
+    return batches, rows
+
+
+def _set_aside(folder: Path) -> Path | None:
+    """Keep the damaged database under another name; its log must not be there when another takes its place."""
+    source, count = folder / TRIALS, 1
+    kept = folder / f"{DAMAGED}.db"
+    while kept.exists():
+        count += 1
+        kept = folder / f"{DAMAGED}-{count}.db"
+    if source.exists():
+        try:
+            os.link(source, kept)
+        except OSError:  # some file systems know no links
+            shutil.copy2(source, kept)
+    log = _beside(source, "-wal")
+    if log.exists():
+        log.replace(_beside(kept, "-wal"))
+    _beside(source, "-shm").unlink(missing_ok=True)
+    return kept if kept.exists() else None
+
+
+def _remove(database: Path) -> None:
+    for each in (database, _beside(database, "-wal"), _beside(database, "-shm")):
+        with suppress(OSError):
+            each.unlink(missing_ok=True)
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)

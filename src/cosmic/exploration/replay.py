@@ -1,0 +1,111 @@
+"""A study run again from its inputs, and compared with what it holds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from cosmic.exploration.agent import Flags, Floats
+from cosmic.exploration.problem import METRICS, Results
+from cosmic.exploration.searching import Crew, explore
+from cosmic.exploration.storage import Storage
+from cosmic.exploration.study import TRIALS, open_study, versions
+from cosmic.exploration.trials import Ledger, Trials
+from cosmic.exploration.workers import evaluator
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How a study and its second run compare."""
+
+    trials: int
+    """How many the study holds."""
+    first: int | None
+    """The first trial that differs; None where none does."""
+    other_points: bool
+    """Whether the agent proposes other points from there on; otherwise the same points come to other results."""
+    differing: int
+    """How many trials differ; from other points on, all of them."""
+    largest: Mapping[str, float]
+    """For each metric that differs, by what share of the larger value it does at most."""
+    written_by: Mapping[str, str]
+    running: Mapping[str, str]
+
+    @property
+    def same(self) -> bool:
+        """Whether the two are the same, bit for bit."""
+        return self.first is None
+
+
+def replay(path: str | Path, crew: Crew | None = None) -> Replayed:
+    """Return how the study in the directory *path* compares with the same search run here and now, nothing known."""
+    study = open_study(path)
+    with Storage.opened(study.path / TRIALS) as storage:
+        batches, written = storage.history()
+    crew, ledger, again = crew or Crew(), Ledger(study.problem), 0
+    with evaluator(study.problem, crew.workers, crew.address) as evaluate:
+        steps = explore(study.inputs, ledger, evaluate, [batch.asked for batch in batches])
+        for _, rows, _, _ in islice(steps, len(batches)):
+            same = np.array_equal(rows, written.rows[again : again + len(rows)])
+            again += len(rows)
+            if not same:  # an agent that has proposed other points once goes its own way
+                break
+    first, largest, differing = compare(written, ledger.trials)
+    other = first is not None and not _same_points(written, ledger.trials, first)
+    return Replayed(len(written), first, other, differing, largest, study.written_by, versions())
+
+
+def compare(written: Trials, again: Trials) -> tuple[int | None, dict[str, float], int]:
+    """Return the first trial that differs, by how much each metric does, and how many trials do.
+
+    Results are compared up to where the points are the same; from other points on, everything differs.
+    """
+    common = _common(written, again)
+    differs = _differs(written.results, again.results, common)
+    complete = common == len(written) == len(again)
+    if complete and not differs.any():
+        return None, {}, 0
+    first = int(np.argmax(differs)) if differs.any() else common
+    pairs = {name: (written.results.columns[name][:common], again.results.columns[name][:common]) for name in METRICS}
+    largest = {name: float(relative(*pair).max(initial=0.0)) for name, pair in pairs.items()}
+    differing = int(differs.sum()) + max(len(written), len(again)) - common
+    return first, {name: value for name, value in largest.items() if value}, differing
+
+
+def _common(written: Trials, again: Trials) -> int:
+    """Return up to where two searches have the same points."""
+    shorter = min(len(written), len(again))
+    if not shorter:
+        return 0
+    same = (written.rows[:shorter] == again.rows[:shorter]).all(axis=1)
+    return shorter if same.all() else int(np.argmin(same))
+
+
+def _same_points(written: Trials, again: Trials, place: int) -> bool:
+    return place < _common(written, again)
+
+
+def _differs(ours: Results, theirs: Results, n: int) -> Flags:
+    """Return for each of the first *n* points whether anything of its results differs."""
+    found = ours.counted[:n] != theirs.counted[:n]
+    found |= np.array(ours.reasons[:n], dtype=object) != np.array(theirs.reasons[:n], dtype=object)
+    found |= relative(ours.excess[:n], theirs.excess[:n]) > 0
+    for name in METRICS:
+        found |= relative(ours.columns[name][:n], theirs.columns[name][:n]) > 0
+    return np.asarray(found, dtype=bool)
+
+
+def relative(ours: Floats, theirs: Floats) -> Floats:
+    """Return by what share of the larger two numbers differ; 0 for the same, infinite where one of them is none.
+
+    >>> relative(np.array([1.0, np.nan, np.nan, 4.0]), np.array([1.0, np.nan, 2.0, 3.0])).tolist()
+    [0.0, 0.0, inf, 0.25]
+    """
+    same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.abs(ours - theirs) / np.fmax(np.abs(ours), np.abs(theirs))
+    return np.where(same, 0.0, np.where(np.isfinite(share), share, np.inf))

@@ -1,0 +1,236 @@
+"""The doctor: what is whole in a damaged study is saved, and the search ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from cosmic.errors import SpecError
+from cosmic.exploration.carving import carve
+from cosmic.exploration.doctor import examine, treat
+from cosmic.exploration.searching import resume_study, search
+from cosmic.exploration.storage import Storage, StudyError, is_whole
+from cosmic.exploration.study import locked, open_study
+from tests.commands import run
+from tests.exploration.damage import damage, damaged
+from tests.exploration.test_searching import same
+
+DAMAGES = 60
+
+
+def test_a_whole_study_is_left_alone(study: Path) -> None:
+    before = {path.name: path.read_bytes() for path in study.iterdir()}
+    treatment = treat(study)
+    assert treatment.before.whole
+    assert treatment.done == ()
+    assert treatment.before.trials == len(open_study(study).trials)
+    assert {name: (study / name).read_bytes() for name in before if name != "lock"}.items() <= before.items()
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[1]", "\udcff", "["])
+def test_study_json_is_restored_from_the_trials(content: str | None, study: Path) -> None:
+    before = (study / "study.json").read_bytes()
+    (study / "study.json").unlink()
+    if content is not None:
+        (study / "study.json").write_bytes(content.encode(errors="surrogateescape"))
+    with pytest.raises(StudyError, match="cosmic doctor"):
+        open_study(study)
+    treatment = treat(study)
+    assert treatment.done == ("study.json was restored from its copy in trials.db",)
+    assert treatment.after.whole
+    assert (study / "study.json").read_bytes() == before
+
+
+def test_a_changed_input_is_noticed_and_restored(study: Path) -> None:
+    text = (study / "study.json").read_text()
+    for old, new in (('"seed": 11', '"seed": 12'), ('"created": "2', '"created": "3')):
+        assert old in text
+        (study / "study.json").write_text(text.replace(old, new))
+        assert treat(study).before.findings == ("study.json is not what was written",)
+        assert (study / "study.json").read_text() == text
+
+
+def test_the_study_json_of_another_study_does_not_pass(study: Path, tmp_path: Path) -> None:
+    search("cosmic-512-full-stack", agent="random", trials=5, seed=12, out=tmp_path / "other")
+    shutil.copy(tmp_path / "other" / "study.json", study)
+    treatment = treat(study)
+    assert "differ" in treatment.before.findings[0]
+    assert treatment.after.whole
+    assert open_study(study).inputs.seed == 11
+
+
+@pytest.mark.parametrize("statement", ["DELETE FROM inputs", "UPDATE inputs SET content = substr(content, 2)"])
+def test_the_copy_among_the_trials_is_restored_from_study_json(statement: str, study: Path) -> None:
+    with closing(sqlite3.connect(study / "trials.db")) as database:
+        database.execute(statement)
+        database.commit()
+    treatment = treat(study)
+    assert treatment.done == ("the copy of study.json in trials.db was written again",)
+    assert treatment.after.whole
+    with Storage.opened(study / "trials.db") as storage:
+        assert storage.inputs() == (study / "study.json").read_text()
+
+
+def test_where_the_inputs_are_lost_altogether_nothing_is_touched(study: Path) -> None:
+    with closing(sqlite3.connect(study / "trials.db")) as database:
+        database.execute("DROP TABLE inputs")
+        database.commit()
+        database.execute("VACUUM")
+    (study / "study.json").write_text("{}")
+    before = (study / "trials.db").read_bytes()
+    treatment = treat(study)
+    assert not treatment.after.whole
+    assert treatment.done[0].startswith("nothing could be saved")
+    assert (study / "trials.db").read_bytes() == before
+
+
+def test_rows_are_found_by_their_looks_alone(original: Path) -> None:
+    found, batches = carve(original / "trials.db"), len(open_study(original).trials)
+    assert sorted(found.trials) == list(range(batches))
+    assert found.texts == [(original / "study.json").read_text()]
+    assert all(is_whole(row) for row in found.trials.values())
+
+
+def test_rows_and_inputs_that_span_pages_are_found(tmp_path: Path) -> None:
+    space = {
+        "base": "gpt3-125m@dgx-h100:8",
+        "parameters": {"workload.{dp,tp,pp}": {"split": "npus"}},
+        "notes": "long " * 4000,
+    }
+    search(space, agent="random", trials=5, out=tmp_path / "study", constraints=[f"mfu >= {'0' * 6000}1"])
+    found = carve(tmp_path / "study" / "trials.db")
+    assert found.texts == [(tmp_path / "study" / "study.json").read_text()]
+    assert len(found.trials) == len(open_study(tmp_path / "study").trials) > 1
+
+
+def test_the_log_is_read_where_it_is_not_yet_in_the_database(study: Path, tmp_path: Path) -> None:
+    whole = open_study(study).trials
+    crashed = tmp_path / "crashed"
+    with closing(sqlite3.connect(study / "trials.db", isolation_level=None)) as database:
+        for sign in "+-":
+            database.execute(f"UPDATE trials SET crc = crc {sign} 1")
+        shutil.copytree(study, crashed)  # as a crash leaves it: all pages of trials are in the log
+    (crashed / "trials.db").write_bytes(b"gone" * 1000)
+    assert len(carve(crashed / "trials.db").trials) == len(whole)
+    treatment = treat(crashed)
+    assert treatment.after.whole
+    assert treatment.after.trials + treatment.after.salvaged == len(whole)
+    assert same(resume_study(crashed).trials, whole)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_damaged_study_ends_as_if_nothing_had_happened(seed: int, study: Path) -> None:
+    whole = open_study(study).trials
+    damage(study / "trials.db", seed)
+    treatment = treat(study)
+    assert treatment.after.whole
+    resumed = resume_study(study)
+    assert same(resumed.trials, whole)
+    assert resumed.computed == len(whole) - treatment.after.trials - treatment.after.salvaged
+    if treatment.kept is not None:
+        assert treatment.kept.name == "trials.damaged.db"
+        assert treatment.kept.exists()
+
+
+def test_damage_after_damage_is_treated_as_well(study: Path) -> None:
+    whole = open_study(study).trials
+    for seed in (2, 1, 0):
+        content = bytearray((study / "trials.db").read_bytes())
+        place = random.Random(seed).randrange(len(content) // 3, len(content) - 4096)
+        content[place : place + 4096] = bytes(4096)
+        (study / "trials.db").write_bytes(content)
+        assert treat(study).after.whole
+    assert {path.name for path in study.glob("trials.damaged*.db")} == {
+        "trials.damaged.db",
+        "trials.damaged-2.db",
+        "trials.damaged-3.db",
+    }
+    assert same(resume_study(study).trials, whole)
+
+
+def test_nearly_every_row_that_is_whole_is_saved(original: Path, tmp_path: Path) -> None:
+    whole, content = carve(original / "trials.db").trials, (original / "trials.db").read_bytes()
+    intact = saved = 0
+    shutil.copy(original / "study.json", tmp_path)
+    for seed in range(DAMAGES):
+        changed = damaged(content, random.Random(1000 + seed))
+        (tmp_path / "trials.db").write_bytes(changed)
+        intact += sum(row_bytes(row) in changed for row in whole.values())
+        after = treat(tmp_path).after
+        assert after.whole, seed
+        saved += after.trials + after.salvaged
+        for each in tmp_path.glob("trials.d*"):
+            each.unlink()
+    assert saved >= 0.95 * intact
+
+
+def row_bytes(row: tuple[object, ...]) -> bytes:
+    """Return what tells a row from every other in the bytes of a file: its point; whole rows are at most so many."""
+    point = row[2]
+    assert isinstance(point, bytes)
+    return point
+
+
+def test_a_study_that_somebody_writes_to_is_not_touched(study: Path) -> None:
+    (study / "study.json").unlink()
+    with locked(study), pytest.raises(StudyError, match="is writing to this study; wait for it, or stop it first"):
+        treat(study)
+    assert not (study / "study.json").exists()
+
+
+def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(SpecError, match="is no study"):
+            treat(path)
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_trials_that_are_gone_can_be_searched_again(study: Path) -> None:
+    whole = open_study(study).trials
+    (study / "trials.db").unlink()
+    assert treat(study).after.whole
+    assert same(resume_study(study).trials, whole)
+
+
+# ---------------------------------------------------------------------------------------------- the command
+
+
+def test_the_command_says_that_a_study_is_whole(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    count = len(open_study(study).trials)
+    for words in ([], ["--check"]):
+        status, out, err = run(capsys, "doctor", str(study), *words)
+        assert (status, err) == (0, "")
+        assert out.startswith(f"{study} is whole: {count} trials in ")
+
+
+def test_the_command_examines_and_saves(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = bytearray((study / "trials.db").read_bytes())
+    content[len(content) // 2] ^= 1
+    (study / "trials.db").write_bytes(content)
+    status, out, _ = run(capsys, "doctor", str(study), "--check")
+    assert status == 1
+    assert out.startswith("trials.db is damaged: ")
+    assert f"'cosmic doctor {study}' saves what is whole" in out
+    assert not examine(study).whole
+    status, out, _ = run(capsys, "doctor", str(study), "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert found["whole"]
+    assert found["salvaged"] > 0
+    assert found["damaged"].endswith("trials.damaged.db")
+    assert examine(study).whole
+
+
+def test_the_command_exits_with_1_where_nothing_can_be_saved(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "trials.db").write_bytes(b"no database" * 999)
+    status, out, _ = run(capsys, "doctor", str(tmp_path))
+    assert status == 1
+    assert "nothing could be saved" in out

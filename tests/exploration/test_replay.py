@@ -1,0 +1,79 @@
+"""A study run again: the same bit for bit, or what differs is said."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cosmic.exploration.replay import replay
+from cosmic.exploration.searching import resume_study, search
+from cosmic.exploration.storage import COLUMNS, sealed
+from cosmic.exploration.study import open_study, render
+from tests.commands import run
+
+
+def change(folder: Path, trial: int, metric: str, factor: float) -> None:
+    """Change one metric of one trial, as if another release had written it."""
+    with closing(sqlite3.connect(folder / "trials.db")) as database:
+        row = database.execute(f"SELECT {', '.join(COLUMNS)} FROM trials WHERE trial = ?", (trial,)).fetchone()
+        values = dict(zip(COLUMNS, row, strict=True))
+        values[metric] *= factor
+        *facts, _ = values.values()
+        changed = sealed(*facts)
+        database.execute(f"REPLACE INTO trials VALUES ({', '.join('?' * len(changed))})", changed)
+        database.commit()
+
+
+def a_feasible_trial(folder: Path) -> int:
+    return int(np.flatnonzero(open_study(folder).trials.results.feasible)[5])
+
+
+@pytest.mark.parametrize("agent", ["random", "genetic"])
+def test_a_study_is_the_same_again(agent: str, tmp_path: Path) -> None:
+    search("cosmic-512-full-stack", agent=agent, trials=100, batch=30, seed=2, out=tmp_path)
+    resume_study(tmp_path, trials=140)  # its fifth batch has fewer points than the others
+    found = replay(tmp_path)
+    assert found.same
+    assert found.trials == len(open_study(tmp_path).trials)
+    assert found.differing == 0
+    assert found.written_by == found.running
+
+
+def test_a_result_that_differs_is_found_with_its_size(study: Path) -> None:
+    trial = a_feasible_trial(study)
+    change(study, trial, "step_s", 1 + 1e-9)
+    found = replay(study)
+    assert (found.first, found.differing, found.other_points) == (trial, 1, False)
+    assert list(found.largest) == ["step_s"]
+    assert found.largest["step_s"] == pytest.approx(1e-9, rel=1e-3)
+
+
+def test_other_points_are_found(study: Path) -> None:
+    inputs = open_study(study).inputs
+    (study / "study.json").write_text(render(replace(inputs, seed=12)))
+    found = replay(study)
+    assert found.other_points
+    assert found.first == 1  # the base comes first whatever the seed
+    assert found.differing >= found.trials - 1
+
+
+def test_the_command_says_so_and_exits_with_1_if_asked(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "replay", str(study), "--check")
+    assert status == 0
+    assert out.endswith("trials are the same again, bit for bit\n")
+    trial = a_feasible_trial(study)
+    change(study, trial, "mfu", 0.5)
+    assert run(capsys, "replay", str(study))[0] == 0
+    status, out, _ = run(capsys, "replay", str(study), "--check")
+    assert status == 1
+    assert f"1 of {len(open_study(study).trials):,} trials differ, first trial {trial:,}: its results are others" in out
+    assert "written by" in out
+    status, out, _ = run(capsys, "replay", str(study), "--json")
+    found = json.loads(out)
+    assert (found["same"], found["first"], found["largest"]) == (False, trial, {"mfu": 0.5})

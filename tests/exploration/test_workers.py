@@ -1,0 +1,92 @@
+"""Who evaluates does not matter: one process, several, or Ray; and a point that kills its worker is survived."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.errors import BackendError, SpecError
+from cosmic.exploration.problem import Problem, Results, make_problem
+from cosmic.exploration.searching import search
+from cosmic.exploration.trials import Trials
+from cosmic.exploration.workers import FAILED, evaluator
+from cosmic.psa.diagram import Indices
+from cosmic.psa.files import load_space
+from tests.exploration.deadly import Deadly, DeadlyOnce, Refused, Unborn, parts
+from tests.exploration.test_problem import SMALL
+from tests.exploration.test_searching import FULL, same
+
+
+@pytest.fixture(scope="module")
+def problem() -> Problem:
+    return make_problem(load_space(FULL))
+
+
+def some(problem: Problem, n: int) -> Indices:
+    return problem.space.sample(n, np.random.default_rng(0))
+
+
+def test_a_point_comes_to_the_same_in_whatever_company(problem: Problem) -> None:
+    rows = some(problem, 3000)
+    cuts = np.sort(np.random.default_rng(1).choice(3000, 40, replace=False))
+    joined = Results.join(problem.evaluate(part) for part in np.split(rows, cuts))
+    assert same(Trials(rows, joined), Trials(rows, problem.evaluate(rows)))
+
+
+def test_two_workers_find_what_one_finds() -> None:
+    options: dict[str, Any] = {"agent": "random", "trials": 900, "batch": 800, "seed": 2}
+    assert same(search(FULL, **options).trials, search(FULL, workers=2, **options).trials)
+
+
+def test_designs_that_are_played_are_shared_out_one_by_one() -> None:
+    options: dict[str, Any] = {"agent": "random", "trials": 2, "engine": "event"}
+    assert same(search(SMALL, **options).trials, search(SMALL, workers=2, **options).trials)
+
+
+def test_a_point_that_kills_three_workers_is_passed_over(problem: Problem) -> None:
+    rows = some(problem, 2)
+    deadly = Deadly(**parts(problem, victim=tuple(rows[1].tolist())))
+    with evaluator(deadly, 2) as evaluate:
+        found = evaluate(rows)
+        again = evaluate(rows[:1])
+    assert found.reasons[1] == FAILED == "its worker died 3 times"
+    assert not found.feasible[1]
+    assert found.counted[1]
+    first = np.array([0])
+    alone = Trials(rows[:1], problem.evaluate(rows[:1]))
+    assert same(Trials(rows[:1], found.take(first)), alone)
+    assert same(Trials(rows[:1], again), alone)
+
+
+def test_workers_that_cannot_start_are_no_verdict_on_points(problem: Problem) -> None:
+    with (
+        pytest.raises(BackendError, match="a worker ended before it could start"),
+        evaluator(Unborn(**parts(problem)), 2),
+    ):
+        pass
+
+
+def test_what_a_worker_raises_is_raised_here_and_no_points_are_no_work(problem: Problem) -> None:
+    with evaluator(Refused(**parts(problem)), 2) as evaluate:
+        assert len(evaluate(np.empty((0, len(problem.space.parameters)), dtype=np.intp))) == 0
+        with pytest.raises(SpecError, match="rows = 3: are refused"):
+            evaluate(some(problem, 3))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is an extra")
+@pytest.mark.filterwarnings("ignore")
+def test_ray_finds_the_same_though_a_worker_dies(
+    problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # workers run in this environment, as it is
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    rows = some(problem, 300)
+    mortal = DeadlyOnce(**parts(problem, marker=str(tmp_path / "died")))
+    with evaluator(mortal, 2, "local") as evaluate:
+        found = evaluate(rows)
+    assert (tmp_path / "died").exists()
+    assert same(Trials(rows, found), Trials(rows, problem.evaluate(rows)))
