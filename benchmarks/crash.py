@@ -31,8 +31,8 @@ from command import main
 
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.searching import Crew, keep, make_inputs, run
-from cosmic.exploration.storage import Storage, StudyError, Written, holds_trials
-from cosmic.exploration.study import INPUTS, TRIALS, Inputs
+from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
+from cosmic.exploration.studies.study import INPUTS, TRIALS, Inputs
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cosmic.errors import CosmicError, SpecError, UnknownName
     from cosmic.evaluation import BatchOutcome, Infeasible, Metrics, evaluate, evaluate_batch
     from cosmic.exploration.searching import Found, search
-    from cosmic.exploration.study import Study, open_study
+    from cosmic.exploration.studies.study import Study, open_study
     from cosmic.loading.designs import dump_design, load_design
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
@@ -36,13 +36,13 @@ _HOMES = {
     "Moves": "cosmic.psa.moves",
     "ParameterSet": "cosmic.psa.space",
     "SpecError": "cosmic.errors",
-    "Study": "cosmic.exploration.study",
+    "Study": "cosmic.exploration.studies.study",
     "UnknownName": "cosmic.errors",
     "dump_design": "cosmic.loading.designs",
     "json_schema": "cosmic.psa.files",
     "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
-    "open_study": "cosmic.exploration.study",
+    "open_study": "cosmic.exploration.studies.study",
     "search": "cosmic.exploration.searching",
     "simulate": "cosmic.simulation.event.engine",
 }

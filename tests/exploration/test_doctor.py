@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from cosmic.errors import SpecError
-from cosmic.exploration.carving import carve
-from cosmic.exploration.doctor import examine, treat
 from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.storage import Storage, StudyError, is_whole
-from cosmic.exploration.study import locked, open_study
+from cosmic.exploration.studies.carving import carve
+from cosmic.exploration.studies.doctor import examine, treat
+from cosmic.exploration.studies.storage import Storage, StudyError, is_whole
+from cosmic.exploration.studies.study import locked, open_study
 from tests.commands import run
 from tests.exploration.damage import damage, damaged
 from tests.exploration.test_searching import same

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.exploration.agent import Outcomes, Task
-from cosmic.exploration.elite import Elite, generation_size
+from cosmic.exploration.learning.elite import Elite, generation_size
 from tests.exploration.problems import SPACE, judged
 
 ROWS = SPACE.sample(8, np.random.default_rng(0))

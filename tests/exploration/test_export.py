@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from cosmic.errors import SpecError
-from cosmic.exploration.export import csv_lines, export, table
 from cosmic.exploration.problem import METRICS
 from cosmic.exploration.searching import search
-from cosmic.exploration.study import open_study
+from cosmic.exploration.studies.export import csv_lines, export, table
+from cosmic.exploration.studies.study import open_study
 from tests.commands import output, run
 
 

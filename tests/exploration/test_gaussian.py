@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.exploration.gaussian import Process, improvement
+from cosmic.exploration.learning.gaussian import Process, improvement
 
 RNG = np.random.default_rng(0)
 SEEN = RNG.random((30, 2))

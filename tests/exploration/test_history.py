@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.exploration.agent import Outcomes
-from cosmic.exploration.history import History, targets
+from cosmic.exploration.learning.history import History, targets
 from cosmic.testing.agents import small_space, worth
 
 SPACE = small_space()

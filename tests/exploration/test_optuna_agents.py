@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.optuna_bridge import Bridge
+from cosmic.exploration.learning.optuna_bridge import Bridge
 from cosmic.testing.agents import worth
 from tests.exploration.searches import SPACE, told
 

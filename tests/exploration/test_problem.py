@@ -50,10 +50,10 @@ def test_a_point_that_cannot_run_has_reasons_and_no_metrics() -> None:
     rows = space.sample(200, np.random.default_rng(1))
     problem = make_problem(space)
     results = problem.evaluate(rows)
-    for place in np.flatnonzero(~results.feasible):
+    for place in np.flatnonzero(~results.feasible).tolist():
         assert results.reasons[place]
         assert all(np.isnan(results.columns[name][place]) for name in METRICS)
-    assert all(results.reasons[place] == "" for place in np.flatnonzero(results.feasible))
+    assert all(results.reasons[place] == "" for place in np.flatnonzero(results.feasible).tolist())
     misfit = next(place for place, reason in enumerate(results.reasons) if reason == "heads")
     assert not results.counted[misfit]
     assert "heads: choose a divisor" in problem.explain(rows[misfit])[0]

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.exploration.replay import replay
 from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.storage import COLUMNS, sealed
-from cosmic.exploration.study import open_study, render
+from cosmic.exploration.studies.replay import replay
+from cosmic.exploration.studies.storage import COLUMNS, sealed
+from cosmic.exploration.studies.study import open_study, render
 from tests.commands import run
 
 

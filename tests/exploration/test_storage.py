@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.storage import Damaged, Storage, StudyError, Written, holds_trials
-from cosmic.exploration.study import open_study
+from cosmic.exploration.studies.storage import Damaged, Storage, StudyError, Written, holds_trials
+from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
 from tests.exploration.damage import damaged
 from tests.exploration.test_searching import same

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from cosmic.errors import CosmicError, SpecError
-from cosmic.exploration.doctor import examine
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.searching import Found, resume_study, search
-from cosmic.exploration.storage import Storage, StudyError
-from cosmic.exploration.study import locked, open_study, parse_study
+from cosmic.exploration.studies.doctor import examine
+from cosmic.exploration.studies.storage import Storage, StudyError
+from cosmic.exploration.studies.study import locked, open_study, parse_study
 from cosmic.psa.diagram import Indices
 from tests.exploration.damage import damaged
 from tests.exploration.test_searching import same

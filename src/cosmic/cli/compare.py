@@ -24,7 +24,7 @@ def compare(
 ) -> None:
     """Print what several studies found, how far each stayed behind the best, and how they converged."""
     from cosmic.exploration.comparison import compare as run  # noqa: PLC0415  heavy
-    from cosmic.exploration.study import open_study  # noqa: PLC0415  heavy
+    from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  heavy
 
     comparison = run([open_study(path) for path in studies])
     rows = comparison.rows()

@@ -11,7 +11,7 @@ import typer
 from cosmic.cli.console import Json, emit, emit_json, new_app
 
 if TYPE_CHECKING:
-    from cosmic.exploration.doctor import Diagnosis
+    from cosmic.exploration.studies.doctor import Diagnosis
 
 app = new_app()
 NOT_WHOLE = 1
@@ -24,7 +24,7 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Examine a study and save what is whole in a damaged one; exit with 1 if it is not whole then."""
-    from cosmic.exploration.doctor import Treatment, examine, treat  # noqa: PLC0415  heavy
+    from cosmic.exploration.studies.doctor import Treatment, examine, treat  # noqa: PLC0415  heavy
 
     if check:
         found = examine(study)

@@ -21,7 +21,7 @@ def export(
     json: Json = False,
 ) -> None:
     """Write every trial of a study: its point, whether and why not it can run, and its metrics."""
-    from cosmic.exploration import export as exporting  # noqa: PLC0415  heavy
+    from cosmic.exploration.studies import export as exporting  # noqa: PLC0415  heavy
 
     if to == STANDARD_OUTPUT:
         require(not json, "--json", json, "cannot be printed where the trials are")

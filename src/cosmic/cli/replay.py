@@ -11,7 +11,7 @@ import typer
 from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
-    from cosmic.exploration.replay import Replayed
+    from cosmic.exploration.studies.replay import Replayed
 
 app = new_app()
 DIFFERS = 1
@@ -25,8 +25,8 @@ def replay(
     json: Json = False,
 ) -> None:
     """Run a study again from its inputs and compare every trial, bit for bit."""
-    from cosmic.exploration.replay import replay as run  # noqa: PLC0415  heavy
     from cosmic.exploration.searching import Crew  # noqa: PLC0415  heavy
+    from cosmic.exploration.studies.replay import replay as run  # noqa: PLC0415  heavy
 
     found = run(study, Crew(workers))
     if json:

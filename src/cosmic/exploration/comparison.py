@@ -12,7 +12,7 @@ from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.objectives import loss
 from cosmic.exploration.problem import Problem
-from cosmic.exploration.study import Study
+from cosmic.exploration.studies.study import Study
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
 

@@ -20,8 +20,18 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.problem import Problem, Results, make_problem
-from cosmic.exploration.storage import Storage, StudyError, Written, holds_trials
-from cosmic.exploration.study import INPUTS, TRIALS, Inputs, Study, keep_text, locked, open_study, render, space_of
+from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
+from cosmic.exploration.studies.study import (
+    INPUTS,
+    TRIALS,
+    Inputs,
+    Study,
+    keep_text,
+    locked,
+    open_study,
+    render,
+    space_of,
+)
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, evaluator
 from cosmic.psa.diagram import Indices

@@ -14,9 +14,9 @@ import numpy as np
 from cosmic.errors import require
 from cosmic.exploration.agent import Flags, Floats, Outcomes, Task, agents
 from cosmic.exploration.extras import needs
-from cosmic.exploration.gaussian import Process, improvement
-from cosmic.exploration.history import History, targets
-from cosmic.exploration.novelty import Novelty
+from cosmic.exploration.learning.gaussian import Process, improvement
+from cosmic.exploration.learning.history import History, targets
+from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
 from cosmic.psa.moves import Moves

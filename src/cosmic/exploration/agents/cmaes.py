@@ -13,7 +13,7 @@ import numpy as np
 from cosmic.errors import require
 from cosmic.exploration.agent import Task, agents
 from cosmic.exploration.extras import needs
-from cosmic.exploration.optuna_bridge import Bridge
+from cosmic.exploration.learning.optuna_bridge import Bridge
 from cosmic.exploration.pareto import order
 
 WORST = 1e200

@@ -6,8 +6,8 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.exploration.agent import Outcomes, Task, agents
-from cosmic.exploration.elite import Elite, generation_size
-from cosmic.exploration.novelty import Novelty
+from cosmic.exploration.learning.elite import Elite, generation_size
+from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 
 

@@ -6,10 +6,10 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.exploration.agent import Floats, Outcomes, Task, agents
-from cosmic.exploration.elite import Elite, generation_size, joined
-from cosmic.exploration.novelty import Novelty
+from cosmic.exploration.learning.elite import Elite, generation_size, joined
+from cosmic.exploration.learning.novelty import Novelty
+from cosmic.exploration.learning.weights import Weights
 from cosmic.exploration.pareto import ranks
-from cosmic.exploration.weights import Weights
 from cosmic.psa.diagram import Indices
 
 LEAST = 1e-9

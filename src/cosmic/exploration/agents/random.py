@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.exploration.agent import Outcomes, Task, agents
-from cosmic.exploration.novelty import Novelty
+from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 
 

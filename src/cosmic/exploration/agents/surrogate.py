@@ -13,9 +13,9 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.exploration.agent import Floats, Outcomes, Task, agents
-from cosmic.exploration.history import History, targets
-from cosmic.exploration.novelty import Novelty
-from cosmic.exploration.trees import Ensemble
+from cosmic.exploration.learning.history import History, targets
+from cosmic.exploration.learning.novelty import Novelty
+from cosmic.exploration.learning.trees import Ensemble
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
 from cosmic.psa.moves import Moves

@@ -16,8 +16,8 @@ import numpy as np
 from cosmic.errors import SpecError
 from cosmic.exploration.extras import needs
 from cosmic.exploration.problem import METRICS
-from cosmic.exploration.storage import Storage
-from cosmic.exploration.study import TRIALS, open_study
+from cosmic.exploration.studies.storage import Storage
+from cosmic.exploration.studies.study import TRIALS, open_study
 from cosmic.exploration.trials import Trials
 from cosmic.files import replacing
 from cosmic.psa.parameters import label

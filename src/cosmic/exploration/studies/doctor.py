@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError, one_line
-from cosmic.exploration.carving import Carved, carve
-from cosmic.exploration.storage import NO_BATCH, Damaged, Storage, StudyError, Written, sealed
-from cosmic.exploration.study import INPUTS, TRIALS, Study, keep_text, locked, parse_study
+from cosmic.exploration.studies.carving import Carved, carve
+from cosmic.exploration.studies.storage import NO_BATCH, Damaged, Storage, StudyError, Written, sealed
+from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, parse_study
 
 DAMAGED = "trials.damaged"
 SHOWN = 3

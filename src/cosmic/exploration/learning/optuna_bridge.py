@@ -11,8 +11,8 @@ import numpy as np
 
 from cosmic.exploration.agent import Outcomes, Task
 from cosmic.exploration.extras import needs
-from cosmic.exploration.history import History
-from cosmic.exploration.novelty import Novelty
+from cosmic.exploration.learning.history import History
+from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 
 MOST = 1e6

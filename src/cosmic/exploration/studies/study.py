@@ -1,7 +1,7 @@
 """A study: a directory that holds what was searched, how, and every trial.
 
 study.json   resolved inputs, seed, versions: all that decides the outcome
-trials.db    the trials (`cosmic.exploration.storage`)
+trials.db    the trials (`cosmic.exploration.studies.storage`)
 lock         held by the one process that writes
 """
 
@@ -26,7 +26,7 @@ import numpy as np
 from cosmic._version import __version__
 from cosmic.errors import SpecError
 from cosmic.exploration.problem import Problem, make_problem
-from cosmic.exploration.storage import Storage, StudyError, holds_trials, out_of_space
+from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials, out_of_space
 from cosmic.exploration.trials import Trials
 from cosmic.files import write_text
 from cosmic.psa.files import load_space

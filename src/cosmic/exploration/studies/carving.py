@@ -19,7 +19,7 @@ from struct import unpack, unpack_from
 from typing import Any
 
 from cosmic.exploration.problem import METRICS
-from cosmic.exploration.storage import NO_BATCH, Written, is_whole
+from cosmic.exploration.studies.storage import NO_BATCH, Written, is_whole
 
 PAGE_BYTES = 4096
 """What SQLite uses unless told otherwise."""

@@ -12,8 +12,8 @@ import numpy as np
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.problem import METRICS, Results
 from cosmic.exploration.searching import Crew, explore
-from cosmic.exploration.storage import Storage
-from cosmic.exploration.study import TRIALS, open_study, versions
+from cosmic.exploration.studies.storage import Storage
+from cosmic.exploration.studies.study import TRIALS, open_study, versions
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import evaluator
 

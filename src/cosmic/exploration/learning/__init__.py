@@ -1,0 +1,1 @@
+"""What agents learn with: memories of the best and of everything, models of loss and feasibility."""
