@@ -135,6 +135,7 @@ def summary(found: Found) -> dict[str, Any]:
         "refused": len(trials) - trials.evaluated,
         "reasons": trials.reasons(),
         "stopped": found.stopped,
+        "computed": found.computed,
         "elapsed_s": found.elapsed_s,
         "evaluations_per_s": found.computed / found.elapsed_s if found.elapsed_s else None,
         "study": None if found.path is None else str(found.path),
@@ -178,7 +179,8 @@ def show(found: Found) -> None:
 def _effort(facts: dict[str, Any]) -> str:
     rate = facts["evaluations_per_s"] or 0.0
     share = 100 * facts["feasible"] / max(1, facts["trials"])
-    said = f"{facts['trials']:,} designs evaluated in {seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
+    afresh = "" if facts["computed"] >= facts["trials"] else f", {facts['computed']:,} of them now"
+    said = f"{facts['trials']:,} designs evaluated{afresh}, in {seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
     said += f"; {share:.0f} % can run"
     if facts["refused"]:
         said += f"; {facts['refused']:,} more do not fit together"

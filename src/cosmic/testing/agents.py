@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.exploration.agent import Agent, Outcomes, Task, agents
+from cosmic.exploration.problem import make_problem
+from cosmic.exploration.trials import Ledger
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -99,6 +101,20 @@ class AgentSuite(Suite):
         agent.tell(worth(strangers))
         agent.tell(worth(strangers[:0]))
         assert task.space.contains(agent.ask(4)).all()
+
+    def test_the_best_so_far_never_worsens(self, name: str) -> None:
+        """A search keeps the best that its agent ever met, whatever it proposes next."""
+        problem = make_problem(small_space(), ["step_s"])
+        agent, ledger = self.started(name, Task(problem.space, trials=60)), Ledger(problem)
+        best = [ledger.best]
+        for _ in range(4):
+            rows = agent.ask(15)
+            new = rows[ledger.unknown(rows)]
+            ledger.add(new, problem.evaluate(new))
+            agent.tell(problem.outcomes(rows, ledger.recall(rows)))
+            best.append(ledger.best)
+        assert best == sorted(best, reverse=True)
+        assert best[-1] == np.nanmin(ledger.trials.results.columns["step_s"])
 
     def test_it_searches_for_several_objectives(self, name: str) -> None:
         """Two objectives that want the opposite leave it able to go on."""
