@@ -1,0 +1,63 @@
+"""Every case study writes its page, with figures and with numbers that make sense, at a small part of its effort."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "examples" / "case_studies"
+PROGRAMS = sorted(path for path in FOLDER.glob("*.py") if path.stem != "common")
+EFFORT = "0.03"
+
+
+def rows_of(text: str, heading: str) -> list[list[str]]:
+    """Return the cells of the table whose first columns are *heading*."""
+    lines = text[text.index(heading) :].splitlines()[2:]
+    table = lines[: next((place for place, line in enumerate(lines) if not line.startswith("|")), len(lines))]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
+
+
+def check_full_stack(text: str) -> None:
+    """The full stack is never worse than one layer, and parallelisations are as far apart as we say elsewhere."""
+    gains = [float(cell.removesuffix(" x")) for row in rows_of(text, "| Case | Base waits") for cell in row[3:]]
+    assert len(gains) >= 16
+    assert min(gains) >= 1.0
+    assert max(gains) > 10
+    spreads = {row[0]: float(row[5].removesuffix(" x")) for row in rows_of(text, "| System | Fit together")}
+    assert spreads["GPT3-175B, 1,024 NPUs"] == pytest.approx(52, abs=8)  # the paper's figure 4 has 64.5
+
+
+def check_agents(text: str) -> None:
+    """No regret is negative, and every winner is what its search said."""
+    rows = rows_of(text, "| Agent | Median regret")
+    assert {"random", "genetic", "ant_colony"} <= {row[0] for row in rows}
+    assert all(0 <= float(row[1].rstrip("%")) <= float(row[2].rstrip("%")) for row in rows)
+    good, total = re.findall(r"(\d+) of (\d+) winners", text)[0]
+    assert good == total
+
+
+CHECKS: dict[str, Callable[[str], None]] = {"full_stack": check_full_stack, "agents": check_agents}
+"""What else must hold of a page, by the name of its program."""
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
+def test_a_case_study_writes_a_page_with_all_its_figures_and_sane_numbers(program: Path, tmp_path: Path) -> None:
+    command = [sys.executable, str(program), "--effort", EFFORT, "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = tmp_path / f"{program.stem.replace('_', '-')}.md"
+    assert str(page) in done.stdout
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("# ")
+    assert "earned" in text, "a case study says what was learned"
+    figures = re.findall(r"^!\[.+\]\((.+\.svg)\)$", text, flags=re.MULTILINE)
+    assert len(figures) >= 2
+    assert all((tmp_path / figure).read_text(encoding="utf-8").startswith("<svg") for figure in figures)
+    assert not re.search(r"\b(nan|inf|None)\b", text), "a number is missing"
+    if program.stem in CHECKS:
+        CHECKS[program.stem](text)
