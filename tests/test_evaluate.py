@@ -241,3 +241,21 @@ def test_advice_names_the_bottleneck_and_faster_neighbours() -> None:
     assert [change.speedup for change in best] == sorted((change.speedup for change in best), reverse=True)
     assert best[0].speedup > 1.05
     assert load_design("gpt3-175b@dgx-h100:512", {**{f"workload.{k}": v for k, v in MESH.items()}, **best[0].settings})
+
+
+@pytest.mark.parametrize("attention", ["fused", "unfused"])
+@pytest.mark.parametrize(("tp", "sp"), [(1, 1), (4, 1), (2, 2)])
+def test_what_is_not_kept_is_made_again_and_takes_its_time(attention: str, tp: int, sp: int) -> None:
+    settings = {"tp": tp, "sp": sp, "pp": 1, "weight_sharding": "zero3", "attention": attention, "global_batch": 64}
+    times, sizes = [], []
+    for recompute in ("none", "selective", "alternate", "full"):
+        changes = {f"workload.{key}": value for key, value in {**settings, "recompute": recompute}.items()}
+        outcome = evaluate(load_design("llama3-8b@dgx-h200:16", {**changes, "memory.capacity": "2 TB"}))
+        assert isinstance(outcome, Metrics)
+        times.append(outcome.breakdown["recompute"])
+        sizes.append(outcome.memory_bytes)
+    nothing, selective, alternate, full = times
+    assert nothing == 0
+    assert selective == 0 if attention == "fused" else 0 < selective < alternate  # fused attention keeps no scores
+    assert 0 < alternate < full
+    assert sizes == sorted(sizes, reverse=True)

@@ -195,3 +195,9 @@ def test_a_set_without_a_file_can_be_searched_but_not_kept() -> None:
     parts = ParameterSet("parts", space.base, space.parameters, {}, ())
     with pytest.raises(SpecError, match="load it with"):
         search(parts, trials=5)
+
+
+def test_a_set_that_is_restricted_already_can_be_searched() -> None:
+    space = load_space(FULL).restrict(["workload"])
+    first, second = search(space, trials=30), search(FULL, trials=30, stacks=["workload"])
+    assert np.array_equal(first.trials.rows, second.trials.rows)

@@ -98,3 +98,29 @@ def test_a_stream_goes_on_across_batches(monkeypatch: pytest.MonkeyPatch) -> Non
     lines = list(json_lines(FULL, 20, np.random.default_rng(4)))
     assert len(lines) == 20
     assert len(set(lines)) == 20
+
+
+def test_a_set_is_found_again_in_what_it_says_of_itself() -> None:
+    space = load_space("cosmic-512-full-stack")
+    for each in (space, space.restrict(["workload", "network"])):
+        assert each.source is not None
+        again = load_space(each.source)
+        assert (again.identity, again.name, again.valid) == (each.identity, each.name, each.valid)
+    assert space.identity != space.restrict(["workload"]).identity
+
+
+def test_a_file_may_open_some_layers_only() -> None:
+    whole = load_space("cosmic-512-full-stack")
+    assert whole.source is not None
+    assert load_space({**whole.source, "stacks": ["workload"]}).stacks == ("workload",)
+    with pytest.raises(SpecError, match="must be a list of layers"):
+        load_space({**whole.source, "stacks": "workload"})
+
+
+def test_limits_on_metrics_are_told_from_constraints_on_parameters() -> None:
+    whole = load_space("cosmic-512-full-stack")
+    assert whole.source is not None
+    both = load_space({**whole.source, "constraints": [*whole.constraints, "memory_bytes <= 20 GB"]})
+    assert both.limits == ("memory_bytes <= 20 GB",)
+    assert both.valid == whole.valid
+    assert both.identity != whole.identity

@@ -186,3 +186,31 @@ def test_counting_agrees_with_trying_every_combination(
     assert (found.raw, found.valid) == (len(combinations), len(valid))
     drawn = found.columns(found.sample(30, np.random.default_rng(0)))
     assert set(zip(*(drawn[path].tolist() for path in domains), strict=True)) <= set(valid)
+
+
+def test_a_design_is_found_among_the_points() -> None:
+    space = load_space("cosmic-512-full-stack")
+    rows = space.sample(20, np.random.default_rng(4))
+    for row in rows:
+        found = space.row_of(space.point(row))
+        assert found is not None
+        assert np.array_equal(found, row)
+    assert load_space("cosmic-1024-full-stack").row_of(load_space("cosmic-1024-full-stack").base) is None  # 375 GB/s
+    assert space.row_of(load_space("cosmic-1024-full-stack").base) is None
+
+
+def test_keys_tell_points_apart_however_many_there_are() -> None:
+    space = load_space("cosmic-512-full-stack")
+    rows = space.sample(200, np.random.default_rng(5))
+    distinct = len(np.unique(rows, axis=0))
+    assert len(set(space.keys(rows))) == distinct
+    huge = load_space(
+        {
+            "base": "gpt3-175b@cosmic-1024",
+            "parameters": {"network.dims.*.bandwidth": {"from": "1 GB/s", "to": "65536 GB/s", "step": "1 GB/s"}},
+        }
+    )
+    assert huge.raw >= 2**62
+    some = huge.sample(50, np.random.default_rng(6))
+    assert len(set(huge.keys(some))) == 50
+    assert huge.keys(some) == huge.keys(some.copy())

@@ -17,7 +17,7 @@ from cosmic.psa.parameters import Parameter, expand, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share
 
 ABOUT = ("version", "name", "title", "source", "notes")
-KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads")
+KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
 
 
 def load_space(source: str | Path | Mapping[str, Any]) -> ParameterSet:
@@ -46,7 +46,9 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
     shares = _workloads(resolved, tree.get("workloads", {}))
     constraints = _constraints(tree.get("constraints", []))
     limits = tuple(each for each in constraints if is_limit(each))
-    return ParameterSet(
+    stacks = _stacks(tree.get("stacks"))
+    whole = {key: value for key, value in tree.items() if key != "stacks"}
+    space = ParameterSet(
         name=_text(tree.get("name", name), "name"),
         base=base,
         parameters=read_parameters(base, tree.get("parameters", {})),
@@ -55,8 +57,15 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
         objective=_text(tree.get("objective", "step_s"), "objective"),
         limits=limits,
         workloads=shares,
-        source={"name": name, **tree, "base": resolved},
+        source={"name": name, **whole, "base": resolved},
     )
+    return space if stacks is None else space.restrict(stacks)
+
+
+def _stacks(given: Any) -> list[str] | None:
+    if given is None or (isinstance(given, list) and all(isinstance(each, str) for each in given)):
+        return given
+    raise SpecError("stacks", given, "must be a list of layers of the stack, such as [workload]")
 
 
 def is_limit(constraint: Any) -> bool:

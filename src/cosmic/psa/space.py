@@ -175,7 +175,8 @@ class ParameterSet:
                 raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
         kept = tuple(each for each in self.parameters if each.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
-        return replace(self, name=name, parameters=kept)
+        source = None if self.source is None else {**self.source, "stacks": opened}
+        return replace(self, name=name, parameters=kept, source=source)
 
     @cached_property
     def identity(self) -> str:

@@ -77,7 +77,6 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
     workload = batch.base.workload
     training = workload.task == "training"
     prices = Prices(batch)
-    again = training and workload.recompute == "full"
     uses, talks = operators(batch, stage or "first"), collectives(batch, stage or "first", together=True)
     count, stages = microbatches(batch), batch["workload.pp"]
     alone = 1.0 * (stages == 1)
@@ -86,7 +85,7 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
         shares["embedding"] = alone
     if stage in ("first", "middle"):
         shares["head"] = alone
-    work = _computed(prices, uses, shares, again=again)
+    work = _computed(prices, uses, shares)
     traffic = _Traffic(_communicated(prices, talks, shares))
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
@@ -169,10 +168,10 @@ def _role(use: CollectiveUse) -> str:
     return "weights" if use.hides else use.axes[0]
 
 
-def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any], *, again: bool) -> dict[str, Any]:
+def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -> dict[str, Any]:
     """Return the seconds of a step by class and by phase, those of the head apart as well.
 
-    *shares* says how much of some blocks the stage has; with *again*, layers run forward twice.
+    *shares* says how much of some blocks the stage has.
     """
     names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "head.forward", "head.backward", "flop")
     total: dict[str, Any] = dict.fromkeys(names, 0.0)
@@ -181,13 +180,12 @@ def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any], *
         once = prices.operator(use) * use.times
         if use.block in shares:
             once = once * shares[use.block]
-        repeated = again and use.phase == "forward" and use.block not in ("embedding", "head")
-        own = once / 2 if repeated else once
+        own = once / 2 if use.again else once
         total[part] = total[part] + own
         total[use.phase] = total[use.phase] + own
         if use.block == "head":
             total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
-        total["recompute"] = total["recompute"] + (own if repeated else 0.0)
+        total["recompute"] = total["recompute"] + (own if use.again else 0.0)
         total["flop"] = total["flop"] + use.flop * use.times
     return total
 

@@ -19,6 +19,7 @@ from cosmic.design.workload import Workload
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import RECIPES, Recipe
+from cosmic.workload.recomputation import is_repeated, repeated
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
 from cosmic.workload.strategies import strategies_of
@@ -66,8 +67,7 @@ def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False)
     found = []
     for each in blocks:
         layers = counts.get(each.block.name, 1)
-        groups = _alike(each) if together else tuple((one,) for one in each.partitioned.collectives)
-        found += [step.use(each, group, layers) for group in groups]
+        found += [step.use(each, group, layers) for group in step.groups(each, together=together)]
         if training and workload.weight_sharding in ("zero1", "zero2"):
             found += step.weights_back(each, layers)
     return [*found, *step.between_stages(blocks[-1], training)]
@@ -83,6 +83,12 @@ class _Step:
     workload: Workload
     microbatches: Any
 
+    def groups(self, each: BlockPlan, *, together: bool) -> tuple[tuple[CollectiveOp, ...], ...]:
+        """Return the collectives of a block, each alone, or *together* with those that differ only in what is sent."""
+        if not together:
+            return tuple((one,) for one in each.partitioned.collectives)
+        return _alike(each, repeated(each.block, self.workload))
+
     def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...], layers: Any) -> CollectiveUse:
         """Return what collectives of the plan that are alike amount to in the step."""
         found = alike[0]
@@ -91,9 +97,8 @@ class _Step:
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
         width = self.recipe.gradient if gradient else self.recipe.weight if weight else self.recipe.activation
         times = layers * len(alike) * (1 if deferred else self.microbatches)
-        again = self.workload.task == "training" and self.workload.recompute == "full"
-        if again and found.phase == "forward" and each.block.part == "layers" and not weight:
-            times = times * 2  # the forward pass runs again before the backward pass
+        if not weight and is_repeated(found, each.block, self.workload):
+            times = times * 2  # before the backward pass
         if ring:
             times = times * np.maximum(self.sizes["sp"] - 1, 0)
         return CollectiveUse(
@@ -177,11 +182,11 @@ def _belongs(each: BlockPlan, name: str) -> tuple[bool, bool]:
 
 
 @cache
-def _alike(each: BlockPlan) -> tuple[tuple[CollectiveOp, ...], ...]:
+def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
     """Return the collectives of a block in groups that differ only in what is sent."""
     groups: dict[Any, list[CollectiveOp]] = {}
     for found in each.partitioned.collectives:
-        role = (*_belongs(each, found.tensor), found.tensor in PASSED_ROUND)
+        role = (*_belongs(each, found.tensor), found.tensor in PASSED_ROUND, found.operator in repeats)
         groups.setdefault((found.kind, found.axes, found.phase, role), []).append(found)
     return tuple(tuple(group) for group in groups.values())
 

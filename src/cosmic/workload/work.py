@@ -7,11 +7,12 @@ from typing import Any, Literal
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
-from cosmic.workload.blocks import Block, blocks, dimensions
+from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import plan
 from cosmic.workload.precision import RECIPES
+from cosmic.workload.recomputation import repeated
 from cosmic.workload.sharding import PartitionedOperator
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of, visible_share
 from cosmic.workload.strategies import strategies_of
@@ -34,6 +35,8 @@ class OperatorUse:
     """Bytes read and written by one run."""
     times: Any
     """Runs in one step."""
+    again: bool = False
+    """Whether every second of them is recomputation."""
 
 
 def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
@@ -53,21 +56,16 @@ def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
     for each in made:
         sizes["visible"] = visible_share(batch, each.block)
         times = counts.get(each.block.name, 1) * count
-        again = training and workload.recompute == "full" and each.block.part == "layers"
+        repeats = repeated(each.block, workload)
         for part in each.partitioned.operators:
             if part.operator.phase == "forward" and part.operator.kind != "view":
                 work, moved = _cost(part, sizes)
-                runs = times * (2 if again else 1)
-                found.append(_use(part, each.block, "forward", work, moved * width, runs))
+                of = (part.operator.name, part.operator.kind, each.block.name)
+                again = part.operator.name in repeats
+                found.append(OperatorUse(*of, "forward", work, moved * width, times * (2 if again else 1), again))
                 if training:
-                    found.append(_use(part, each.block, "backward", BACKWARD_FLOP * work, 2 * moved * width, times))
+                    found.append(OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved * width, times))
     return found
-
-
-def _use(
-    part: PartitionedOperator, block: Block, phase: Literal["forward", "backward"], work: Any, moved: Any, times: Any
-) -> OperatorUse:
-    return OperatorUse(part.operator.name, part.operator.kind, block.name, phase, work, moved, times)
 
 
 def _cost(part: PartitionedOperator, sizes: Sizes) -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from cosmic.workload.collectives import CollectiveUse, collectives
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.prices import Prices
+from cosmic.workload.recomputation import repeated
 from cosmic.workload.residue import weight_elements
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
@@ -206,7 +207,7 @@ class _Cutter:
         block, workload, sizes = self.planned.block, self.batch.base.workload, sizes_of(self.batch)
         sections = _sections([part.operator for part in self.planned.partitioned.operators], block.part == "layers")
         passes = self._passes(sections)
-        again = workload.recompute == "full" and block.part == "layers" and workload.task == "training"
+        again = self._again(passes["forward"], repeated(block, workload))
         step = [call for items in passes.values() for call in items if isinstance(call, _Call)]
         reduces = [self._talk(call) for call in step if call.use.phase == "step" and call.use.group > 1]
         split = workload.weight_sharding != "none"
@@ -216,7 +217,7 @@ class _Cutter:
             part=block.part,
             repeats=block.repeats,
             forward=self._units(passes["forward"], "forward", sections),
-            backward=self._with_recompute(passes["forward"], sections, backward) if again else backward,
+            backward=self._with_recompute(again, sections, backward) if again else backward,
             reduces=_merged(reduces, "gradients"),
             returns=tuple(self._returns()),
             elements=float(weight_elements(self.planned, sizes, split)),
@@ -244,6 +245,10 @@ class _Cutter:
         if self.batch.base.workload.task == "training":
             passes["backward"] += undoing.rest()
         return passes
+
+    def _again(self, items: Sequence[Operator | _Call], repeats: frozenset[str]) -> list[Operator | _Call]:
+        """Return what of the forward pass is done again before the backward pass; weights are gathered for that."""
+        return [item for item in items if (item.planned.operator if isinstance(item, _Call) else item.name) in repeats]
 
     # --------------------------------------------------------------------------------------------- sections
 
