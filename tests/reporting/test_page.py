@@ -14,7 +14,19 @@ import pytest
 from cosmic.errors import SpecError
 from cosmic.reporting.cells import cell, numeric
 from cosmic.reporting.charts import Axis, Series, lines
-from cosmic.reporting.page import Code, Figure, Heading, Page, Part, Table, Text, to_html, to_markdown, write_html
+from cosmic.reporting.page import (
+    Code,
+    Figure,
+    Heading,
+    Items,
+    Page,
+    Part,
+    Table,
+    Text,
+    to_html,
+    to_markdown,
+    write_html,
+)
 
 HOSTILE = "<img src=x onerror=alert(1)> [a](javascript:b) *c* | `d` \\ </style></title><script>e</script> \x00\ud800"
 SVG = lines([Series("a", [(1, 2), (2, 1)])], x=Axis("trials"), y=Axis("cost"), title="Cost over trials")
@@ -203,3 +215,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
     write_html(Page("new", []), path)
     assert "<h1>new</h1>" in path.read_text()
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_list_is_numbered_and_escaped_both_ways(tmp_path: Path) -> None:
+    page = Page("List", [Items(["first,\non two lines", "<b>second</b> with `code`"])])
+    text = to_markdown(page, tmp_path).read_text()
+    assert "1. first, on two lines\n2. " in text
+    assert "<b>" not in text
+    html = to_html(page)
+    assert "<ol><li>first, on two lines</li><li>&lt;b&gt;second&lt;/b&gt; with <code>code</code></li></ol>" in html

@@ -137,6 +137,11 @@ def figure(svg: str, place: str, caption: str) -> str:
     return f'<figure class="drawing" id="{plain(place)}">\n{_scrolling("Chart")}\n{drawing}\n</div>{below}\n</figure>'
 
 
+def numbered(items: Sequence[str]) -> str:
+    """Return a numbered list."""
+    return f"<ol>{''.join(f'<li>{inline(item)}</li>' for item in items)}</ol>"
+
+
 def code(text: str) -> str:
     """Return text as it is."""
     lines = [plain(line.expandtabs()) for line in text.rstrip("\n").split("\n")]

@@ -48,6 +48,11 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def numbered(items: Sequence[str]) -> str:
+    """Return a numbered list."""
+    return "\n".join(f"{place}. {inline(item)}" for place, item in enumerate(items, 1))
+
+
 def fenced(text: str, language: str) -> str:
     """Return a block of code with a fence longer than any in it."""
     lines = [one_line(line.expandtabs()) for line in text.rstrip("\n").split("\n")]

@@ -37,6 +37,13 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
+class Items:
+    """A numbered list, each item a paragraph."""
+
+    items: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Named columns and rows of cells: numbers, texts, or None for nothing. Columns of numbers are set right."""
 
@@ -86,7 +93,7 @@ class Code:
         require(bool(re.fullmatch(r"[\w+-]*", self.language)), "language", self.language, "is a word, such as console")
 
 
-Part = Text | Heading | Table | Figure | Code
+Part = Text | Heading | Items | Table | Figure | Code
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +133,8 @@ def to_markdown(page: Page, directory: Path | str) -> Path:
                 blocks += [markdown.inline(each) for each in paragraphs(text)]
             case Heading(text, level):
                 blocks.append(f"{'#' * level} {markdown.inline(text)}")
+            case Items(items):
+                blocks.append(markdown.numbered(_lines(items)))
             case Table(columns, rows, caption):
                 blocks.append(markdown.table(columns, rows))
                 blocks += [markdown.emphasis(caption)] if caption else []
@@ -151,6 +160,8 @@ def to_html(page: Page) -> str:
                 blocks += [f"<p>{hypertext.inline(each)}</p>" for each in paragraphs(text)]
             case Heading(text, level):
                 blocks.append(f'<h{level} id="{_own(slug(text), places)}">{hypertext.inline(text)}</h{level}>')
+            case Items(items):
+                blocks.append(hypertext.numbered(_lines(items)))
             case Table(columns, rows, caption):
                 blocks.append(hypertext.table(columns, rows, caption))
             case Figure(svg, name, caption):
@@ -169,6 +180,10 @@ def write_html(page: Page, path: Path | str) -> Path:
 def paragraphs(text: str) -> list[str]:
     """Return the paragraphs of *text*, each on one line."""
     return [" ".join(each.split()) for each in re.split(r"\n\s*\n", text) if each.strip()]
+
+
+def _lines(items: Sequence[str]) -> list[str]:
+    return [" ".join(each.split()) for each in items]
 
 
 def _own(wanted: str, taken: set[str]) -> str:
