@@ -15,11 +15,9 @@ from cosmic.errors import require
 from cosmic.exploration.agent import Flags, Floats, Outcomes, Task, agents
 from cosmic.exploration.extras import needs
 from cosmic.exploration.learning.gaussian import Process, improvement
-from cosmic.exploration.learning.history import History, targets
-from cosmic.exploration.learning.novelty import Novelty
+from cosmic.exploration.learning.prospects import Prospects
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
-from cosmic.psa.moves import Moves
 
 CLIMBERS = 4
 CLIMBS = 3
@@ -39,44 +37,32 @@ class BayesianAgent:
         require(batch >= 1, "bayesian.batch", batch, "must be at least 1")
         self._normal = needs("scipy.special", "search", "bayesian").ndtr
         self._losses, self._limits = Process("bayesian"), Process("bayesian")
-        self.space, self.rng, self.batch = task.space, rng, batch
+        self.rng, self.batch = rng, batch
         self._candidates, self._points = candidates, points
-        self._start = max(8, min(task.trials // 10, 2 * len(task.space.parameters)))
-        self._moves = Moves(task.space)
-        self._novelty = Novelty(task.space, rng, self._moves)
-        self._history = History(task.space, task.objectives)
+        start = max(8, min(task.trials // 10, 2 * len(task.space.parameters)))
+        self._prospects = Prospects(task, rng, candidates=candidates, start=start)
+        self._history, self._moves = self._prospects.history, self._prospects.moves
         self._encode = coordinates(task.space)
         self._best = 0.0
-        self._everything = np.array(list(task.space.enumerate())) if task.space.valid <= candidates else None
 
     def tell(self, outcomes: Outcomes) -> None:
         """Remember what became of some points."""
-        self._history.add(outcomes)
-        self._novelty.note(outcomes.rows)
+        self._prospects.tell(outcomes)
 
     def ask(self, n: int) -> Indices:
         """Return the *n* most promising points; random ones until something is known."""
-        rows = self.space.sample(n, self.rng)
-        if n and len(self._history) >= self._start:
-            chosen = self._promising(n)
-            rows[: len(chosen)] = chosen
-        rows = self._novelty.fresh(rows)
-        self._history.proposed(rows)
-        return rows
+        return self._prospects.ask(n, self._promising)
 
     def _promising(self, n: int) -> Indices:
         """Return up to *n* unknown points, the most promising first."""
-        history = self._history
-        feasible = history.feasible
-        losses = np.full(len(history), np.inf)
-        if feasible.any():
-            losses[feasible] = targets(history.losses[feasible], self.rng)
+        losses = self._prospects.losses()
+        feasible = self._history.feasible
         self._best = float(losses.min(initial=0.0, where=feasible))
         self._learn(losses, feasible)
-        pool = self._pool(history.rows[np.argsort(losses, kind="stable")[: feasible.sum()]])
+        pool = self._prospects.pool(losses, 0.1, self._moved)
         if len(pool) <= n:
             return pool
-        return self._spread(pool if self._everything is not None else self._climb(pool), n)
+        return self._spread(pool if self._prospects.listed else self._climb(pool), n)
 
     def _learn(self, losses: Floats, feasible: Flags) -> None:
         """Show the processes the latest points and the best of all others: the time goes with the cube."""
@@ -90,18 +76,13 @@ class BayesianAgent:
         if len(shown):
             self._losses.learn(coded[shown], losses[shown], float(losses[shown].mean()))
 
-    def _pool(self, best: Indices) -> Indices:
-        """Return unknown points to choose from: all, or random ones and moves from the *best*."""
-        if self._everything is not None:
-            return self._history.unknown(self._everything)
-        share = self._candidates // 3
-        pool = [self.space.sample(share, self.rng)]
-        if len(best):
-            parents = best[: max(3, len(best) // 10)]
-            chosen = parents[(len(parents) * self.rng.random(share) ** 2).astype(np.intp)]
-            pool.append(self._moves.neighbour(chosen, self.rng, near=True))
-            pool.append(self._moves.mutate(chosen, self.rng, min(0.5, 3 / max(1, len(self._moves.open)))))
-        return self._history.unknown(np.concatenate(pool))
+    def _moved(self, parents: Indices) -> list[Indices]:
+        """Return what is a step, or a few changes, away from good points."""
+        rate = min(0.5, 3 / max(1, len(self._moves.open)))
+        return [
+            self._moves.neighbour(parents, self.rng, near=True),
+            self._moves.mutate(parents, self.rng, rate),
+        ]
 
     def _climb(self, pool: Indices) -> Indices:
         """Return *pool* and all that is one move away from its most promising points, and so on."""

@@ -13,12 +13,10 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.exploration.agent import Floats, Outcomes, Task, agents
-from cosmic.exploration.learning.history import History, targets
-from cosmic.exploration.learning.novelty import Novelty
+from cosmic.exploration.learning.prospects import Prospects
 from cosmic.exploration.learning.trees import Ensemble
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
-from cosmic.psa.moves import Moves
 
 NEARNESS = 0.5
 """Which share of its merit a point loses to a chosen one that differs in one parameter; its square if in two."""
@@ -45,18 +43,16 @@ class SurrogateAgent:
         require(boldness >= 0, "surrogate.boldness", boldness, "must not be negative")
         require(batch >= 0, "surrogate.batch", batch, "must not be negative; 0 lets it depend on the trials")
         self._ensemble = Ensemble("surrogate", members, rng)
-        self.space, self.rng = task.space, rng
+        self.rng = rng
         self.batch = batch or max(4, task.trials // 15)
-        self._start = min(2 * self.batch, 2 * len(task.space.parameters))
-        self._candidates, self._boldness = candidates, boldness
+        self._boldness = boldness
         self._describe = task.describe
         self._encode = coordinates(task.space)
-        self._moves = Moves(task.space)
-        self._novelty = Novelty(task.space, rng, self._moves)
-        self._history = History(task.space, task.objectives)
+        start = min(2 * self.batch, 2 * len(task.space.parameters))
+        self._prospects = Prospects(task, rng, candidates=candidates, start=start)
+        self._history, self._moves = self._prospects.history, self._prospects.moves
         self._features = self._of(self._history.rows) if task.describe is None else np.empty((0, 0))
         self._learnt = 0
-        self._everything = np.array(list(task.space.enumerate())) if task.space.valid <= candidates else None
 
     def _of(self, rows: Indices) -> Floats:
         """Return what the trees see of *rows*."""
@@ -66,47 +62,29 @@ class SurrogateAgent:
     def tell(self, outcomes: Outcomes) -> None:
         """Remember what became of some points."""
         known = len(self._history)
-        self._history.add(outcomes)
-        self._novelty.note(outcomes.rows)
+        self._prospects.tell(outcomes)
         if len(self._history) > known:
             new = self._of(self._history.rows[known:])
             self._features = np.concatenate([self._features, new]) if known else new
 
     def ask(self, n: int) -> Indices:
         """Return *n* promising points; random ones until something is known."""
-        rows = self.space.sample(n, self.rng)
-        if n and len(self._history) >= self._start:
-            chosen = self._promising(n)
-            rows[: len(chosen)] = chosen
-        rows = self._novelty.fresh(rows)
-        self._history.proposed(rows)
-        return rows
+        return self._prospects.ask(n, self._promising)
 
     def _promising(self, n: int) -> Indices:
         """Return up to *n* unknown points, the most promising first."""
-        history = self._history
-        feasible = history.feasible
-        losses = np.full(len(history), np.inf)
-        if feasible.any():
-            losses[feasible] = targets(history.losses[feasible], self.rng)
-        if len(history) >= GROWTH * self._learnt:
-            self._learnt = len(history)
-            self._ensemble.learn(self._features, losses, feasible)
-        pool = self._pool(history.rows[np.argsort(losses, kind="stable")[: feasible.sum()]])
+        losses = self._prospects.losses()
+        if len(self._history) >= GROWTH * self._learnt:
+            self._learnt = len(self._history)
+            self._ensemble.learn(self._features, losses, self._history.feasible)
+        pool = self._prospects.pool(losses, 0.2, self._bred)
         return self._spread(pool, n) if len(pool) > n else pool
 
-    def _pool(self, best: Indices) -> Indices:
-        """Return unknown points to rank: all, or random ones and moves and crossings of the *best*."""
-        if self._everything is not None:
-            return self._history.unknown(self._everything)
-        share = self._candidates // 3
-        pool = [self.space.sample(share, self.rng)]
-        if len(best):
-            parents = best[: max(5, len(best) // 5)]
-            mothers, fathers = (parents[(len(parents) * self.rng.random(share) ** 2).astype(np.intp)] for _ in range(2))
-            pool.append(self._moves.mutate(mothers, self.rng, min(0.5, 2 / max(1, len(self._moves.open)))))
-            pool.append(self._moves.neighbour(self._moves.crossover(mothers, fathers, self.rng), self.rng, near=True))
-        return self._history.unknown(np.concatenate(pool))
+    def _bred(self, parents: Indices) -> list[Indices]:
+        """Return what is a few changes away from good points, and crossings of them."""
+        rate = min(0.5, 2 / max(1, len(self._moves.open)))
+        crossed = self._moves.crossover(parents, self.rng.permutation(parents), self.rng)
+        return [self._moves.mutate(parents, self.rng, rate), self._moves.neighbour(crossed, self.rng, near=True)]
 
     def _spread(self, pool: Indices, n: int) -> Indices:
         """Return up to *n* of *pool*: the best prospects first, less so what is like one chosen already."""
