@@ -42,7 +42,6 @@ class SurrogateAgent:
         require(members >= 2, "surrogate.members", members, "must be at least 2: their disagreement is the doubt")
         require(boldness >= 0, "surrogate.boldness", boldness, "must not be negative")
         require(batch >= 0, "surrogate.batch", batch, "must not be negative; 0 lets it depend on the trials")
-        self._ensemble = Ensemble("surrogate", members, rng)
         self.rng = rng
         self.batch = batch or max(4, task.trials // 15)
         self._boldness = boldness
@@ -51,7 +50,10 @@ class SurrogateAgent:
         start = min(2 * self.batch, 2 * len(task.space.parameters))
         self._prospects = Prospects(task, rng, candidates=candidates, start=start)
         self._history, self._moves = self._prospects.history, self._prospects.moves
-        self._features = self._of(self._history.rows) if task.describe is None else np.empty((0, 0))
+        some = task.space.sample(1, np.random.default_rng(0))
+        self._features = self._of(some)[:0]
+        described = self._features.shape[1] - self._encode(some).shape[1]
+        self._ensemble = Ensemble("surrogate", members, rng, described)
         self._learnt = 0
 
     def _of(self, rows: Indices) -> Floats:
@@ -65,7 +67,7 @@ class SurrogateAgent:
         self._prospects.tell(outcomes)
         if len(self._history) > known:
             new = self._of(self._history.rows[known:])
-            self._features = np.concatenate([self._features, new]) if known else new
+            self._features = np.concatenate([self._features, new])
 
     def ask(self, n: int) -> Indices:
         """Return *n* promising points; random ones until something is known."""

@@ -9,15 +9,40 @@ import numpy as np
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.extras import needs
 
+RIDGE = 1e-3
+"""How strongly the slopes of a trend are held back, against features that say the same."""
+
+
+class Trend:
+    """A straight line through some features: trees hold what they have seen, and never say less or more."""
+
+    def __init__(self, features: Floats, values: Floats) -> None:
+        self._middle, spread = features.mean(axis=0), features.std(axis=0)
+        self._spread = np.where(spread > 0, spread, 1.0)
+        scaled = (features - self._middle) / self._spread
+        self._level = float(values.mean())
+        held = scaled.T @ scaled + RIDGE * len(values) * np.eye(features.shape[1])
+        self._slopes = np.linalg.solve(held, scaled.T @ (values - self._level))
+
+    def at(self, features: Floats) -> Floats:
+        """Return the value on the line."""
+        return np.asarray((features - self._middle) / self._spread @ self._slopes + self._level)
+
 
 class Ensemble:
-    """Several boosted regressors, each on its own resampling of the points, and a classifier of what can run."""
+    """Several boosted regressors, each on its own resampling of the points, and a classifier of what can run.
 
-    def __init__(self, who: str, members: int, rng: np.random.Generator) -> None:
+    The last *described* features are closed forms of what is to be learnt: a trend in them comes first, and the trees
+    learn what it gets wrong. So a few points suffice, and what is better than all that was seen can be told.
+    """
+
+    def __init__(self, who: str, members: int, rng: np.random.Generator, described: int = 0) -> None:
         self._trees = needs("sklearn.ensemble", "search", who)
         self._limits = needs("threadpoolctl", "search", who).threadpool_limits
         self._rng = rng
         self._count = members
+        self._described = described
+        self._trend: Trend | None = None
         self._members: list[Any] = []
         self._judge: Any = None
 
@@ -30,6 +55,9 @@ class Ensemble:
                 self._judge = judge.fit(features, feasible)
             known, wanted = features[feasible], values[feasible]
             self._members = []
+            if self._described and len(known) > 1:
+                self._trend = Trend(known[:, -self._described :], wanted)
+                wanted = wanted - self._trend.at(known[:, -self._described :])
             for _ in range(self._count if len(known) > 1 else 0):
                 drawn = self._rng.integers(len(known), size=len(known))
                 model = self._trees.HistGradientBoostingRegressor(**self._shape())
@@ -53,7 +81,8 @@ class Ensemble:
             return np.zeros(len(features)), np.ones(len(features))
         with self._limits(1):
             found = np.stack([member.predict(features) for member in self._members])
-        return found.mean(axis=0), found.std(axis=0)
+        trend = 0.0 if self._trend is None else self._trend.at(features[:, -self._described :])
+        return found.mean(axis=0) + trend, found.std(axis=0)
 
     def chance(self, features: Floats) -> Floats:
         """Return how likely each point can run; 1 where no difference was ever seen."""
