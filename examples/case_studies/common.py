@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
+
+from cosmic.design.point import DesignPoint
+from cosmic.evaluation import Infeasible, Metrics, evaluate
+from cosmic.exploration.pareto import front
 from cosmic.exploration.searching import Found, search
 from cosmic.reporting.page import Code, Page, Part, Text, to_markdown
 
+Done = TypeVar("Done")
+QUICK = 0.2
+"""Below this effort a page is a sketch: fewer cases, fewer agents."""
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "case-studies"
 
 
@@ -29,6 +38,11 @@ class Effort:
         """Return how many seeds to take."""
         return max(1, round(whole * min(1.0, self.share * 4)))
 
+    @property
+    def quick(self) -> bool:
+        """Whether only what the text refers to is looked at."""
+        return self.share < QUICK
+
 
 def find(space: Any, trials: int, **options: Any) -> Found:
     """Return what a search finds, with the best agent for a wide space and a cheap simulator."""
@@ -36,11 +50,79 @@ def find(space: Any, trials: int, **options: Any) -> Found:
     return search(space, **chosen)
 
 
+def every(space: Any, **options: Any) -> Found:
+    """Return all designs of a space that is small enough to be gone through, evaluated."""
+    return find(space, space.valid, agent="exhaustive", **options)
+
+
 def best_value(found: Found, metric: str) -> float:
     """Return the metric of the best design that was found."""
     if found.best is None:
         raise SystemExit(f"{found.problem.space.name}: nothing that was tried can run")
     return float(found.best["metrics"][metric])
+
+
+def best_design(found: Found) -> DesignPoint:
+    """Return the best design that was found."""
+    place = found.trials.best(found.problem)
+    if place is None:
+        raise SystemExit(f"{found.problem.space.name}: nothing that was tried can run")
+    return found.problem.space.point(found.trials.rows[place])
+
+
+def metrics_of(design: DesignPoint) -> Metrics:
+    """Return what a design that is known to run achieves."""
+    outcome = evaluate(design)
+    if isinstance(outcome, Infeasible):
+        raise SystemExit(f"cannot run: {'; '.join(outcome.reasons)}")
+    return outcome
+
+
+def two_at_a_time(work: Callable[..., Done], tasks: Sequence[tuple[Any, ...]]) -> list[Done]:
+    """Return what *work* makes of the arguments of each task, in their order, with two processes."""
+    with ProcessPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(work, *zip(*tasks, strict=True)))
+
+
+def span(values: Iterable[float], form: str = ".2f") -> str:
+    """Return the least and the greatest of some numbers.
+
+    >>> span([2, 1.5, 3]), span([2], ".0f")
+    ('1.50 to 3.00', '2')
+    """
+    texts = [f"{value:{form}}" for value in sorted(values)]
+    return f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+
+
+def listing(names: Iterable[str], last: str = "and") -> str:
+    """Return some names as they stand in a sentence.
+
+    >>> listing(["a", "b", "c"]), listing(["a", "b"], "or"), listing(["a"])
+    ('a, b and c', 'a or b', 'a')
+    """
+    *others, final = names
+    return f"{', '.join(others)} {last} {final}" if others else final
+
+
+def front_of(dots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points that none is better than in both, less being better, from left to right."""
+    distinct = sorted(set(dots))
+    return [dot for dot, best in zip(distinct, front(np.array(distinct)), strict=True) if best]
+
+
+def percent(share: float, digits: int = 1) -> str:
+    """Return a share for a reader."""
+    return f"{100 * share:.{digits}f} %"
+
+
+@dataclass(frozen=True)
+class Section:
+    """A question, its answer in a sentence, and what it rests on."""
+
+    title: str
+    question: str
+    answer: str
+    parts: Sequence[Part]
 
 
 def write_page(title: str, name: str, make: Callable[[Effort], list[Part]]) -> None:

@@ -66,7 +66,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     }
     address = address or ("local" if engine == "ray" else "")
     folder = out or free_folder(RUNS, f"{Path(space).stem}-{agent}-{seed}")
-    signal.signal(signal.SIGTERM, _terminate)
+    before = signal.signal(signal.SIGTERM, _terminate)
     line, status = ProgressLine(), 0
     found: Found | None
     try:
@@ -80,6 +80,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         status = TERMINATED if isinstance(ended, Terminated) else INTERRUPTED
     finally:
         line.clear()
+        signal.signal(signal.SIGTERM, before)
     if found is not None and json:
         emit_json(summary(found))
     elif found is not None:
