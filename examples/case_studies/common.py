@@ -85,13 +85,13 @@ def two_at_a_time(work: Callable[..., Done], tasks: Sequence[tuple[Any, ...]]) -
 
 
 def span(values: Iterable[float], form: str = ".2f") -> str:
-    """Return the least and the greatest of some numbers.
+    """Return the least and the greatest of some numbers, or one text where both read alike.
 
-    >>> span([2, 1.5, 3]), span([2], ".0f")
+    >>> span([2, 1.5, 3]), span([2.1, 2], ".0f")
     ('1.50 to 3.00', '2')
     """
     texts = [f"{value:{form}}" for value in sorted(values)]
-    return f"{texts[0]} to {texts[-1]}" if len(texts) > 1 else texts[0]
+    return texts[0] if texts[0] == texts[-1] else f"{texts[0]} to {texts[-1]}"
 
 
 def listing(names: Iterable[str], last: str = "and") -> str:

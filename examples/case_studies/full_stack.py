@@ -40,7 +40,7 @@ CLOSE = 1.1
 def make(effort: Effort) -> list[Part]:
     """Return the page."""
     cases = SYSTEMS[1:] if effort.quick else [*SYSTEMS, *MODELS]
-    variants = VARIANTS[2:3] if effort.quick else VARIANTS
+    variants = VARIANTS[:1] if effort.quick else VARIANTS
     budget = budget_of(effort)
     found = two_at_a_time(compare, [(case, reward, budget) for case in (*cases, *variants) for reward in REWARDS])
     main, others = found[: len(cases) * len(REWARDS)], found[len(cases) * len(REWARDS) :]
@@ -79,7 +79,7 @@ def answer(main: Sequence[Compared]) -> list[Part]:
 def gains(main: Sequence[Compared], budget: Budget) -> list[Part]:
     """Return what each search finds, beside each other."""
     spaces = listing(dict.fromkeys(f"`{each.case.space}`" for each in main))
-    seeds = "with one seed" if budget.seeds == 1 else f"with each of {budget.seeds} seeds, of which the best counts"
+    seeds = "and one seed" if budget.seeds == 1 else f"for each of {budget.seeds} seeds, of which the best counts"
     said = f"""
     Every search begins with COSMIC's own design of the system and uses its published ranges (the spaces {spaces} of the
     catalog). The rewards are steps a second for each byte/s that an NPU can send (`perf_per_bandwidth`), and for each
@@ -141,7 +141,7 @@ def base_designs(main: Sequence[Compared]) -> str:
     cases = {each.case.name: each.case for each in main}
     grid = bandwidth_grid(main[0].case)
     off = {case.npus: off_grid(case) for case in cases.values()}
-    told = listing(f"{npus:,} NPUs have {listing(values)}" for npus, values in off.items() if values)
+    told = "; ".join(f"{npus:,} NPUs have {listing(values)}" for npus, values in off.items() if values)
     return f"""The base mappings, made for GPT3-175B, can run in all {len(cases)} cases: they fit heads, layers and
     tokens of the smaller models too. The base networks are not all on the grid of the search, which goes from
     {show(grid[0], BYTES_PER_S)} to {show(grid[-1], BYTES_PER_S)} in steps of {show(grid[1] - grid[0], BYTES_PER_S)}:

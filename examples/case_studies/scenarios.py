@@ -5,12 +5,12 @@ Each has a module of its own, which gives its section of the page.
 
 from __future__ import annotations
 
-from batches import larger_batches
 from common import Effort, write_page
-from computing import faster_compute
-from mixture import several_models
-from prices import network_cost
-from serving import inference
+from scenarios_batches import larger_batches
+from scenarios_computing import faster_compute
+from scenarios_mixture import several_models
+from scenarios_prices import network_cost
+from scenarios_serving import inference
 
 from cosmic.reporting.page import Heading, Items, Part, Table, Text
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "examples" / "case_studies"
-PROGRAMS = sorted(path for path in FOLDER.glob("*.py") if path.stem != "common")
+PROGRAMS = ("agents", "full_stack", "llama3_70b", "scenarios")
 EFFORT = "0.03"
 
 
@@ -45,12 +45,12 @@ CHECKS: dict[str, Callable[[str], None]] = {"full_stack": check_full_stack, "age
 """What else must hold of a page, by the name of its program."""
 
 
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_a_case_study_writes_a_page_with_all_its_figures_and_sane_numbers(program: Path, tmp_path: Path) -> None:
-    command = [sys.executable, str(program), "--effort", EFFORT, "--out", str(tmp_path)]
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_case_study_writes_a_page_with_all_its_figures_and_sane_numbers(program: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(FOLDER / f"{program}.py"), "--effort", EFFORT, "--out", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    page = tmp_path / f"{program.stem.replace('_', '-')}.md"
+    page = tmp_path / f"{program.replace('_', '-')}.md"
     assert str(page) in done.stdout
     text = page.read_text(encoding="utf-8")
     assert text.startswith("# ")
@@ -59,5 +59,5 @@ def test_a_case_study_writes_a_page_with_all_its_figures_and_sane_numbers(progra
     assert len(figures) >= 2
     assert all((tmp_path / figure).read_text(encoding="utf-8").startswith("<svg") for figure in figures)
     assert not re.search(r"\b(nan|inf|None)\b", text), "a number is missing"
-    if program.stem in CHECKS:
-        CHECKS[program.stem](text)
+    if program in CHECKS:
+        CHECKS[program](text)

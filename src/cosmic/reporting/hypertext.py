@@ -39,6 +39,8 @@ h2 {{ padding-top: 1rem; border-top: 1px solid var(--line); }}
 h3 {{ font-size: 1.0625rem; font-weight: 650; margin-top: 2rem; }}
 h4 {{ font-size: 1rem; font-weight: 650; margin-top: 1.5rem; color: var(--muted); }}
 p {{ margin: 0 0 1rem; max-width: 44rem; }}
+ol {{ margin: 0 0 1rem; padding-left: 1.5rem; max-width: 44rem; }}
+li {{ margin: 0 0 .5rem; }}
 code, pre {{ font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace; }}
 code {{ font-size: .875em; background: var(--faint); border-radius: 4px; padding: .1em .3em; }}
 pre {{

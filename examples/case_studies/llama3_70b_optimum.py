@@ -1,0 +1,210 @@
+"""What the search says of LLaMA-3 70B on 512 H100: the best mappings, how flat the optimum is, what memory costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+from common import front_of, percent
+from llama3_70b_mappings import CAPACITY_BYTES, NPUS, ROOM, SAFE, Candidate, Story, at, fields, order
+
+import cosmic
+from cosmic.design.workload import AXES
+from cosmic.evaluation import Metrics
+from cosmic.exploration.searching import Found
+from cosmic.reporting.charts import Axis, Mark, Series, heat_map, lines, scatter
+from cosmic.reporting.page import Figure, Heading, Part, Table, Text
+
+SHOWN = ("matrix", "attention", "other", "recompute", "tp", "sp", "weights", "dp", "pp", "bubble")
+"""The parts of a step."""
+WITHIN = (0.01, 0.02, 0.05, 0.10)
+"""How near to the best is nearly as good."""
+ALL = f"{CAPACITY_BYTES / 1e9:.1f} GB (all)"
+
+
+# ------------------------------------------------------------------------------------------------- the mappings
+
+
+def mappings(story: Story) -> list[Part]:
+    """Return what each named mapping achieves, and the ten best."""
+    return [
+        Heading("The mappings"),
+        Text(
+            """The space: every split of the GPUs over tensor (tp, within a node), pipeline (pp), sequence or context
+            (sp) and data (dp) parallelism in powers of two; micro-batches of 1, 2 and 4; 1F1B, zero-bubble and
+            interleaved schedules of 2 to 20 parts a stage; ZeRO 1 to 3; recomputation of nothing, of all but
+            attention and every second matrix product (`alternate`), or of everything; activations between
+            tensor-parallel regions split or not; keys gathered, passed round, or heads exchanged. Layers must divide
+            evenly over stages and parts."""
+        ),
+        Table(
+            ["name", "mapping", "step", "tokens/s/GPU", "MFU", "memory", "longer than best"],
+            [[*facts(each), each.mfu, each.memory, percent(each.longer(story.best))] for each in story.all],
+            f"{NPUS} H100 with {CAPACITY_BYTES / 1e9:.1f} GB each. By the closed form; MFU of 989 TFLOP/s. NVIDIA's"
+            " mapping is that of its 64-GPU run with more replicas; the rules of thumb are ours to compare with.",
+        ),
+        Table(
+            ["name", *SHOWN, "step"],
+            [
+                [each.name, *(f"{each.metrics.breakdown[name]:.2f}" for name in SHOWN), f"{each.step_s:.2f}"]
+                for each in story.all
+            ],
+            "Seconds of a step by part. Communication counts where compute waits for it; what hides does not show.",
+        ),
+        Text(difference(story.best, story.nvidia)),
+        Table(
+            ["", "mapping", "step", "tokens/s/GPU", "memory"],
+            [[place, *facts(each)[1:], each.memory] for place, each in enumerate(ten_best(story.found), start=1)],
+            "The ten best. Of mappings that the model cannot tell apart, equal in time and memory, one is shown.",
+        ),
+    ]
+
+
+def facts(each: Candidate) -> list[str | int]:
+    """Return the cells that tables of mappings begin with."""
+    return [each.name, each.mapping, each.step, round(each.tokens_per_s)]
+
+
+def ten_best(found: Found) -> list[Candidate]:
+    """Return the ten fastest."""
+    return [at(found, place, "") for place in order(found.trials.results)[:10]]
+
+
+def difference(best: Candidate, nvidia: Candidate) -> str:
+    """Return what makes the difference between the best and the published mapping."""
+    gaps = {name: nvidia.metrics.breakdown[name] - best.metrics.breakdown[name] for name in SHOWN}
+    first, second, *_ = sorted(gaps, key=lambda name: -gaps[name])
+    hidden, least = (each.step_s - each.metrics.breakdown["tp"] for each in (nvidia, best))
+    return f"""The published mapping spends {nvidia.step_s - best.step_s:.1f} s more, {gaps[first]:.1f} s of it in
+        `{first}` and {gaps[second]:.1f} s in `{second}`. Here every tensor-parallel collective is waited for; a
+        framework that runs them beside the matrix products gets part of that back. If all of it were hidden in both,
+        the difference would be {percent(hidden / least - 1)}: that is the part of the answer that depends least on how
+        good the overlap is."""
+
+
+# ------------------------------------------------------------------------------------------------- flatness
+
+
+def flatness(story: Story) -> list[Part]:
+    """Return how flat the optimum is."""
+    steps = np.sort(story.found.trials.results.columns["step_s"][story.found.trials.results.feasible])
+    longer = 100 * (steps / steps[0] - 1)
+    curve = [(float(share), float(place + 1)) for place, share in enumerate(longer) if share <= 100]
+    return [
+        Heading("How flat the optimum is"),
+        Table(
+            ["within", "mappings", "splits of the GPUs (tp, pp, sp)"],
+            [[f"{100 * share:.0f} % of the best", *close(story.found, share)] for share in WITHIN],
+            "How many mappings are about as good as the best.",
+        ),
+        Figure(
+            lines(
+                [Series("mappings", curve, steps=True)],
+                x=Axis("longer than the best step", "%"),
+                y=Axis("mappings", "", log=True),
+                title="Mappings within a distance of the best",
+            ),
+            "flatness",
+            "The curve begins steeply: few are the best, hundreds are nearly as good.",
+        ),
+        Figure(
+            grid(story.found),
+            "grid",
+            "Each cell is the best over everything else: sequence parallelism, schedule, sharding, recomputation.",
+        ),
+        Text(placement(story.best)),
+    ]
+
+
+def close(found: Found, share: float) -> tuple[int, int]:
+    """Return how many mappings are within a share of the best, and how many splits of the GPUs they have."""
+    steps = found.trials.results.columns["step_s"]
+    near = steps <= np.nanmin(steps) * (1 + share)
+    splits = np.stack([fields(found, axis) for axis in ("tp", "pp", "sp")], axis=1)
+    return int(near.sum()), len(np.unique(splits[near], axis=0))
+
+
+def grid(found: Found) -> str:
+    """Return the best step for each degree of tensor and pipeline parallelism."""
+    steps, tp, pp = found.trials.results.columns["step_s"], fields(found, "tp"), fields(found, "pp")
+    rows, columns = sorted(set(tp.tolist())), sorted(set(pp.tolist()))
+    return heat_map(
+        [f"tp {each}" for each in rows],
+        [f"pp {each}" for each in columns],
+        [[least(steps[(tp == row) & (pp == column)]) for column in columns] for row in rows],
+        value=Axis("best step", "s", better="lower"),
+        title="Best step for each degree of tensor and pipeline parallelism",
+        names=("tensor", "pipeline stages"),
+    )
+
+
+def least(steps: Sequence[float]) -> float | None:
+    """Return the shortest step of mappings; nothing where none runs."""
+    known = [float(each) for each in steps if np.isfinite(each)]
+    return min(known, default=None)
+
+
+def placement(best: Candidate) -> str:
+    """Return what the order of the axes over the network makes of the best mapping."""
+    times = {}
+    for axes in permutations(AXES):
+        outcome = cosmic.evaluate(replace(best.point, workload=replace(best.point.workload, placement=axes)))
+        if isinstance(outcome, Metrics):
+            times[axes] = outcome.step_s
+    usual, shortest, longest = times["tp", "sp", "dp", "pp"], min(times.values()), max(times.values())
+    same = sum(each <= shortest * 1.001 for each in times.values())
+    return f"""Placement is not searched: of the {len(times)} orders in which the axes of the best mapping can lie on
+        the network, {same} are within 0.1 % of the fastest, the usual one (tensor, sequence, data, pipeline) is
+        {percent(usual / shortest - 1)} above it, and the worst is {percent(longest / shortest - 1)} above."""
+
+
+# ------------------------------------------------------------------------------------------------- memory
+
+
+def memory(story: Story) -> list[Part]:
+    """Return how the choice changes with the memory that may be used."""
+    best = {name: best_within(story.found, most) for name, most in {ALL: np.inf, **ROOM}.items()}
+    again = [each for each in best.values() if each and each.point.workload.recompute != "none"]
+    columns, runs = story.found.trials.results.columns, story.found.trials.results.feasible
+    pairs = zip((columns["memory_bytes"][runs] / 1e9).tolist(), columns["step_s"][runs].tolist(), strict=True)
+    dots = [(gigabytes, step) for gigabytes, step in pairs if step <= 2 * story.best.step_s]
+    marked = [story.best, story.chosen, *story.named[:3]]
+    return [
+        Heading("With less memory"),
+        Text(
+            f"""The best mapping fills {story.best.filled} of the memory, NVIDIA's by this model {story.nvidia.filled}.
+            Frameworks, fragmentation and uneven loads want some of it; `constraints: [memory_bytes <= {SAFE}]` leaves
+            it to them. Recomputation is in {len(again)} of the best for these {len(best)} limits; the others save
+            memory by splitting the work further."""
+        ),
+        Table(
+            ["memory to use", "best mapping", "step", "longer", "needs"],
+            [
+                [name, each.mapping, each.step, percent(each.longer(story.best)), each.memory]
+                if each
+                else [name, "nothing fits", None, None, None]
+                for name, each in best.items()
+            ],
+            "The best that keeps to a limit.",
+        ),
+        Figure(
+            scatter(
+                dots,
+                x=Axis("memory", "GB", better="lower"),
+                y=Axis("step", "s", better="lower"),
+                title="Step and memory of the mappings that fit",
+                front=front_of(dots),
+                marks=[Mark(each.name, each.metrics.memory_bytes / 1e9, each.step_s) for each in marked],
+            ),
+            "memory",
+            "Mappings up to twice the best step. On the front, less memory costs time.",
+        ),
+    ]
+
+
+def best_within(found: Found, most_bytes: float) -> Candidate | None:
+    """Return the best mapping that needs no more memory."""
+    places = order(found.trials.results, most_bytes)
+    return at(found, places[0], "") if places else None
