@@ -14,7 +14,6 @@ from agents_contests import (
     Season,
     hold_all,
     median_regret,
-    missing,
     price_of,
     seconds_each,
     so_far,
@@ -57,7 +56,7 @@ def answer(season: Season) -> list[Part]:
     said = f"""
     Which agent should search, and for how long? Each was given the same evaluations on the same spaces, with
     {seeds(short)}, to maximise `{OBJECTIVE}`; regret is by how much the loss of its best design exceeds the
-    optimum's.{left_out(short)}
+    optimum's.{left_out(season)}
 
     Where a layer is small enough to be listed, no agent is needed, and with a fraction of the list all come within
     {shown(worst)} in the median. On the full stack it depends on what an evaluation costs. With
@@ -253,13 +252,14 @@ def curve(standing: Standing, first: int) -> Series:
 def lead(outcome: Outcome) -> str:
     """Return who leads a contest, and who is not told from the first by so few seeds."""
     first, alike, overlapping = outcome.ranked[0], outcome.alike, outcome.overlapping
-    kind = "an agent with a model, " if first.agent in NEEDS else ""
-    said = f"{kind}`{first.agent}` has the least median regret, {shown(median_regret(first))}"
+    kind = ", an agent with a model," if first.agent in NEEDS else ""
+    said = f"`{first.agent}`{kind} has the least median regret, {shown(median_regret(first))}"
     if alike:
         names = listing(f"`{each.agent}` ({shown(median_regret(each))})" for each in alike)
         said += f", but {seeds(outcome)} do not tell it from {names}: their medians are no worse than its worst seed"
     if overlapping:
-        said += f"; single seeds of {listing(quoted(overlapping))} are no worse than its worst"
+        too = " either" if alike else ""
+        said += f". Single seeds of {listing(quoted(overlapping))} are no worse than its worst{too}"
     return said
 
 
@@ -269,12 +269,9 @@ def choice(outcome: Outcome) -> str:
     return f"{names} ({seeds(outcome)} do not tell them apart)" if outcome.alike else names
 
 
-def left_out(outcome: Outcome) -> str:
+def left_out(season: Season) -> str:
     """Return which agents took no part, and why."""
-    absent = [f"`{agent}` (no package {package})" for agent, package in missing().items()]
-    present = {each.agent for each in outcome.standings}
-    if not present & set(NEEDS) and len(absent) < len(NEEDS):
-        return f" This is a quick look, with {listing(quoted(outcome.standings))} alone."
+    absent = [f"`{agent}` ({reason})" for agent, reason in season.absent.items()]
     return f" Left out: {listing(absent)}." if absent else ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.util import find_spec
@@ -98,6 +98,8 @@ class Season:
     short: Outcome
     long: Outcome
     reference: Outcome
+    absent: Mapping[str, str]
+    """The agents that took no part, and why."""
 
     @property
     def all(self) -> tuple[Outcome, ...]:
@@ -132,17 +134,19 @@ def first_at(course: Course, level: float) -> int | None:
 
 def hold_all(effort: Effort) -> Season:
     """Return the outcomes of all contests, with the part of their budgets and agents that there is time for."""
-    agents = CHEAP[:3] if effort.quick else tuple(name for name in (*CHEAP, *NEEDS) if name not in missing())
+    absent = left_out(effort)
+    agents = [name for name in (*CHEAP, *NEEDS) if name not in absent]
     wanted = ((CHARTED,) if effort.quick else LISTED, (SHORT, LONG, REFERENCE))
     small, wide = ([scaled(contest, effort, agents) for contest in contests] for contests in wanted)
     found = hold([*small, *wide], effort.seeds(SEEDS))
     short, long, reference = against_best(found[len(small) :])
-    return Season(tuple(found[: len(small)]), short, long, reference)
+    return Season(tuple(found[: len(small)]), short, long, reference, absent)
 
 
-def missing() -> dict[str, str]:
-    """Return the agents that cannot take part, and the package that each lacks."""
-    return {agent: package for agent, package in NEEDS.items() if find_spec(package) is None}
+def left_out(effort: Effort) -> dict[str, str]:
+    """Return the agents that take no part, and why: for a quick look all but three, and those that lack a package."""
+    waived = {agent: "a quick look" for agent in (*CHEAP[3:], *NEEDS) if effort.quick}
+    return waived | {agent: f"no package {name}" for agent, name in NEEDS.items() if find_spec(name) is None}
 
 
 def scaled(contest: Contest, effort: Effort, agents: Sequence[str]) -> Contest:
