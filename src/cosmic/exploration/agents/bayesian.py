@@ -76,13 +76,10 @@ class BayesianAgent:
         if len(shown):
             self._losses.learn(coded[shown], losses[shown], float(losses[shown].mean()))
 
-    def _moved(self, parents: Indices) -> list[Indices]:
-        """Return what is a step, or a few changes, away from good points."""
+    def _moved(self, some: Indices, others: Indices) -> list[Indices]:
+        """Return what is a step away from good points, and what is a few changes away from them."""
         rate = min(0.5, 3 / max(1, len(self._moves.open)))
-        return [
-            self._moves.neighbour(parents, self.rng, near=True),
-            self._moves.mutate(parents, self.rng, rate),
-        ]
+        return [self._moves.neighbour(some, self.rng, near=True), self._moves.mutate(others, self.rng, rate)]
 
     def _climb(self, pool: Indices) -> Indices:
         """Return *pool* and all that is one move away from its most promising points, and so on."""

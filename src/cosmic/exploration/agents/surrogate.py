@@ -82,11 +82,11 @@ class SurrogateAgent:
         pool = self._prospects.pool(losses, 0.2, self._bred)
         return self._spread(pool, n) if len(pool) > n else pool
 
-    def _bred(self, parents: Indices) -> list[Indices]:
+    def _bred(self, mothers: Indices, fathers: Indices) -> list[Indices]:
         """Return what is a few changes away from good points, and crossings of them."""
         rate = min(0.5, 2 / max(1, len(self._moves.open)))
-        crossed = self._moves.crossover(parents, self.rng.permutation(parents), self.rng)
-        return [self._moves.mutate(parents, self.rng, rate), self._moves.neighbour(crossed, self.rng, near=True)]
+        crossed = self._moves.crossover(mothers, fathers, self.rng)
+        return [self._moves.mutate(mothers, self.rng, rate), self._moves.neighbour(crossed, self.rng, near=True)]
 
     def _spread(self, pool: Indices, n: int) -> Indices:
         """Return up to *n* of *pool*: the best prospects first, less so what is like one chosen already."""

@@ -52,10 +52,10 @@ class Prospects:
             found[feasible] = targets(self.history.losses[feasible], self.rng)
         return found
 
-    def pool(self, losses: Floats, share: float, bred: Callable[[Indices], list[Indices]]) -> Indices:
-        """Return unknown points to rank: all, or random ones and what is *bred* from good ones.
+    def pool(self, losses: Floats, share: float, bred: Callable[[Indices, Indices], list[Indices]]) -> Indices:
+        """Return unknown points to rank: all, or random ones and what is *bred* from good ones, in pairs.
 
-        The parents are drawn from the best *share* of those that can run, the better the more often.
+        They are drawn from the best *share* of those that can run, the better the more often.
         """
         if self._everything is not None:
             return self.history.unknown(self._everything)
@@ -63,8 +63,8 @@ class Prospects:
         found = [self.space.sample(third, self.rng)]
         best = self.history.rows[np.argsort(losses, kind="stable")[: np.isfinite(losses).sum()]]
         if len(best):
-            parents = best[: max(4, round(share * len(best)))]
-            found += bred(parents[self._favouring(len(parents), third)])
+            parents = best[: max(5, int(share * len(best)))]
+            found += bred(*(parents[self._favouring(len(parents), third)] for _ in range(2)))
         return self.history.unknown(np.concatenate(found))
 
     def _favouring(self, size: int, n: int) -> Indices:
