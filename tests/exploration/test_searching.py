@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -201,3 +202,10 @@ def test_a_set_that_is_restricted_already_can_be_searched() -> None:
     space = load_space(FULL).restrict(["workload"])
     first, second = search(space, trials=30), search(FULL, trials=30, stacks=["workload"])
     assert np.array_equal(first.trials.rows, second.trials.rows)
+
+
+def test_what_is_missing_is_found_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
+    with pytest.raises(SpecError, match=r"engine = 'ray': needs ray; install it with: pip install 'cosmic-codesign"):
+        search(FULL, trials=5, address="local", out=tmp_path / "study")
+    assert not (tmp_path / "study").exists()

@@ -19,6 +19,7 @@ import numpy as np
 
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Task, start
+from cosmic.exploration.extras import needs
 from cosmic.exploration.problem import Problem, Results, make_problem
 from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
 from cosmic.exploration.studies.study import (
@@ -173,6 +174,11 @@ class Crew:
 
     workers: int = 1
     address: str | None = None
+
+    def __post_init__(self) -> None:
+        require(self.workers >= 1, "workers", self.workers, "give at least one")
+        if self.address is not None:
+            needs("ray", "ray", "ray", where="engine")  # before anything is written
 
 
 def keep(inputs: Inputs, folder: Path, crew: Crew, *, resume: bool, watch: Watch | None = None) -> Found:
