@@ -11,13 +11,22 @@ import numpy as np
 import pytest
 
 from cosmic.errors import SpecError, UnknownName
-from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
+from cosmic.exploration.searching import Found, Progress, found_so_far, make_inputs, resume_study, search
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from tests.exploration.test_problem import SMALL
 
 FULL = "cosmic-512-full-stack"
+OPTIONS: dict[str, Any] = {
+    "agent": "random",
+    "settings": None,
+    "objectives": (),
+    "constraints": (),
+    "stacks": (),
+    "seed": 0,
+    "batch": None,
+}
 
 
 def same(first: Trials, second: Trials) -> bool:
@@ -209,3 +218,10 @@ def test_what_is_missing_is_found_before_anything_is_written(tmp_path: Path, mon
     with pytest.raises(SpecError, match=r"engine = 'ray': needs ray; install it with: pip install 'cosmic-codesign"):
         search(FULL, trials=5, address="local", out=tmp_path / "study")
     assert not (tmp_path / "study").exists()
+
+
+def test_a_batch_of_dear_evaluations_is_small() -> None:
+    dear = search(SMALL, agent="random", trials=3, engine="event")
+    assert dear.inputs.batch == 3
+    assert make_inputs(load_space(SMALL), **OPTIONS, trials=5000, engine="event").batch == 32
+    assert make_inputs(load_space(SMALL), **OPTIONS, trials=5000, engine="analytic").batch > 1000

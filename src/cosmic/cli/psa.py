@@ -38,7 +38,13 @@ def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
             {"name": each.name, "stack": each.stack, "sets": each.paths, "values": each.labels}
             for each in loaded.parameters
         ]
-        rest = {"derived": loaded.derived, "constraints": loaded.constraints, "objective": loaded.objective}
+        rest = {
+            "derived": loaded.derived,
+            "constraints": loaded.constraints,
+            "limits": loaded.limits,
+            "workloads": {each.name: each.weight for each in loaded.workloads},
+            "objective": loaded.objective,
+        }
         emit_json({"name": loaded.name, "base": loaded.base.identity, "parameters": parameters, **rest})
         return
     rows = [
@@ -46,7 +52,10 @@ def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     ]
     rows += [[path.partition(".")[0], path, "-", f"= {text}"] for path, text in loaded.derived.items()]
     emit_table(loaded.name, ["layer", "parameter", "values", ""], rows)
-    emit(["", *(f"where {text}" for text in loaded.constraints), f"{loaded.valid:,} valid of {loaded.raw:,}"])
+    emit(["", *(f"where {text}" for text in loaded.constraints)])
+    emit([f"where {text}, which evaluation tells" for text in loaded.limits])
+    emit([f"runs {each.name}, {each.weight:g} times a round" for each in loaded.workloads])
+    emit([f"for {loaded.objective}", f"{loaded.valid:,} valid of {loaded.raw:,}"])
 
 
 def alike(parameters: Sequence[Parameter]) -> list[list[Parameter]]:

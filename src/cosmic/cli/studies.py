@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 INTERVAL_S = 0.2
 """How often the progress line is drawn anew."""
-_SHOWN = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
+_SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
 
 
 class ProgressLine:
@@ -183,7 +183,7 @@ def _effort(facts: dict[str, Any]) -> str:
     said = f"{facts['trials']:,} designs evaluated{afresh}, in {seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
     said += f"; {share:.0f} % can run"
     if facts["refused"]:
-        said += f"; {facts['refused']:,} more do not fit together"
+        said += f"; {facts['refused']:,} more {'does' if facts['refused'] == 1 else 'do'} not fit together"
     endings = {"exhausted": "; that is every valid design", "stalled": "; the agent has nothing new to propose"}
     return said + endings.get(facts["stopped"], "")
 

@@ -43,6 +43,8 @@ PATIENCE = 200
 """So many batches in a row without a new design end a search: its agent has nothing left to propose."""
 MISFITS = 1_000_000
 """So many designs that do not fit together, and a thousand for each trial, end it too."""
+DEAR = 32
+"""Designs that are played are asked for by so few at most: a batch is what a crash can lose."""
 AGENT = "genetic"
 
 
@@ -150,7 +152,8 @@ def make_inputs(space: ParameterSet, **given: Any) -> Inputs:
     settings = dict(given["settings"] or {})
     task = Task(space, given["trials"], len(problem.objectives), problem.features)
     likes = start(given["agent"], task, np.random.default_rng(0), settings).batch
-    batch = given["batch"] or min(likes, given["trials"])
+    most = given["trials"] if given["engine"] == "analytic" else DEAR
+    batch = given["batch"] or min(likes, most, given["trials"])
     require(batch >= 1, "batch", batch, "give at least one")
     return Inputs(
         space=tree,
