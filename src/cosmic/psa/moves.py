@@ -67,12 +67,12 @@ class Moves:
         """Return rows with one column each set to a value, the tied ones adjusted."""
         moved = rows.copy()
         moved[np.arange(len(rows)), columns] = values
-        for component in self.space.components:
-            tied = component.columns if len(component.columns) > 1 else ()
-            for level, column in enumerate(tied):
-                chosen = np.flatnonzero(columns == column)
-                if len(chosen):
-                    there = (chosen[:, None], tied)
+        changed = set(columns.tolist())
+        for component in self.space.tied:
+            for level, column in enumerate(component.columns):
+                if column in changed:
+                    chosen = np.flatnonzero(columns == column)
+                    there = (chosen[:, None], component.columns)
                     moved[there] = component.diagram.keeping(rows[there], level, values[chosen])
         return moved
 

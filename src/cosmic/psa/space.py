@@ -7,10 +7,10 @@ and gives arrays of such rows. The set knows which rows are valid; it knows no p
 from __future__ import annotations
 
 import json
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from math import prod
 from typing import Any
@@ -188,32 +188,50 @@ class ParameterSet:
 
     # ------------------------------------------------------------------------------------------- points
 
+    @cached_property
+    def free(self) -> Indices:
+        """The columns that no constraint touches: any value goes with anything."""
+        tied = {column for component in self.tied for column in component.columns}
+        return np.array([column for column in range(len(self.parameters)) if column not in tied], dtype=np.intp)
+
+    @cached_property
+    def tied(self) -> tuple[Component, ...]:
+        """The components in which not everything is valid."""
+        return tuple(
+            each for each in self.components if each.diagram.count < prod(self.sizes[column] for column in each.columns)
+        )
+
     def sample(self, n: int, rng: np.random.Generator) -> Indices:
         """Return *n* valid points drawn uniformly: rows of value indices."""
         rows = np.empty((n, len(self.parameters)), dtype=np.intp)
-        for component in self.components:
+        rows[:, self.free] = rng.random((n, len(self.free))) * self._widths[self.free]
+        for component in self.tied:
             rows[:, component.columns] = component.diagram.sample(n, rng)
         return rows
+
+    @cached_property
+    def _widths(self) -> Indices:
+        return np.array(self.sizes, dtype=np.intp)
 
     def keys(self, rows: Indices) -> list[Hashable]:
         """Return for each row a value that only equal rows share: what to look points up by."""
         if self.raw < 2**62:
-            keys: list[Hashable] = _codes(rows, self.sizes).tolist()
+            keys: list[Hashable] = (rows @ _worths(self.sizes)).tolist()
             return keys
         return [row.tobytes() for row in rows.astype(np.int64)]
 
     def contains(self, rows: Indices) -> npt.NDArray[np.bool_]:
         """Return for each row whether it is a valid point."""
-        inside = np.asarray(((rows >= 0) & (rows < np.array(self.sizes, dtype=np.intp))).all(axis=1))
+        inside = np.asarray(((rows >= 0) & (rows < self._widths)).all(axis=1))
         safe = np.where(inside[:, None], rows, 0)
-        for component in self.components:
+        for component in self.tied:
             inside &= component.diagram.contains(safe[:, component.columns])
         return inside
 
     def repair(self, rows: Indices) -> Indices:
         """Return a valid point near each row: itself if valid, and otherwise as many of its values as can be."""
-        wanted = np.clip(rows, 0, np.array(self.sizes, dtype=np.intp) - 1)
-        for component in self.components:
+        wanted = np.clip(rows, 0, self._widths - 1)
+        for component in self.tied:
             wanted[:, component.columns] = component.diagram.repair(wanted[:, component.columns])
         return wanted
 
@@ -339,18 +357,21 @@ def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
 def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
     """Return where each distinct row first stands, and for every row which of those it equals."""
     if prod(sizes) < 2**62:  # sorting numbers is far quicker than sorting rows
-        _, first, which = np.unique(_codes(rows, sizes), return_index=True, return_inverse=True)
+        codes = rows @ _worths(tuple(sizes))
+        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     else:
         _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     return first.tolist(), which.reshape(-1)
 
 
-def _codes(rows: Indices, sizes: Sequence[int]) -> npt.NDArray[np.int64]:
-    """Return a number for each combination: its digits are the indices, each to the base of its parameter's size."""
-    codes = np.zeros(len(rows), dtype=np.int64)
-    for place, size in enumerate(sizes):
-        codes = codes * size + rows[:, place]
-    return codes
+@lru_cache(maxsize=256)
+def _worths(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return what an index of each parameter is worth in a number that stands for a combination: its digits.
+
+    >>> _worths((10, 2, 5)).tolist()
+    [10, 5, 1]
+    """
+    return np.array([prod(sizes[place + 1 :]) for place in range(len(sizes))], dtype=np.int64)
 
 
 def _column(values: Iterable[Any]) -> Column:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 import numpy as np
 
@@ -39,18 +39,17 @@ class Novelty:
         """
         found = rows.copy()
         stale = self._claim(found, np.arange(len(found)))
-        for _ in range(tries):
-            stale = self._replace(found, stale, lambda some: self.moves.neighbour(some, self._rng))
-        for _ in range(tries):
-            stale = self._replace(found, stale, lambda some: self.space.sample(len(some), self._rng))
-        if len(stale) and self.space.valid <= LISTED:
+        for attempt in range(2 * tries):
+            if not len(stale):
+                return found
+            near = attempt < tries
+            found[stale] = (
+                self.moves.neighbour(found[stale], self._rng) if near else self.space.sample(len(stale), self._rng)
+            )
+            stale = self._claim(found, stale)
+        if self.space.valid <= LISTED:
             self._fill(found, stale)
         return found
-
-    def _replace(self, found: Indices, stale: Indices, draw: Callable[[Indices], Indices]) -> Indices:
-        if len(stale):
-            found[stale] = draw(found[stale])
-        return self._claim(found, stale)
 
     def _claim(self, rows: Indices, places: Indices) -> Indices:
         """Mark the points at *places* as known; return the places of those that were so already."""

@@ -18,6 +18,11 @@ class Weights:
         """How many numbers there are."""
         self._starts = np.concatenate(([0], np.cumsum(space.sizes)[:-1])).astype(np.intp)[: len(space.sizes)]
         self._owner = np.repeat(np.arange(len(space.sizes)), space.sizes)
+        widths = np.array(space.sizes, dtype=np.intp)[space.free]
+        value = np.arange(widths.max(initial=1))
+        self._last = widths - 1
+        self._padding = value[None, :] > self._last[:, None]  # free columns side by side, filled up to the widest
+        self._places = self._starts[space.free][:, None] + np.minimum(value[None, :], self._last[:, None])
 
     def sums(self, numbers: Floats) -> Floats:
         """Return for each value the sum of *numbers* over all values of its parameter."""
@@ -40,9 +45,14 @@ class Weights:
 
     def walk(self, numbers: Floats, n: int, rng: np.random.Generator) -> Indices:
         """Return *n* valid points, each as likely as the product of its values' *numbers* says; all are positive."""
-        parts = np.split(numbers, self._starts[1:])
         rows = np.empty((n, len(self._starts)), dtype=np.intp)
-        for component in self.space.components:
+        free = self.space.free
+        if len(free):
+            shares = np.where(self._padding, 0.0, self.shares(numbers)[self._places]).cumsum(axis=1)
+            chance = rng.random((n, len(free), 1)) * shares[:, -1:]  # which rounding leaves just off 1
+            rows[:, free] = np.minimum((chance >= shares).sum(axis=2), self._last)
+        parts = np.split(numbers, self._starts[1:])
+        for component in self.space.tied:
             weights = [parts[column] for column in component.columns]
             rows[:, component.columns] = component.diagram.walk(weights, n, rng)
         return rows
