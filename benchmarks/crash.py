@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,17 @@ from typing import Any
 import numpy as np
 from command import main
 
+from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import METRICS, Problem
-from cosmic.exploration.searching import Crew, keep, make_inputs, run
+from cosmic.exploration.searching import Crew, keep, run
 from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
-from cosmic.exploration.studies.study import INPUTS, TRIALS, Inputs
+from cosmic.exploration.studies.study import INPUTS, TRIALS
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
 
 AGENTS = ("random", "genetic")
-STUDY = {"trials": 600, "batch": 30}
 SEED = 7
+STUDY = Options(trials=600, batch=30, seed=SEED)
 PER_STUDY = 6
 """Kills until a study may end: many have to begin, as that is a delicate moment."""
 PLACES = {"file": 4, "evaluation": 6, "statement": 160, "slice": 400, "boundary": 20, "time": 1}
@@ -105,9 +106,7 @@ class Reference:
 
 def reference(space: str, agent: str) -> Reference:
     """Return what a search finds that nobody kills."""
-    given: dict[str, Any] = {"agent": agent, "seed": SEED, **STUDY}
-    rest: dict[str, Any] = {"settings": None, "objectives": (), "constraints": (), "stacks": (), "engine": "analytic"}
-    inputs = make_inputs(load_space(space), **given, **rest)
+    inputs = make_inputs(load_space(space), replace(STUDY, agent=agent))
     seen = [0]
     found = run(inputs, Crew(), watch=lambda progress: seen.append(progress.seen))
     return Reference(inputs, found.trials, np.diff(seen).tolist())

@@ -20,8 +20,9 @@ import numpy as np
 
 from cosmic.exploration.agent import agents
 from cosmic.exploration.comparison import NEAR, Course, course_of
+from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.problem import Results
-from cosmic.exploration.searching import explore, make_inputs, search
+from cosmic.exploration.searching import explore, search
 from cosmic.exploration.tournament import hold_tournament
 from cosmic.exploration.trials import Ledger
 from cosmic.psa.diagram import Indices
@@ -31,19 +32,11 @@ SPACES = tuple(f"cosmic-{npus}-full-stack" for npus in (512, 1024, 2048))
 FITTED = ("bayesian", "cmaes", "surrogate", "tpe")
 """Agents whose own time grows with what they know: for dear evaluations."""
 FEW = 300
-OPTIONS: dict[str, Any] = {
-    "settings": None,
-    "objectives": (),
-    "constraints": (),
-    "stacks": (),
-    "batch": None,
-    "engine": "analytic",
-}
 
 
 def timed(space: str, agent: str, trials: int, seed: int = 0) -> tuple[dict[str, Any], Course, list[float]]:
     """Return how long a search takes, how it went, and when each of its evaluations was done."""
-    inputs = make_inputs(load_space(space), **OPTIONS, agent=agent, trials=trials, seed=seed)
+    inputs = make_inputs(load_space(space), Options(agent=agent, trials=trials, seed=seed))
     problem, ledger = inputs.problem, Ledger(inputs.problem)
     problem.evaluate(problem.space.sample(1000, np.random.default_rng(0)))  # plans are made once
     evaluating = 0.0
@@ -88,7 +81,8 @@ def measure_workload(names: list[str], seeds: int) -> dict[str, dict[str, str]]:
     """Return for each space and agent in how many seeds it ends within 2 % of the optimum."""
     found = {}
     for space in SPACES:
-        board = hold_tournament(load_space(space), names, seeds=seeds, trials=FEW, stacks=["workload"])
+        options = Options(trials=FEW, stacks=["workload"])
+        board = hold_tournament(load_space(space), names, seeds=seeds, options=options)
         found[space] = {row["agent"]: f"{row['within_2_percent']} of {row['seeds']}" for row in board.rows()}
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 from common import Effort, two_at_a_time
 
 from cosmic.exploration.comparison import Course
+from cosmic.exploration.inputs import Options
 from cosmic.exploration.tournament import Standing, hold_tournament
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -165,7 +166,8 @@ def hold(contests: Sequence[Contest], seeds: int) -> list[Outcome]:
 
 def meet(contest: Contest, agent: str, seeds: int) -> Standing:
     """Return how one agent does: in spaces that can be listed, against the true optimum."""
-    board = hold_tournament(contest.space, [agent], seeds=seeds, trials=contest.trials, objectives=[OBJECTIVE])
+    options = Options(trials=contest.trials, objectives=[OBJECTIVE])
+    board = hold_tournament(contest.space, [agent], seeds=seeds, options=options)
     return board.standings[0]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -11,22 +12,14 @@ import numpy as np
 import pytest
 
 from cosmic.errors import SpecError, UnknownName
-from cosmic.exploration.searching import Found, Progress, found_so_far, make_inputs, resume_study, search
+from cosmic.exploration.inputs import Options, make_inputs
+from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from tests.exploration.test_problem import SMALL
 
 FULL = "cosmic-512-full-stack"
-OPTIONS: dict[str, Any] = {
-    "agent": "random",
-    "settings": None,
-    "objectives": (),
-    "constraints": (),
-    "stacks": (),
-    "seed": 0,
-    "batch": None,
-}
 
 
 def same(first: Trials, second: Trials) -> bool:
@@ -223,5 +216,6 @@ def test_what_is_missing_is_found_before_anything_is_written(tmp_path: Path, mon
 def test_a_batch_of_dear_evaluations_is_small() -> None:
     dear = search(SMALL, agent="random", trials=3, engine="event")
     assert dear.inputs.batch == 3
-    assert make_inputs(load_space(SMALL), **OPTIONS, trials=5000, engine="event").batch == 32
-    assert make_inputs(load_space(SMALL), **OPTIONS, trials=5000, engine="analytic").batch > 1000
+    options = Options(agent="random", trials=5000)
+    assert make_inputs(load_space(SMALL), replace(options, engine="event")).batch == 32
+    assert make_inputs(load_space(SMALL), options).batch > 1000

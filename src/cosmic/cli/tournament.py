@@ -28,6 +28,7 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Let agents search the same space with the same budget, and rank them by how far they stay behind the best."""
+    from cosmic.exploration.inputs import Options  # noqa: PLC0415  heavy
     from cosmic.exploration.tournament import hold_tournament  # noqa: PLC0415  heavy
     from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
 
@@ -35,12 +36,14 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
         load_space(space),
         [each.strip() for each in agents.split(",") if each.strip()],
         seeds=seeds,
+        options=Options(
+            trials=trials,
+            objectives=objective,
+            constraints=constraint,
+            stacks=[each.strip() for each in stacks.split(",") if each.strip()],
+            engine=engine,
+        ),
         watch=_announce if sys.stderr.isatty() else None,
-        trials=trials,
-        objectives=objective,
-        constraints=constraint,
-        stacks=[each.strip() for each in stacks.split(",") if each.strip()],
-        engine=engine,
     )
     if sys.stderr.isatty():
         sys.stderr.write("\r\x1b[K")

@@ -20,19 +20,10 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.extras import needs
-from cosmic.exploration.problem import Problem, Results, make_problem
+from cosmic.exploration.inputs import Inputs, Options, make_inputs
+from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
-from cosmic.exploration.studies.study import (
-    INPUTS,
-    TRIALS,
-    Inputs,
-    Study,
-    keep_text,
-    locked,
-    open_study,
-    render,
-    space_of,
-)
+from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, evaluator
 from cosmic.psa.diagram import Indices
@@ -43,9 +34,6 @@ PATIENCE = 200
 """So many batches in a row without a new design end a search: its agent has nothing left to propose."""
 MISFITS = 1_000_000
 """So many designs that do not fit together, and a thousand for each trial, end it too."""
-DEAR = 32
-"""Designs that are played are asked for by so few at most: a batch is what a crash can lose."""
-AGENT = "genetic"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,12 +89,12 @@ class Found:
 def search(  # noqa: PLR0913  the options of the command, each by its name
     space: str | Path | Mapping[str, Any] | ParameterSet,
     *,
-    agent: str = AGENT,
+    agent: str = Options.agent,
     settings: Mapping[str, Any] | None = None,
     objectives: Sequence[str] = (),
     constraints: Sequence[str] = (),
     stacks: Sequence[str] = (),
-    trials: int = 10_000,
+    trials: int = Options.trials,
     seed: int = 0,
     batch: int | None = None,
     engine: str = "analytic",
@@ -121,10 +109,9 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
     The same inputs and seed give the same trials, on one worker or many, interrupted and resumed or not.
     """
     parameters = space if isinstance(space, ParameterSet) else load_space(space)
-    inputs = make_inputs(
-        parameters,
+    options = Options(
         agent=agent,
-        settings=settings,
+        settings=settings or {},
         objectives=objectives,
         constraints=constraints,
         stacks=stacks,
@@ -133,42 +120,12 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
         batch=batch,
         engine=engine,
     )
+    inputs = make_inputs(parameters, options)
     crew = Crew(workers, address)
     if out is None:
         require(not resume, "resume", resume, "needs the study to go on with: give its directory")
         return run(inputs, crew, watch=watch)
     return keep(inputs, Path(out), crew, resume=resume, watch=watch)
-
-
-def make_inputs(space: ParameterSet, **given: Any) -> Inputs:
-    """Return the inputs of a search, checked as far as they can be before it begins."""
-    stacks = tuple(given["stacks"])
-    tree = space_of(space)
-    if stacks:
-        space = space.restrict(stacks)
-    problem = make_problem(space, given["objectives"], given["constraints"], given["engine"])
-    require(given["trials"] >= 1, "trials", given["trials"], "give at least one")
-    require(given["seed"] >= 0, "seed", given["seed"], "must be 0 or more")
-    settings = dict(given["settings"] or {})
-    task = Task(space, given["trials"], len(problem.objectives), problem.features)
-    likes = start(given["agent"], task, np.random.default_rng(0), settings).batch
-    most = given["trials"] if given["engine"] == "analytic" else DEAR
-    batch = given["batch"] or min(likes, most, given["trials"])
-    require(batch >= 1, "batch", batch, "give at least one")
-    return Inputs(
-        space=tree,
-        identity=space.identity,
-        stacks=stacks,
-        agent=given["agent"],
-        settings=settings,
-        objectives=problem.objectives,
-        constraints=tuple(given["constraints"]),
-        trials=given["trials"],
-        pace=given["trials"],
-        batch=int(batch),
-        seed=given["seed"],
-        engine=given["engine"],
-    )
 
 
 @dataclass(frozen=True, slots=True)

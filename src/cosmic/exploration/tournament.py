@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,9 +12,10 @@ from cosmic.errors import require
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.agent import agents
 from cosmic.exploration.comparison import Course, course_of, value_of
+from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.objectives import loss, losses
 from cosmic.exploration.problem import Problem
-from cosmic.exploration.searching import Crew, Found, make_inputs, run
+from cosmic.exploration.searching import Crew, Found, run
 from cosmic.psa.space import ParameterSet
 
 LISTED = 20_000
@@ -90,30 +91,31 @@ def hold_tournament(
     names: Sequence[str],
     *,
     seeds: int = 5,
+    options: Options,
+    workers: int = 1,
     watch: Callable[[str, int], None] | None = None,
-    **options: Any,
 ) -> Leaderboard:
-    """Return how the agents *names* do with the same budget; *options* are those of `search`."""
+    """Return how the agents *names* do with the same budget; the *options* say everything but agent and seed."""
     require(bool(names), "agents", list(names), "name at least one")
     for name in names:
         agents.check(name, "agents")
     require(seeds >= 1, "seeds", seeds, "give at least one")
-    given = {"stacks": (), "objectives": (), "constraints": (), "engine": "analytic", "batch": None, "settings": None}
-    crew = Crew(options.pop("workers", 1))
+    crew = Crew(workers)
     entries: dict[str, list[Entry]] = {name: [] for name in names}
     for seed in range(seeds):
         for name in names:
             if watch is not None:
                 watch(name, seed)
-            entries[name].append(_entry(run(make_inputs(space, **given | options, agent=name, seed=seed), crew)))
-    problem = make_inputs(space, **given | options, agent="random", seed=0).problem
+            inputs = make_inputs(space, replace(options, agent=name, seed=seed))
+            entries[name].append(_entry(run(inputs, crew)))
+    problem = make_inputs(space, replace(options, agent="random")).problem
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
     known = [entry.course.best for each in entries.values() for entry in each]
     target = optimum(problem) if listed else min(known)
     standings = [Standing(name, tuple(each), target) for name, each in entries.items()]
     standings.sort(key=lambda standing: float(np.mean(standing.regrets)))
     objective = problem.objectives[0]
-    return Leaderboard(objective, options["trials"], "exhaustive" if listed else "found", tuple(standings))
+    return Leaderboard(objective, options.trials, "exhaustive" if listed else "found", tuple(standings))
 
 
 def optimum(problem: Problem) -> float:

@@ -15,7 +15,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -25,67 +25,14 @@ import numpy as np
 
 from cosmic._version import __version__
 from cosmic.errors import SpecError
-from cosmic.exploration.problem import Problem, make_problem
+from cosmic.exploration.inputs import Inputs
+from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials, out_of_space
 from cosmic.exploration.trials import Trials
 from cosmic.files import write_text
-from cosmic.psa.files import load_space
-from cosmic.psa.space import ParameterSet
 
 FORMAT = 1
 INPUTS, TRIALS, LOCK = "study.json", "trials.db", "lock"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """All that decides what a search finds."""
-
-    space: Mapping[str, Any]
-    """The parameter set, complete: it refers to no file."""
-    identity: str
-    """What the set came to when the study began: catalogs change."""
-    stacks: tuple[str, ...] = ()
-    agent: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    objectives: tuple[str, ...]
-    constraints: tuple[str, ...] = ()
-    trials: int
-    pace: int
-    """For how many trials the agent plans: those that were first asked for, also where more are added later."""
-    batch: int
-    seed: int
-    engine: str = "analytic"
-
-    @cached_property
-    def problem(self) -> Problem:
-        """The problem that these inputs state."""
-        space = load_space(self.space)
-        if self.stacks:
-            space = space.restrict(self.stacks)
-        if space.identity != self.identity:
-            rule = f"the catalog has changed since: its parameter set now is {space.identity}"
-            raise SpecError("study.identity", self.identity, rule)
-        return make_problem(space, self.objectives, self.constraints, self.engine)
-
-    def rng(self) -> np.random.Generator:
-        """Return the agent's source of chance."""
-        return np.random.default_rng(self.seed)
-
-    def differences(self, other: Inputs) -> list[str]:
-        """Return the names of those inputs in which two studies differ, but for how far and how fast they are to go.
-
-        The parameter set comes last, by its identity: frozen layers make another of it, and are the better answer.
-        """
-        apart = ("space", "identity", "trials", "pace", "batch")
-        names = [*(each.name for each in fields(self) if each.name not in apart), "identity"]
-        return [name for name in names if getattr(self, name) != getattr(other, name)]
-
-
-def space_of(source: ParameterSet) -> Mapping[str, Any]:
-    """Return the content of a file that describes *source*; sets built from parts have none."""
-    if source.source is None:
-        raise SpecError("space", source.name, "a study keeps its parameter set: load it with cosmic.load_space")
-    return source.source
 
 
 @dataclass(frozen=True)

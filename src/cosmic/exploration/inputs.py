@@ -1,0 +1,113 @@
+"""What decides a search: options as a user gives them, and inputs that are complete and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cosmic.errors import SpecError, require
+from cosmic.exploration.agent import Task, start
+from cosmic.exploration.problem import Problem, make_problem
+from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
+
+DEAR = 32
+"""Designs that are played are asked for by so few at most: a batch is what a crash can lose."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to search a parameter set."""
+
+    agent: str = "genetic"
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Of the agent, by name."""
+    objectives: Sequence[str] = ()
+    """Metrics to better; the one that the set names if there are none."""
+    constraints: Sequence[str] = ()
+    """Limits on metrics, besides those of the set."""
+    stacks: Sequence[str] = ()
+    """The layers that are searched, the others frozen; all if there are none."""
+    trials: int = 10_000
+    seed: int = 0
+    batch: int | None = None
+    """How many designs to ask for at once; what the agent likes if it is not given."""
+    engine: str = "analytic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """All that decides what a search finds."""
+
+    space: Mapping[str, Any]
+    """The parameter set, complete: it refers to no file."""
+    identity: str
+    """What the set came to when the study began: catalogs change."""
+    stacks: tuple[str, ...] = ()
+    agent: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    objectives: tuple[str, ...]
+    constraints: tuple[str, ...] = ()
+    trials: int
+    pace: int
+    """For how many trials the agent plans: those that were first asked for, also where more are added later."""
+    batch: int
+    seed: int
+    engine: str = "analytic"
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem that these inputs state."""
+        space = load_space(self.space)
+        if self.stacks:
+            space = space.restrict(self.stacks)
+        if space.identity != self.identity:
+            rule = f"the catalog has changed since: its parameter set now is {space.identity}"
+            raise SpecError("study.identity", self.identity, rule)
+        return make_problem(space, self.objectives, self.constraints, self.engine)
+
+    def rng(self) -> np.random.Generator:
+        """Return the agent's source of chance."""
+        return np.random.default_rng(self.seed)
+
+    def differences(self, other: Inputs) -> list[str]:
+        """Return the names of those inputs in which two studies differ, but for how far and how fast they are to go.
+
+        The parameter set comes last, by its identity: frozen layers make another of it, and are the better answer.
+        """
+        apart = ("space", "identity", "trials", "pace", "batch")
+        names = [*(each.name for each in fields(self) if each.name not in apart), "identity"]
+        return [name for name in names if getattr(self, name) != getattr(other, name)]
+
+
+def make_inputs(space: ParameterSet, options: Options) -> Inputs:
+    """Return the inputs of a search, checked as far as they can be before it begins."""
+    require(options.trials >= 1, "trials", options.trials, "give at least one")
+    require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
+    if space.source is None:
+        raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
+    opened = space.restrict(options.stacks) if options.stacks else space
+    problem = make_problem(opened, options.objectives, options.constraints, options.engine)
+    task = Task(opened, options.trials, len(problem.objectives), problem.features)
+    likes = start(options.agent, task, np.random.default_rng(0), options.settings).batch
+    most = options.trials if options.engine == "analytic" else min(DEAR, options.trials)
+    batch = min(likes, most) if options.batch is None else options.batch
+    require(batch >= 1, "batch", batch, "give at least one")
+    return Inputs(
+        space=space.source,
+        identity=opened.identity,
+        stacks=tuple(options.stacks),
+        agent=options.agent,
+        settings=dict(options.settings),
+        objectives=problem.objectives,
+        constraints=tuple(options.constraints),
+        trials=options.trials,
+        pace=options.trials,
+        batch=int(batch),
+        seed=options.seed,
+        engine=options.engine,
+    )
