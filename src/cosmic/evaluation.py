@@ -19,7 +19,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.simulation.analytic import BREAKDOWN, step
-from cosmic.workload.checks import fits, unfit
+from cosmic.workload.checks import RULES, unfit
 from cosmic.workload.memory import COMPONENTS, footprint
 from cosmic.workload.sizes import structural_paths
 from cosmic.workload.work import model_flop_per_token
@@ -197,7 +197,10 @@ def evaluate_batch(batch: Batch) -> BatchOutcome:
     names = [*BETTER, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
     columns = {name: np.empty(batch.size) for name in names}
     over = {name: np.zeros(batch.size) for name in ("memory", "offloaded")}
+    broken = {name: np.zeros(batch.size, dtype=bool) for name in RULES}
     for rows, part in batch.groups(structural_paths(batch)):
+        for name, rule in RULES.items():
+            broken[name][rows] = np.logical_not(rule.holds(part))
         found = _evaluate_group(part)
         for name in names:
             columns[name][rows] = found[name]
@@ -205,11 +208,10 @@ def evaluate_batch(batch: Batch) -> BatchOutcome:
             needed = columns[f"{name}_bytes"][rows]
             with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
                 over[name][rows] = np.where(needed > most, needed / most - 1, 0.0)
-    broken = {name: ~met for name, met in fits(batch).items() if not met.all()}
     excess = over["memory"] + over["offloaded"]
-    for unfit_rows in broken.values():
-        excess[unfit_rows] = np.inf
-    return BatchOutcome(columns, broken | {name: share > 0 for name, share in over.items() if share.any()}, excess)
+    excess[np.logical_or.reduce(list(broken.values()))] = np.inf
+    broken |= {name: share > 0 for name, share in over.items()}
+    return BatchOutcome(columns, {name: those for name, those in broken.items() if those.any()}, excess)
 
 
 def _evaluate_group(batch: Batch) -> dict[str, Any]:

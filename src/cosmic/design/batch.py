@@ -80,7 +80,7 @@ class Batch:
 
     def take(self, rows: npt.NDArray[np.intp], constant: Mapping[str, Any]) -> Batch:
         """Return the points at *rows*, in all of which the fields in *constant* have one value."""
-        base: DesignPoint = schema.assign(self.base, constant) if constant else self.base
+        base = self.base.changed(constant) if constant else self.base
         return Batch(base, {path: column[rows] for path, column in self.columns.items() if path not in constant})
 
     def groups(self, paths: Sequence[str]) -> Iterator[tuple[npt.NDArray[np.intp], Batch]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -17,6 +18,8 @@ from cosmic.design.network import Network
 from cosmic.design.workload import Workload
 from cosmic.errors import require
 
+MOST_CHANGED = 1_000
+"""So many changed designs a design remembers at most."""
 STACKS = ("model", "workload", "collective", "network", "compute", "memory")
 """The layers of the stack: a search opens one, several or all of them."""
 
@@ -41,6 +44,19 @@ class DesignPoint:
     def fields(self) -> dict[str, Any]:
         """Every field that holds no further fields, by its path."""
         return dict(schema.leaves(self))
+
+    def changed(self, changes: Mapping[str, Any]) -> DesignPoint:
+        """Return this design with some fields changed: the same value each time, its own worked out once."""
+        key = tuple(changes.items())
+        if key not in self._changed:
+            if len(self._changed) >= MOST_CHANGED:
+                self._changed.clear()
+            self._changed[key] = schema.assign(self, changes)
+        return self._changed[key]
+
+    @cached_property
+    def _changed(self) -> dict[tuple[tuple[str, Any], ...], DesignPoint]:
+        return {}
 
     @cached_property
     def identity(self) -> str:
