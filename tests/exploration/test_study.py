@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import importlib.metadata
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.searching import Found, resume_study, search
 from cosmic.exploration.studies.doctor import examine
 from cosmic.exploration.studies.storage import Storage, StudyError
-from cosmic.exploration.studies.study import locked, open_study, parse_study
+from cosmic.exploration.studies.study import locked, open_study, parse_study, versions
 from cosmic.psa.diagram import Indices
 from tests.exploration.damage import damaged
 from tests.exploration.test_searching import same
@@ -174,3 +175,10 @@ def test_a_study_of_a_later_release_is_said(study: Path) -> None:
     content = json.loads((study / "study.json").read_text())
     with pytest.raises(SpecError, match="this release reads format 1"):
         parse_study(study, json.dumps(content | {"format": 2}))
+
+
+def test_a_study_says_which_libraries_may_have_decided_it() -> None:
+    found = versions()
+    assert {"cosmic", "python", "numpy", "platform"} <= set(found)
+    assert found["scikit-learn"] == importlib.metadata.version("scikit-learn")
+    assert all(found.values())

@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from hashlib import sha256
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ from cosmic.exploration.trials import Trials
 from cosmic.files import write_text
 
 FORMAT = 1
+LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
+"""What agents use where it is installed, and what may so decide what they propose."""
 INPUTS, TRIALS, LOCK = "study.json", "trials.db", "lock"
 
 
@@ -76,14 +79,14 @@ def parse_study(folder: Path, text: str) -> Study:
     """Return the study that the text of a `study.json` describes."""
     try:
         content = json.loads(text)
-        version, given = content["format"], content["inputs"]
+        written, given = content["format"], content["inputs"]
         tuples = {name: tuple(given[name]) for name in ("stacks", "objectives", "constraints")}
         study = Study(folder, Inputs(**given | tuples), content["written_by"], content["created"])
         whole = content["sha256"] == _digest(content)
     except (ValueError, KeyError, TypeError, RecursionError):
-        version, whole = FORMAT, False
-    if version != FORMAT:
-        raise SpecError("study.format", version, f"this release reads format {FORMAT}")
+        written, whole = FORMAT, False
+    if written != FORMAT:
+        raise SpecError("study.format", written, f"this release reads format {FORMAT}")
     if not whole:
         rule = f"is not what was written: 'cosmic doctor {folder}' restores it from the trials"
         raise StudyError(f"{folder / INPUTS}: {rule}")
@@ -110,7 +113,14 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "numpy": np.__version__,
         "platform": platform.platform(),
+        **{name: version(name) for name in LIBRARIES if _is_installed(name)},
     }
+
+
+def _is_installed(name: str) -> bool:
+    with suppress(PackageNotFoundError):
+        return bool(version(name))
+    return False
 
 
 def _digest(content: Mapping[str, Any]) -> str:
