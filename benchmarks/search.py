@@ -5,7 +5,7 @@ python benchmarks/search.py [--trials 20000] [--seeds 3] [--agents genetic,rando
 *agents*: for each, on the full stack, trials a second (one core, everything included), what of it is the agent's own
 time, and how soon it is within 5 % of the best that any of them found. Agents that fit a model get 300 trials.
 *workload*: on the workload layer of each of COSMIC's spaces, in how many seeds 300 trials end within 2 % of the
-exhaustive optimum. *duel*: in how many seeds `genetic` ends better than `random` on the full stack.
+exhaustive optimum. *stored_trials_per_s*: what a study takes in. *duel*: in how many seeds `genetic` ends better than `random` on the full stack.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ import argparse
 import json
 import resource
 import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,8 +25,9 @@ from cosmic.exploration.comparison import NEAR, Course, course_of
 from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.problem import Results
 from cosmic.exploration.searching import explore, search
+from cosmic.exploration.studies.storage import Storage, Written
 from cosmic.exploration.tournament import hold_tournament
-from cosmic.exploration.trials import Ledger
+from cosmic.exploration.trials import Ledger, Trials
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 
@@ -99,6 +102,22 @@ def measure_duel(trials: int, seeds: int) -> dict[str, str]:
     return found
 
 
+def measure_storage(space: str, trials: int) -> dict[str, float]:
+    """Return how many trials a second a study takes in, every batch committed and on disk, by the size of batches."""
+    problem = make_inputs(load_space(space), Options()).problem
+    rows = problem.space.sample(trials, np.random.default_rng(0))
+    results = problem.evaluate(rows)
+    found = {}
+    for size in (30, 256):
+        with TemporaryDirectory() as folder, Storage.opened(Path(folder) / "trials.db", write=True) as storage:
+            began = time.perf_counter()
+            for batch, start in enumerate(range(0, trials, size)):
+                places = np.arange(start, min(start + size, trials))
+                storage.append(Written(batch, size, len(places)), Trials(rows[places], results.take(places)), start)
+            found[f"batches_of_{size}"] = trials / (time.perf_counter() - began)
+    return found
+
+
 def main() -> None:
     """Print what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,6 +132,7 @@ def main() -> None:
         "space": options.space,
         "near": NEAR,
         "agents": measure_agents(options.space, names, options.trials),
+        "stored_trials_per_s": measure_storage(options.space, options.trials),
         "workload": measure_workload(names, options.seeds),
         "duel": measure_duel(options.trials, options.seeds),
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
