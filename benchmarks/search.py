@@ -5,7 +5,8 @@ python benchmarks/search.py [--trials 20000] [--seeds 3] [--agents genetic,rando
 *agents*: for each, on the full stack, trials a second (one core, everything included), what of it is the agent's own
 time, and how soon it is within 5 % of the best that any of them found. Agents that fit a model get 300 trials.
 *workload*: on the workload layer of each of COSMIC's spaces, in how many seeds 300 trials end within 2 % of the
-exhaustive optimum. *stored_trials_per_s*: what a study takes in. *duel*: in how many seeds `genetic` ends better than `random` on the full stack.
+exhaustive optimum. *stored_trials_per_s*: what a study takes in. *duel*: in how many seeds `genetic` ends better than
+`random` on the full stack.
 """
 
 from __future__ import annotations
