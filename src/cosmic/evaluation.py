@@ -19,7 +19,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.simulation.analytic import BREAKDOWN, step
-from cosmic.workload.checks import RULES, unfit
+from cosmic.workload.checks import RULES, held, unfit
 from cosmic.workload.memory import COMPONENTS, footprint
 from cosmic.workload.sizes import structural_paths
 from cosmic.workload.work import model_flop_per_token
@@ -199,8 +199,8 @@ def evaluate_batch(batch: Batch) -> BatchOutcome:
     over = {name: np.zeros(batch.size) for name in ("memory", "offloaded")}
     broken = {name: np.zeros(batch.size, dtype=bool) for name in RULES}
     for rows, part in batch.groups(structural_paths(batch)):
-        for name, rule in RULES.items():
-            broken[name][rows] = np.logical_not(rule.holds(part))
+        for name, holds in held(part).items():
+            broken[name][rows] = np.logical_not(holds)
         found = _evaluate_group(part)
         for name in names:
             columns[name][rows] = found[name]

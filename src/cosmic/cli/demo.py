@@ -9,7 +9,7 @@ import typer
 
 from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
 from cosmic.cli.evaluate import seconds
-from cosmic.cli.studies import ProgressLine, best_rows, figure, free_folder, worth
+from cosmic.cli.studies import ProgressLine, best_rows, free_folder, headline, worth
 
 if TYPE_CHECKING:
     from cosmic.exploration.isolation import Isolation
@@ -91,9 +91,7 @@ def _print(found: Isolation, report: Path) -> None:
     best = whole.best
     if best is None:
         return
-    metrics = best["metrics"]
-    shown = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
-    emit(["", "the best full stack: " + " · ".join(figure(name, metrics[name]) for name in shown), ""])
+    emit(["", f"the best full stack: {headline(best['metrics'])}", ""])
     emit_table("", ["parameter", "base", "best"], best_rows(whole, best))
     emit(
         [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from cosmic.cli.console import Json, emit, emit_json, new_app
-from cosmic.cli.studies import ProgressLine, free_folder, show, summary
+from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary
 from cosmic.errors import require
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         "trials": trials or TRIALS,
         "objectives": objective,
         "constraints": constraint,
-        "stacks": [each.strip() for each in stacks.split(",") if each.strip()],
+        "stacks": separate(stacks),
         "seed": seed,
         "batch": batch or None,
         "settings": parse_overrides(setting),

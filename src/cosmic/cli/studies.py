@@ -11,6 +11,7 @@ from cosmic.cli.console import brief, emit, emit_table
 from cosmic.cli.evaluate import seconds
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from cosmic.exploration.searching import Found, Progress
@@ -49,7 +50,7 @@ def progress_text(progress: Progress) -> str:
     rate = progress.computed / progress.elapsed_s if progress.elapsed_s else 0.0
     left = (progress.trials - progress.evaluated) / rate if rate else 0.0
     found = progress.best < float("inf")
-    best = f"best {figure_of_loss(progress.objective, progress.best)}" if found else "none can run yet"
+    best = f"best {figure(progress.objective, _metric(progress))}" if found else "none can run yet"
     feasible = 100 * progress.feasible / max(1, progress.seen)
     return (
         f"{progress.evaluated:,} of {progress.trials:,} trials · {rate:,.0f}/s · {best}"
@@ -57,11 +58,15 @@ def progress_text(progress: Progress) -> str:
     )
 
 
-def figure_of_loss(objective: str, loss: float) -> str:
-    """Return the metric that has a loss, for a person to read."""
-    from cosmic.evaluation import BETTER  # noqa: PLC0415  heavy
+def _metric(progress: Progress) -> float | None:
+    from cosmic.exploration.comparison import value_of  # noqa: PLC0415  heavy
 
-    return figure(objective, loss if BETTER[objective] == "less" else 1 / loss)
+    return value_of(progress.objective, progress.best)
+
+
+def headline(metrics: Mapping[str, float | None]) -> str:
+    """Return what a design achieves on one line."""
+    return " · ".join(figure(name, metrics[name]) for name in _SHOWN if metrics[name] is not None)
 
 
 def figure(name: str, value: float | None) -> str:
@@ -108,7 +113,6 @@ def _usd(value: float) -> str:
 def summary(found: Found) -> dict[str, Any]:
     """Return what a search found, for programs."""
     from cosmic.exploration.objectives import losses  # noqa: PLC0415  heavy
-    from cosmic.exploration.problem import METRICS  # noqa: PLC0415  heavy
 
     problem, trials = found.problem, found.trials
     base = problem.base()
@@ -128,7 +132,7 @@ def summary(found: Found) -> dict[str, Any]:
         "best": best,
         "front": front,
         "hypervolume": trials.hypervolume(problem) if len(problem.objectives) > 1 else None,
-        "base": {name: _plain(base.columns[name][0]) for name in METRICS} if runs else None,
+        "base": base.figures(0) if runs else None,
         "gain_over_base": gain,
         "trials": trials.evaluated,
         "feasible": trials.feasible,
@@ -140,10 +144,6 @@ def summary(found: Found) -> dict[str, Any]:
         "evaluations_per_s": found.computed / found.elapsed_s if found.elapsed_s else None,
         "study": None if found.path is None else str(found.path),
     }
-
-
-def _plain(value: Any) -> float | None:
-    return None if value != value else float(value)  # noqa: PLR0124  NaN alone is not itself
 
 
 def show(found: Found) -> None:
@@ -161,7 +161,7 @@ def show(found: Found) -> None:
     gain = "" if facts["gain_over_base"] is None else f": {facts['gain_over_base']:.4g}× the base design"
     first = facts["objectives"][0]
     emit([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}{gain}"])
-    emit([" · ".join(figure(name, metrics[name]) for name in _SHOWN if metrics[name] is not None), ""])
+    emit([headline(metrics), ""])
     emit_table("", ["parameter", "base", "best"], best_rows(found, best))
     if len(facts["objectives"]) > 1:
         names = facts["objectives"]
@@ -204,6 +204,15 @@ def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
 
 def _cell(value: Any) -> str:
     return ", ".join(map(brief, value)) if isinstance(value, list) else brief(value)
+
+
+def separate(text: str) -> list[str]:
+    """Return the words of an option that takes several.
+
+    >>> separate("workload, network")
+    ['workload', 'network']
+    """
+    return [each.strip() for each in text.split(",") if each.strip()]
 
 
 def free_folder(root: Path, name: str) -> Path:

@@ -9,7 +9,7 @@ import typer
 
 from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
 from cosmic.cli.evaluate import seconds
-from cosmic.cli.studies import worth
+from cosmic.cli.studies import separate, worth
 
 app = new_app()
 NATIVE = "random,genetic,ant_colony,annealing,policy"
@@ -34,13 +34,13 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
 
     board = hold_tournament(
         load_space(space),
-        [each.strip() for each in agents.split(",") if each.strip()],
+        separate(agents),
         seeds=seeds,
         options=Options(
             trials=trials,
             objectives=objective,
             constraints=constraint,
-            stacks=[each.strip() for each in stacks.split(",") if each.strip()],
+            stacks=separate(stacks),
             engine=engine,
         ),
         watch=_announce if sys.stderr.isatty() else None,

@@ -70,6 +70,10 @@ class Inputs:
             raise SpecError("study.identity", self.identity, rule)
         return make_problem(space, self.objectives, self.constraints, self.engine)
 
+    def task(self) -> Task:
+        """Return what the agent is to do."""
+        return task_of(self.problem, self.pace)
+
     def rng(self) -> np.random.Generator:
         """Return the agent's source of chance."""
         return np.random.default_rng(self.seed)
@@ -84,6 +88,12 @@ class Inputs:
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
 
+def task_of(problem: Problem, trials: int) -> Task:
+    """Return the task of solving *problem*: what is dear to play is described by what its closed form says."""
+    describe = None if problem.engine == "analytic" else problem.features
+    return Task(problem.space, trials, len(problem.objectives), describe)
+
+
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked as far as they can be before it begins."""
     require(options.trials >= 1, "trials", options.trials, "give at least one")
@@ -92,8 +102,7 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
-    task = Task(opened, options.trials, len(problem.objectives), problem.features)
-    likes = start(options.agent, task, np.random.default_rng(0), options.settings).batch
+    likes = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings).batch
     most = options.trials if options.engine == "analytic" else min(DEAR, options.trials)
     batch = min(likes, most) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")

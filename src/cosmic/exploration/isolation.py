@@ -48,9 +48,7 @@ class Isolation:
     def base(self) -> dict[str, float | None] | None:
         """What the base design achieves; None where it cannot run."""
         found = self.whole.problem.base()
-        if not found.feasible[0]:
-            return None
-        return {name: None if np.isnan(column[0]) else float(column[0]) for name, column in found.columns.items()}
+        return found.figures(0) if found.feasible[0] else None
 
     def rows(self) -> list[dict[str, Any]]:
         """Return a line for the base, each layer and the full stack: what it reaches, and what co-design adds."""

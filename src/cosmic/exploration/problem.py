@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName
 from cosmic.evaluation import BETTER, ENGINES, Infeasible, Metrics, Outcome, evaluate, evaluate_batch
 from cosmic.exploration.agent import Flags, Floats, Outcomes
@@ -48,6 +46,11 @@ class Results:
     def feasible(self) -> Flags:
         """Which points can run."""
         return np.asarray(self.excess == 0)
+
+    def figures(self, place: int) -> dict[str, float | None]:
+        """Return the metrics of the point at *place*, None for those that it has not."""
+        values = {name: float(column[place]) for name, column in self.columns.items()}
+        return {name: None if np.isnan(value) else value for name, value in values.items()}
 
     def take(self, places: Indices) -> Results:
         """Return the results at *places*."""
@@ -101,7 +104,7 @@ class Problem:
         if not len(rows):
             return Results.failed(0, "")
         fields = self.space.columns(rows)
-        found = [evaluate_batch(_batch(share.base, fields, len(rows))) for share in self.shares]
+        found = [evaluate_batch(Batch(share.base, fields)) for share in self.shares]
         columns = self._mixed([each.columns for each in found])
         excess = np.sum([each.excess for each in found], axis=0)
         why: dict[str, Flags] = {}
@@ -198,13 +201,6 @@ def make_problem(
 def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
     """Return *space* around the base of one of its workloads."""
     return space if share.base is space.base else replace(space, base=share.base, workloads=())
-
-
-def _batch(base: DesignPoint, fields: Mapping[str, Any], n: int) -> Batch:
-    """Return a batch of *n* points, also where nothing is searched."""
-    if fields:
-        return Batch(base, fields)
-    return Batch(base, {"workload.micro_batch": np.full(n, base.workload.micro_batch)})
 
 
 def _figures(outcome: Outcome) -> dict[str, Floats]:

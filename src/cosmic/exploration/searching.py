@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.errors import SpecError, require
-from cosmic.exploration.agent import Task, start
+from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
 from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import Problem, Results
@@ -230,9 +230,7 @@ def explore(
     and not counted. If the base design is a point of the set it comes first, so that no search ends worse than it.
     """
     problem, space = inputs.problem, inputs.problem.space
-    describe = problem.features if inputs.engine != "analytic" else None
-    task = Task(space, inputs.pace, len(inputs.objectives), describe)
-    agent = start(inputs.agent, task, inputs.rng(), inputs.settings)
+    agent = start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings)
     idle, stopped = 0, ""
     base = space.row_of(space.base)
     for batch in count():

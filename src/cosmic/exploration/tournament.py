@@ -108,7 +108,7 @@ def hold_tournament(
                 watch(name, seed)
             inputs = make_inputs(space, replace(options, agent=name, seed=seed))
             entries[name].append(_entry(run(inputs, crew)))
-    problem = make_inputs(space, replace(options, agent="random")).problem
+    problem = inputs.problem  # the same for all
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
     known = [entry.course.best for each in entries.values() for entry in each]
     target = optimum(problem) if listed else min(known)

@@ -11,7 +11,7 @@ import numpy as np
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.objectives import losses
 from cosmic.exploration.pareto import front, hypervolume
-from cosmic.exploration.problem import METRICS, Problem, Results
+from cosmic.exploration.problem import Problem, Results
 from cosmic.psa.diagram import Indices
 
 
@@ -78,12 +78,11 @@ class Trials:
 
     def describe(self, problem: Problem, place: int) -> dict[str, Any]:
         """Return the trial at *place* for people and programs: its point, and its metrics or why it has none."""
-        values = {name: float(self.results.columns[name][place]) for name in METRICS}
         reasons = [each for each in self.results.reasons[place].split(", ") if each]
         return {
             "trial": place,
             "point": problem.space.labels(self.rows[place]),
-            "metrics": {name: None if np.isnan(value) else value for name, value in values.items()},
+            "metrics": self.results.figures(place),
             "reasons": reasons,
         }
 

@@ -156,6 +156,11 @@ def fits(batch: Batch) -> dict[str, npt.NDArray[np.bool_]]:
     """Return for each rule which designs of *batch* meet it."""
     met = {name: np.ones(batch.size, dtype=bool) for name in RULES}
     for rows, part in batch.groups(structural_paths(batch)):
-        for name, rule in RULES.items():
-            met[name][rows] = rule.holds(part)
+        for name, holds in held(part).items():
+            met[name][rows] = holds
     return met
+
+
+def held(part: Batch) -> dict[str, Any]:
+    """Return for each rule which designs of a batch that share one plan meet it: one answer, or one for each."""
+    return {name: rule.holds(part) for name, rule in RULES.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,7 @@ PATIENCE = 4
 """How often, for each point wanted, a sampler may wish for something that is known already."""
 
 
-class Bridge:
+class Bridge(ABC):
     """A study of Optuna's over one parameter set, whose parameters are the indices of values.
 
     Optuna knows no constraints between parameters: what it wishes for is repaired. An agent says in `sampler`,
@@ -45,17 +46,17 @@ class Bridge:
             values = 1 if self.faithful else task.objectives
             self._study = self.optuna.create_study(sampler=sampler, directions=["minimize"] * values)
 
+    @abstractmethod
     def sampler(self, seed: int) -> Any:
         """Return the sampler that the study asks."""
-        raise NotImplementedError
 
+    @abstractmethod
     def distribution(self, size: int) -> Any:
         """Return what a parameter with *size* values is to Optuna."""
-        raise NotImplementedError
 
+    @abstractmethod
     def value(self, place: int) -> list[float]:
         """Return what the study is told of the point at *place* of the history: numbers to be made small."""
-        raise NotImplementedError
 
     @contextmanager
     def _quiet(self) -> Iterator[None]:
