@@ -264,8 +264,10 @@ class Record:
 
     def __init__(self, problem: Problem, storage: Storage | None) -> None:
         self._storage = storage
-        self._batches = storage.batches() if storage else []
-        self._written = storage.trials() if storage else None
+        self._batches: list[Written] = []
+        self._written: Trials | None = None
+        if storage is not None:
+            self._batches, self._written = storage.history()
         self._known = Ledger(problem)
         self._at = 0
         self.computed = 0
