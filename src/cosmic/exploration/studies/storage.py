@@ -154,6 +154,10 @@ class Storage:
             found.append(Written(*values))
         return found
 
+    def count(self, table: str = "trials") -> int:
+        """Return how many trials there are."""
+        return int(self._rows(f"SELECT COUNT(*) FROM {table}")[0][0])
+
     def trials(self, table: str = "trials") -> Trials:
         """Return every trial, each checked against its checksum."""
         return self.history()[1] if table == "trials" else as_trials(self._whole(table))
