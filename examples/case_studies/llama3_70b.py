@@ -42,10 +42,9 @@ def answer(story: Story) -> list[Part]:
             NVIDIA's, fills {chosen.filled} of the memory and is {percent(chosen.longer(best))} slower.
 
             NVIDIA's mapping, `{nvidia.mapping}`, takes {percent(nvidia.longer(chosen))} longer in closed
-            form{when_played(story)}. That is less than the {percent(best.metrics.expected_error, 0)} by which an
-            uncalibrated estimate is expected to be off. Part of such an error is common to all mappings and does not
-            change their order, but how much was not measured: the difference says what to try first, not what to
-            believe."""
+            form{when_played(story)}. Predictions of such runs are off by {percent(best.metrics.expected_error, 0)} on
+            average ({best.metrics.expected_on}). Part of such an error is common to all mappings and does not change
+            their order, but how much was not measured: the difference says what to try first, not what to believe."""
         ),
     ]
 

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
     from cosmic.simulation.event.engine import simulate
+    from cosmic.validation.validating import validate
 
 _HOMES = {
     "Batch": "cosmic.design.batch",
@@ -45,6 +46,7 @@ _HOMES = {
     "open_study": "cosmic.exploration.studies.study",
     "search": "cosmic.exploration.searching",
     "simulate": "cosmic.simulation.event.engine",
+    "validate": "cosmic.validation.validating",
 }
 
 __all__ = [
@@ -70,6 +72,7 @@ __all__ = [
     "open_study",
     "search",
     "simulate",
+    "validate",
 ]
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.catalog.accuracy import expected_error
 from cosmic.cost.compute import peak_flop_per_s
 from cosmic.cost.price import capital_usd, network_usd, network_w, owned_usd_per_s
 from cosmic.design.batch import Batch, batch_of
@@ -28,9 +29,6 @@ if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
 
 GIB = 2**30
-EXPECTED_ERROR = {"measured": 0.05, "calibrated": 0.1, "estimate": 0.2}
-"""An estimate is 0.1 off on one GPU (53 measured steps); networks, not yet checked, are taken to add as much. The
-other two are what accelerators must reach before they may call themselves so."""
 BETTER = {
     "step_s": "less",
     "ttft_s": "less",
@@ -85,7 +83,9 @@ class Metrics:
     provenance: str
     """Where the accelerator's efficiencies are from: measured, calibrated, or an estimate."""
     expected_error: float
-    """Mean relative error of the step that checks found for results of this provenance."""
+    """Mean relative error of the step that validation found for designs like this one."""
+    expected_on: str
+    """On how many measured runs it was found, and what these have in common with the design."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,13 +172,14 @@ def _evaluate(point: DesignPoint) -> Outcome:
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
     plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
-    provenance = point.compute.provenance
+    expected = expected_error(point)
     return Metrics(
         **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
         memory=memory,
         breakdown=breakdown,
-        provenance=provenance,
-        expected_error=EXPECTED_ERROR[provenance],
+        provenance=point.compute.provenance,
+        expected_error=expected.error,
+        expected_on=f"{expected.runs} runs: {expected.like}" if expected.runs else expected.like,
     )
 
 

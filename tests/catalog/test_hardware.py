@@ -15,9 +15,9 @@ from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, Dimension, 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
 PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog.names(kind)]
 KEYS = {
-    "accelerators": {"compute", "memory", "fabric"},
+    "accelerators": {"compute", "memory", "fabric", "calibration"},
     "nodes": {"kind", "npus", "fabric", "scale_out", "power", "price"},
-    "links": {"kind", "bandwidth", "power", "price"},
+    "links": {"kind", "bandwidth", "power", "price", "latency", "transport", "residuals"},
 }
 COMMON = {"source", "confidence", "title", "vendor", "year", "notes", "price_basis"}
 UNITS = {"scale_out": BYTES_PER_S, "bandwidth": BYTES_PER_S, "power": WATTS, "price": USD}

@@ -55,6 +55,10 @@ def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
         ("gb200-nvl72:72", [72]),
         ("gb200-nvl72:144", [72, 2]),
         ("gb200-nvl72:36", [36]),
+        ("gb200-nvl72:256", [64, 4]),
+        ("gb200-nvl72:64", [64]),
+        ("gb300-nvl72:8", [8]),
+        ("gb300-nvl72:512", [64, 8]),
         ("tpu-v4", [8, 8, 8]),
         ("tpu-v4:64", [4, 4, 4]),
         ("tpu-v4:128", [4, 4, 8]),
@@ -84,7 +88,7 @@ def test_dimensions_grow_and_shrink_with_the_number_of_npus(name: str, dims: lis
         ("dgx-h100:٨", "system = 'dgx-h100:٨': what follows the colon must be a number of NPUs"),
         ("dgx-h100:9999999999", "system = 'dgx-h100:9999999999': what follows the colon must be a number of NPUs"),
         ("dgx-h10", "system = 'dgx-h10': no such system; did you mean 'dgx-h100'?"),
-        ("", "system = '': no such system; choose from "),
+        ("", "system = '': no such system; there are "),
     ],
 )
 def test_a_size_that_a_system_cannot_have_is_refused(name: str, message: str) -> None:

@@ -203,6 +203,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
         "scheduling": "lifo",
         "chunks": 4,
         "multi_dim": "blueconnect",
+        "hidden": 1.0,
         "algorithms": ["ring", "direct"],
     }
     assert tree["network"]["dims"] == [
@@ -236,9 +237,23 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "network.dims.0.topology": "fully_connected",
         "network.dims.1.topology": "fully_connected",
         "compute.matrix_efficiency": 0.5,
+        "compute.fp8_efficiency": 0.5,
+        "compute.fp8_block_efficiency": 0.5,
+        "compute.fp4_efficiency": 0.5,
+        "compute.sustained_efficiency": 0.5,
+        "compute.operand_efficiency": 0.5,
         "compute.attention_efficiency": 0.5,
+        "compute.attention_backward_efficiency": 0.5,
         "compute.memory_efficiency": 0.5,
         "compute.provenance": "measured",
+        "compute.steady_efficiency": 0.5,
+        "compute.narrow_steady_efficiency": 0.5,
+        "collective.hidden": 0.5,
+        **{
+            f"network.dims.{place}.transport.{key}": 0.5
+            for place in (0, 1)
+            for key in ("efficiency", "small_efficiency", "reduction_efficiency", "direct_share", "direct_small_share")
+        },
     }
     alone = ("model.encoder_layers", "model.kv_heads", "model.experts", "model.latent", "model.image")
     seen = {POINT.identity}

@@ -296,4 +296,11 @@ def test_a_field_is_not_assigned_as_a_whole_and_in_part() -> None:
 
 
 def test_the_keys_of_a_class_are_its_fields_without_units() -> None:
-    assert list(schema.slots(Dimension)) == ["topology", "npus", "bandwidth", "latency", "oversubscription"]
+    assert list(schema.slots(Dimension)) == [
+        "topology",
+        "npus",
+        "bandwidth",
+        "latency",
+        "oversubscription",
+        "transport",
+    ]

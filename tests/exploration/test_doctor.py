@@ -211,7 +211,7 @@ def test_the_command_says_that_a_study_is_whole(study: Path, capsys: pytest.Capt
 
 def test_the_command_examines_and_saves(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
     content = bytearray((study / "trials.db").read_bytes())
-    content[len(content) // 2] ^= 1
+    content[len(content) * 3 // 4] ^= 1
     (study / "trials.db").write_bytes(content)
     status, out, _ = run(capsys, "doctor", str(study), "--check")
     assert status == 1

@@ -184,7 +184,7 @@ def test_overrides_reach_into_lists_by_place() -> None:
     changes = {"network.dims.1.bandwidth": "100 GB/s", "collective.algorithms.0": "ring"}
     point = load_design("gpt3-175b@dgx-h100:16", changes)
     assert [dim.bandwidth_bytes_per_s for dim in point.network.dims] == [450e9, 100e9]
-    assert point.collective.algorithms == ("ring", "halving_doubling")
+    assert point.collective.algorithms == ("ring", "auto")
 
 
 def test_overrides_reach_into_models_and_accelerators_given_by_name() -> None:

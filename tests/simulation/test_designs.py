@@ -51,7 +51,8 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
             point = design(f"{model}@dgx-h100:{npus}", 32, **told)
         except SpecError:  # a layer refuses the combination
             continue
-        ordered: DesignPoint = schema.assign(point, {"collective.scheduling": rng.choice(["lifo", "fifo"])})
+        order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.hidden": 1.0}
+        ordered: DesignPoint = schema.assign(point, order)
         if not unfit(batch_of(ordered)):
             return ordered
 
@@ -96,7 +97,7 @@ def test_an_independent_player_takes_as_long(name: str, task: str) -> None:
     point = load_design(name, {"workload.task": task})
     batch = point.workload.dp * point.workload.micro_batch * 4
     point = schema.assign(point, {"workload.global_batch": batch})
-    assert play_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=1e-5)
+    assert play_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=2e-5)
 
 
 def test_evaluating_by_playing_gives_the_same_metrics_for_another_step() -> None:

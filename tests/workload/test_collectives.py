@@ -136,8 +136,10 @@ def test_stages_send_activations_forward_and_gradients_back() -> None:
 def test_recomputation_repeats_the_forward_collectives() -> None:
     once = uses(GPT, tp=8, dp=8, pp=8, sp=1, recompute="none", weight_sharding="none")
     twice = uses(GPT, tp=8, dp=8, pp=8, sp=1, recompute="full", weight_sharding="none")
-    times = [[use.times for use in found if use.phase == "forward"] for found in (once, twice)]
-    assert times[1] == [2 * each for each in times[0]]
+    to_end = uses(GPT, tp=8, dp=8, pp=8, sp=1, recompute="full", recompute_to_end=True, weight_sharding="none")
+    found = [{use.tensor: use.times for use in each if use.phase == "forward"} for each in (once, twice, to_end)]
+    assert found[2] == {tensor: 2 * times for tensor, times in found[0].items()}
+    assert {tensor for tensor in found[0] if found[1][tensor] == found[0][tensor]} == {"ffn_down"}  # nobody needs it
 
 
 def test_a_batch_gives_what_its_points_give() -> None:

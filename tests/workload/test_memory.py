@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from cosmic.design.batch import Batch, batch_of
-from cosmic.design.collective import Collective
-from cosmic.design.model import Image, Transformer, parameters
-from cosmic.design.network import Network
+from cosmic.design.model import parameters
 from cosmic.design.point import DesignPoint
-from cosmic.design.workload import Workload
-from cosmic.loading.designs import accelerator_layers, load_design
+from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
+from cosmic.validation.rows import Fields, carried_files, read_rows
+from cosmic.validation.single_device_rows import training_design
 from cosmic.workload.memory import COMPONENTS, Footprint, footprint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -36,45 +35,8 @@ def needs(design: str, **workload: Any) -> Footprint:
 # ----------------------------------------------------------------------------------------------- one H200
 
 
-def on_one_h200(row: dict[str, str]) -> tuple[DesignPoint, dict[str, str]]:
-    """Return the design that a row of measurements describes."""
-    style, tokens = row["style"], int(row["seq"])
-    gated = style == "llama"
-    model = Transformer(
-        family="vision" if style == "vit" else "decoder",
-        image=Image(size=224, patch=16) if style == "vit" else None,
-        layers=int(row["layers"]),
-        hidden=int(row["hidden"]),
-        heads=int(row["heads"]),
-        kv_heads=int(row["kv_heads"]),
-        ffn=int(row["ffn"]),
-        vocab=int(row["vocab"]) or 1000,
-        gated=gated,
-        norm="rmsnorm" if gated else "layernorm",
-        biases=() if gated else ("qkv", "out", "ffn"),
-        positions=0 if gated else tokens,
-    )
-    workload = Workload(
-        sequence=tokens,
-        global_batch=int(row["micro_batch"]),
-        micro_batch=int(row["micro_batch"]),
-        precision="bf16_pure",
-        recompute="full" if row["recompute"] == "1" else "none",
-        sequence_parallel=False,
-    )
-    compute, memory = accelerator_layers("h200-sxm-141gb", "accelerator")
-    point = DesignPoint(
-        model=model,
-        workload=workload,
-        collective=Collective(algorithms=()),
-        network=Network(dims=()),
-        compute=compute,
-        memory=memory,
-    )
-    return point, row
-
-
-MEASURED = [on_one_h200(row) for row in rows("h200_training.csv")]
+STEPS = read_rows(next(path for path in carried_files() if path.name == "h200_training.csv"))[1]
+MEASURED = [(training_design(Fields(row)), row) for row in STEPS]
 
 
 def relative(found: float, measured: str) -> float:

@@ -10,13 +10,13 @@ from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, UnknownName
 
 KINDS = ("models", "accelerators", "nodes", "links", "systems", "spaces", "strategies")
-_FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parent
 
 
 @cache
 def names(kind: str) -> tuple[str, ...]:
     """Return the names of everything of one *kind*, in alphabetical order."""
-    return tuple(sorted(path.stem for path in (_FOLDER / kind).glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (FOLDER / kind).glob("*.yaml")))
 
 
 @cache
@@ -29,7 +29,7 @@ def entry(kind: str, name: str) -> dict[str, Any]:
     if name not in names(kind):
         singular = kind.removesuffix("s")
         raise UnknownName.among(singular, name, singular, names(kind))
-    return load_mapping(_FOLDER / kind / f"{name}.yaml")
+    return load_mapping(FOLDER / kind / f"{name}.yaml")
 
 
 def is_file(path: Path) -> bool:

@@ -6,26 +6,72 @@ from math import prod
 from typing import Any
 
 from cosmic import catalog
-from cosmic.arithmetic import even_split
+from cosmic.arithmetic import divisors, even_split
+from cosmic.design import schema
+from cosmic.design.network import Dimension
 from cosmic.errors import SpecError
 
 REST = "rest"
 """Marks a dimension, in a system's file, that grows with the number of NPUs."""
+LARGE_DOMAIN = 16
+"""NPUs from which an innermost group need not be full: a rack, from which jobs take as many as they use, not a host."""
+OF_LINK = ("latency", "transport")
+"""What a dimension takes from the entry of its link, unless it says otherwise."""
 
 
 def system(name: str) -> dict[str, Any]:
     """Return the entry of a system, its dimensions made as large as *name* asks (``NAME`` or ``NAME:NPUS``).
 
+    Fixed dimensions are filled from the inside. Of a rack that the NPUs asked for do not fill (72 does not divide
+    them), the largest part that divides them is used: 256 are 64 in each of 4 racks.
+
     >>> [dim["npus"] for dim in system("dgx-h100:512")["network"]["dims"]]
     [8, 64]
+    >>> [dim["npus"] for dim in system("gb200-nvl72:256")["network"]["dims"]]
+    [64, 4]
     """
     stem, _, count = name.partition(":")
     entry = catalog.entry("systems", stem)
     npus = _count(name, count) if count else entry["npus"]
-    dims = entry["network"]["dims"]
+    dims = dimensions(stem)
     sizes = _sizes(name, npus, [dim["npus"] for dim in dims])
-    resized = [{**dim, "npus": size} for dim, size in zip(dims, sizes, strict=True) if size > 1]
-    return {**entry, "npus": npus, "network": {"dims": resized}}
+    kept = [place for place, size in enumerate(sizes) if size > 1]
+    resized = {**entry, "npus": npus, "network": {"dims": [{**dims[place], "npus": sizes[place]} for place in kept]}}
+    collective = entry.get("collective", {})
+    if len(collective.get("algorithms", [])) == len(sizes):
+        algorithms = [collective["algorithms"][place] for place in kept]
+        resized["collective"] = {**collective, "algorithms": algorithms}
+    return resized
+
+
+def dimensions(name: str) -> list[dict[str, Any]]:
+    """Return the dimensions of a system as in its file, with what the entries of their links say of them.
+
+    >>> dimensions("dgx-h100")[0]["npus"], sorted(set(dimensions("dgx-h100")[0]) - {"npus"})
+    (8, ['bandwidth', 'latency', 'topology', 'transport'])
+    """
+    return [_linked(dim) for dim in catalog.entry("systems", name)["network"]["dims"]]
+
+
+def link_dimension(link: str, npus: int, topology: str = "switch") -> Dimension:
+    """Return *npus* NPUs joined by a link of the catalog, at its bandwidth.
+
+    >>> link_dimension("nvlink4", 8).bandwidth_bytes_per_s
+    450000000000.0
+    """
+    bandwidth = catalog.entry("links", link)["bandwidth"]
+    tree = _linked({"link": link, "topology": topology, "npus": npus, "bandwidth": bandwidth})
+    dim: Dimension = schema.read(Dimension, tree, "network.dims")
+    return dim
+
+
+def _linked(dim: dict[str, Any]) -> dict[str, Any]:
+    """Return a dimension with the name of its link replaced by what is known of it."""
+    if "link" not in dim:
+        return dim
+    of_link = catalog.entry("links", dim["link"])
+    known = {key: of_link[key] for key in OF_LINK if key in of_link}
+    return known | {key: value for key, value in dim.items() if key != "link"}
 
 
 def _count(name: str, text: str) -> int:
@@ -44,7 +90,9 @@ def _sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:
         if size == REST:
             break
         filled = min(size, left)
-        if left % filled or size % filled:
+        if size >= LARGE_DOMAIN:
+            filled = max(part for part in divisors(left) if part <= size)
+        elif left % filled or size % filled:
             raise SpecError("system", name, f"must be a multiple or a divisor of {size} NPUs, its innermost group")
         sizes.append(filled)
         left //= filled

@@ -28,6 +28,7 @@ COMMANDS = {
     "simulate": ("simulate", "Execution traces played on a cluster: ASTRA-sim's job, on its files."),
     "sweep": ("sweep", "A design with some fields varied: table, CSV, heat map."),
     "show": ("show", "One design, complete: every name resolved, every default filled in."),
+    "validate": ("validate", "Measured runs predicted: how far off, by source."),
     "workload": ("workload", "What the busiest device of a design computes, sends and keeps."),
     "trace": ("trace", "Chakra execution traces: show, stats, check, generate."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),

@@ -21,7 +21,15 @@ SUSTAINED = 0.8
 fitted; on 53 training steps measured on one H200 it leaves a mean error of about a tenth."""
 USUAL_EFFICIENCY = 0.6
 """Share of the peak where nobody published what products reach."""
-RATES = {"fp32": ("tf32", "fp32"), "fp16": (), "bf16": (), "bf16_pure": (), "fp8": ("fp8",)}
+RATES: dict[str, tuple[str, ...]] = {
+    "fp32": ("tf32", "fp32"),
+    "fp16": (),
+    "bf16": (),
+    "bf16_pure": (),
+    "fp8": ("fp8",),
+    "fp4": ("fp4", "fp8"),
+    "int4": (),
+}
 """The rates at which each precision multiplies, the best first; bf16's where none of them is known."""
 
 

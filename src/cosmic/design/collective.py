@@ -57,10 +57,13 @@ class Collective:
     """Parts of a collective that follow each other through the network's dimensions."""
     multi_dim: MultiDim = "blueconnect"
     """In which order a chunk visits the dimensions."""
+    hidden: float = 1.0
+    """Share that computation can hide at best of gathering weights and of reducing gradients."""
     algorithms: tuple[str, ...] = field(metadata={"names": algorithms})
     """One for each network dimension, innermost first."""
 
     def __post_init__(self) -> None:
         require(self.chunks >= 1, "chunks", self.chunks, "must be at least 1")
+        require(0 <= self.hidden <= 1, "hidden", self.hidden, "must be a share, from 0 to 1")
         for place, name in enumerate(self.algorithms):
             algorithms.check(name, f"algorithms.{place}")

@@ -80,6 +80,50 @@ MOST_NPUS = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Transport:
+    """How a communication library drives the links; as it stands, links without losses that anybody can use at once.
+
+    Libraries know several protocols, and take the one that is fastest for the size at hand. Small messages carry
+    flags beside the data, which costs bandwidth; large ones are announced first, which costs time; some switches add
+    up what they are sent. `cosmic.cost.fabric` has the formulas, the catalog's links have fitted numbers.
+    """
+
+    efficiency: float = 1.0
+    """Share of the bandwidth that large messages reach."""
+    overhead_s: float = 0.0
+    """Time of any call, however small and among however few: launch and synchronisation."""
+    bulk_s: float = 0.0
+    """What a large message takes besides, once a call."""
+    bulk_latency_s: float = 0.0
+    """What a large message takes besides for each link that it crosses."""
+    small_efficiency: float = 0.0
+    """Share of the bandwidth that small messages reach, which are spared the times of large ones; 0: none are."""
+    reduction_s: float = 0.0
+    """What a reduction inside the switches takes besides, once a call."""
+    reduction_efficiency: float = 0.0
+    """Share of the bandwidth that a reduction inside the switches reaches; 0: they cannot add."""
+    direct_share: float = 1.0
+    """Rate of what is sent straight to another, or to all others, over that of what goes round a ring."""
+    direct_small_share: float = 1.0
+    """The same of small messages."""
+    copy_share: float = 0.0
+    """Time to copy what stays on an NPU, over the time to send as much."""
+    contention: float = 0.0
+    """By which power of their number, over two, members take bandwidth from each other; 0 if there is enough."""
+
+    def __post_init__(self) -> None:
+        for name in ("overhead_s", "bulk_s", "bulk_latency_s", "reduction_s", "copy_share", "contention"):
+            value = getattr(self, name)
+            require(isfinite(value) and value >= 0, name.removesuffix("_s"), value, "must not be negative")
+        for name in ("efficiency", "small_efficiency", "reduction_efficiency"):
+            value = getattr(self, name)
+            require(0 <= value <= 1, name, value, "must be a share, from 0 to 1")
+        for name in ("efficiency", "direct_share", "direct_small_share"):
+            value = getattr(self, name)
+            require(isfinite(value) and value > 0, name, value, "must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
     """One dimension of the network: groups of NPUs joined by one topology."""
 
@@ -91,6 +135,8 @@ class Dimension:
     """Time for the first byte to cross one link."""
     oversubscription: float = 1.0
     """How many times more the NPUs can send into the switches than the switches can carry across."""
+    transport: Transport = Transport()
+    """What of all this a communication library achieves."""
 
     def __post_init__(self) -> None:
         topologies.check(self.topology, "topology")

@@ -11,13 +11,14 @@ from cosmic.errors import require
 Axis = Literal["tp", "sp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Task = Literal["training", "prefill", "decode"]
-Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8"]
+Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 Attention = Literal["fused", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
 Loss = Literal["chunked", "eager", "retained"]
+Execution = Literal["fused", "compiled", "eager"]
 Offloaded = Literal["weights", "optimizer", "activations"]
 
 
@@ -37,7 +38,8 @@ class Workload:
     micro_batch: int = 1
     """Sequences that pass through the pipeline together, per data-parallel replica."""
     precision: Precision = "bf16"
-    """bf16 and fp16 keep an fp32 master copy; bf16_pure keeps none; fp8 multiplies in fp8 and keeps bf16's states."""
+    """bf16 and fp16 keep an fp32 master copy; bf16_pure keeps none; fp8 and fp4 multiply in these and keep bf16's
+    states. In serving weights themselves are in fp8, fp4 or int4, the last of which multiplies in bf16."""
     dp: int = 1
     """Data parallelism."""
     tp: int = 1
@@ -57,13 +59,29 @@ class Workload:
     recompute: Recompute = "none"
     """What the backward pass makes anew: nothing; the inside of attention; all but the outputs of attention and of
     every other matrix product; everything but each layer's input."""
+    recompute_to_end: bool = False
+    """Whether recomputation runs each layer to its end, as Megatron-LM does, or until the backward pass has what it
+    reads, as PyTorch does."""
     attention: Attention = "fused"
     """Whether scores stay on chip (flash attention) or are written out."""
     context_parallel: ContextParallel = "ring"
     """How queries meet the keys of other sp ranks: gathered, passed round, or heads exchanged for tokens."""
+    context_balanced: bool = True
+    """Whether each sp rank takes an early and a late piece of the sequence. With one piece each, a causal mask leaves
+    the last rank nearly twice the work of the average."""
     loss: Loss = "eager"
     """How many copies of the logits are alive at the worst moment: a chunk, the usual ones, or all ever made."""
     dropout: bool = False
+    execution: Execution = "fused"
+    """How kernels run: one for each operation, as PyTorch does by itself (eager), or neighbours fused into one: by a
+    compiler, or by hand, which casts numbers on the way, too. When decoding, all are replayed from a graph, and wait
+    for no host."""
+    overlap: bool = True
+    """Whether gradients are reduced, and weights gathered, while computation goes on."""
+    tensor_overlap: bool = False
+    """Whether what tensor parallelism sends travels while the products next to it run, piece by piece."""
+    expert_overlap: bool = False
+    """Whether tokens travel to experts and back while other microbatches compute."""
     offload: tuple[Offloaded, ...] = ()
     """What waits in the memory's outer tiers until it is used."""
     placement: tuple[Axis, ...] = AXES

@@ -4,12 +4,14 @@
 
     M     microbatches of a replica
     F, B  forward and backward of one microbatch on the fullest stage: compute, and communication that compute waits
-          for. Of several stages the last is the fullest, with the head; the others, through which a microbatch must
-          pass before and after (the bubble), have layers only
-    what cannot hide: weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one
-          microbatch and, where the newest collective goes first (LIFO), the forward pass of the next step, which then
-          finds the weights that it needs first; activations on their way through an empty pipeline; offloading beyond
-          the whole step
+          for; longer where the host launches kernels more slowly than the device runs them. Of several stages the
+          last is the fullest, with the head; the others, through which a microbatch must pass before and after (the
+          bubble), have layers only
+    what cannot hide: a share of gathering weights and of reducing gradients (`collective.hidden` is the rest); weight
+          gathering beyond the compute beside it; gradient reduction beyond the backward pass of one microbatch and,
+          where the newest collective goes first (LIFO), the forward pass of the next step, which then finds the
+          weights that it needs first; activations on their way through an empty pipeline; offloading beyond the whole
+          step
 
 Every term is named in the breakdown, which sums to the step.
 """
@@ -33,7 +35,8 @@ from cosmic.workload.strategies import strategies_of
 from cosmic.workload.work import OperatorUse, operators
 
 COMPUTE_PARTS = ("matrix", "attention", "other")
-BREAKDOWN = (*COMPUTE_PARTS, "recompute", "tp", "sp", "ep", "weights", "dp", "pp", "bubble", "optimizer", "offload")
+COMMUNICATED = ("tp", "sp", "ep", "weights", "dp", "pp")
+BREAKDOWN = (*COMPUTE_PARTS, "recompute", "host", *COMMUNICATED, "bubble", "optimizer", "offload")
 """Every part of a step, in the order in which it is told."""
 WAITED = ("tp", "sp", "ep", "dp")
 """Axes whose collectives lie on the critical path: the next operator needs what they bring."""
@@ -86,33 +89,47 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
     if stage in ("first", "middle"):
         shares["head"] = alone
     work = _computed(prices, uses, shares)
-    traffic = _Traffic(_communicated(prices, talks, shares))
+    for phase in ("forward", "backward"):
+        calls = sum(use.times for use in talks if use.phase == phase and not use.hides and not _nobody(use))
+        work[f"host.{phase}"] = work[f"host.{phase}"] + calls * prices.hosted_call(phase)
+    traffic = _Traffic(_communicated(prices, talks, shares), prices.hidden)
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
     parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
     parts["sp"] = parts["sp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
-    forward = work["forward"] + sum(traffic.waited(axis, "forward") for axis in WAITED)
-    backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
-    parts["weights"] = traffic.behind("weights", "forward", forward)
-    parts["weights"] = parts["weights"] + traffic.behind("weights", "backward", backward)
+    head_forward = work["head.forward"] + traffic.at_head("forward")
+    head_backward = work["head.backward"] + traffic.at_head("backward")
+    forward, backward, parts["host"] = _passes(work, traffic, head_forward)
+    parts["weights"] = traffic.beside("weights", "forward", forward)
+    parts["weights"] = parts["weights"] + traffic.beside("weights", "backward", backward)
     newest_first = batch["collective.scheduling"] == "lifo"
     parts["dp"] = parts["dp"] + _after(traffic, newest_first, forward / count, backward / count, count)
     crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
     parts["pp"] = np.maximum(stages - 1, 0) * crossing
-    head_forward = work["head.forward"] + traffic.at_head("forward")
-    head_backward = work["head.backward"] + traffic.at_head("backward")
     if training:
         weight_s = (work["backward"] - work["head.backward"]) / 2 / count
         times = (forward - head_forward) / count, (backward - head_backward) / count - weight_s, weight_s
         parts["bubble"] = schedules[workload.schedule].bubble(stages, count, *times, batch["workload.virtual_stages"])
         states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-        parts["optimizer"] = prices.streaming(prices.update_bytes(states / prices.recipe.optimizer))
+        parts["optimizer"] = prices.update(states / prices.recipe.optimizer)[0]
     else:
         slow = forward if workload.task == "decode" else forward - head_forward
         parts["bubble"] = _serving_bubble(workload.task, stages, count, slow / count)
         parts["optimizer"] = 0.0
     parts["offload"] = np.maximum(0.0, prices.offloading(memory.offload_traffic) - sum(parts.values()))
     return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
+
+
+def _passes(work: dict[str, Any], traffic: _Traffic, head_forward: Any) -> tuple[Any, Any, Any]:
+    """Return the seconds of the forward and of the backward passes, and those in them that the host is late.
+
+    A device runs what the host has launched. When the host reaches the head, the device has yet to run the head.
+    """
+    forward = work["forward"] + sum(traffic.waited(axis, "forward") for axis in WAITED)
+    backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
+    late_forward = np.maximum(0.0, work["host.forward"] - (forward - head_forward))
+    late_backward = np.maximum(0.0, work["host.backward"] - backward)
+    return forward + late_forward, backward + late_backward, late_forward + late_backward
 
 
 def _after(traffic: _Traffic, newest_first: Any, forward: Any, backward: Any, count: Any) -> Any:
@@ -123,8 +140,9 @@ def _after(traffic: _Traffic, newest_first: Any, forward: Any, backward: Any, co
     """
     reduced, returned = traffic.waited("weights", "step"), traffic.waited("returned", "step")
     last = traffic.waited("last", "step") + traffic.waited("last", "backward") / count
-    on_into_next = np.maximum(0.0, reduced + returned - forward - backward)
-    in_order = np.maximum(np.maximum(0.0, reduced - backward), last) + returned
+    both = reduced + returned
+    on_into_next = both - np.minimum(both * traffic.hidden, forward + backward)
+    in_order = np.maximum(reduced - np.minimum(reduced * traffic.hidden, backward), last) + returned
     return np.where(newest_first, on_into_next, in_order)
 
 
@@ -133,6 +151,8 @@ class _Traffic:
     """Seconds of communication in a step, by role and phase."""
 
     seconds: dict[tuple[str, str], Any]
+    hidden: Any
+    """The share that computation hides at best of what need not be waited for."""
 
     def waited(self, role: str, phase: str) -> Any:
         """Return what compute waits for."""
@@ -141,6 +161,11 @@ class _Traffic:
     def at_head(self, phase: str) -> Any:
         """Return what the head waits for."""
         return self.seconds.get(("head", phase), 0.0)
+
+    def beside(self, role: str, phase: str, cover: Any) -> Any:
+        """Return what is left of what computation hides as well as it can."""
+        whole = self.waited(role, phase)
+        return whole - np.minimum(whole * self.hidden, cover)
 
     def behind(self, role: str, phase: str, cover: Any) -> Any:
         """Return what is left when *cover* seconds of compute go on meanwhile."""
@@ -168,13 +193,19 @@ def _role(use: CollectiveUse) -> str:
     return "weights" if use.hides else use.axes[0]
 
 
+def _nobody(use: CollectiveUse) -> bool:
+    """Return whether there is nobody to talk to."""
+    return np.ndim(use.group) == 0 and bool(use.group <= 1)
+
+
 def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -> dict[str, Any]:
     """Return the seconds of a step by class and by phase, those of the head apart as well.
 
     *shares* says how much of some blocks the stage has.
     """
-    names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "head.forward", "head.backward", "flop")
-    total: dict[str, Any] = dict.fromkeys(names, 0.0)
+    names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "flop")
+    apart = ("head.forward", "head.backward", "host.forward", "host.backward")
+    total: dict[str, Any] = dict.fromkeys((*names, *apart), 0.0)
     for use in uses:
         part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
         once = prices.operator(use) * use.times
@@ -186,6 +217,11 @@ def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -
         if use.block == "head":
             total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
         total["recompute"] = total["recompute"] + (own if use.again else 0.0)
+        launching = prices.hosted(use) * use.times
+        if use.block == "head" and use.phase == "forward":
+            launching = 0.0  # by then, the host is ahead
+        total[f"host.{use.phase}"] = total[f"host.{use.phase}"] + (launching / 2 if use.again else launching)
+        total["host.backward"] = total["host.backward"] + (launching / 2 if use.again else 0.0)
         total["flop"] = total["flop"] + use.flop * use.times
     return total
 
@@ -196,25 +232,26 @@ def _communicated(prices: Prices, uses: list[CollectiveUse], shares: dict[str, A
     As role "head", what the head waits for; as role "last", the gradients of the embedding. *shares* says how much of
     some blocks the stage has: it counts for what is waited for.
 
-    Collectives of one kind among one group are added up before they are timed: time is linear in bytes and in calls.
+    Collectives of one kind among one group are added up and timed as so many of their mean size: time is nearly linear
+    in bytes and in calls.
     """
-    alike: dict[tuple[str, str, str, tuple[str, ...], str], list[Any]] = {}
+    alike: dict[tuple[str, str, str, tuple[str, ...], str, int], list[Any]] = {}
     for use in uses:
-        if np.ndim(use.group) == 0 and use.group <= 1:
-            continue  # nobody to talk to
+        if _nobody(use):
+            continue
         role = _role(use)
         apart = ""
         if use.block == "head" and role in WAITED:
             apart = "head"
         elif use.block == "embedding" and role == "weights" and use.kind != "all_gather":
             apart = "last"
-        entry = alike.setdefault((role, use.phase, use.kind, use.axes, apart), [0.0, 0.0])
+        entry = alike.setdefault((role, use.phase, use.kind, use.axes, apart, use.copies), [0.0, 0.0])
         times = use.times * shares[use.block] if use.block in shares and role in WAITED else use.times
         entry[0] = entry[0] + times
         entry[1] = entry[1] + times * use.bytes
     seconds: dict[tuple[str, str], Any] = {}
-    for (role, phase, kind, axes, apart), (calls, total) in alike.items():
-        each = prices.collective(kind, axes, total / np.maximum(calls, 1))
+    for (role, phase, kind, axes, apart, copies), (calls, total) in alike.items():
+        each = prices.collective(kind, axes, total / np.maximum(calls, 1), copies) * prices.shown(role)
         if role == "pp":
             each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
         for counted in (role, apart) if apart else (role,):

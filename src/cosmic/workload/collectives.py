@@ -26,6 +26,8 @@ from cosmic.workload.strategies import strategies_of
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
 ORDER = ("tp", "sp", "ep", "dp", "pp")
+NARROW = ("fp8", "fp4")
+"""Precisions whose products read what takes a byte or less."""
 PASSED_ROUND = ("key", "value", "d_key", "d_value")
 """What ring attention passes from rank to rank instead of gathering it."""
 
@@ -49,6 +51,8 @@ class CollectiveUse:
     hides: bool
     """Whether compute can go on meanwhile: weights fetched ahead, gradients reduced behind, keys passed round."""
     why: str
+    copies: int = 1
+    """In how many copies each token is sent, to as many experts."""
 
 
 def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False) -> list[CollectiveUse]:
@@ -56,8 +60,9 @@ def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False)
 
     Of layers, those of one *stage*; embedding and head are listed whichever it is.
 
-    With *together*, those of a block that are alike but for their size are one, of their mean size: time is linear
-    in bytes and in calls, so that nothing is lost where only time is asked for.
+    With *together*, those of a block that are alike but for their size are one, of their mean size: time is nearly
+    linear in bytes and in calls, so that little is lost where only time is asked for. Weights and gradients of a block
+    travel in one buffer.
     """
     workload = batch.base.workload
     training = workload.task == "training"
@@ -95,8 +100,9 @@ class _Step:
         weight, gradient = _belongs(each, found.tensor)
         ring = self.workload.context_parallel == "ring" and found.tensor in PASSED_ROUND and found.axes == ("sp",)
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
-        width = self.recipe.gradient if gradient else self.recipe.weight if weight else self.recipe.activation
-        times = layers * len(alike) * (1 if deferred else self.microbatches)
+        width = self.sent_gradient if gradient else self.recipe.weight if weight else self.sent(found)
+        together = len(alike) if weight or gradient else 1  # in one buffer; others are sent when they are there
+        times = layers * (len(alike) / together) * (1 if deferred else self.microbatches)
         if not weight and is_repeated(found, each.block, self.workload):
             times = times * 2  # before the backward pass
         if ring:
@@ -105,14 +111,30 @@ class _Step:
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=named_axes(found.axes),
             group=found.group(self.sizes),
-            bytes=self.mean_elements(each, alike) * width / (self.sizes["sp"] if ring else 1),
+            bytes=self.mean_elements(each, alike) * together * width / (self.sizes["sp"] if ring else 1),
             times=times,
             phase="step" if deferred else found.phase,
             block=each.block.name,
             tensor=found.tensor,
             hides=weight or gradient or ring,
             why=found.why,
+            copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
         )
+
+    @property
+    def sent_gradient(self) -> float:
+        """The bytes of a gradient on its way: recipes of 8 and 4 bits reduce them in 16."""
+        return 2.0 if self.workload.precision in (*NARROW, "fp16") else self.recipe.gradient
+
+    @property
+    def sent_weight(self) -> float:
+        """The bytes of an updated weight on its way: recipes of 8 and 4 bits cast it before."""
+        return 1.0 if self.workload.precision in NARROW else self.recipe.weight
+
+    def sent(self, found: CollectiveOp) -> float:
+        """Return the bytes of an activation on its way: what is gathered to be multiplied is cast before."""
+        narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
+        return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 
     def kind(self, found: CollectiveOp, gradient: bool) -> Kind:
         """Return the collective; a gradient of which each rank needs its share only is scattered, not spread."""
@@ -142,7 +164,7 @@ class _Step:
                 kind="all_gather",
                 axes=named_axes(axes),
                 group=group,
-                bytes=elements * self.recipe.weight,
+                bytes=elements * self.sent_weight,
                 times=layers,
                 phase="step",
                 block=each.block.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender
 from cosmic.workload.graph import Sizes
 from cosmic.workload.plan import BlockPlan, plan
-from cosmic.workload.precision import RECIPES, Recipe
+from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.residue import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
@@ -93,7 +94,7 @@ def _footprint(batch: Batch) -> Footprint:
     workload = batch.base.workload
     training = workload.task == "training"
     blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
-    sizes, recipe = sizes_of(batch), RECIPES[workload.precision]
+    sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     first = _Stage(batch, blocks, sizes, recipe, first=True)
     last = _Stage(batch, blocks, sizes, recipe, first=False)
     sides = [stage.training() if training else stage.inference() for stage in (first, last)]
@@ -143,6 +144,16 @@ class _Stage:
             self.counts[name] * weight_elements(each, self.sizes, replicas_split) for name, each in self.blocks.items()
         )
         return self.copies * (total - self.tied(replicas_split))
+
+    def served_weights(self, replicas_split: bool) -> Any:
+        """Bytes of all weights on the stage, each in the format in which it is kept while serving."""
+        mixture = getattr(self.batch.base.model, "experts", None) is not None
+        total: Any = 0.0
+        for name, each in self.blocks.items():
+            for width, weights in _by_width(each, self.recipe, mixture):
+                elements = weight_elements(each, self.sizes, replicas_split, only=weights)
+                total = total + self.counts[name] * width * elements
+        return self.copies * (total - self.recipe.wide * self.tied(replicas_split))
 
     def tied(self, replicas_split: bool) -> Any:
         """Elements of weights that embedding and head share, where one stage has both and needs them once."""
@@ -274,11 +285,11 @@ class _Stage:
         return buffers
 
     def inference(self) -> dict[str, Any]:
-        """Return the components while serving: weights in 16 bits, the cache, one layer's activations."""
+        """Return the components while serving: weights in their format, the cache, one layer's activations."""
         layers = [each for each in self.blocks.values() if each.block.part == "layers"]
         passing = largest(kept_bytes(each, "none", self.workload.attention, self.sizes, self.recipe) for each in layers)
         return {
-            "weights": self.weights(self.workload.weight_sharding == "zero3") * self.recipe.weight,
+            "weights": self.served_weights(self.workload.weight_sharding == "zero3"),
             "gradients": 0.0,
             "optimizer": 0.0,
             "inputs": self.input_bytes(),
@@ -288,6 +299,15 @@ class _Stage:
             "kv_cache": cache_bytes(self.batch, self.counts, self.blocks, self.recipe),
             "workspace": WORKSPACE_BYTES,
         }
+
+
+@cache
+def _by_width(each: BlockPlan, recipe: Recipe, mixture: bool) -> tuple[tuple[float, frozenset[str]], ...]:
+    """Return the names of a block's weights, with the bytes that an element of them takes."""
+    names: dict[float, set[str]] = {}
+    for weight in each.block.graph.weights:
+        names.setdefault(weight_bytes(recipe, weight.name, mixture=mixture), set()).add(weight.name)
+    return tuple((width, frozenset(those)) for width, those in names.items())
 
 
 def training_task(batch: Batch) -> bool:
@@ -324,7 +344,7 @@ def cache_bytes(batch: Batch, counts: Mapping[str, Any], blocks: Mapping[str, Bl
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     layers = sum(counts[name] for name, each in blocks.items() if each.block.part == "layers")
     sequences = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
-    return layers * sequences * per_token * recipe.weight * (full * tokens + (1 - full) * windowed)
+    return layers * sequences * per_token * recipe.cache * (full * tokens + (1 - full) * windowed)
 
 
 # ----------------------------------------------------------------------------------------------- offloading

@@ -1,4 +1,13 @@
-"""Precision recipes: how many bytes each kind of number takes."""
+"""Precision recipes: how many bytes each kind of number takes, in training and in serving.
+
+In training, a format says in what matrix products multiply: weights stay in 16 bits, with a master copy beside them.
+In serving weights are kept in the format itself, and keys and values of past tokens in one of their own.
+
+    format   weight          why
+    fp8      1               one scale for a tensor, a row or a block of 128 × 128: too few to count
+    fp4      0.5 + 1/16      NVFP4: a scale in 8 bits for each 16 numbers
+    int4     0.5 + 2/32      weights alone: a scale in 16 bits for each 32 numbers; products are in bf16
+"""
 
 from __future__ import annotations
 
@@ -7,7 +16,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """Bytes per parameter and per activation in training."""
+    """Bytes per parameter and per activation."""
 
     weight: float
     """The copy that matrix products read."""
@@ -18,6 +27,10 @@ class Recipe:
     moments: float
     """Adam's two running means."""
     activation: float
+    cache: float = 2.0
+    """Keys and values that serving keeps."""
+    wide: float = 2.0
+    """Weights that a format leaves as they were: embeddings, head, norms and, in some, attention's."""
 
     @property
     def optimizer(self) -> float:
@@ -28,9 +41,58 @@ class Recipe:
 MIXED = Recipe(weight=2, gradient=4, master=4, moments=8, activation=2)
 """Micikevicius et al., arXiv 1710.03740, as Megatron-LM does it: gradients accumulate in fp32."""
 RECIPES = {
-    "fp32": Recipe(weight=4, gradient=4, master=0, moments=8, activation=4),
+    "fp32": Recipe(weight=4, gradient=4, master=0, moments=8, activation=4, cache=4, wide=4),
     "fp16": MIXED,
     "bf16": MIXED,
     "fp8": MIXED,
+    "fp4": MIXED,
+    "int4": MIXED,
     "bf16_pure": Recipe(weight=2, gradient=2, master=0, moments=4, activation=2),
 }
+"""Of training."""
+
+
+def _served(weight: float, cache: float) -> Recipe:
+    return Recipe(weight=weight, gradient=0, master=0, moments=0, activation=2, cache=cache)
+
+
+SERVING = {
+    "fp32": Recipe(weight=4, gradient=0, master=0, moments=0, activation=4, cache=4, wide=4),
+    "fp16": _served(2, 2),
+    "bf16": _served(2, 2),
+    "bf16_pure": _served(2, 2),
+    "fp8": _served(1, 1),
+    "fp4": _served(0.5 + 1 / 16, 1),
+    "int4": _served(0.5 + 2 / 32, 2),
+}
+"""Of prefill and decode."""
+
+
+def recipe_of(precision: str, task: str) -> Recipe:
+    """Return the recipe of a workload.
+
+    >>> recipe_of("fp8", "training").weight, recipe_of("fp8", "decode").weight
+    (2, 1)
+    """
+    return (RECIPES if task == "training" else SERVING)[precision]
+
+
+def weight_bytes(recipe: Recipe, name: str, *, mixture: bool) -> float:
+    """Return the bytes per element of the weight called *name*.
+
+    Embeddings, head, routers, norms and offsets keep their 16 bits in every format. Formats of less than 8 bits
+    cover, in a *mixture* of experts, the feed-forward networks alone: so do the checkpoints of DeepSeek-R1-FP4,
+    gpt-oss and Kimi-K2.
+
+    >>> [weight_bytes(SERVING["fp4"], name, mixture=True) for name in ("w_expert_ffn_up", "w_q", "w_head")]
+    [0.5625, 2.0, 2.0]
+    >>> weight_bytes(SERVING["fp4"], "w_q", mixture=False)
+    0.5625
+    """
+    feed_forward = "ffn" in name or "expert" in name
+    small = name.startswith("b_") or any(word in name for word in ("norm", "gate", "sinks", "router", "position"))
+    if name in ("w_embedding", "w_vocabulary", "w_head") or (small and "ffn" not in name):
+        return recipe.wide
+    if recipe.weight < 1 and mixture and not feed_forward:
+        return recipe.wide
+    return recipe.weight

@@ -5,20 +5,19 @@ Both engines charge these: the analytic one adds them up, the event engine plays
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from cosmic.cost.compute import matrix_efficiency, operator_seconds, peak_flop_per_s
 from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
 from cosmic.cost.shapes import Part, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
-from cosmic.workload.precision import RECIPES
+from cosmic.workload.kernel_prices import KernelPrices
 from cosmic.workload.work import OperatorUse
 
-OPTIMIZER_PASSES = 2
-"""States are read and written once each."""
+OVERLAPPED = {"tp": 0.47, "ep": 0.2}
+"""Share of the communication of an axis that still shows where it travels beside computation: calibration/fit_runs.py
+finds it on runs of TorchTitan, NeMo and Megatron-Bridge."""
 
 
 class Prices:
@@ -26,15 +25,10 @@ class Prices:
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
-        self.recipe = RECIPES[batch.base.workload.precision]
-        field: Callable[[str], Any] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
-        peak = peak_flop_per_s(field, batch.base.workload.precision)
-        self._matrix = peak * matrix_efficiency(field)
-        self._attention = peak * batch["compute.attention_efficiency"]
-        self._bytes_per_s = batch["memory.bandwidth"] * batch["compute.memory_efficiency"]
-        self._launch_s = batch["compute.launch"]
+        self._kernels = KernelPrices(batch)
+        self.recipe = self._kernels.recipe
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
-        self._lanes = [self._lane(place) for place in range(len(batch.base.network.dims))]
+        self._lanes = [Lane.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = strides(batch.base.workload.placement, degrees)
         sizes = [lane.npus for lane in self._lanes]
@@ -42,39 +36,45 @@ class Prices:
         self._shapes["ep"] = shape(sizes, placed["dp"], batch["workload.ep"])
         self._groups: dict[tuple[str, ...], list[Crossing]] = {}
 
-    def _lane(self, place: int) -> Lane:
-        field = f"network.dims.{place}"
-        return Lane(
-            self.batch[f"{field}.topology"],
-            self.batch[f"{field}.npus"],
-            self.batch[f"{field}.bandwidth"] / self.batch[f"{field}.oversubscription"],
-            self.batch[f"{field}.latency"],
-            self.batch[f"collective.algorithms.{place}"],
-        )
-
     def operator(self, use: OperatorUse) -> Any:
-        """Return the seconds of one run of an operator."""
-        rate = self._attention if use.kind == "attention" else self._matrix
-        return operator_seconds(use.flop, use.bytes, rate, self._bytes_per_s, self._launch_s)
+        """Return the seconds of one run of an operator on the device."""
+        return self._kernels.operator(use)
 
-    def collective(self, kind: str, axes: tuple[str, ...], size_bytes: Any) -> Any:
-        """Return the seconds of one collective among the ranks of *axes*, or of one message to the next of them."""
+    def hosted(self, use: OperatorUse) -> Any:
+        """Return the seconds that the host takes to launch one run of an operator."""
+        return self._kernels.hosted(use)
+
+    def hosted_call(self, phase: str) -> Any:
+        """Return the seconds that the host takes to launch one collective."""
+        return self._kernels.hosted_call(phase)
+
+    def collective(self, kind: str, axes: tuple[str, ...], size_bytes: Any, copies: int = 1) -> Any:
+        """Return the seconds of one collective among the ranks of *axes*, or of one message to the next of them.
+
+        Of several *copies* of a token that go to one node, an all-to-all sends one, and spreads it there.
+        """
         if axes not in self._groups:
             self._groups[axes] = crossings(self._lanes, together([self._shapes[axis] for axis in axes]))
         group = self._groups[axes]
         if kind in ("send", "collective_permute"):
             return send_seconds(group, size_bytes)
         known: Kind = kind  # type: ignore[assignment]  # the others were handled above
-        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim)
+        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, copies)
 
-    def update_bytes(self, elements: Any) -> Any:
-        """Return the bytes that pass through memory to update *elements*: states both ways, gradients, weights."""
-        recipe = self.recipe
-        return elements * (OPTIMIZER_PASSES * recipe.optimizer + recipe.gradient + recipe.weight)
+    def shown(self, axis: str) -> float:
+        """Return the share of what ranks along *axis* send that computation waits for."""
+        workload = self.batch.base.workload
+        beside = {"tp": workload.tensor_overlap, "ep": workload.expert_overlap}
+        return OVERLAPPED[axis] if beside.get(axis) else 1.0
 
-    def streaming(self, moved_bytes: Any) -> Any:
-        """Return the seconds to stream bytes through the device's memory once."""
-        return moved_bytes / self._bytes_per_s
+    @property
+    def hidden(self) -> Any:
+        """The share that computation hides at best of what need not be waited for."""
+        return self.batch["collective.hidden"] if self.batch.base.workload.overlap else 0.0
+
+    def update(self, elements: Any) -> tuple[Any, Any]:
+        """Return the seconds to update *elements* weights, and the bytes that pass through memory for it."""
+        return self._kernels.update(elements)
 
     def offloading(self, moved_bytes: Any) -> Any:
         """Return the seconds that bytes travel to or from the nearest outer tier, if there is one."""

@@ -13,7 +13,20 @@ from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import SizeTable
 
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
-STRUCTURE = (*SWITCHES, "context_parallel", "loss", "dropout", "offload", "placement")
+STRUCTURE = (
+    *SWITCHES,
+    "recompute_to_end",
+    "context_parallel",
+    "context_balanced",
+    "loss",
+    "dropout",
+    "execution",
+    "overlap",
+    "tensor_overlap",
+    "expert_overlap",
+    "offload",
+    "placement",
+)
 """The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
 
 
@@ -59,6 +72,8 @@ def visible_share(batch: Batch, block: Block) -> Any:
     s = np.asarray(batch["workload.sequence"], dtype=float)
     decoding = batch.base.workload.task == "decode"
     everything = np.ones_like(s) if decoding else (s + 1) / (2 * s)
+    if not (decoding or batch.base.workload.context_balanced):
+        everything = np.minimum(1.0, everything * (2 - 1 / batch["workload.sp"]))  # the last rank's
     if model.window is None:
         return everything
     w = np.minimum(float(model.window), s)

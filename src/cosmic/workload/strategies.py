@@ -111,7 +111,9 @@ def _read_rule(tree: Any, where: str) -> Rule:
 def strategies_of(workload: Workload) -> tuple[str, ...]:
     """Return the names of the strategies that the switches of a workload stand for."""
     names = ["data_parallel", "tensor_parallel", "expert_parallel", "table_parallel", "context_parallel"]
-    if workload.sequence_parallel and workload.task == "training":
+    if workload.task != "training":
+        names.append("expert_tensor_parallel")
+    elif workload.sequence_parallel:
         names.append("sequence_parallel")
     if workload.context_parallel == "ulysses":
         names.append("ulysses")

@@ -9,6 +9,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
+from cosmic.workload.kernels import Kernel, kernel_of
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import plan
 from cosmic.workload.precision import RECIPES
@@ -35,6 +36,8 @@ class OperatorUse:
     """Bytes read and written by one run."""
     times: Any
     """Runs in one step."""
+    kernel: Kernel
+    """What else its time depends on: of one run forward, also where the use is backward."""
     again: bool = False
     """Whether every second of them is recomputation."""
 
@@ -49,11 +52,11 @@ def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
     workload = batch.base.workload
     training = workload.task == "training"
     width = RECIPES[workload.precision].activation
-    made = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
-    counts = layers_on_stage(batch, stage, tuple(each.block for each in made))
+    planned = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    counts = layers_on_stage(batch, stage, tuple(each.block for each in planned))
     found = []
     sizes, count = sizes_of(batch), microbatches(batch)
-    for each in made:
+    for each in planned:
         sizes["visible"] = visible_share(batch, each.block)
         times = counts.get(each.block.name, 1) * count
         repeats = repeated(each.block, workload)
@@ -62,9 +65,12 @@ def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
                 work, moved = _cost(part, sizes)
                 of = (part.operator.name, part.operator.kind, each.block.name)
                 again = part.operator.name in repeats
-                found.append(OperatorUse(*of, "forward", work, moved * width, times * (2 if again else 1), again))
+                kernel = kernel_of(part, sizes, each.block, workload.task == "decode")
+                runs = times * (2 if again else 1)
+                found.append(OperatorUse(*of, "forward", work, moved * width, runs, kernel, again))
                 if training:
-                    found.append(OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved * width, times))
+                    undo = BACKWARD_FLOP * work, 2 * moved * width
+                    found.append(OperatorUse(*of, "backward", *undo, times, kernel))
     return found
 
 

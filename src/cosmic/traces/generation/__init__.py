@@ -20,8 +20,9 @@ from dataclasses import dataclass
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.traces.generation.blocks import Piece, Run, Talk, pieces
+from cosmic.traces.generation.blocks import pieces
 from cosmic.traces.generation.mesh import Mesh, name_groups
+from cosmic.traces.generation.pieces import Piece, Run, Talk
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import unfit
@@ -97,9 +98,11 @@ def _update(piece: Piece, prices: Prices, alone: bool) -> Run:
     """Return the optimizer's work for a block; what a head shares with the embedding beside it is updated there."""
     elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
     recipe, sharded = prices.recipe, prices.batch.base.workload.weight_sharding == "zero3"
+    if not recipe.optimizer:
+        return Run("optimizer", 0.0, 0.0, 0.0)  # nothing is trained
     share = elements * (recipe.moments if sharded else recipe.optimizer) / recipe.optimizer
-    moved = prices.update_bytes(share)
-    return Run("optimizer", float(prices.streaming(moved)), elements, moved)
+    seconds, moved = prices.update(share)
+    return Run("optimizer", float(seconds), elements, float(moved))
 
 
 def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:

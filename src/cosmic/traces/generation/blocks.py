@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cosmic.design.batch import Batch
+from cosmic.traces.generation.pieces import Piece, Run, Talk, Unit, in_one_buffer, merged
 from cosmic.workload.collectives import CollectiveUse, collectives
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan
@@ -31,70 +32,6 @@ WEIGHT_SHARE = 0.5
 """Of a backward pass, what makes the gradients of weights, as schedules that split it are told."""
 
 
-@dataclass(frozen=True, slots=True)
-class Talk:
-    """One collective, or one round of messages, among the ranks along some mesh axes."""
-
-    name: str
-    kind: str
-    axes: tuple[str, ...]
-    """Data parallelism is two axes, `rp` and `ep`, as in `cosmic.workload.strategies`."""
-    members: float
-    bytes: float
-    """What a gather ends with, what any other collective starts from."""
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Operators that follow one another with nothing to wait for."""
-
-    name: str
-    seconds: float
-    flop: float
-    bytes: float
-    beside: Talk | None = None
-    """Keys and values that are passed round meanwhile."""
-
-
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """What is fetched together, done, and reduced together."""
-
-    name: str
-    steps: tuple[Run | Talk, ...]
-    """In order, each waiting for the one before."""
-    weights: tuple[Run, ...] = ()
-    """What makes the gradients of weights: the part of a backward pass that can wait."""
-    gathers: tuple[Talk, ...] = ()
-    reduces: tuple[Talk, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """A block of the model, as one device runs it for one microbatch."""
-
-    name: str
-    part: str
-    repeats: int
-    forward: tuple[Unit, ...]
-    backward: tuple[Unit, ...]
-    reduces: tuple[Talk, ...]
-    """Of gradients, once a step."""
-    returns: tuple[Talk, ...]
-    """Of updated weights, once a step."""
-    elements: float
-    """Weights that this device updates."""
-    shared: float
-    """Of these, how many the embedding and the head have in common."""
-
-    @property
-    def backward_s(self) -> float:
-        """Seconds of compute in the backward pass."""
-        runs = [step for unit in self.backward for step in (*unit.steps, *unit.weights) if isinstance(step, Run)]
-        return sum(run.seconds for run in runs)
-
-
 def pieces(batch: Batch, prices: Prices) -> tuple[tuple[Piece, ...], Talk | None]:
     """Return the blocks of a design, in order, and what one stage sends to the next for a microbatch."""
     workload = batch.base.workload
@@ -105,9 +42,28 @@ def pieces(batch: Batch, prices: Prices) -> tuple[tuple[Piece, ...], Talk | None
     by_block = {each.block.name: [use for use in uses if use.block == each.block.name] for each in planned}
     work: dict[tuple[str, str, str], OperatorUse] = {(use.block, use.name, use.phase): use for use in operators(batch)}
     common = _common_weights(planned)
+    late = {phase: _late(planned, phase, list(work.values()), uses, prices) for phase in ("forward", "backward")}
     return tuple(
-        _Cutter(batch, prices, each, work, by_block[each.block.name]).piece(common) for each in planned
+        _Cutter(batch, prices, each, work, by_block[each.block.name], late).piece(common) for each in planned
     ), passed
+
+
+def _late(
+    planned: Sequence[BlockPlan], phase: str, work: Sequence[OperatorUse], uses: Sequence[CollectiveUse], prices: Prices
+) -> float:
+    """Return how much longer operators take where the host launches them more slowly than the device runs them.
+
+    When it launches those of the head, the device still has others to run.
+    """
+    repeats = {each.block.name: each.block.repeats for each in planned}
+    ahead = "head" if phase == "forward" else ""
+    mine = [(use, repeats[use.block]) for use in work if use.phase == phase and use.block != ahead]
+    ran = sum(float(prices.operator(use)) * times for use, times in mine)
+    launched = sum(float(prices.hosted(use)) * times for use, times in mine)
+    waited = [use for use in uses if use.phase == phase and not use.hides and use.kind != "send" and use.group > 1]
+    launched += sum(float(prices.hosted_call(phase)) * repeats[use.block] for use in waited)
+    sent = sum(_talk("", use.axes, use, prices).seconds * repeats[use.block] for use in waited if use.block != ahead)
+    return max(1.0, (launched - sent) / ran) if ran else 1.0
 
 
 def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
@@ -118,6 +74,7 @@ def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
 
 def _talk(name: str, axes: Iterable[str], use: CollectiveUse, prices: Prices, calls: float = 1) -> Talk:
     sizes = sizes_of(prices.batch)
+    shown = prices.shown(use.axes[0]) if use.axes else 1.0
     ordered = tuple(axis for axis in MESH if axis in axes and sizes[axis] != 1)
     return Talk(
         name,
@@ -125,18 +82,8 @@ def _talk(name: str, axes: Iterable[str], use: CollectiveUse, prices: Prices, ca
         ordered,
         float(use.group),
         float(use.bytes) * calls,
-        float(prices.collective(use.kind, use.axes, use.bytes)) * calls,
+        float(prices.collective(use.kind, use.axes, use.bytes, use.copies)) * calls * (1 if use.hides else shown),
     )
-
-
-def _merged(talks: Iterable[Talk], name: str) -> tuple[Talk, ...]:
-    """Return one collective for those of one kind among one group: their bytes and their seconds added up."""
-    found: dict[tuple[str, tuple[str, ...]], Talk] = {}
-    for talk in talks:
-        known = found.get((talk.kind, talk.axes))
-        sums = (known.bytes + talk.bytes, known.seconds + talk.seconds) if known else (talk.bytes, talk.seconds)
-        found[talk.kind, talk.axes] = replace(talk, name=name, bytes=sums[0], seconds=sums[1])
-    return tuple(found.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +148,8 @@ class _Cutter:
     planned: BlockPlan
     work: Mapping[tuple[str, str, str], OperatorUse]
     uses: Sequence[CollectiveUse]
+    late: Mapping[str, float]
+    """By phase, how much longer operators take for waiting until the host has launched them."""
 
     def piece(self, common: frozenset[str]) -> Piece:
         """Return the block cut into units."""
@@ -218,7 +167,7 @@ class _Cutter:
             repeats=block.repeats,
             forward=self._units(passes["forward"], "forward", sections),
             backward=self._with_recompute(again, sections, backward) if again else backward,
-            reduces=_merged(reduces, "gradients"),
+            reduces=in_one_buffer(reduces, "gradients", self.prices),
             returns=tuple(self._returns()),
             elements=float(weight_elements(self.planned, sizes, split)),
             shared=float(weight_elements(self.planned, sizes, split, only=common)),
@@ -256,7 +205,7 @@ class _Cutter:
         found = self._cut(items, phase, sections)
         waits = any(isinstance(step, Talk) for section in found for step in section.steps)
         groups = [[section] for section in found] if waits else [found] if found else []
-        return tuple(_unit(group, phase, together=not waits) for group in groups)
+        return tuple(_unit(group, phase, self.prices) for group in groups)
 
     def _with_recompute(
         self, items: Sequence[Operator | _Call], sections: _Sections, backward: tuple[Unit, ...]
@@ -296,7 +245,7 @@ class _Cutter:
     def _run(self, use: OperatorUse, share: float, beside: Talk | None = None) -> Run:
         return Run(
             use.name,
-            float(self.prices.operator(use)) * share,
+            float(self.prices.operator(use)) * self.late[use.phase] * share,
             float(use.flop) * share,
             float(use.bytes) * share,
             beside,
@@ -338,7 +287,7 @@ class _Cutter:
         rounds = float(self.batch["workload.sp"]) - 1
         calls = [item for item in items if isinstance(item, _Call) and item.use.kind == "collective_permute"]
         talks = [_talk("ring", call.planned.axes, call.use, self.prices, rounds) for call in calls]
-        return _merged(talks, "ring") if rounds > 0 else ()
+        return merged(talks, "ring") if rounds > 0 else ()
 
     def _returns(self) -> Iterator[Talk]:
         """Yield the gathering of updated weights: see `cosmic.workload.collectives`, whose order this follows."""
@@ -352,8 +301,8 @@ class _Cutter:
                 yield _talk("weights", group, use, self.prices)
 
 
-def _unit(sections: Sequence[_Section], phase: str, *, together: bool) -> Unit:
-    """Return sections as a unit; *together*, one collective serves all weights alike."""
+def _unit(sections: Sequence[_Section], phase: str, prices: Prices) -> Unit:
+    """Return sections as a unit, in which one collective serves all weights alike."""
     name = sections[0].name if len(sections) == 1 else ""
     gathers = [talk for section in sections for talk in section.gathers]
     reduces = [talk for section in sections for talk in section.reduces]
@@ -361,13 +310,9 @@ def _unit(sections: Sequence[_Section], phase: str, *, together: bool) -> Unit:
         name,
         tuple(step for section in sections for step in section.steps),
         tuple(run for section in sections for run in section.weight),
-        _merged(gathers, f"weights.{phase}") if together else tuple(_named(gathers, phase)),
-        _merged(reduces, "gradients") if together else tuple(reduces),
+        in_one_buffer(gathers, f"weights.{phase}", prices),
+        in_one_buffer(reduces, "gradients", prices),
     )
-
-
-def _named(talks: Iterable[Talk], suffix: str) -> Iterator[Talk]:
-    return (replace(talk, name=dotted(talk.name, suffix)) for talk in talks)
 
 
 def _sent(transfers: Iterable[Transfer]) -> int:

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.traces.generation.blocks import Piece, Run, Talk
+from cosmic.traces.generation.pieces import Piece, Run, Talk
 from cosmic.traces.generation.tapes import (
     NEXT,
     PREVIOUS,

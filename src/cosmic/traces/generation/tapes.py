@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from cosmic.traces.generation.blocks import Piece, Run, Talk, Unit
+from cosmic.traces.generation.pieces import Piece, Run, Talk, Unit
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
 
 AHEAD = 4

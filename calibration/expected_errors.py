@@ -1,0 +1,92 @@
+"""Write how far off predictions are by kind of design: ``python calibration/expected_errors.py``.
+
+Every measured run that the package carries is predicted, put with its kind (`cosmic.catalog.accuracy`), and the mean
+absolute errors of kinds are written to the catalog, where `cosmic evaluate` finds them. Run it last: it measures what
+the other scripts fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from cosmic import catalog
+from cosmic.catalog.accuracy import KEYS, kind_of
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.evaluation import evaluate_batch
+from cosmic.validation.rows import Fields, Row, carried_files, read_rows
+from cosmic.validation.single_device_rows import inference_design, training_design
+from cosmic.validation.training_rows import read_run, require_fit
+from cosmic.validation.validating import validate
+
+TARGET = catalog.FOLDER / "accuracy.yaml"
+DENSE = ("Llama-3.1", "Qwen3-32B")
+"""Models served that are no mixtures of experts, by a part of their names."""
+HEADER = """\
+# Mean absolute error of predicted steps, by kind of design: written by calibration/expected_errors.py from the
+# measured runs that the package carries (src/cosmic/validation/data).
+kinds:
+"""
+
+
+def runs() -> Iterator[tuple[str, DesignPoint, float]]:
+    """Yield the source, the design and the measured seconds of every run that a design describes."""
+    for path in carried_files():
+        _, rows = read_rows(path)
+        for row in rows:
+            try:
+                found = _run(path.stem, row)
+            except SpecError:  # it is skipped in validation, too, with its reason
+                continue
+            if found is not None:
+                yield (row.get("set") or path.stem, *found)
+
+
+def _run(name: str, row: Row) -> tuple[DesignPoint, float] | None:
+    fields = Fields(row)
+    if name in ("training_published", "training_single_node_a100"):
+        run = read_run(fields)
+        require_fit(run.point)
+        return run.point, run.measured_s
+    if name == "h200_training":
+        return training_design(fields), fields.seconds("step_ms", 1e-3)
+    if name == "h200_inference":
+        return inference_design(fields), fields.seconds("ms", 1e-3)
+    return None
+
+
+def served() -> Iterator[tuple[tuple[str, ...], float]]:
+    """Yield the kind and the error of every time to a token that serving engines were measured to take."""
+    tasks = {"serving agg ttft": "prefill", "serving agg tpot": "decode"}
+    path = next(path for path in carried_files() if path.stem == "serving")
+    for verdict in validate([path]).verdicts:
+        error = verdict.error
+        if verdict.set in tasks and error is not None:
+            model = "dense" if any(name in verdict.row["model_path"] for name in DENSE) else "mixture"
+            yield (tasks[verdict.set], "one node", model, "8 bits or fewer"), abs(error)
+
+
+def main() -> None:
+    """Predict, sum up, and write."""
+    table: dict[tuple[str, ...], list[tuple[str, float]]] = {}
+    for key, error in served():
+        table.setdefault(key, []).append(("serving", error))
+    for source, point, measured in runs():
+        step = float(evaluate_batch(batch_of(point)).columns["step_s"][0])
+        kind = kind_of(point)
+        table.setdefault(tuple(kind[key] for key in KEYS), []).append((source, abs(step / measured - 1)))
+    lines = []
+    for values, found in sorted(table.items()):
+        row: dict[str, Any] = dict(zip(KEYS, values, strict=True))
+        row["error"] = f"{sum(error for _, error in found) / len(found):.3f}"
+        row["runs"] = str(len(found))
+        row["sources"] = f"[{', '.join(sorted({source for source, _ in found}))}]"
+        lines.append("  - {" + ", ".join(f"{key}: {value}" for key, value in row.items()) + "}")
+    TARGET.write_text(HEADER + "\n".join(lines) + "\n")
+    print(TARGET.read_text())
+
+
+if __name__ == "__main__":
+    main()

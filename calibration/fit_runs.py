@@ -1,0 +1,173 @@
+"""Fit the few parameters of whole runs that no kernel tells: ``python calibration/fit_runs.py``.
+
+    hidden                    share of weights gathered and of gradients reduced that computation can hide
+    jitter                    how much accelerators differ; the slowest sets the pace
+    steady, narrow_steady     what nodes full of accelerators keep of the matrix rate in long runs, by accelerator
+    tp, ep                    share of tensor- and expert-parallel communication that shows where it is overlapped
+
+Every second row of each source is fitted, the others are kept to check; then each source in turn is left out, fitted
+without, and predicted. Runs are those that the package carries (cosmic.validation). The loss is the mean over
+sources of their mean absolute error, so that a source with many rows counts no more than one with few. With ``--write``
+the catalog takes what is found; tp and ep stand in `cosmic.workload.prices.OVERLAPPED`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from fit_gemm import CATALOG, write_entry
+
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.evaluation import evaluate_batch
+from cosmic.validation.rows import Fields, carried_files, read_rows
+from cosmic.validation.training_rows import read_run, require_fit
+from cosmic.workload import prices
+
+SOURCES = ("korthikanti", "sc21", "vtrain-multi", "mosaic", "torchtitan", "simumax", "mbridge", "nemo", "mlperf")
+START = {
+    "hidden": 0.6,
+    "jitter": 0.01,
+    "tp": 0.5,
+    "ep": 0.2,
+    "steady h100": 0.94,
+    "steady b200": 0.7,
+    "narrow h100": 0.9,
+}
+LIKE = {"h200": "h100", "h800": "h100", "gh200": "h100", "b300": "b200"}
+"""Accelerators that keep as much of their rate as another one, on which more was published. Those named nowhere keep
+all of it: the runs of A100, GB200 and GB300 ask for no less."""
+LIMITS = {"hidden": (0.0, 1.0), "jitter": (0.0, 0.05), "tp": (0.0, 1.0), "ep": (0.0, 1.0)}
+STEPS = (0.85, 0.95, 1.05, 1.15)
+Parameters = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A published run."""
+
+    source: str
+    point: DesignPoint
+    measured_s: float
+    fitted: bool
+
+
+def cases() -> list[Case]:
+    """Return the runs that can be predicted, every second one of each source to be fitted."""
+    found: list[Case] = []
+    seen = dict.fromkeys(SOURCES, 0)
+    path = next(path for path in carried_files() if path.name == "training_published.csv")
+    for row in read_rows(path)[1]:
+        source = next((name for name in SOURCES if row["set"].startswith(name)), None)
+        if source is None:
+            continue
+        try:
+            run = read_run(Fields(row))
+            require_fit(run.point)
+        except SpecError:
+            continue
+        seen[source] += 1
+        found.append(Case(source, run.point, run.measured_s, seen[source] % 2 == 1))
+    return found
+
+
+def predicted(case: Case, given: Parameters) -> float:
+    """Return the seconds of a run with other parameters."""
+    kept = of_accelerator(case.point.compute.accelerator, given)
+    compute = replace(case.point.compute, **kept)
+    collective = replace(case.point.collective, hidden=given["hidden"])
+    prices.OVERLAPPED.update(tp=given["tp"], ep=given["ep"])
+    point = replace(case.point, compute=compute, collective=collective)
+    return float(evaluate_batch(batch_of(point)).columns["step_s"][0])
+
+
+def of_accelerator(name: str, given: Parameters) -> dict[str, Any]:
+    """Return the fields of an accelerator that the parameters set."""
+    family = name.partition("-")[0]
+    family = LIKE.get(family, family)
+    return {
+        "jitter": given["jitter"],
+        "steady_efficiency": given.get(f"steady {family}", 1.0),
+        "narrow_steady_efficiency": given.get(f"narrow {family}", 1.0),
+    }
+
+
+def write(given: Parameters) -> None:
+    """Put the parameters into the files of accelerators and systems of which kernels and links were fitted."""
+    for path in sorted(CATALOG.glob("*.yaml")):
+        if "units:" in path.read_text():
+            fields = {key: f"{value:.3g}" for key, value in of_accelerator(path.stem, given).items()}
+            write_entry(path.stem, fields, {"runs": "fitted by calibration/fit_runs.py on published runs"}, "runs")
+    for path in sorted((CATALOG.parent / "systems").glob("*.yaml")):
+        path.write_text(re.sub(r"hidden: [\d.]+", f"hidden: {given['hidden']:.3g}", path.read_text()))
+
+
+def errors(found: list[Case], given: Parameters) -> dict[str, Any]:
+    """Return the relative errors of each source."""
+    table: dict[str, list[float]] = {}
+    for case in found:
+        table.setdefault(case.source, []).append(predicted(case, given) / case.measured_s - 1)
+    return {source: np.array(values) for source, values in table.items()}
+
+
+def loss(found: list[Case], given: Parameters) -> float:
+    """Return the mean over sources of their mean absolute error."""
+    return float(np.mean([np.abs(values).mean() for values in errors(found, given).values()]))
+
+
+def fit(found: list[Case], start: Parameters, rounds: int, tell: Callable[[str], None]) -> dict[str, float]:
+    """Return parameters that a search along one after the other finds."""
+    best, least = dict(start), loss(found, start)
+    for _ in range(rounds):
+        before = least
+        for name in start:
+            low, high = LIMITS.get(name, (0.5, 1.0))
+            for step in STEPS:
+                tried = best | {name: min(high, max(low, best[name] * step))}
+                if tried != best and (value := loss(found, tried)) < least - 1e-6:
+                    best, least = tried, value
+        tell(f"  loss {least:.4f}")
+        if before - least < 1e-4:
+            break
+    return best
+
+
+def show(title: str, table: Mapping[str, Any]) -> None:
+    """Print the errors of each source."""
+    for source, values in table.items():
+        size = np.abs(values)
+        print(
+            f"{title:22} {source:14} n {len(values):4d} mean {size.mean():6.1%} median {np.median(size):6.1%}"
+            f" worst {size.max():6.1%} bias {values.mean():+6.1%}"
+        )
+
+
+def main() -> None:
+    """Fit on half, check on the other half, and leave out one source at a time."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--write", action="store_true", help="put what is found into the catalog")
+    parser.add_argument("--leave-out", action="store_true", help="fit without each source, too")
+    asked = parser.parse_args()
+    found = cases()
+    fitted, kept = [case for case in found if case.fitted], [case for case in found if not case.fitted]
+    best = {name: round(value, 3) for name, value in fit(fitted, START, asked.rounds, print).items()}
+    if asked.write:
+        write(best)
+    for name, value in best.items():
+        print(f"{name:14} {value:.3g}")
+    show("fitted", errors(fitted, best))
+    show("kept to check", errors(kept, best))
+    for source in SOURCES if asked.leave_out else ():
+        without = fit([case for case in found if case.source != source], START, 1, lambda _: None)
+        show("left out", errors([case for case in found if case.source == source], without))
+
+
+if __name__ == "__main__":
+    main()

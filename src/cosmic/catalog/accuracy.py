@@ -1,0 +1,79 @@
+"""How far off predictions are for designs like one asked: what validation found, by kind of design.
+
+Kinds are told by the task, by the reach (one accelerator, one node or rack, several), by whether the model is a mixture
+of experts, and by the number format. Where fewer than `ENOUGH` measured runs are of a design's kind, the format is left
+aside, then the model, then the reach. An accelerator whose kernels were not measured adds what its relatives differ by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import hypot
+from typing import Any
+
+from cosmic.catalog import FOLDER, load_mapping
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+
+ENOUGH = 5
+KEYS = ("task", "reach", "model", "format")
+UNKNOWN = 0.3
+"""Where nothing like it was ever measured."""
+UNMEASURED = 0.2
+"""What the kernels of an accelerator may differ from those of its nearest relative."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """The mean error of predictions for designs of some kind."""
+
+    error: float
+    runs: int
+    """Measured runs that it was found on."""
+    like: str
+    """What these have in common."""
+
+
+def kind_of(point: DesignPoint) -> dict[str, str]:
+    """Return of what kind a design is."""
+    dims = point.network.dims
+    npus = point.network.npus
+    reach = "one accelerator" if npus == 1 else "one node" if npus == dims[0].npus else "several nodes"
+    mixture = isinstance(point.model, Transformer) and point.model.experts is not None
+    narrow = point.workload.precision in ("fp8", "fp4", "int4")
+    return {
+        "task": point.workload.task,
+        "reach": reach,
+        "model": "mixture" if mixture else "dense",
+        "format": "8 bits or fewer" if narrow else "16 bits",
+    }
+
+
+def expected_error(point: DesignPoint) -> Expectation:
+    """Return how far off the step of *point* is expected to be."""
+    kind = kind_of(point)
+    found = next((each for each in _nearest(kind) if each is not None), Expectation(UNKNOWN, 0, "nothing measured"))
+    if point.compute.provenance != "estimate":
+        return found
+    return Expectation(hypot(found.error, UNMEASURED), found.runs, f"{found.like}; its kernels were not measured")
+
+
+def _nearest(kind: dict[str, str]) -> list[Expectation | None]:
+    """Return what is known of the kind, with ever fewer of its traits."""
+    return [_of({key: kind[key] for key in KEYS[:count]}) for count in range(len(KEYS), 0, -1)]
+
+
+def _of(traits: dict[str, str]) -> Expectation | None:
+    rows = [row for row in _table() if all(row[key] == value for key, value in traits.items())]
+    runs = sum(row["runs"] for row in rows)
+    if runs < ENOUGH:
+        return None
+    error = sum(row["runs"] * row["error"] for row in rows) / runs
+    return Expectation(error, runs, ", ".join(traits.values()))
+
+
+@cache
+def _table() -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = load_mapping(FOLDER / "accuracy.yaml")["kinds"]
+    return found

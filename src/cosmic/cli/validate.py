@@ -1,0 +1,75 @@
+"""`cosmic validate`: predictions beside measurements."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+
+if TYPE_CHECKING:
+    from cosmic.validation.statistics import Summary
+    from cosmic.validation.validating import Validation
+
+app = new_app()
+MOST_REASONS = 20
+
+
+@app.command()
+def validate(
+    data: Annotated[
+        list[Path] | None,
+        typer.Argument(help="CSV files of measured rows; those that the package carries if none is given."),
+    ] = None,
+    by: Annotated[str, typer.Option("--by", help="The column by which errors are added up.")] = "set",
+    page: Annotated[
+        Path | None, typer.Option("--page", metavar="FILE.md", help="Write a page of tables and plots.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Predict measured rows, and say how far off each source is: times, and memory where it was measured."""
+    from cosmic.errors import require  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.validation.validating import validate as run  # noqa: PLC0415
+
+    require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
+    found = run(data or None, by)
+    if page is not None:
+        _write_page(found, page)
+    if json:
+        emit_json(found.to_dict())
+    else:
+        _show(found)
+
+
+def _write_page(found: Validation, path: Path) -> None:
+    from cosmic.reporting.page import to_markdown  # noqa: PLC0415
+    from cosmic.validation.accuracy_page import accuracy_page  # noqa: PLC0415
+
+    to_markdown(accuracy_page(found, path.stem), path.parent)
+
+
+def _show(found: Validation) -> None:
+    emit_table("Time", _columns(found.by, "τ"), [_row(each) for each in found.summary])
+    if found.memory_summary:
+        emit_table("\nPeak of memory", _columns(found.by), [_row(each)[:-1] for each in found.memory_summary])
+    reasons = [(count, each.name, why) for each in found.summary for why, count in each.skipped.items()]
+    if reasons:
+        reasons.sort(key=lambda item: -item[0])
+        emit_table("\nSkipped", ("rows", found.by, "reason"), reasons[:MOST_REASONS])
+        if (left := len(reasons) - MOST_REASONS) > 0:
+            emit([f"… and {left} more reasons: see --json"])
+
+
+def _columns(by: str, *more: str) -> list[str]:
+    return [by, "rows", "coverage", "mean", "median", "worst", "bias", *more]
+
+
+def _row(each: Summary) -> list[Any]:
+    errors = [_percent(value) for value in (each.coverage, each.mean, each.median, each.worst)]
+    return [each.name, each.rows, *errors, _percent(each.bias, "+"), None if each.tau is None else f"{each.tau:.2f}"]
+
+
+def _percent(share: float | None, sign: str = "") -> str | None:
+    return None if share is None else f"{100 * share:{sign}.1f} %"

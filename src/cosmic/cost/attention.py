@@ -1,0 +1,178 @@
+"""How long fused attention takes on one accelerator: forward, backward, and one query against a cache.
+
+A fused kernel gives each multiprocessor tiles of 128 queries of one head, and walks along the keys in tiles of 128:
+
+    t = p * Q K * ( n * m + x * l )  +  ceil(n) * ramp        (or the time to move its tensors, if that is longer)
+
+    n  tiles of queries for each multiprocessor, b a ceil(s/Q) / M         Q, K  128 queries, 128 keys
+    m  mean number of key tiles that a query tile meets                    l     the longest
+    x  what the busiest multiprocessor waits at the end, in longest tiles  ramp  filling and draining one tile
+    p  seconds for one pair of query and key on one multiprocessor
+
+Without a mask all tiles are alike and the last wave is full or not: m = l, x = ceil(n) - n. With one, tiles differ in
+length, and a share of the longest remains exposed. A diagonal tile is computed whole: on average half a tile more.
+
+    p = 2 (d_qk + d_v + 2 w) / (r e)            forward: two products
+    p = 2 (3 d_qk + 2 d_v + 5 w) / (r e')       backward: five products, scores being computed again
+    r = (peak / M) (128 + w) / 128
+
+    d_qk, d_v  widths of keys and values, filled up to a multiple of 64
+    e, e'      share of the peak at width 128 on long sequences
+    w          the exponentials of a pair take as long as this width: units for them are few, so narrow heads are slower
+
+The backward pass also streams: the product of output and its gradient before, the gradient of queries in single
+precision (cleared, added to, and rounded) after.
+
+Dao, FlashAttention-2, ICLR 2024 and Shah et al., FlashAttention-3, NeurIPS 2024 describe such kernels. The constants
+here are those of Hopper's; `calibration/fit_kernels.py` fits them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+QUERY_TILE = 128
+KEY_TILE = 128
+WIDTH_TILE = 64
+"""Heads are filled up to a multiple of this: 80 columns take as long as 128."""
+USUAL_WIDTH = 128
+"""The head width at which efficiencies are stated."""
+SOFTMAX_WIDTH = 64
+"""In one cycle a Hopper multiprocessor makes 16 exponentials or 4096 flop of products. So the exponential of a pair
+takes as long as 256 flop, and these are the two forward products of a head of width 64. Others make as many
+exponentials, beside other rates of products: Ampere's 2048 flop make it 32, Blackwell's 8192 make it 128."""
+HOPPER_FLOP_PER_S = 989.4e12 / 132
+"""Of one multiprocessor."""
+EXPOSED_TAIL = 0.75
+"""Share of the longest masked tile for which the last multiprocessor works while others have finished."""
+ONE_READER = 1.25
+"""What one multiprocessor can read, relative to its share of the memory's bandwidth."""
+READ_ALONE = 1.05
+"""Rate of reading alone relative to streaming both ways, which pays for turning around."""
+USUAL_MULTIPROCESSORS = 132
+"""Of Hopper."""
+GRADIENT_STREAM_BYTES = 3 * 4
+"""Gradient of queries in single precision: cleared, written, read again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """One call of attention on one accelerator: numbers, or arrays over a batch."""
+
+    batch: Any
+    heads: Any
+    kv_heads: Any
+    queries: Any
+    keys: Any
+    width: Any
+    """Of queries and keys."""
+    value_width: Any
+    visible: Any = 1.0
+    """Share of all pairs of query and key that are computed: about half with a causal mask."""
+    element_bytes: Any = 2
+
+
+@dataclass(frozen=True, slots=True)
+class AttentionRates:
+    """What an accelerator's attention kernels reach."""
+
+    peak_flop_per_s: Any
+    bytes_per_s: Any
+    """What streaming kernels reach of the memory's bandwidth."""
+    efficiency: Any
+    backward_efficiency: Any
+    ramp_s: Any = 2e-6
+    """Filling and draining of one tile in the forward pass; the backward pass has five products instead of two."""
+    multiprocessors: Any = 132
+    """Units that each work on a tile; 0 where that is not known, which counts as the usual."""
+
+    @property
+    def softmax_width(self) -> Any:
+        """The width of a product that takes as long as the exponentials."""
+        return SOFTMAX_WIDTH * self.peak_flop_per_s / self.units / HOPPER_FLOP_PER_S
+
+    @property
+    def units(self) -> Any:
+        """Units that each work on a tile."""
+        return np.where(np.asarray(self.multiprocessors) > 0, self.multiprocessors, USUAL_MULTIPROCESSORS)
+
+
+def attention_seconds(work: Attention, rates: AttentionRates) -> Any:
+    """Return the seconds of the forward kernel.
+
+    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> float(round(attention_seconds(Attention(1, 32, 32, 8192, 8192, 128, 128), h200) * 1e3, 2))
+    1.67
+    """
+    width, values = _filled(work.width), _filled(work.value_width)
+    pair_flop = 2 * (width + values + 2 * rates.softmax_width)
+    computing = _tiles_seconds(work, rates, pair_flop / _stretched(rates.efficiency, rates), rates.ramp_s)
+    return np.maximum(computing, _tensor_bytes(work) / rates.bytes_per_s)
+
+
+def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Any:
+    """Return the seconds of the backward kernels: the gradients of queries, keys and values.
+
+    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> float(round(attention_backward_seconds(Attention(1, 32, 32, 8192, 8192, 128, 128), h200) * 1e3, 2))
+    5.0
+    """
+    width, values = _filled(work.width), _filled(work.value_width)
+    pair_flop = 2 * (3 * width + 2 * values + 5 * rates.softmax_width)
+    reached = _stretched(rates.backward_efficiency, rates)
+    computing = _tiles_seconds(work, rates, pair_flop / reached, 2.5 * rates.ramp_s)
+    rows = work.batch * work.heads * work.queries
+    around = rows * (2 * work.value_width * work.element_bytes + work.width * (GRADIENT_STREAM_BYTES + 2))
+    return np.maximum(computing, 2 * _tensor_bytes(work) / rates.bytes_per_s) + around / rates.bytes_per_s
+
+
+def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Any = True) -> Any:
+    """Return the seconds of attention of few queries against a long cache: the time to read the cache.
+
+        t = cache / (B min(1, readers * 1.25 / M))  +  ramp
+
+    Kernels that *split* a sequence's keys over multiprocessors use the whole bandwidth B; without, each cache head of
+    each sequence has one reader, and a few sequences leave most of the memory idle. Heads of one group share a read.
+
+    >>> h200 = AttentionRates(989e12, 4.2e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> one = Attention(1, 64, 8, 1, 4096, 128, 128)
+    >>> [float(round(decode_attention_seconds(one, h200, split) * 1e6, 1)) for split in (True, False)]
+    [5.8, 52.2]
+    """
+    cache = work.batch * work.kv_heads * work.keys * work.visible * (work.width + work.value_width) * work.element_bytes
+    readers = np.where(split, rates.units, work.batch * work.kv_heads)
+    share = np.minimum(1.0, readers * ONE_READER / rates.units)
+    return cache / (rates.bytes_per_s * READ_ALONE * share) + rates.ramp_s
+
+
+def _filled(width: Any) -> Any:
+    return np.ceil(width / WIDTH_TILE) * WIDTH_TILE
+
+
+def _stretched(efficiency: Any, rates: AttentionRates) -> Any:
+    """Return the efficiency without exponentials, given that with them at the usual width."""
+    return efficiency * (USUAL_WIDTH + rates.softmax_width) / USUAL_WIDTH
+
+
+def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Any, ramp_s: Any) -> Any:
+    """Return the seconds until the busiest multiprocessor has done its tiles; *pair_flop* counts at the full peak."""
+    units = rates.units
+    key_tiles = np.ceil(work.keys / KEY_TILE)
+    load = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / units
+    waves = np.ceil(load)
+    masked = work.visible < 1
+    mean = np.minimum(key_tiles * work.visible + 0.5 * masked, key_tiles)
+    longest = key_tiles * np.minimum(1.0, 2 * work.visible)
+    waiting = np.where(masked, EXPOSED_TAIL, waves - load) * longest
+    tile_s = QUERY_TILE * KEY_TILE * pair_flop * units / rates.peak_flop_per_s
+    return tile_s * (load * mean + waiting) + waves * ramp_s
+
+
+def _tensor_bytes(work: Attention) -> Any:
+    """Return the bytes of queries, keys, values and output: each is moved once."""
+    both = work.width + work.value_width
+    rows = work.heads * work.queries + work.kv_heads * work.keys
+    return work.batch * rows * both * work.element_bytes

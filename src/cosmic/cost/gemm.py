@@ -1,0 +1,208 @@
+"""How long a matrix product takes by its shape and number format: tiles in waves, against memory.
+
+*c* products ``y[m, n] = x[m, k] w[k, n]``, alike and independent, run as one kernel on an accelerator of *u* units
+(streaming multiprocessors). The kernel cuts y into tiles of a x b, one for each unit at a time:
+
+    t      = (compute^3 + memory^3)^(1/3) + cast + launch
+
+    compute = W (1 + (1/s - 1) W / (W + burst))
+    W       = min over tiles a x b of   waves (ramp + min(loop, loop / split + merge))
+    waves   = ceil(c ceil(m/a) ceil(n/b) / u)
+    loop    = 2 a b k / (e peak / u)
+    split   = how many units share the sum over k, where there are more units than tiles
+    merge   = ramp + 16 bytes a b u / (e_o bandwidth), to add up the parts of split sums
+    memory  = c ((m k + k n) operand bytes + m n result bytes) / (e_o bandwidth)
+
+    e      share of the peak that the inner loop of a large product reaches
+    ramp   to fill a unit's pipeline and to write its tile out
+    s      what is left of the rate when the chip is at its power limit
+    burst  how long a product runs before that shows. The products of a workload follow one another, and find the
+           chip warm: little of the burst is left to them (`BURST_LEFT`)
+    e_o    share of the memory's bandwidth at which operands are read
+    cast   formats of 8 and 4 bits: x is scaled and written in the new format before the product reads it
+
+Compute and memory overlap, but not when both are short: hence the cubes, a maximum with its corner rounded. On an
+accelerator that states no units (*u* = 0) nothing of this is known, and the product is a plain roofline,
+
+    t = max(work / (e peak), memory) + launch.
+
+The tiles, the cubes and what casting moves are common to all accelerators; the other symbols are fields of theirs
+(`cosmic.design.compute.Compute`), fitted by calibration/fit_gemm.py on 9,200 measured products, which also says how
+far off the model is. Waves: NVIDIA, *Matrix Multiplication Background User's Guide*, 2023.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from cosmic.cost.compute import matrix_efficiency
+
+Load = Literal["alone", "repeated", "workload"]
+"""A product timed alone, from a cool chip; over and over, with the host in between; or as one of many of a workload."""
+BURST_LEFT = {"alone": 1.0, "repeated": 1 / 12, "workload": 1 / 24}
+"""What is left of the burst that a product alone enjoys: measured all three ways on one H200, the last as
+whole training steps and compiled layers."""
+CAST_SHARE = 0.5
+"""Share of the memory's bandwidth that scaling and casting reaches."""
+MERGE_BYTES = 16.0
+"""What adding up the parts of a split sum moves for each element of a tile: 4 bytes out and back, at half the speed."""
+TINY_S = 1e-30
+
+
+class Format(NamedTuple):
+    """A number format of operands: where an accelerator states its rate, and what its kernels are like."""
+
+    rates: tuple[str, ...]
+    """Keys of the peak rate, the best first; 16 bits' where none of them is known."""
+    bytes: float
+    """Bytes of an operand's element, with its share of the scales."""
+    efficiency: str = ""
+    """Key of the share of the peak; that of 16 bits where it is not stated."""
+    cast: str = ""
+    """Key of the time that casting takes beside its bytes."""
+    cast_bytes: float = 0.0
+    """Bytes that casting an element moves: 16 bits in (twice if the largest is to be found first), the format out."""
+    tiles: tuple[tuple[int, int], ...] = ((64, 64), (128, 128))
+    ramp: str = "tile_ramp"
+    """Key of the time that a tile's pipeline takes to fill and to drain."""
+    splits: bool = False
+    """Whether kernels split the sum."""
+
+
+FORMATS = {
+    "fp32": Format(("tf32", "fp32"), 4.0, splits=True),
+    "fp16": Format((), 2.0, splits=True),
+    "bf16": Format((), 2.0, splits=True),
+    "fp8": Format(("fp8",), 1.0, "fp8_efficiency", "fp8_cast", 2 + 2 + 1),
+    "fp8_block": Format(("fp8",), 1.0, "fp8_block_efficiency", "block_cast", 2 + 1),
+    "fp4": Format(("fp4", "fp8"), 0.5625, "fp4_efficiency", "block_cast", 2 + 0.5625, ((128, 256),), "fp4_ramp"),
+}
+"""The formats: one scale for a tensor (fp8), or for a block of it (fp8_block; fp4 is NVIDIA's, a scale for 16)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixUnit:
+    """What an accelerator does of matrix products in one format; numbers, or arrays over a batch.
+
+    The defaults are neutral: no quantisation, no ramp, no launch, the full rate for ever.
+    """
+
+    flop_per_s: Any
+    """Rate that the inner loop reaches."""
+    bytes_per_s: Any
+    """Rate at which operands are read and results written."""
+    operand_bytes: Any = 2.0
+    result_bytes: Any = 2.0
+    units: Any = 0
+    """Units that run a tile each at a time; 0: not known, no quantisation."""
+    split_k: Any = 1
+    """Units at most that share the sum of a tile."""
+    tiles: tuple[tuple[int, int], ...] = FORMATS["bf16"].tiles
+    ramp_s: Any = 0.0
+    sustained: Any = 1.0
+    """Share of the rate that is left at the power limit."""
+    burst_s: Any = 0.0
+    launch_s: Any = 0.0
+    cast_s: Any = 0.0
+    cast_s_per_element: Any = 0.0
+
+
+def matrix_unit(
+    compute: Callable[[str], Any],
+    memory_bytes_per_s: Any,
+    number: str = "bf16",
+    *,
+    load: Load = "workload",
+    result_bytes: Any = 2.0,
+) -> MatrixUnit:
+    """Return how an accelerator multiplies in the format *number*; *compute* looks up its fields by their key.
+
+    *load* is what else the chip does: see `Load`.
+    """
+    chosen = FORMATS[number]
+    usual = matrix_efficiency(compute)
+    share = first_known(compute(chosen.efficiency), usual) if chosen.efficiency else usual
+    operands = first_known(compute("operand_efficiency"), compute("memory_efficiency"))
+    cast = chosen.cast_bytes / (CAST_SHARE * memory_bytes_per_s) if chosen.cast_bytes else 0.0
+    return MatrixUnit(
+        flop_per_s=first_known(*(compute(key) for key in (*chosen.rates, "bf16"))) * share,
+        bytes_per_s=memory_bytes_per_s * operands,
+        operand_bytes=chosen.bytes,
+        result_bytes=result_bytes,
+        units=compute("units"),
+        split_k=compute("split_k") if chosen.splits else 1,
+        tiles=chosen.tiles,
+        ramp_s=first_known(compute(chosen.ramp), compute("tile_ramp")),
+        sustained=compute("sustained_efficiency"),
+        burst_s=compute("burst") * BURST_LEFT[load],
+        launch_s=compute("launch"),
+        cast_s=compute(chosen.cast) if chosen.cast else 0.0,
+        cast_s_per_element=cast,
+    )
+
+
+def first_known(*values: Any) -> Any:
+    """Return the first value that is not None, or an array of each design's first.
+
+    >>> first_known(None, 2.0, 3.0)
+    2.0
+    >>> first_known(np.array([None, 1.0], dtype=object), 2.0).tolist()
+    [2.0, 1.0]
+    """
+    best: Any = None
+    for value in reversed(values):
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            numbers = value.astype(float)  # None becomes a NaN
+            best = numbers if best is None else np.where(np.isnan(numbers), best, numbers)
+        elif value is not None:
+            best = value
+    return best
+
+
+def gemm_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
+    """Return the seconds of *count* independent products ``y[m, n] = x[m, k] w[k, n]`` in one kernel.
+
+    On 4 units of 1 flop/s in all, 64 x 64 x 1 takes each 2 * 64 * 64 / (1/4) s; the fifth tile begins a new wave:
+
+    >>> four = MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30, units=4, tiles=((64, 64),))
+    >>> [float(gemm_seconds(1, 64 * tiles, 64, 1, four)) for tiles in (1, 4, 5)]
+    [32768.0, 32768.0, 65536.0]
+
+    and without units, as much as the work asks for:
+
+    >>> float(gemm_seconds(1, 64, 64, 1, MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30)))
+    8192.0
+    """
+    moved = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
+    memory = moved / unit.bytes_per_s
+    roofline = np.maximum(2.0 * count * m * n * k / unit.flop_per_s, memory)
+    if np.ndim(unit.units) == 0 and unit.units == 0:
+        busy = roofline
+    else:
+        compute = _throttled(_waves_seconds(count, m, n, k, unit), unit)
+        tiled = np.cbrt(compute * compute * compute + memory * memory * memory)
+        busy = np.where(unit.units == 0, roofline, tiled) if np.ndim(unit.units) else tiled
+    return busy + count * m * k * unit.cast_s_per_element + (unit.cast_s + unit.launch_s)
+
+
+def _waves_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
+    """Return the seconds that the best of the tiles takes while the chip is cool."""
+    units = np.maximum(unit.units, 1)
+    best: Any = np.inf
+    for rows, columns in unit.tiles:
+        tiles = np.maximum(count * np.ceil(m / rows) * np.ceil(n / columns), 1)
+        loop = (2.0 * rows * columns) * k * units / unit.flop_per_s
+        shared = np.clip(np.floor(units / tiles), 1, unit.split_k)
+        merge = unit.ramp_s + (MERGE_BYTES * rows * columns) * units / unit.bytes_per_s
+        each = unit.ramp_s + np.minimum(loop, loop / shared + merge)
+        best = np.minimum(best, np.ceil(tiles / units) * each)
+    return best
+
+
+def _throttled(cool_s: Any, unit: MatrixUnit) -> Any:
+    """Return the seconds that are taken where the cool chip takes *cool_s*: more, the longer it lasts."""
+    return cool_s * (1 + (1 / unit.sustained - 1) * cool_s / (cool_s + unit.burst_s + TINY_S))

@@ -1,0 +1,1 @@
+"""How far predictions are off: measured rows, the designs they describe, and what the difference adds up to."""

@@ -1,0 +1,131 @@
+"""Rows of single collectives, mostly inside one node: as `cosmic.cost.fabric` times them on the catalog's links.
+
+Sizes are those of nccl-tests: the whole buffer, which is what an all-gather ends with and what others start from. A row
+that gives no time gives the bandwidth of its busiest link, from which the time follows:
+
+    t = size * f / busbw        f = 2 (p - 1) / p for an all-reduce, (p - 1) / p for the others
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import get_args
+
+from cosmic import catalog
+from cosmic.cost.fabric import Lane, collective_seconds, crossings
+from cosmic.cost.shapes import Part
+from cosmic.design import schema
+from cosmic.design.collective import Kind
+from cosmic.design.network import Dimension
+from cosmic.errors import SpecError, require
+from cosmic.validation.hardware import fabric_in, machine
+from cosmic.validation.rows import Fields, Row, Verdict, judged
+
+MEBI, MICRO = 2**20, 1e-6
+KINDS = {"alltoall": "all_to_all"}
+"""Names in rows that differ from ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wires:
+    """What joins the accelerators of a node: a link of the catalog; and what joins nodes, if they are known."""
+
+    link: str
+    accelerator: str = ""
+    topology: str = "switch"
+    most: int = 8
+
+
+HARDWARE = {
+    "v100_sxm": Wires("nvlink2", topology="fully_connected"),
+    "a100_sxm": Wires("nvlink3", "a100-sxm-80gb"),
+    "h100_sxm": Wires("nvlink4", "h100-sxm-80gb"),
+    "h200_sxm": Wires("nvlink4", "h200-sxm-141gb"),
+    "b200_sxm": Wires("nvlink5", "b200-sxm-180gb"),
+    "b300_sxm": Wires("nvlink5", "b300-sxm"),
+    "gb200": Wires("nvlink5", "gb200", most=72),
+    "gb300": Wires("nvlink5", "gb300", most=72),
+    "l40s": Wires("pcie4"),
+    "rtx_pro_6000_server": Wires("pcie5"),
+    "mi300x": Wires("xgmi", "mi300x", topology="fully_connected"),
+}
+
+
+def judge(rows: Sequence[Row]) -> list[Verdict]:
+    """Return a verdict on each collective."""
+    return [judged(row, _name(row, place), _set(row), _judge) for place, row in enumerate(rows)]
+
+
+def _name(row: Row, place: int) -> str:
+    parts = [row.get(key, "") for key in ("hardware", "collective", "n_ranks", "size_bytes")]
+    return "-".join([*parts, str(place)])
+
+
+def _set(row: Row) -> str:
+    try:
+        inside, large = float(row["n_nodes"]) <= 1, float(row["size_bytes"]) >= MEBI
+    except ValueError:
+        return f"collectives {row['hardware']}"
+    where = "" if inside else " between nodes"
+    return f"collectives {row['hardware']}{where} {'≥' if large else '<'} 1 MiB"
+
+
+def _judge(fields: Fields) -> Verdict:
+    name = fields.text("hardware")
+    require(name in HARDWARE, "hardware", name, f"must be one of {', '.join(HARDWARE)}")
+    given = fields.text("collective")
+    kind = KINDS.get(given, given)
+    require(kind in get_args(Kind), "collective", given, "no such collective")
+    ranks, size = fields.whole("n_ranks"), _size(fields)
+    nodes = fields.whole("n_nodes", 1)
+    dims, chunks = _network(
+        name, ranks, nodes, fabric_in(fields.text("source")), adding=not fields.text("algo").startswith("Ring")
+    )
+    lanes = [_lane(dim) for dim in dims]
+    parts = [Part(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
+    known: Kind = kind  # type: ignore[assignment]  # it was checked above
+    seconds = collective_seconds(crossings(lanes, parts), known, size, chunks, "blueconnect")
+    measured = _measured(fields, kind, ranks, size)
+    return Verdict(row=fields.row, measured_s=measured, predicted_s=float(seconds), assumed=tuple(fields.assumed))
+
+
+def _size(fields: Fields) -> float:
+    text = fields.text("size_bytes")
+    require(text not in ("", "0"), "size_bytes", text, "the size is not given")
+    return float(fields.whole("size_bytes"))
+
+
+def _measured(fields: Fields, kind: str, ranks: int, size: float) -> float:
+    if fields.text("time_us"):
+        return fields.seconds("time_us", MICRO)
+    rate = fields.number("busbw_GBps")
+    if rate is None:
+        raise SpecError("time_us", "", "neither a time nor a bandwidth is given")
+    fields.assumed.append("measured_s: from busbw_GBps")
+    return size * (1 + (kind == "all_reduce")) * (ranks - 1) / ranks / (rate * 1e9)
+
+
+def _lane(dim: Dimension) -> Lane:
+    rate = dim.bandwidth_bytes_per_s / dim.oversubscription
+    return Lane(dim.topology, dim.npus, rate, dim.latency_s, "auto", dim.transport)
+
+
+@cache
+def _network(name: str, ranks: int, nodes: int, fabric: str, *, adding: bool) -> tuple[tuple[Dimension, ...], int]:
+    """Return the network's dimensions, innermost first, and the chunks that follow each other through them.
+
+    Unless *adding*, switches do not reduce.
+    """
+    wires = HARDWARE[name]
+    if nodes > 1:
+        require(bool(wires.accelerator), "hardware", name, "what joins its nodes is not known")
+        found = machine(wires.accelerator, ranks, ranks // nodes, fabric=fabric)
+        return found.network.dims, found.collective.chunks
+    if wires.link not in catalog.names("links"):
+        raise SpecError("hardware", name, "its links are not in the catalog")
+    entry = catalog.entry("links", wires.link)
+    tree = {key: entry[key] for key in ("bandwidth", "latency", "transport") if key in entry}
+    dim: Dimension = schema.read(Dimension, {"topology": wires.topology, "npus": wires.most, **tree}, "link")
+    return (dim if adding else replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0)),), 1

@@ -1,0 +1,209 @@
+"""Rows of single kernels: matrix products, fused attention, and operators that only stream through memory.
+
+Each file is predicted as arrays, by the functions that price a step. How a kernel was measured is part of the
+prediction: aiconfigurator replays products from a graph, a few times on a cool chip. The project's own rows are eager
+PyTorch over and over: the chip is warm, and from one event to the next the host adds a gap.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.cost.attention import Attention, AttentionRates, attention_backward_seconds, attention_seconds
+from cosmic.cost.gemm import Load, gemm_seconds, matrix_unit
+from cosmic.cost.streaming import Phase, Stream, optimizer_seconds, streaming_seconds, traffic
+from cosmic.design import schema
+from cosmic.design.compute import Compute
+from cosmic.design.memory import Memory
+from cosmic.errors import SpecError, require
+from cosmic.loading.designs import accelerator_layers
+from cosmic.validation.hardware import AICONFIGURATOR
+from cosmic.validation.rows import Fields, Row, Verdict, judged
+
+OWN = "h200-sxm-141gb"
+"""The accelerator of rows that name none."""
+OFFSETS_S = {"gemm": 17.6e-6, "fwd": 29e-6, "bwd": 82e-6, "stream": 9.9e-6}
+"""From one event to the next around eager kernels, beside the kernels: the host's part, and so the measurement's.
+`calibration/fit_gemm.py` and `calibration/fit_kernels.py` tell it from the kernels by their shapes."""
+FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
+FORWARD: tuple[Phase, ...] = ("forward",)
+OPERATORS: dict[str, tuple[str, tuple[Phase, ...]]] = {
+    "copy": ("copy", FORWARD),
+    "add": ("add", FORWARD),
+    "gelu": ("gelu", FORWARD),
+    "layernorm": ("norm", FORWARD),
+    "rmsnorm": ("norm", FORWARD),
+    "softmax": ("softmax", FORWARD),
+    "cross_entropy": ("loss", ("forward", "backward")),
+}
+"""The workload's kinds of the measured operators, and what was measured of them. A copy is of no kind, and takes what
+kinds take that are not listed: each element is read and written once."""
+ADAMW_BYTES = 14
+"""That a fused AdamW moves for each parameter in pure bf16: 4 numbers read, 3 written."""
+MILLI = 1e-3
+Numbers = npt.NDArray[np.float64]
+
+
+def judge(rows: Sequence[Row]) -> list[Verdict]:
+    """Return a verdict on each kernel, or two where a row has a forward and a backward time."""
+    if "gemm_dtype" in rows[0]:
+        return _by_part(rows, ("hardware", "gemm_dtype"), _graph_products)
+    if "k" in rows[0]:
+        return _by_part(rows, ("dtype",), _own_products)
+    if "fwd_ms" in rows[0]:
+        return [verdict for row in rows for verdict in _attention(row)]
+    return [_streamed(row) for row in rows]
+
+
+def _by_part(
+    rows: Sequence[Row], keys: tuple[str, ...], judge_part: Callable[[Sequence[Row]], list[Verdict]]
+) -> list[Verdict]:
+    """Return the verdicts on rows that agree in some columns, part by part."""
+    parts: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        parts.setdefault(tuple(row.get(key, "") for key in keys), []).append(row)
+    found = []
+    for part in parts.values():
+        try:
+            found += judge_part(part)
+        except SpecError as error:
+            found += [Verdict(id=_name(row), set=_product_set(row), row=row, skipped=str(error)) for row in part]
+    return found
+
+
+# ------------------------------------------------------------------------------------------ matrix products
+
+
+def _graph_products(rows: Sequence[Row]) -> list[Verdict]:
+    name = rows[0]["hardware"]
+    require(name in AICONFIGURATOR, "hardware", name, f"must be one of {', '.join(AICONFIGURATOR)}")
+    return _products(rows, AICONFIGURATOR[name], ("latency", MILLI), "alone")
+
+
+def _own_products(rows: Sequence[Row]) -> list[Verdict]:
+    return _products(rows, OWN, ("ms", MILLI), "repeated")
+
+
+def _products(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: Load) -> list[Verdict]:
+    number = rows[0].get("gemm_dtype") or rows[0].get("dtype", "")
+    require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
+    compute, memory = accelerator_layers(accelerator, "accelerator")
+    unit = matrix_unit(_field(compute), memory.bandwidth_bytes_per_s, FORMATS[number], load=load)
+    m, n, k = (_column(rows, name) for name in ("m", "n", "k"))
+    seconds = np.asarray(gemm_seconds(1, m, n, k, unit)) + (OFFSETS_S["gemm"] if load == "repeated" else 0.0)
+    measured = _column(rows, time[0]) * time[1]
+    return [
+        Verdict(
+            id=_name(row),
+            set=_product_set(row),
+            row={**row, "size": _size(row)},
+            measured_s=float(took),
+            predicted_s=float(expected),
+        )
+        for row, took, expected in zip(rows, measured, seconds, strict=True)
+    ]
+
+
+def _field(compute: Compute) -> Callable[[str], Any]:
+    """Return a function that looks up an accelerator's fields by their keys."""
+    slots = schema.slots(Compute)
+    return lambda key: getattr(compute, slots[key].name)
+
+
+def _column(rows: Sequence[Row], name: str) -> Numbers:
+    values = [Fields(row).number(name) for row in rows]
+    require(None not in values, name, "", "is not given")
+    return np.array(values, dtype=float)
+
+
+def _name(row: Row) -> str:
+    sizes = "x".join(row.get(name, "") for name in ("m", "n", "k"))
+    return "-".join(filter(None, (row.get("hardware", ""), row.get("gemm_dtype") or row.get("dtype", ""), sizes)))
+
+
+def _product_set(row: Row) -> str:
+    where = row.get("hardware")
+    number = row.get("gemm_dtype") or row.get("dtype", "")
+    return f"gemm {where} {number} {_size(row)}" if where else f"h200-gemm {_size(row)}"
+
+
+def _size(row: Row) -> str:
+    """Return the class of a product by its operations."""
+    try:
+        flop = 2 * float(row["m"]) * float(row["n"]) * float(row["k"])
+    except (KeyError, ValueError):
+        return "unknown"
+    return "≥ 10 GFLOP" if flop >= 1e10 else "1–10 GFLOP" if flop >= 1e9 else "< 1 GFLOP"
+
+
+# ------------------------------------------------------------------------------------- attention, streaming
+
+
+def _attention(row: Row) -> list[Verdict]:
+    fields = Fields(row)
+    names = ("batch", "heads", "kv_heads", "seq", "head_dim")
+    name = "attention-" + "-".join(row.get(each, "") for each in (*names, "causal"))
+    try:
+        batch, heads, kv_heads, tokens, width = (fields.whole(each) for each in names)
+        times = {phase: fields.seconds(f"{phase}_ms", MILLI) for phase in ("fwd", "bwd")}
+    except SpecError as error:
+        return [Verdict(id=name, set="h200-attention", row=row, skipped=str(error))]
+    causal = fields.text("causal", "0") == "1"
+    visible = (1 + 1 / tokens) / 2 if causal else 1.0
+    work = Attention(batch, heads, kv_heads, tokens, tokens, width, width, visible)
+    rates = attention_rates(*accelerator_layers(OWN, "accelerator"))
+    found = {"fwd": attention_seconds(work, rates), "bwd": attention_backward_seconds(work, rates)}
+    return [
+        Verdict(
+            id=f"{name}-{phase}",
+            set=f"h200-attention {phase}",
+            row=row,
+            measured_s=times[phase],
+            predicted_s=float(found[phase]) + OFFSETS_S[phase],
+        )
+        for phase in times
+    ]
+
+
+def attention_rates(compute: Compute, memory: Memory) -> AttentionRates:
+    """Return what an accelerator's attention kernels reach."""
+    return AttentionRates(
+        peak_flop_per_s=compute.bf16_flop_per_s,
+        bytes_per_s=memory.bandwidth_bytes_per_s * compute.memory_efficiency,
+        efficiency=compute.attention_efficiency,
+        backward_efficiency=compute.attention_backward_efficiency,
+        ramp_s=compute.attention_ramp_s,
+        multiprocessors=compute.units,
+    )
+
+
+def _streamed(row: Row) -> Verdict:
+    name = "-".join(row.get(each, "") for each in ("op", "rows", "cols"))
+    return judged(row, name, f"h200-memory {_amount(row)}", _streaming)
+
+
+def _amount(row: Row) -> str:
+    """Return the class of an operator by the bytes that it moves."""
+    try:
+        return "≥ 64 MB" if float(row["bytes"]) >= 64e6 else "< 64 MB"
+    except ValueError:
+        return "unknown"
+
+
+def _streaming(fields: Fields) -> Verdict:
+    operator, elements = fields.text("op"), fields.whole("rows") * fields.whole("cols", 1)
+    compute, memory = accelerator_layers(OWN, "accelerator")
+    stream = Stream(memory.bandwidth_bytes_per_s * compute.memory_efficiency, compute.stream_ramp_bytes)
+    if operator.startswith("adamw"):
+        seconds = optimizer_seconds(elements, ADAMW_BYTES, stream)
+    else:
+        require(operator in OPERATORS, "op", operator, "no operator of a step")
+        kind, phases = OPERATORS[operator]
+        seconds = sum(streaming_seconds(traffic(kind, phase), elements, 2, stream) for phase in phases)
+    return Verdict(
+        row=fields.row, measured_s=fields.seconds("ms", MILLI), predicted_s=float(seconds) + OFFSETS_S["stream"]
+    )

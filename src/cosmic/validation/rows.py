@@ -1,0 +1,207 @@
+"""Measured rows: how files of them are read, told apart, and what a prediction of one says.
+
+A file is CSV. Its columns say of which kind its rows are; each kind has a module of this package with a function
+
+    judge(rows: Sequence[Row]) -> list[Verdict]
+
+that returns at least one verdict for each row: a measured and a predicted time, or the reason why there is none. A row
+that gives two times (forward and backward, first token and next) has two verdicts. All rows of a file come at once,
+so that a module may predict them as arrays.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from cosmic.errors import SpecError, require
+
+Row = Mapping[str, str]
+GIB = 2**30
+CARRIED = Path(__file__).parent / "data"
+"""Where the package keeps the rows that it is validated on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What is predicted of one measurement, or why nothing is."""
+
+    id: str = ""
+    set: str = ""
+    """The source, or the part of a source, whose errors are added up together."""
+    kind: str = ""
+    """Of which kind of rows it is."""
+    row: Row = field(repr=False)
+    """The row as it was read: its columns may be asked for, to add errors up by them."""
+    measured_s: float | None = None
+    predicted_s: float | None = None
+    skipped: str = ""
+    """Why there is no prediction."""
+    assumed: tuple[str, ...] = ()
+    """What the row leaves open, and what was taken for it."""
+    peak_bytes_measured: float | None = None
+    peak_bytes_predicted: float | None = None
+    flop: float | None = None
+    """Operations of each accelerator at six for each active parameter and token: what simple models know."""
+    group: tuple[str, ...] = ()
+    """Verdicts of one group do the same work in different ways: how well they are ranked is told by Kendall's τ."""
+    design: str = ""
+    """What tells the ways apart: two measurements of one are not ranked."""
+
+    @property
+    def error(self) -> float | None:
+        """The relative error of the time: predicted / measured - 1."""
+        return _relative(self.predicted_s, self.measured_s)
+
+    @property
+    def memory_error(self) -> float | None:
+        """The relative error of the peak of memory."""
+        return _relative(self.peak_bytes_predicted, self.peak_bytes_measured)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as plain data."""
+        start: dict[str, Any] = {"id": self.id, "set": self.set}
+        if self.skipped:
+            return start | {"skipped": self.skipped}
+        start |= {"measured_s": self.measured_s, "predicted_s": self.predicted_s, "relative_error": self.error}
+        start["assumed"] = list(self.assumed)
+        if self.memory_error is not None:
+            start |= {
+                "peak_bytes_measured": self.peak_bytes_measured,
+                "peak_bytes_predicted": self.peak_bytes_predicted,
+                "memory_error": self.memory_error,
+            }
+        return start
+
+
+def _relative(predicted: float | None, measured: float | None) -> float | None:
+    return None if predicted is None or not measured else predicted / measured - 1
+
+
+class Fields:
+    """The cells of a row, read one by one; whatever is taken for an empty one is noted in `assumed`."""
+
+    def __init__(self, row: Row) -> None:
+        self.row = row
+        self.assumed: list[str] = []
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a cell as it is, or *default* where it is empty, which is not noted."""
+        return (self.row.get(name) or "").strip() or default
+
+    def number(self, name: str) -> float | None:
+        """Return a cell as a number above zero, or nothing where it is empty."""
+        text = self.text(name)
+        if not text:
+            return None
+        try:
+            value = float(text)
+        except ValueError:
+            raise SpecError(name, text, "must be a number") from None
+        require(isfinite(value) and value > 0, name, text, "must be positive")
+        return value
+
+    def whole(self, name: str, default: int | None = None, why: str = "") -> int:
+        """Return a cell as a whole number, or *default* where it is empty, noted with *why*."""
+        value = self.number(name)
+        if value is None:
+            require(default is not None, name, "", "is not given")
+            return int(self.assume(name, default, why))
+        require(value.is_integer() and value < 2**53, name, self.text(name), "must be a whole number")
+        return int(value)
+
+    def seconds(self, name: str, unit_s: float) -> float:
+        """Return a cell that must hold a time, given in some unit."""
+        value = self.number(name)
+        require(value is not None, name, "", "is not given")
+        return float(value or 0.0) * unit_s
+
+    def assume(self, name: str, value: Any, why: str = "") -> Any:
+        """Note that *value* was taken for *name*, and return it."""
+        note = f"{name}: {value} assumed" + (f", {why}" if why else "")
+        if note not in self.assumed:
+            self.assumed.append(note)
+        return value
+
+
+def judged(row: Row, identity: str, collection: str, judge: Callable[[Fields], Verdict]) -> Verdict:
+    """Return the verdict of *judge* on a row, or one that says why it has none: rows never stop a validation."""
+    try:
+        verdict = judge(Fields(row))
+    except SpecError as error:
+        return Verdict(id=identity, set=collection, row=row, skipped=str(error))
+    if verdict.predicted_s is None or not isfinite(verdict.predicted_s):
+        return Verdict(id=identity, set=collection, row=row, skipped="the prediction is not finite")
+    return replace(verdict, id=identity, set=collection)
+
+
+# ------------------------------------------------------------------------------------------------- kinds
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of rows: what it is called, the columns that tell it, and the module that judges it."""
+
+    name: str
+    columns: frozenset[str]
+    module: str
+
+    def judge(self, rows: Sequence[Row]) -> list[Verdict]:
+        """Return what is predicted of *rows*."""
+        found: list[Verdict] = import_module(f"cosmic.validation.{self.module}").judge(rows)
+        return [replace(verdict, kind=self.name) for verdict in found]
+
+
+def _kind(name: str, module: str, columns: str) -> Kind:
+    return Kind(name, frozenset(columns.split()), module)
+
+
+KINDS = (
+    _kind("training runs", "training_rows", "id model n_layers accel n_accel seq_len gbs iter_time_s"),
+    _kind("training steps of one device", "single_device_rows", "layers hidden heads ffn vocab seq style step_ms"),
+    _kind("prefill and decode of one device", "single_device_rows", "layers hidden heads ffn phase batch context ms"),
+    _kind("layers of one device", "layer_rows", "what hidden heads ffn vocab batch sequence mode fwd_ms bwd_ms"),
+    _kind("matrix products", "kernel_rows", "m n k dtype ms"),
+    _kind("matrix products of several devices", "kernel_rows", "gemm_dtype m n k latency hardware"),
+    _kind("attention", "kernel_rows", "batch heads kv_heads seq head_dim causal fwd_ms bwd_ms"),
+    _kind("memory-bound operators", "kernel_rows", "op rows cols dtype bytes ms"),
+    _kind("collectives", "collective_rows", "hardware collective n_ranks n_nodes size_bytes time_us"),
+    _kind("serving", "serving_rows", "id backend system isl osl silicon_ttft_ms silicon_tpot_ms"),
+)
+"""Every kind of rows; the first whose columns a file has is what its rows are."""
+
+
+def kind_of(columns: Sequence[str], where: str) -> Kind:
+    """Return the kind of rows that have these *columns*."""
+    for kind in KINDS:
+        if kind.columns <= set(columns):
+            return kind
+    known = "; ".join(f"{kind.name} ({', '.join(sorted(kind.columns))})" for kind in KINDS)
+    raise SpecError(where, ", ".join(columns), f"these columns are of no known kind, which are {known}")
+
+
+def read_rows(path: Path | str) -> tuple[Kind, list[Row]]:
+    """Return the rows of the CSV file at *path*, and of which kind they are."""
+    where = Path(path).name
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.DictReader(file, restval="")
+            columns = list(reader.fieldnames or ())
+            rows: list[Row] = [{key: value for key, value in row.items() if key is not None} for row in reader]
+    except OSError as error:
+        raise SpecError("data", str(path), f"cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, csv.Error):
+        raise SpecError("data", str(path), "is not a CSV file") from None
+    kind = kind_of(columns, where)
+    require(bool(rows), where, 0, "there are no rows")
+    return kind, rows
+
+
+def carried_files() -> list[Path]:
+    """Return the files of rows that the package carries."""
+    return sorted(CARRIED.glob("*.csv"))

@@ -1,0 +1,116 @@
+"""What errors add up to: how far off on average, how far at worst, to which side, and whether the order is right.
+
+Symbols, over n rows with measured times m and predicted times p:
+
+    e      = p / m - 1, the relative error of a row
+    mean   = Σ |e| / n         median, worst  of |e|         bias = Σ e / n
+    τ      = (C - D) / N       Kendall's, pooled over groups
+    N        pairs of rows of one group, of different designs, whose measured times differ
+    C, D     such pairs that the predictions put in the same order, and in the other; predictions that are equal
+             count as neither
+
+Pooled: pairs of all groups are counted together, so that a group of many rows weighs more than one of two. A group is
+rows that do the same work on the same machine with different mappings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from statistics import fmean, median
+from typing import Any
+
+from cosmic.validation.rows import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The errors of some rows; nothing where no row was predicted."""
+
+    name: str
+    rows: int
+    """Given."""
+    predicted: int
+    mean: float | None
+    median: float | None
+    worst: float | None
+    bias: float | None
+    tau: float | None
+    """None where no two rows can be compared."""
+    pairs: int
+    """Compared for τ."""
+    skipped: dict[str, int]
+    """Reasons, and how many rows each befell."""
+
+    @property
+    def coverage(self) -> float:
+        """Predicted of given."""
+        return self.predicted / self.rows if self.rows else 0.0
+
+    def to_dict(self, key: str) -> dict[str, Any]:
+        """Return the summary as plain data, its name under *key*."""
+        return {
+            key: self.name,
+            "rows": self.rows,
+            "predicted": self.predicted,
+            "coverage": self.coverage,
+            "mean_abs_error": self.mean,
+            "median_abs_error": self.median,
+            "worst_abs_error": self.worst,
+            "bias": self.bias,
+            "kendall_tau": self.tau,
+            "pairs": self.pairs,
+            "skipped": self.skipped,
+        }
+
+
+def summarise(name: str, verdicts: Sequence[Verdict], *, memory: bool = False) -> Summary:
+    """Return what the errors of time, or of *memory*, add up to."""
+    errors = [verdict.memory_error if memory else verdict.error for verdict in verdicts]
+    known = [error for error in errors if error is not None]
+    sizes = sorted(map(abs, known))
+    ordered, pairs = (0, 0) if memory else concordance(verdicts)
+    reasons: dict[str, int] = {}
+    for verdict in verdicts:
+        if verdict.skipped:
+            reasons[verdict.skipped] = reasons.get(verdict.skipped, 0) + 1
+    return Summary(
+        name=name,
+        rows=len(verdicts),
+        predicted=len(known),
+        mean=fmean(sizes) if known else None,
+        median=median(sizes) if known else None,
+        worst=sizes[-1] if known else None,
+        bias=fmean(known) if known else None,
+        tau=ordered / pairs if pairs else None,
+        pairs=pairs,
+        skipped=dict(sorted(reasons.items(), key=lambda item: -item[1])),
+    )
+
+
+def concordance(verdicts: Iterable[Verdict]) -> tuple[int, int]:
+    """Return C - D and N of all groups together."""
+    groups: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
+    for verdict in verdicts:
+        if verdict.group and verdict.measured_s is not None and verdict.predicted_s is not None:
+            groups.setdefault(verdict.group, []).append((verdict.measured_s, verdict.predicted_s, verdict.design))
+    ordered = pairs = 0
+    for times in groups.values():
+        found, compared = _pairs(times)
+        ordered, pairs = ordered + found, pairs + compared
+    return ordered, pairs
+
+
+def _pairs(times: Sequence[tuple[float, float, str]]) -> tuple[int, int]:
+    """Return C - D and N of one group, given what is measured, predicted and designed of its rows.
+
+    >>> _pairs([(1.0, 10.0, "a"), (2.0, 30.0, "b"), (3.0, 20.0, "c"), (4.0, 20.0, "c")])
+    (1, 5)
+    """
+    ordered = pairs = 0
+    for (measured, predicted, design), (other, expected, another) in combinations(times, 2):
+        if measured != other and (design != another or not design):
+            pairs += 1
+            ordered += ((measured > other) - (measured < other)) * ((predicted > expected) - (predicted < expected))
+    return ordered, pairs

@@ -1,0 +1,283 @@
+"""What the operators of a step cost on an accelerator, kernel by kernel: seconds on the device, and launches.
+
+An accelerator whose units are not known (an idealised one) is a roofline (`cosmic.cost.compute`). Of one that was
+measured, each operator is priced as the kernels that it runs:
+
+    matrix products   by their shape and number format (`cosmic.cost.gemm`); backward, two more of other shapes
+    attention         fused, by its tiles (`cosmic.cost.attention`); unfused, two batched products and score passes
+    everything else   by what its kernels stream through memory (`cosmic.cost.streaming`), eager or fused
+
+The head, routers and what a serving format leaves wide multiply in 16 bits whatever the precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.attention import (
+    Attention,
+    AttentionRates,
+    attention_backward_seconds,
+    attention_seconds,
+    decode_attention_seconds,
+)
+from cosmic.cost.compute import matrix_efficiency, operator_seconds, peak_flop_per_s
+from cosmic.cost.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.cost.streaming import (
+    OPTIMIZER_PACE,
+    Phase,
+    Stream,
+    Style,
+    Traffic,
+    optimizer_bytes_per_parameter,
+    streaming_seconds,
+    traffic,
+)
+from cosmic.design.batch import Batch
+from cosmic.workload.kernels import Product
+from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.workload.sizes import microbatches
+from cosmic.workload.work import OperatorUse
+
+MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
+"""The number format in which a precision multiplies; 16 bits where it is not listed."""
+SERVED = {"fp8": "fp8_block"}
+"""Formats that serving engines use in place of those of training."""
+SCORES = {"forward": Traffic(1, 2), "backward": Traffic(1, 3)}
+"""Passes over scores of attention that is not fused: scaled, masked and made weights in one kernel, and its undoing."""
+DROPPED_SCORES = Traffic(1, 2.5)
+"""Where dropout acts on them: read, written, and a mask of one byte."""
+FUSED_CAST = 0.25
+"""Of casting by a kernel of its own: the kernel that made a number writes it in both formats."""
+BACKWARD_LAUNCH = 0.5
+"""Of a launch forward: the backward pass follows a tape, and calls no Python."""
+QUEUE_GAP_S = 1.5e-6
+"""Between two kernels of one queue, by the trace of a training step."""
+GRAPH_GAP_S = 0.5e-6
+"""Between two that are replayed from a graph, which brings the next one's code and arguments ahead."""
+ATTENTION_KERNELS = {"forward": 1.0, "backward": 3.0}
+UNFUSED_KERNELS = {"forward": 12.0, "backward": 24.0}
+"""Two products and the softmax between them, the mask, dropout, and copies that bring heads into order."""
+COLLECTIVE_KERNELS = 2.0
+"""What a collective costs the host, in launches: a kernel, and events that join two queues."""
+
+
+class KernelPrices:
+    """The seconds of operators and of the optimizer, for a batch of designs that share one plan."""
+
+    def __init__(self, batch: Batch) -> None:
+        self.batch = batch
+        self.workload = batch.base.workload
+        self.recipe: Recipe = recipe_of(self.workload.precision, self.workload.task)
+        field: Callable[[str], Any] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
+        self._field = field
+        self._bandwidth = batch["memory.bandwidth"]
+        self._bytes_per_s = self._bandwidth * field("memory_efficiency")
+        self._modelled = np.asarray(field("units")) > 0
+        self._units: dict[str, MatrixUnit] = {}
+        self._serves = self.workload.task != "training"
+        self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
+
+    # ---------------------------------------------------------------------------------------------- operators
+
+    def operator(self, use: OperatorUse) -> Any:
+        """Return the seconds of one run of an operator on the device."""
+        if not self._modelled.any():
+            return self._roofline(use)
+        seconds = self._kernels(use) * self._waiting
+        return seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
+
+    def _launches(self, use: OperatorUse) -> Any:
+        """Return how many kernels the host launches for one run of an operator."""
+        if isinstance(use.kernel.shape, Product):
+            casts = 2.0 * bool(FORMATS[self._format(use)].cast_bytes)
+            once = np.maximum(use.kernel.shape.count, 1.0) * (1.0 + casts)  # experts are launched one by one
+            return once if use.phase == "forward" else 2.0 * once + use.kernel.joins
+        if isinstance(use.kernel.shape, Attention):
+            known = ATTENTION_KERNELS if self.workload.attention == "fused" else UNFUSED_KERNELS
+            return known[use.phase]
+        return traffic(use.kind, use.phase, self._style).kernels
+
+    def _roofline(self, use: OperatorUse) -> Any:
+        rate = self._attention_rate if use.kind == "attention" else self._matrix_rate
+        return operator_seconds(use.flop, use.bytes, rate, self._bytes_per_s, self._field("launch"))
+
+    def _kernels(self, use: OperatorUse) -> Any:
+        if isinstance(use.kernel.shape, Product):
+            return self._product(use, use.kernel.shape)
+        if isinstance(use.kernel.shape, Attention):
+            fused = self.workload.attention == "fused"
+            return self._fused(use, use.kernel.shape) if fused else self._unfused(use, use.kernel.shape)
+        return self._streamed(use.kind, use.phase, use.kernel.elements)
+
+    def _streamed(self, kind: str, phase: Phase, elements: Any) -> Any:
+        moved = traffic(kind, phase, self._style)
+        return streaming_seconds(moved, elements, self.recipe.activation, self._stream)
+
+    # ---------------------------------------------------------------------------------------- matrix products
+
+    def _product(self, use: OperatorUse, shape: Product) -> Any:
+        number = self._format(use)
+        unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
+        known = self._cast_once(unit, use)
+        weights = shape.count * shape.n * shape.k
+        if use.phase == "forward":
+            return _gemm(shape, known) + self._weights_cast(number, weights)
+        by_input, by_weight = shape.backward()
+        added = self._streamed("fan", "backward", shape.count * shape.m * shape.k) if use.kernel.joins else 0.0
+        products = _gemm(by_input, unit) + _gemm(by_weight, known)
+        return products + self._weights_cast(number, weights) + added + self._accumulated(weights)
+
+    def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
+        """Return how an engine multiplies: weights as they are kept, products of one input and casts in one kernel."""
+        kept = weight_bytes(self.recipe, f"w_{use.name}", mixture=use.block == "mixture_layer")
+        if self._style == "eager":
+            return replace(unit, operand_bytes=kept)
+        launch = 0.0 if use.kernel.joins else unit.launch_s
+        return replace(unit, operand_bytes=kept, launch_s=launch, cast_s=0.0)
+
+    def _cast_once(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
+        """Return how a product multiplies whose input another one cast, or ranks cast before they gathered it."""
+        if not FORMATS[self._format(use)].cast_bytes:
+            return unit
+        if use.kernel.joins:
+            return replace(unit, cast_s=0.0, cast_s_per_element=0.0)
+        return replace(unit, cast_s_per_element=unit.cast_s_per_element / use.kernel.gathered)
+
+    def _weights_cast(self, number: str, weights: Any) -> Any:
+        """Return the seconds to bring *weights* into the format in which a training step multiplies.
+
+        Once a step, as only the optimizer changes them; every time where they are gathered anew.
+        """
+        if self.workload.task != "training" or not FORMATS[number].cast_bytes:
+            return 0.0
+        anew = self.workload.weight_sharding == "zero3"
+        times = 1.0 if anew else 1.0 / microbatches(self.batch)
+        return times * weights * FORMATS[number].cast_bytes / self._bytes_per_s
+
+    def _accumulated(self, weights: Any) -> Any:
+        """Return the seconds to add new gradients of *weights* to those of earlier microbatches.
+
+        Eager, they are read and added: three passes. Fused, the product itself adds to what it reads in the width in
+        which gradients are kept. Where gradients are sharded, they are reduced and dropped instead.
+        """
+        if self.workload.weight_sharding in ("zero2", "zero3"):
+            return 0.0
+        kept, made = self.recipe.gradient, self.recipe.activation
+        moved = 2 * kept + (made if self.workload.execution == "eager" else -made)
+        return weights * moved / self._bytes_per_s
+
+    def _format(self, use: OperatorUse) -> str:
+        """Return the number format in which an operator multiplies."""
+        number = MULTIPLIED.get(self.workload.precision, "bf16")
+        if number == "bf16" or use.block == "head" or use.name == "router":
+            return "fp32" if number == "fp32" else "bf16"
+        if not self._serves:
+            return number
+        wide = weight_bytes(self.recipe, f"w_{use.name}", mixture=use.block == "mixture_layer") == self.recipe.wide
+        return "bf16" if wide else SERVED.get(number, number)
+
+    def _unit(self, number: str) -> MatrixUnit:
+        if number not in self._units:
+            unit = matrix_unit(self._field, self._bandwidth, number)
+            unit = replace(unit, flop_per_s=unit.flop_per_s * self._steady(number))
+            if self.workload.task == "training" and self.workload.execution == "fused":
+                cast = unit.cast_s_per_element * FUSED_CAST
+                unit = replace(unit, cast_s=0.0, cast_s_per_element=cast)
+            self._units[number] = unit
+        return self._units[number]
+
+    def _steady(self, number: str) -> Any:
+        """Return what several accelerators side by side keep of the rate in a format that one of them keeps alone."""
+        narrow = bool(FORMATS[number].cast_bytes)
+        kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
+        return np.where(np.asarray(self.batch.npus) > 1, kept, 1.0)
+
+    # ---------------------------------------------------------------------------------------------- attention
+
+    def _fused(self, use: OperatorUse, shape: Attention) -> Any:
+        rates = self._attention_rates
+        if self.workload.task == "decode":
+            split = self._style == "fused" or shape.heads == shape.kv_heads
+            return decode_attention_seconds(replace(shape, element_bytes=self.recipe.cache), rates, split)
+        return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
+
+    def _unfused(self, use: OperatorUse, shape: Attention) -> Any:
+        """Queries meet keys, scores become weights, weights meet values: each written out and read again."""
+        unit = self._unit("bf16")
+        groups = shape.batch * shape.heads
+        scores = Product(groups, shape.queries, shape.keys, shape.width)
+        values = Product(groups, shape.queries, shape.value_width, shape.keys)
+        products = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
+        pairs = groups * shape.queries * shape.keys
+        passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout else [])]
+        streamed = sum(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
+        return sum(_gemm(product, unit) for product in products) + streamed
+
+    # ------------------------------------------------------------------------------------------------ rates
+
+    @cached_property
+    def _stream(self) -> Stream:
+        if self.workload.task == "decode":
+            return Stream(self._bytes_per_s, 0.0, GRAPH_GAP_S)
+        return Stream(self._bytes_per_s, self._field("stream_ramp"), QUEUE_GAP_S)
+
+    @cached_property
+    def _attention_rates(self) -> AttentionRates:
+        return AttentionRates(
+            peak_flop_per_s=self._field("bf16"),
+            bytes_per_s=self._bytes_per_s,
+            efficiency=self._field("attention_efficiency"),
+            backward_efficiency=self._field("attention_backward_efficiency"),
+            ramp_s=self._field("attention_ramp"),
+            multiprocessors=np.maximum(self._field("units"), 1),
+        )
+
+    @cached_property
+    def _waiting(self) -> Any:
+        """How much longer the slowest of all accelerators takes: the largest of n normal numbers is √(2 ln n) off."""
+        return 1 + self._field("jitter") * np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+
+    @cached_property
+    def _peak(self) -> Any:
+        return peak_flop_per_s(self._field, self.workload.precision)
+
+    @cached_property
+    def _matrix_rate(self) -> Any:
+        return self._peak * matrix_efficiency(self._field)
+
+    @cached_property
+    def _attention_rate(self) -> Any:
+        return self._peak * self._field("attention_efficiency")
+
+    # --------------------------------------------------------------------------------------- beside operators
+
+    def update(self, elements: Any) -> tuple[Any, Any]:
+        """Return the seconds of a fused Adam over *elements* weights, and the bytes that it streams."""
+        recipe = self.recipe
+        each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
+        pace = np.where(self._modelled, OPTIMIZER_PACE, 1.0)
+        return elements * each / (self._bytes_per_s * pace), elements * each
+
+    def hosted(self, use: OperatorUse) -> Any:
+        """Return the seconds that the host takes to launch one run of an operator."""
+        return self._launches(use) * self._launch_s(use.phase)
+
+    def hosted_call(self, phase: str) -> Any:
+        """Return the seconds that the host takes to launch one collective."""
+        return COLLECTIVE_KERNELS * self._launch_s(phase)
+
+    def _launch_s(self, phase: str) -> Any:
+        """Return the seconds of one launch; a graph that is replayed needs none."""
+        if self.workload.task == "decode":
+            return 0.0
+        return self._field("host_launch") * (BACKWARD_LAUNCH if phase == "backward" else 1.0)
+
+
+def _gemm(shape: Product, unit: MatrixUnit) -> Any:
+    return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)

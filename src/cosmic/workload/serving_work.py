@@ -1,0 +1,138 @@
+"""What one device must read, compute and send in a step of serving: a whole step added up, as fused kernels see it.
+
+Serving engines fuse what a training framework runs one by one: queries, keys and values are one product, gate and up
+another, norms and casts ride along. What is left of a step is therefore told by few sums: bytes of weights and of cache
+that are read once, operations by number format, and exchanges between devices. They come out of the plan of the model
+under its mapping, as everything does (`cosmic.workload.plan`), with the experts' widths split over tp too.
+
+Of experts only those are read that some token of the step picks (`cosmic.workload.kernels.product_of`). Latent
+attention decodes in the space of the cache: each head's query, turned into that space, meets the vectors kept there,
+
+    2 (2 c + r) operations for a query's head and a token of the cache        c  kv_rank       r  rope_dim
+
+and devices that split the heads read the same cache. Of a prompt only the last token needs the head. What experts split
+over tp make is added up per token, with what shared experts make, before it is exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.design.model import Transformer
+from cosmic.errors import require
+from cosmic.workload.graph import SizeTable
+from cosmic.workload.kernels import Product, attention_of, product_of
+from cosmic.workload.memory import cache_bytes
+from cosmic.workload.operators import moved_elements
+from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.workload.residue import weight_elements
+from cosmic.workload.sharding import CollectiveOp, PartitionedOperator
+from cosmic.workload.sizes import sizes_of, visible_share
+from cosmic.workload.strategies import strategies_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingWork:
+    """What one device does in a step; numbers, or arrays over a batch."""
+
+    resident_bytes: Any
+    """Weights that it keeps."""
+    weight_bytes: Any
+    """Weights that the step reads, of experts those that are picked."""
+    cache_bytes: Any
+    """Keys and values of all its requests: what they take, and what a decode step reads."""
+    wide_flop: Any
+    """Operations of products in 16 bits."""
+    narrow_flop: Any
+    """Operations of products in the serving format."""
+    expert_flop: Any
+    """Operations of experts, in the serving format."""
+    attention_flop: Any
+    activation_bytes: Any
+    """What products and the operators between them (norms, gates, rotations) read and write, each by itself."""
+    exchanges: Any
+    """Collectives, one after the other."""
+    exchanged_bytes: Any
+    """Payload of all of them."""
+    group: Any
+    """Devices that take part in the largest."""
+
+
+def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
+    """Return what one device does in a step of prefill or decode, for designs that share one plan."""
+    workload, model = batch.base.workload, batch.base.model
+    require(workload.task != "training", "task", workload.task, "must be prefill or decode")
+    require(isinstance(model, Transformer), "model", model.name, "only transformers are served")
+    blocks = plan(model, strategies_of(workload), False, False)
+    sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
+    if cache is not None:
+        recipe = replace(recipe, cache=cache)
+    mixture = isinstance(model, Transformer) and model.experts is not None
+    total: dict[str, Any] = dict.fromkeys(ServingWork.__slots__, 0.0)
+    for each in blocks:
+        sizes["visible"] = visible_share(batch, each.block)
+        passed = each.block.part == "layers" or workload.task == "decode"
+        for name, value in _block(each, sizes, recipe, mixture, passed):
+            joined = np.maximum(total[name], value) if name == "group" else total[name] + each.block.repeats * value
+            total[name] = joined
+    counts = {each.block.name: each.block.repeats for each in blocks}
+    total["cache_bytes"] = cache_bytes(batch, counts, {each.block.name: each for each in blocks}, recipe)
+    return ServingWork(**total)
+
+
+def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, passed: bool) -> Iterator[tuple[str, Any]]:
+    """Yield what one block adds to the sums; where a prompt does not pass through it, what it keeps alone."""
+    for weight in each.block.graph.weights:
+        width = weight_bytes(recipe, weight.name, mixture=mixture)
+        yield "resident_bytes", width * weight_elements(each, sizes, False, only=frozenset((weight.name,)))
+    if not passed:
+        return
+    for part in each.partitioned.operators:
+        if part.operator.kind == "einsum":
+            yield from _product(part, product_of(part, sizes), recipe, mixture)
+        elif part.operator.kind == "attention":
+            yield "attention_flop", _attention(part, sizes)
+        else:
+            yield "activation_bytes", recipe.activation * _moved(part, sizes)
+    shared = any("shared_ffn" in found.tensor for found in each.partitioned.collectives)
+    for found in each.partitioned.collectives:
+        slots = "share" in found.dims and "tp" in found.axes
+        if not (slots and shared):
+            yield from _exchange(found, sizes, recipe, 1 / sizes["active"] if slots else 1.0)
+
+
+def _product(part: PartitionedOperator, shape: Product, recipe: Recipe, mixture: bool) -> Iterator[tuple[str, Any]]:
+    name = part.operator.inputs[1].name
+    width = weight_bytes(recipe, name, mixture=mixture)
+    yield "weight_bytes", width * shape.count * shape.n * shape.k
+    kind = "wide" if width == recipe.wide else "expert" if "expert" in name else "narrow"
+    yield f"{kind}_flop", 2 * shape.count * shape.m * shape.n * shape.k
+    yield "activation_bytes", recipe.activation * shape.count * shape.m * (shape.n + shape.k)
+
+
+def _attention(part: PartitionedOperator, sizes: SizeTable) -> Any:
+    shape = attention_of(part, sizes)
+    pairs = shape.batch * shape.heads * shape.queries * shape.keys * shape.visible
+    usual = 2 * pairs * (shape.width + shape.value_width)
+    if "kv_rank" not in sizes:
+        return usual
+    latent = 2 * pairs * (2 * sizes["kv_rank"] + sizes["rope_dim"])
+    return np.where(np.asarray(sizes["sequence"]) == 1, latent, usual)
+
+
+def _moved(part: PartitionedOperator, sizes: SizeTable) -> Any:
+    return moved_elements(part.operator, lambda dims: part.elements(dims, sizes))
+
+
+def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe, share: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a collective of which a *share* of the payload is sent."""
+    group = np.asarray(found.group(sizes))
+    yield "exchanges", 1.0 * (group > 1)
+    yield "exchanged_bytes", share * found.elements(sizes) * recipe.activation * (group > 1)
+    yield "group", group

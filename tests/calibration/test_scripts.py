@@ -1,0 +1,266 @@
+"""Calibration: scripts read what there is, find parameters that are known, and write nothing but what they fitted."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import shutil
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fit_collectives
+import fit_gemm
+import fit_kernels
+import fit_runs
+import fit_serving
+import numpy as np
+import pytest
+import yaml
+
+from cosmic import catalog
+from cosmic.validation.hardware import AICONFIGURATOR
+from cosmic.validation.rows import CARRIED, carried_files, read_rows
+
+DATA = Path(fit_gemm.__file__).parent / "data"
+H200 = "h200-sxm-141gb"
+
+
+def table(name: str) -> list[dict[str, str]]:
+    """Return the rows of a compressed file."""
+    with gzip.open(DATA / name, "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def copied(monkeypatch: pytest.MonkeyPatch, folder: Path, *names: str) -> Path:
+    """Return a folder of accelerators that scripts write to instead of the catalog's."""
+    for name in names:
+        shutil.copy(fit_gemm.CATALOG / f"{name}.yaml", folder)
+    monkeypatch.setattr(fit_gemm, "CATALOG", folder)
+    return folder
+
+
+def entry(path: Path) -> dict[str, Any]:
+    """Return a catalog file."""
+    found: dict[str, Any] = yaml.safe_load(path.read_text())
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------- data
+
+
+def test_no_file_is_kept_both_here_and_in_the_package() -> None:
+    assert not {path.name for path in DATA.iterdir()} & {path.name for path in carried_files()}
+
+
+def test_collectives_of_the_package_are_a_tenth_of_the_whole() -> None:
+    keys = ("source", "hardware", "n_ranks", "n_nodes", "size_bytes", "time_us")
+    whole = {tuple(row[key] for key in keys) for row in table("collectives.csv.gz")}
+    part = read_rows(CARRIED / "collectives.csv")[1]
+    assert all(tuple(row[key] for key in keys) in whole for row in part)
+    assert 9 < len(table("collectives.csv.gz")) / len(part) < 11
+
+
+def test_samples_of_serving_of_the_package_are_a_fifth_of_the_whole() -> None:
+    whole, part = table("serving.csv.gz"), read_rows(CARRIED / "serving.csv")[1]
+    assert all(row in whole for row in part)
+    assert 4.9 < len(whole) / len(part) < 5.1
+
+
+def test_products_of_the_package_are_a_thirtieth_of_the_whole() -> None:
+    columns = fit_gemm.COLUMNS[:-1]
+    whole: dict[tuple[str, ...], list[float]] = {}
+    for row in table("gemm_measured.csv.gz"):
+        whole.setdefault(tuple(row[key] for key in columns), []).append(float(row["us"]))
+    part = fit_gemm.collected(CARRIED / "gemm.csv")
+    for row in part:
+        known = whole[tuple(row[key] for key in columns)]
+        assert min(abs(float(row["us"]) / us - 1) for us in known) < 1e-4
+    assert 29 < sum(map(len, whole.values())) / len(part) < 31
+
+
+def test_products_are_those_collected_and_our_own() -> None:
+    sets = fit_gemm.measured()
+    assert len(sets[H200, "bf16", fit_gemm.OWN]) == len(read_rows(CARRIED / "h200_gemm.csv")[1]) == 293
+    assert {name for name, *_ in sets} == set(AICONFIGURATOR.values())
+    assert all((rows > 0).all() for rows in sets.values())
+
+
+def test_a_carried_copy_has_the_same_bytes_for_the_same_rows(tmp_path: Path) -> None:
+    rows = fit_gemm.collected(CARRIED / "gemm.csv")
+    first, second = tmp_path / "first.csv.gz", tmp_path / "second.csv.gz"
+    fit_gemm.carry(rows, first)
+    fit_gemm.carry(rows, second)
+    assert first.read_bytes() == second.read_bytes()
+    again = fit_gemm.measured(first)
+    assert sum(len(found) for (*_, source), found in again.items() if source != fit_gemm.OWN) == len(rows)
+
+
+# ---------------------------------------------------------------------------------------- matrix products
+
+
+def test_writing_an_entry_leaves_other_keys_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = copied(monkeypatch, tmp_path, H200) / f"{H200}.yaml"
+    before = entry(path)
+    fit_gemm.write_entry(H200, {"matrix_efficiency": "0.5", "launch": "3 us"}, {"gemm": "tried"})
+    after = entry(path)
+    assert after["compute"] == before["compute"] | {"matrix_efficiency": 0.5, "launch": "3 us"}
+    others = {key: text for key, text in before["calibration"].items() if not key.startswith("gemm")}
+    assert others
+    assert after["calibration"] == others | {"gemm": "tried"}
+    assert {**after, "compute": 0, "calibration": 0} == {**before, "compute": 0, "calibration": 0}
+
+
+def test_writing_an_entry_twice_is_writing_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = copied(monkeypatch, tmp_path, H200) / f"{H200}.yaml"
+    fit_gemm.write_entry(H200, {"launch": "3 us"}, {"gemm": "tried"})
+    once = path.read_text()
+    fit_gemm.write_entry(H200, {"launch": "3 us"}, {"gemm": "tried"})
+    assert path.read_text() == once
+
+
+def test_parameters_of_products_are_found_in_times_made_with_them() -> None:
+    key = ("a100-sxm-80gb", "bf16", "aiconfigurator")
+    known = fit_gemm.stated(key[0])
+    start = {name: fit_gemm.SPANS[name][0] for name in fit_gemm.free({key: np.ones((1, 4))})}
+    true = {**known, **start, "matrix_efficiency": 0.7, "operand_efficiency": 0.6, "launch": 5e-6}
+    rows = fit_gemm.measured()[key].copy()
+    rows[:, 3] = fit_gemm.predicted(key, rows, true)
+    found = fit_gemm.fit({key: rows}, known)
+    assert np.abs(fit_gemm.errors(key, rows, {**known, **found})).max() < 0.03
+    assert found["matrix_efficiency"] == pytest.approx(0.7, rel=0.03)
+    assert found["operand_efficiency"] == pytest.approx(0.6, rel=0.03)
+
+
+def test_an_accelerator_nobody_measured_takes_its_relatives_parameters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = copied(monkeypatch, tmp_path, "h100-pcie-80gb", "mi300x")
+    taken = {"matrix_efficiency": 0.5, "launch": 3e-6, "gap": 1.0, "fp4_ramp": 1e-6}
+    for name in ("h100-pcie-80gb", "mi300x"):
+        fit_gemm.estimate(name, "h100-sxm-80gb", taken)
+        found = entry(folder / f"{name}.yaml")["compute"]
+        assert found["provenance"] == "estimate"
+        assert found["launch"] == "3 us"
+        assert not {"gap", "fp4_ramp"} & set(found)
+    assert entry(folder / "h100-pcie-80gb.yaml")["compute"]["matrix_efficiency"] == 0.5
+    assert entry(folder / "mi300x.yaml")["compute"]["matrix_efficiency"] != 0.5
+
+
+# --------------------------------------------------------------------------------------------- collectives
+
+
+def test_parameters_of_links_are_found_in_times_made_with_them() -> None:
+    link = fit_collectives.FITTED["pcie5"]
+    rows = fit_collectives.measured(link)
+    true = {name: fit_collectives.START[name] for name in link.free} | {"efficiency": 0.6, "overhead_s": 9e-6}
+    made = replace(rows, seconds=fit_collectives.predicted(fit_collectives.dimension(link, true), rows))
+    found = fit_collectives.fit(link, made, {name: fit_collectives.START[name] for name in link.free})
+    assert found["efficiency"] == pytest.approx(0.6, rel=0.02)
+    assert found["overhead_s"] == pytest.approx(9e-6, rel=0.05)
+
+
+def test_what_was_fitted_of_a_link_replaces_what_was_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = Path(shutil.copy(fit_collectives.LINKS / "nvlink4.yaml", tmp_path))
+    monkeypatch.setattr(fit_collectives, "LINKS", tmp_path)
+    before = entry(path)
+    values = {name: 2.0 * fit_collectives.START[name] for name in fit_collectives.ADDING}
+    fit_collectives.write("nvlink4", fit_collectives.FITTED["nvlink4"], values, {"from_1_mib": "none"})
+    after = entry(path)
+    assert after["latency"] == "1 us"
+    assert after["transport"].keys() == before["transport"].keys()
+    assert after["residuals"] == {"from_1_mib": "none"}
+    changed = {"latency", "transport", "residuals"}
+    assert all(after[key] == before[key] for key in before.keys() - changed)
+
+
+# ------------------------------------------------------------------------------------------------- kernels
+
+
+def test_kernels_are_fitted_and_checked_in_one_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written: dict[str, Mapping[str, str]] = {}
+    monkeypatch.setattr(fit_kernels, "write_entry", lambda name, fields, *_: written.update({name: fields}))
+    fit_kernels.main()
+    assert {"memory_efficiency", "attention_ramp"} <= written[H200].keys()
+    assert 0.6 < float(written[H200]["attention_efficiency"]) < 0.8
+    shown = capsys.readouterr().out
+    assert all(
+        title in shown for title in ("attention", "streaming kernels", "fused AdamW", "decoding", "training steps")
+    )
+
+
+def test_every_accelerator_whose_units_are_known_is_of_one_family() -> None:
+    known = [name for names, _ in fit_kernels.FAMILIES.values() for name in names]
+    assert sorted(known) == sorted(fit_gemm.UNITS)
+    assert set(known) <= set(catalog.names("accelerators"))
+
+
+# ---------------------------------------------------------------------------------------------- whole runs
+
+
+def test_an_accelerator_keeps_as_much_of_its_rate_as_its_relative() -> None:
+    given = {"jitter": 0.02, "steady h100": 0.9, "narrow h100": 0.8, "steady b200": 0.7}
+    hopper = {"jitter": 0.02, "steady_efficiency": 0.9, "narrow_steady_efficiency": 0.8}
+    assert fit_runs.of_accelerator(H200, given) == fit_runs.of_accelerator("h100-sxm-80gb", given) == hopper
+    assert fit_runs.of_accelerator("b300-sxm", given)["steady_efficiency"] == 0.7
+    assert fit_runs.of_accelerator("a100-sxm-80gb", given)["steady_efficiency"] == 1.0
+
+
+def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    target = {"hidden": 2.0, "jitter": 0.012, "steady h100": 0.8}
+    monkeypatch.setattr(
+        fit_runs, "loss", lambda _, given: sum(abs(given[name] / value - 1) for name, value in target.items())
+    )
+    start = {"hidden": 0.6, "jitter": 0.01, "steady h100": 0.94}
+    told: list[str] = []
+    found = fit_runs.fit([], start, 20, told.append)
+    assert found["hidden"] == 1.0
+    assert found["jitter"] == pytest.approx(0.012, rel=0.05)
+    assert found["steady h100"] == pytest.approx(0.8, rel=0.05)
+    assert told == sorted(told, reverse=True)
+
+
+def test_what_runs_tell_is_written_to_accelerators_and_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    accelerators, systems = tmp_path / "accelerators", tmp_path / "systems"
+    systems.mkdir()
+    shutil.copy(fit_gemm.CATALOG.parent / "systems" / "dgx-h100.yaml", systems)
+    accelerators.mkdir()
+    folder = copied(monkeypatch, accelerators, H200)
+    monkeypatch.setattr(fit_runs, "CATALOG", folder)
+    before = entry(systems / "dgx-h100.yaml")
+    fit_runs.write({"hidden": 0.25, "jitter": 0.03, "steady h100": 0.9})
+    assert entry(folder / f"{H200}.yaml")["compute"]["jitter"] == 0.03
+    after = entry(systems / "dgx-h100.yaml")
+    assert after["collective"].pop("hidden") == 0.25
+    before["collective"].pop("hidden")
+    assert after == before
+
+
+# ------------------------------------------------------------------------------------------------- serving
+
+
+def test_samples_are_gathered_and_predicted_together(tmp_path: Path) -> None:
+    path = tmp_path / "some.csv"
+    lines = (CARRIED / "serving.csv").read_text().splitlines()
+    path.write_text("\n".join(lines[:1] + lines[1::15]) + "\n")
+    data = fit_serving.gather(path)
+    assert 10 < len(data.rows) <= 20
+    first, further = fit_serving.errors(fit_serving.start(), data)
+    assert first.shape == further.shape == data.ttft_s.shape
+    assert np.isfinite(first).all()
+    assert np.isfinite(further).all()
+    unseen = fit_serving.left_out(data, np.arange(len(data.rows)) % 2)
+    assert np.isfinite(unseen).all()
+    shown = fit_serving.table("engine", (first, further), data.column(lambda row: row.engine))
+    assert shown.splitlines()[-1].startswith("all")
+
+
+def test_parameters_are_told_as_they_stand_in_the_package() -> None:
+    lines = fit_serving.told(fit_serving.start()).splitlines()
+    assert [line.partition(" ")[0] for line in lines] == ["recipes", "shared", *fit_serving.NAMES]
+    assert "'front_s': 0.03" in lines[-1]

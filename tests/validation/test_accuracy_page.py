@@ -1,0 +1,51 @@
+"""The page: a section for each kind of rows, and the same numbers as the validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cosmic.reporting.page import Figure, Heading, Table, to_markdown
+from cosmic.validation.accuracy_page import accuracy_page
+from cosmic.validation.rows import Verdict
+from cosmic.validation.validating import assess
+
+
+def verdicts() -> list[Verdict]:
+    run = {"accel": "a100", "url": "https://example.org", "source": "x"}
+    return [
+        Verdict(
+            id="korth-t5-22B-full",
+            set="korthikanti",
+            kind="training runs",
+            row=run,
+            measured_s=1.42,
+            predicted_s=1.3,
+            flop=1e15,
+            peak_bytes_measured=2.0,
+            peak_bytes_predicted=1.9,
+        ),
+        Verdict(id="b", set="mosaic", kind="training runs", row=run, measured_s=2.0, predicted_s=2.5, flop=2e15),
+        Verdict(id="c", set="mosaic", kind="training runs", row=run, skipped="no such model"),
+        Verdict(id="d", set="h200-attention fwd", kind="attention", row={}, measured_s=1e-4, predicted_s=1.1e-4),
+    ]
+
+
+def test_sections_tables_and_figures_are_those_of_the_rows() -> None:
+    page = accuracy_page(assess(verdicts()))
+    headings = [part.text for part in page.parts if isinstance(part, Heading)]
+    assert headings[:2] == ["Training runs", "Beside others"]
+    assert "Attention and memory-bound operators" in headings
+    assert "Serving" not in headings
+    assert [part.name for part in page.parts if isinstance(part, Figure)] == ["runs-a100", "kernels"]
+    tables = [part for part in page.parts if isinstance(part, Table)]
+    assert tables[0].rows[1][:4] == ["mosaic", 2, 1, "25.0 %"]
+    beside = tables[1]
+    assert beside.columns[2:] == ("COSMIC", "Calculon", "constant efficiency")
+    assert beside.rows[0][3] == "1.7 %"  # Calculon's own prediction of that run
+
+
+def test_the_page_is_written_with_its_figures(tmp_path: Path) -> None:
+    path = to_markdown(accuracy_page(assess(verdicts())), tmp_path)
+    assert path.name == "accuracy.md"
+    assert (tmp_path / "accuracy-runs-a100.svg").exists()
+    assert "no such model" in path.read_text()

@@ -1,0 +1,89 @@
+"""Rows: files are told apart by their columns, and no cell stops a validation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cosmic.errors import SpecError
+from cosmic.validation.rows import KINDS, Fields, Verdict, carried_files, judged, kind_of, read_rows
+
+
+def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
+    names = {path.stem for path in carried_files()}
+    assert {"training_published", "training_single_node_a100", "h200_training", "h200_inference"} <= names
+    assert {"h200_gemm", "h200_attention", "h200_memory_ops", "gemm", "collectives"} <= names
+    for path in carried_files():
+        kind, rows = read_rows(path)
+        assert kind in KINDS
+        assert rows
+
+
+def test_columns_of_no_kind_are_refused_with_the_kinds_there_are() -> None:
+    with pytest.raises(SpecError, match=r"no known kind, which are training runs \(accel, gbs, .*; collectives"):
+        kind_of(["a", "b"], "mine.csv")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "no known kind"), (b"\xff\xfe\x00", "is not a CSV file"), (b"m,n,k,dtype,ms\n", "there are no rows")],
+)
+def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_bytes(content)
+    with pytest.raises(SpecError, match=said):
+        read_rows(path)
+
+
+def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="cannot be read: No such file"):
+        read_rows(tmp_path / "rows.csv")
+
+
+def test_what_is_taken_for_an_empty_cell_is_noted() -> None:
+    fields = Fields({"tp": "", "pp": "4.0"})
+    assert fields.whole("tp", 1, "as usual") == 1
+    assert fields.whole("pp", 1) == 4
+    assert fields.assumed == ["tp: 1 assumed, as usual"]
+
+
+@pytest.mark.parametrize("cell", ["many", "nan", "inf", "-1", "0", "1.5", "1e300", ""])
+def test_a_cell_that_is_no_count_is_refused(cell: str) -> None:
+    with pytest.raises(SpecError, match="tp = "):
+        Fields({"tp": cell}).whole("tp")
+
+
+def test_a_row_that_cannot_be_judged_is_skipped_with_the_reason() -> None:
+    def refuse(fields: Fields) -> Verdict:
+        raise SpecError("tp", 3, "is odd")
+
+    def lose(fields: Fields) -> Verdict:
+        return Verdict(row=fields.row, measured_s=1.0, predicted_s=float("nan"))
+
+    assert judged({}, "a", "s", refuse).to_dict() == {"id": "a", "set": "s", "skipped": "tp = 3: is odd"}
+    assert judged({}, "a", "s", lose).skipped == "the prediction is not finite"
+
+
+def test_errors_are_predicted_over_measured_less_one() -> None:
+    verdict = Verdict(
+        id="a",
+        set="s",
+        row={},
+        measured_s=2.0,
+        predicted_s=3.0,
+        peak_bytes_measured=4.0,
+        peak_bytes_predicted=3.0,
+        assumed=("x",),
+    )
+    assert verdict.to_dict() == {
+        "id": "a",
+        "set": "s",
+        "measured_s": 2.0,
+        "predicted_s": 3.0,
+        "relative_error": 0.5,
+        "assumed": ["x"],
+        "peak_bytes_measured": 4.0,
+        "peak_bytes_predicted": 3.0,
+        "memory_error": -0.25,
+    }

@@ -1,0 +1,162 @@
+"""Published runs: the designs that rows describe, and what is assumed where they do not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cosmic.design.model import Transformer, parameters
+from cosmic.errors import SpecError
+from cosmic.validation.hardware import DERIVED, POWER_EXPONENT, machine
+from cosmic.validation.rows import CARRIED, Fields, Row, read_rows
+from cosmic.validation.training_rows import judge, overlaps, read_run
+
+PUBLISHED = {row["id"]: row for row in read_rows(CARRIED / "training_published.csv")[1]}
+
+
+def run_of(identity: str, **changes: str) -> tuple[Any, Fields]:
+    """Return the design of a published run, some of its cells changed, and its row's fields."""
+    fields = Fields({**PUBLISHED[identity], **changes})
+    return read_run(fields).point, fields
+
+
+def test_a_complete_row_is_the_design_that_was_published_and_nothing_is_assumed() -> None:
+    point, fields = run_of("korth-t5-530B-selective")
+    w = point.workload
+    assert (w.tp, w.pp, w.dp, w.virtual_stages, w.schedule) == (8, 35, 1, 3, "interleaved")
+    assert (w.precision, w.recompute, w.sequence_parallel, w.weight_sharding) == ("fp16", "selective", True, "none")
+    assert (w.attention, w.dropout, w.overlap) == ("unfused", True, False)
+    assert [dim.npus for dim in point.network.dims] == [8, 35]
+    assert parameters(point.model) == pytest.approx(530e9, rel=0.01)
+    assert fields.assumed == []
+
+
+@pytest.mark.parametrize("identity", sorted(name for name in PUBLISHED if name.startswith("mosaic")))
+def test_models_have_the_parameters_that_were_published(identity: str) -> None:
+    point, _ = run_of(identity)
+    assert parameters(point.model) == pytest.approx(1e9 * float(PUBLISHED[identity]["n_params_b"]), rel=2e-3)
+
+
+def test_defaults_are_taken_and_said() -> None:
+    point, fields = run_of("korth-t5-22B-full", recompute="", zero_stage="", precision="", mbs="", dp="")
+    assert (point.workload.recompute, point.workload.precision, point.workload.micro_batch) == ("none", "bf16", 4)
+    said = " ".join(fields.assumed)
+    assert all(f"{name}: " in said for name in ("recompute", "zero_stage", "precision", "mbs", "dp"))
+
+
+def test_more_stages_than_layers_are_the_most_that_there_can_be() -> None:
+    point, fields = run_of("mbridge-038")  # 126 layers in 16 × 8: embedding and head count too
+    assert point.workload.virtual_stages == 7
+    assert any(text.startswith("vpp: 7 for 8") for text in fields.assumed)
+
+
+def test_weights_are_sharded_where_whole_ones_cannot_fit() -> None:
+    point, fields = run_of("mbridge-165")  # 70 B parameters on each of 64
+    assert point.workload.weight_sharding == "zero3"
+    assert any(text.startswith("zero_stage: 3 assumed") for text in fields.assumed)
+
+
+def test_torchtitan_keeps_gathered_weights_in_pipelines_and_selects_every_other_product() -> None:
+    staged, _ = run_of("titan-t5-1")
+    selective, _ = run_of("titan-t1-2")
+    assert staged.workload.weight_sharding == "zero1"
+    assert selective.workload.weight_sharding == "zero3"
+    assert selective.workload.recompute == "alternate"
+
+
+def test_an_accelerator_held_to_less_power_is_slower_by_the_root_of_it() -> None:
+    usual, held = machine("H100-SXM-80GB", 8), machine("H100-96GB-HBM2e-500W", 8)
+    assert held.compute.bf16_flop_per_s / usual.compute.bf16_flop_per_s == pytest.approx((5 / 7) ** POWER_EXPONENT)
+    assert held.memory.bandwidth_bytes_per_s == 2.4e12
+    assert "h100-96gb-hbm2e-500w" in DERIVED
+
+
+def test_sources_ran_the_attention_kernels_of_their_time() -> None:
+    first, _ = run_of("mosaic-107")
+    second, _ = run_of("titan-t1-2")
+    latest, _ = run_of("nemo2407-05")
+    assert (first.compute.attention_efficiency, second.compute.attention_efficiency) == (0.40, 0.37)
+    assert latest.compute == machine("H100-SXM-80GB", 8).compute
+
+
+def test_deepseek_s_runs_train_the_token_after_next_unless_they_say_no() -> None:
+    with_it, fields = run_of("mbridge-001")
+    without, _ = run_of("mbridge-238")
+    assert (with_it.model.layers, without.model.layers) == (62, 61)
+    assert any(text.startswith("multi-token prediction") for text in fields.assumed)
+
+
+def test_a_rack_is_one_domain_as_far_as_the_count_allows() -> None:
+    assert [dim.npus for dim in machine("GB200", 2560, per_node=4).network.dims] == [64, 40]
+    assert [dim.npus for dim in machine("GB300", 8, per_node=4).network.dims] == [8]
+    assert machine("H200-SXM-141GB", 1).network.dims == ()
+
+
+def test_the_rate_between_nodes_is_the_row_s() -> None:
+    point, _ = run_of("vtrain-m-002")
+    assert point.network.dims[1].bandwidth_bytes_per_s == pytest.approx(100e9 / 8)
+
+
+def test_times_follow_from_rates_where_no_time_is_given() -> None:
+    row = PUBLISHED["korth-t5-22B-full"]
+    given = float(row["iter_time_s"])
+    fields = Fields({**row, "iter_time_s": ""})
+    assert read_run(fields).measured_s == pytest.approx(given, rel=0.01)
+    assert "measured_s: from tokens_per_s_per_accel" in fields.assumed
+    fields = Fields({**row, "iter_time_s": "", "tokens_per_s_per_accel": ""})
+    assert read_run(fields).measured_s == pytest.approx(given, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"accel": "abacus"}, "accel = 'abacus': no such accelerator"),
+        ({"model": "oracle", "arch": ""}, "the catalog has no such model"),
+        ({"precision": "fp3"}, "precision = 'fp3': no such precision"),
+        ({"tp": "3"}, "n_accel = 8: does not divide"),
+        ({"tp": "", "n_accel": "64"}, "the mapping is not published"),
+        ({"gbs": "many"}, "gbs = 'many': must be a number"),
+        ({"recompute": "some"}, "must be one of none, selective"),
+        ({"gbs": "5"}, "global_batch 5 does not divide by dp 1 × micro_batch 4"),
+        ({"iter_time_s": "", "tokens_per_s_per_accel": "", "tflops_per_accel": ""}, "neither a time nor a rate"),
+    ],
+)
+def test_a_row_that_cannot_be_built_is_skipped_with_the_reason(changes: dict[str, str], said: str) -> None:
+    [verdict] = judge([{**PUBLISHED["korth-t5-22B-full"], **changes}])
+    assert verdict.predicted_s is None
+    assert said in verdict.skipped
+
+
+def test_a_run_that_needs_more_memory_than_there_is_is_predicted_and_says_so() -> None:
+    [verdict] = judge([{**PUBLISHED["korth-t5-22B-full"], "gbs": "16", "mbs": "16", "recompute": "none"}])
+    assert verdict.predicted_s is not None
+    assert any(text.startswith("memory: needs") for text in verdict.assumed)
+
+
+def test_a_run_on_one_node_is_predicted_within_a_fifth_and_its_memory_too() -> None:
+    rows = [PUBLISHED["korth-t5-22B-full"], PUBLISHED["korth-t5-22B-selective"]]
+    for verdict in judge(rows):
+        assert verdict.error is not None
+        assert abs(verdict.error) < 0.2
+
+
+def test_rows_say_whether_they_overlap() -> None:
+    assert not overlaps(Fields({"overlap": "none (no DP overlap)"}))
+    assert overlaps(Fields({"overlap": ""}))
+
+
+CELLS = st.sampled_from(["", "0", "1", "2", "-3", "7", "1e9", "nan", "x", "8.5", "GB200", "llama", "fp8", "full", "∞"])
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.dictionaries(st.sampled_from(sorted(PUBLISHED["korth-t5-22B-full"])), CELLS, min_size=1, max_size=6))
+def test_no_cell_stops_the_reading_of_a_row(cells: dict[str, str]) -> None:
+    row: Row = {**PUBLISHED["korth-t5-22B-full"], **cells}
+    try:
+        point = read_run(Fields(row)).point
+    except SpecError:
+        return
+    assert isinstance(point.model, Transformer)
