@@ -74,7 +74,7 @@ class Link:
 
 
 FITTED = {
-    "nvlink2": Link(("v100_sxm",), "150 GB/s", topology="fully_connected", members=(2, 3, 4, 8)),
+    "nvlink2": Link(("v100_sxm",), "150 GB/s", topology="hybrid_cube_mesh"),
     "nvlink3": Link(("a100_sxm",), "300 GB/s", (*BASIC, *DIRECT), ("copy_share",)),
     "nvlink4": Link(("h100_sxm", "h200_sxm"), "450 GB/s", ADDING, tuple(COMMON)),
     "nvlink5": Link(("b200_sxm", "b300_sxm", "gb200", "gb300"), "900 GB/s", ADDING, tuple(COMMON)),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from cosmic.arithmetic import even_split
+from cosmic.cost.topologies.hybrid_cube_mesh import HybridCubeMesh
 from cosmic.cost.topologies.hypercube import Hypercube
 from cosmic.design.network import Parts, topologies
 from cosmic.testing.topologies import groups
@@ -44,6 +45,8 @@ def graph_of(name: str, npus: int) -> Graph:
             return grid([npus], all_others, wraps=True)
         case "hypercube":
             return grid(Hypercube.split(npus), all_others, wraps=True)
+        case "hybrid_cube_mesh":
+            return grid(HybridCubeMesh.split(npus), all_others, wraps=True)
         case _:
             sides = even_split(npus, int(name[-2]))
             return grid(sides, near, wraps=name.startswith("torus"))
@@ -65,7 +68,7 @@ WALKED = (2, 3, 4, 5, 6, 8, 12, 16, 30, 64)
 
 
 def test_all_that_are_promised_are_there() -> None:
-    grids = {"torus_2d", "torus_3d", "mesh_2d", "mesh_3d", "hypercube"}
+    grids = {"torus_2d", "torus_3d", "mesh_2d", "mesh_3d", "hypercube", "hybrid_cube_mesh"}
     assert set(topologies) >= {"ring", "fully_connected", "switch", "fat_tree", "dragonfly"} | grids
 
 
@@ -125,6 +128,8 @@ def test_a_ring_carries_every_group_at_the_share_it_states() -> None:
         ("mesh_3d", (27, 27, 1), 1 / 2, 1),
         ("hypercube", (2, 64, 32), 1 / 6, 1),
         ("hypercube", (3, 12, 1), 1 / 2, 1),
+        ("hybrid_cube_mesh", (2, 8, 4), 1 / 6, 1),  # two of four pairs of twins have one lane
+        ("hybrid_cube_mesh", (4, 4, 1), 4 / 6, 1),  # half of a DGX-1
         ("dragonfly", (2, 72, 36), 1 / 2, 5),
         ("dragonfly", (4, 1056, 1), 1, 2),
     ],

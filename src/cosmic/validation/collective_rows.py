@@ -39,7 +39,7 @@ class Wires:
 
 
 HARDWARE = {
-    "v100_sxm": Wires("nvlink2", topology="fully_connected"),
+    "v100_sxm": Wires("nvlink2", "v100-sxm2-32gb", topology="hybrid_cube_mesh"),
     "a100_sxm": Wires("nvlink3", "a100-sxm-80gb"),
     "h100_sxm": Wires("nvlink4", "h100-sxm-80gb"),
     "h200_sxm": Wires("nvlink4", "h200-sxm-141gb"),

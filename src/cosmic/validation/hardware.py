@@ -67,6 +67,7 @@ DERIVED = {
     "mi350x": Derived(like="mi355x", why="an MI355X held to 1,000 W", power_w=1000),
 }
 SYSTEMS = {
+    "v100-sxm2-32gb": ("dgx-1v",),
     "a100-sxm-80gb": ("dgx-a100",),
     "a100-sxm-40gb": ("dgx-a100",),
     "h100-sxm-80gb": ("dgx-h100",),

@@ -1,0 +1,124 @@
+"""A hybrid cube mesh: two fully connected quads, each NPU joined to its twin, by single and by double links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import pairwise, permutations
+from typing import Any
+
+import numpy as np
+
+from cosmic.arithmetic import is_power_of_two
+from cosmic.cost.topologies.fully_connected import FullyConnected
+from cosmic.cost.topologies.hypercube import Hypercube
+from cosmic.cost.topologies.product import Product
+from cosmic.design.network import topologies
+
+Pair = frozenset[int]
+
+EIGHT = 8
+LANES = 6
+"""Of each NPU, equally fast."""
+_QUAD = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2}
+_TWINS = {(0, 4): 2, (1, 5): 2, (2, 6): 1, (3, 7): 1}
+WIRING: Mapping[Pair, int] = {
+    **{frozenset(pair): count for pair, count in (_QUAD | _TWINS).items()},
+    **{frozenset((a + 4, b + 4)): count for (a, b), count in _QUAD.items()},
+}
+"""Lanes between the eight V100s of a DGX-1, as its driver lists them (NCCL issue 671 has the file)."""
+
+
+@topologies.register("hybrid_cube_mesh")
+class HybridCubeMesh(Product):
+    """The eight V100s of a DGX-1: four neighbours each, two of them over two of its six lanes and two over one.
+
+    A library sends along rings, none of which share a lane; what a group can use follows from how many there are
+    (`lanes`). Fewer than eight are the first of the eight, and have as little as their lanes to each other. More are
+    quads joined as a hypercube, with links that are all alike: an extrapolation, nothing like it was built. Links,
+    distances and cuts are counted between neighbours, one or two lanes alike; among 5, 6 or 7 they are estimates.
+
+    >>> int(HybridCubeMesh.links(8)), int(HybridCubeMesh.diameter(8)), int(HybridCubeMesh.bisection(8))
+    (4, 2, 4)
+    >>> [round(6 * float(HybridCubeMesh.share(members, 8, 1)), 3) for members in (2, 3, 4, 5, 6, 7, 8)]
+    [1.0, 2.0, 4.0, 1.6, 2.0, 4.0, 6.0]
+    """
+
+    algorithm = "auto"
+    switched = False
+    side = FullyConnected
+
+    @staticmethod
+    @cache
+    def split(npus: int) -> tuple[int, ...]:
+        """Return 4 and a 2 for every further power of two; other numbers as of a hypercube.
+
+        >>> HybridCubeMesh.split(8), HybridCubeMesh.split(6)
+        ((4, 2), (2, 3))
+        """
+        if npus < 4 or not is_power_of_two(npus):
+            return Hypercube.split(npus)
+        return (4, *Hypercube.split(npus // 4))
+
+    @classmethod
+    def share(cls, members: Any, npus: Any, step: Any) -> Any:
+        """Return the lanes' worth that the group placed worst can use, over the six of an NPU.
+
+        Groups that do not fill the dimension evenly are taken to begin at its first NPU.
+
+        >>> float(HybridCubeMesh.share(4, 8, 1)) == 4 / 6, float(HybridCubeMesh.share(4, 8, 2)) == 2 / 6
+        (True, True)
+        """
+        among_eight = np.vectorize(_share, otypes=[float])(members, np.minimum(npus, EIGHT), step)
+        return np.where(np.greater(npus, EIGHT), super().share(members, npus, step), among_eight)[()]
+
+
+@cache
+def lanes(group: frozenset[int]) -> float:
+    """Return how many lanes' worth a *group* of the eight can use, or 0 if no chain of links joins it.
+
+    m members have as many rings as can be laid through all of them without sharing a lane (both ways round, so two
+    for each; between two NPUs, one for each lane). Where there is no ring, a library goes up and down one chain: that
+    passes on all data once each way, not (m - 1) / m of it twice, so that it is worth 2 (m - 1) / m rings. More chains
+    may fit, but NCCL lays no more of them than it finds rings by whatever way, here one through the host; all-reduces
+    among five V100s take the time of one chain.
+
+    >>> [lanes(frozenset(range(members))) for members in (2, 4, 5, 8)]
+    [1.0, 4.0, 1.6, 6.0]
+    """
+    if len(group) == 2:
+        return float(WIRING.get(group, 0))
+    chains = list(_chains(group))
+    rings = {links | {ends} for ends, links in chains if ends in WIRING}
+    count = _packed(tuple(rings), WIRING)
+    return 2.0 * count if count else 2 * (len(group) - 1) / len(group) * bool(chains)
+
+
+def _chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
+    """Yield every chain of links through all of *group*: its two ends, and its links."""
+    for order in permutations(sorted(group)):
+        links = frozenset(map(frozenset, pairwise(order)))
+        if links <= WIRING.keys():
+            yield frozenset((order[0], order[-1])), links
+
+
+def _packed(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> int:
+    """Return how many *rings* fit at most, the same one perhaps more than once, if *spare* lanes are left."""
+    most = 0
+    for place, ring in enumerate(rings):
+        if all(spare[pair] for pair in ring):
+            left = {pair: count - (pair in ring) for pair, count in spare.items()}
+            most = max(most, 1 + _packed(rings[place:], left))
+    return most
+
+
+def _share(members: float, npus: float, step: float) -> float:
+    """Return the share of a group among up to eight; one that no links join has a lane, shared with those between."""
+    count, size, apart = round(members), round(npus), round(step)
+    if count <= 1:
+        return 1.0
+    block = count * apart
+    fills = size % block == 0
+    starts = [first + offset for first in range(0, size, block) for offset in range(apart)] if fills else [0]
+    groups = [frozenset((start + apart * place) % size for place in range(count)) for start in starts]
+    return min(lanes(group) or 1 / apart for group in groups) / LANES
