@@ -1,34 +1,133 @@
-"""`cosmic export`: the trials of a study for other programs."""
+"""`cosmic export`: the trials of a study for other programs, or a design as others run it."""
 
 from __future__ import annotations
 
+import shlex
+import sys
+from os.path import isdir, isfile  # a name that is no path at all is neither
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, new_app
+from cosmic.cli.console import Json, Settings, emit, emit_json, new_app
 from cosmic.errors import require
+
+if TYPE_CHECKING:
+    from cosmic.launching.launch import Launch
 
 app = new_app()
 STANDARD_OUTPUT = "-"
+TABLES = (".csv", ".parquet")
+NO_FEASIBLE_DESIGN = 1
 
 
 @app.command()
 def export(
-    study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
-    to: Annotated[str, typer.Option("--to", metavar="FILE", help="FILE.csv or FILE.parquet; '-' prints CSV.")],
+    source: Annotated[
+        str, typer.Argument(metavar="DIR|DESIGN", help="Directory of a study; MODEL@SYSTEM or a YAML file.")
+    ],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FILE|TARGET",
+            help="Of a study: FILE.csv or FILE.parquet; '-' prints CSV. "
+            "Of a design: megatron, torchtitan, deepspeed, nccl or astra-sim.",
+        ),
+    ],
+    settings: Settings = [],  # noqa: B006  typer copies it
+    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Write the launch of a design to this folder.")] = "",
     json: Json = False,
 ) -> None:
-    """Write every trial of a study: its point, whether and why not it can run, and its metrics."""
+    """Write every trial of a study as a table, or what launches a design elsewhere: arguments, environment, files."""
+    if _is_design(source):
+        _export_design(source, to, settings, out, json)
+        return
+    require(not settings, "--set", settings, "changes a design; a study is written as it is")
+    require(not out, "--out", out, "is for designs; --to names the file that a study is written to")
+    _export_study(source, to, json)
+
+
+def _is_design(source: str) -> bool:
+    """Return whether *source* names a design: a catalog's, or a file. Everything else is taken for a study."""
+    return not isdir(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or isfile(source))
+
+
+# ------------------------------------------------------------------------------------------------------- studies
+
+
+def _export_study(study: str, to: str, json: bool) -> None:
     from cosmic.exploration.studies import export as exporting  # noqa: PLC0415  heavy
+    from cosmic.launching.launch import targets  # noqa: PLC0415  heavy
 
     if to == STANDARD_OUTPUT:
         require(not json, "--json", json, "cannot be printed where the trials are")
         emit(exporting.csv_lines(exporting.table(study)))
         return
+    require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv or FILE.parquet")
     trials, columns = exporting.export(study, to)
     if json:
-        emit_json({"study": str(study), "file": to, "trials": trials, "columns": columns})
+        emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
     else:
         emit([f"{trials:,} trials with {columns} columns: {to}"])
+
+
+# ------------------------------------------------------------------------------------------------------- designs
+
+
+def _export_design(source: str, to: str, settings: list[str], out: str, json: bool) -> None:
+    from cosmic.evaluation import Infeasible, evaluate  # noqa: PLC0415  heavy
+    from cosmic.launching import launch as launching  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+
+    table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
+    require(not table, "--to", to, f"is for studies; a design goes to one of {', '.join(launching.targets)}")
+    launching.targets.check(to, "--to")
+    point = load_design(source, parse_overrides(settings))
+    outcome = evaluate(point)
+    if isinstance(outcome, Infeasible):
+        if json:
+            emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
+        else:
+            emit([f"cannot run: {reason}" for reason in outcome.reasons])
+        raise typer.Exit(NO_FEASIBLE_DESIGN)
+    launch = launching.targets[to](point)
+    whole = launch.traces is None or bool(out)
+    require(whole, "--out", out, f"{to} reads files, traces among them: name a folder for them")
+    written = launching.write(launch, out) if out else []
+    if json:
+        emit_json(_as_json(to, launch))
+    elif out:
+        for warning in launch.warnings:
+            sys.stderr.write(f"cosmic export: {warning}\n")
+        emit([f"{launch.about}: {len(written):,} files in {out}"])
+        if to == "astra-sim":
+            emit([f"next: {_simulation(out)}"])
+    else:
+        emit(launching.script(launch).splitlines())
+
+
+def _as_json(to: str, launch: Launch) -> dict[str, object]:
+    found: dict[str, object] = {
+        "to": to,
+        "command": list(launch.command),
+        "arguments": dict(launch.arguments),
+        "environment": dict(launch.environment),
+        "files": dict(launch.files),
+        "warnings": list(launch.warnings),
+    }
+    return found if launch.traces is None else {**found, "traces": len(launch.traces.ranks)}
+
+
+def _simulation(folder: str) -> str:
+    """Return the command that plays what was written."""
+    place = Path(folder)
+    files = {
+        "--workload": place / "trace",
+        "--comm-groups": place / "comm_groups.json",
+        "--system": place / "system.json",
+        "--network": place / "network.yml",
+        "--remote-memory": place / "memory.json",
+    }
+    return "cosmic simulate " + " ".join(f"{name} {shlex.quote(str(path))}" for name, path in files.items())

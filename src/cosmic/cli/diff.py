@@ -1,0 +1,195 @@
+"""`cosmic diff`: two designs beside each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.evaluate import NO_FEASIBLE_DESIGN, seconds
+from cosmic.cli.studies import worth
+
+if TYPE_CHECKING:
+    from cosmic.comparing import Contrast, Difference, Side
+
+app = new_app()
+SHOWN = {
+    "step_s": "step",
+    "tokens_per_s": "tokens/s",
+    "mfu": "MFU",
+    "hfu": "HFU",
+    "memory_bytes": "memory",
+    "offloaded_bytes": "offloaded",
+    "cost_usd": "to buy",
+    "network_usd": "of which network",
+    "cost_usd_per_token": "a token, USD",
+    "energy_j": "energy, J",
+}
+"""The metrics of the table; JSON has all."""
+MOST_FIELDS = 8
+"""Fields of one difference that the table shows; JSON has all."""
+
+
+@app.command()
+def diff(
+    a: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    b: Annotated[str, typer.Argument(help="The design to compare it with, given in the same way.")],
+    settings: Annotated[
+        list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one field of both, such as workload.tp=8.")
+    ] = [],  # noqa: B006  typer copies it
+    settings_b: Annotated[
+        list[str], typer.Option("--set-b", metavar="PATH=VALUE", help="Change one field of B alone.")
+    ] = [],  # noqa: B006
+    json: Json = False,
+) -> None:
+    """Print which of two designs is faster, what differs between them, and what each difference is worth."""
+    from cosmic.comparing import compare_designs, verdict  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+
+    both, of_b = parse_overrides(settings), parse_overrides(settings_b)
+    contrast = compare_designs(load_design(a, both), load_design(b, {**both, **of_b}))
+    said = verdict(contrast)
+    if json:
+        emit_json(
+            {
+                "verdict": said,
+                "a": {"design": a, "settings": both, **_standing(contrast.a)},
+                "b": {"design": b, "settings": {**both, **of_b}, **_standing(contrast.b)},
+                **_data(contrast),
+            }
+        )
+    else:
+        emit([said, "", f"A  {' '.join([a, *settings])}", f"B  {' '.join([b, *settings, *settings_b])}"])
+        _print(contrast)
+    if contrast.a.reasons or contrast.b.reasons:
+        raise typer.Exit(NO_FEASIBLE_DESIGN)
+
+
+def _data(contrast: Contrast) -> dict[str, Any]:
+    return {
+        "metrics": {
+            name: {"a": value, "b": other, "ratio": _ratio(value, other)} for name, value, other in _metrics(contrast)
+        },
+        "differences": [
+            {
+                "group": each.group,
+                "a": each.a,
+                "b": each.b,
+                "alone_s": each.alone_s,
+                "worth_s": each.worth_s,
+                "worth_share": each.worth_share,
+            }
+            for each in contrast.differences
+        ],
+        "attribution": {
+            "method": contrast.method,
+            "designs": contrast.designs,
+            "unfit": contrast.unfit,
+            "over_memory": contrast.over_memory,
+            "together_s": contrast.together_s,
+        },
+        "breakdown": {
+            part: {"a": value, "b": other, "difference_s": other - value} for part, value, other in _parts(contrast)
+        },
+    }
+
+
+def _standing(side: Side) -> dict[str, Any]:
+    return {"identity": side.point.identity, "feasible": not side.reasons, "reasons": list(side.reasons)}
+
+
+def _metrics(contrast: Contrast) -> list[tuple[str, float | None, float | None]]:
+    """Return each metric of either design with both values."""
+    a, b = contrast.a.metrics, contrast.b.metrics
+    return [(name, a.get(name), b.get(name)) for name in {**a, **b}]
+
+
+def _parts(contrast: Contrast) -> list[tuple[str, float, float]]:
+    """Return each part of a step with both times; none where one of the steps has no time."""
+    a, b = contrast.a.breakdown, contrast.b.breakdown
+    return [(name, a[name], b[name]) for name in a if name in b]
+
+
+def _ratio(a: float | None, b: float | None) -> float | None:
+    return b / a if a and b is not None else None
+
+
+def _print(contrast: Contrast) -> None:
+    for name, side in (("A", contrast.a), ("B", contrast.b)):
+        emit([f"{name} cannot run: {reason}" for reason in side.reasons])
+    rows: list[list[Any]] = [
+        [SHOWN[name], worth(name, a), worth(name, b), _times(_ratio(a, b))]
+        for name, a, b in _metrics(contrast)
+        if name in SHOWN and (a or b)
+    ]
+    if rows:
+        emit([""])
+        emit_table("", ["", "A", "B", "B/A"], rows)
+    if not contrast.differences:
+        return
+    emit([""])
+    rows = [row for each in contrast.differences for row in _difference_rows(each)]
+    emit_table("", ["what differs", "A", "B", "alone", "worth", "share"], rows)
+    emit(["", *_notes(contrast)])
+    parts = [(name, a, b) for name, a, b in _parts(contrast) if a or b]
+    if parts:
+        parts.append(("total", sum(a for _, a, _ in parts), sum(b for _, _, b in parts)))
+        emit([""])
+        rows = [[name, seconds(a), seconds(b), _signed(b - a)] for name, a, b in parts]
+        emit_table("", ["step", "A", "B", "B - A"], rows)
+
+
+def _difference_rows(difference: Difference) -> list[list[str]]:
+    """Return a row for the group with what it is worth, and one for each field below, unless it is the only one."""
+    from cosmic.comparing import as_text  # noqa: PLC0415  heavy
+
+    fields = [[path, as_text(difference.a[path]), as_text(difference.b[path])] for path in difference.a]
+    share = difference.worth_share
+    numbers = [
+        _signed(difference.alone_s),
+        _signed(difference.worth_s),
+        "-" if share is None else f"{100 * share:z.0f} %",
+    ]
+    if len(fields) == 1:
+        return [[*fields[0], *numbers]]
+    rows = [[difference.group, "", "", *numbers]]
+    rows += [[f"  {path}", a, b, "", "", ""] for path, a, b in fields[:MOST_FIELDS]]
+    if len(fields) > MOST_FIELDS:
+        rows.append([f"  and {len(fields) - MOST_FIELDS} more: --json has all", "", "", "", "", ""])
+    return rows
+
+
+def _notes(contrast: Contrast) -> list[str]:
+    """Return how the numbers were found, a sentence a line."""
+    from cosmic.comparing import ORDERS  # noqa: PLC0415  heavy
+
+    between = f"{contrast.designs} designs, A and B among them"
+    notes = {
+        "none": "nothing has a worth, as one of the designs has no time",
+        "exact": f"alone: changed in A only; worth: on average over all orders of changing A into B ({between})",
+        "sampled": f"alone: changed in A only; worth: on average over {ORDERS} orders of changing A into B ({between})",
+        "one_at_a_time": (
+            f"alone: changed in A only; worth: on average of changing it first and last ({between}), as "
+            f"{contrast.unfit} others do not fit together; {_signed(contrast.together_s)} are left to several together"
+        ),
+    }
+    lines = [notes[contrast.method]]
+    if contrast.over_memory:
+        lines.append(f"more memory than there is: in {contrast.over_memory} of them, whose times count all the same")
+    return lines
+
+
+def _times(ratio: float | None) -> str:
+    return "-" if ratio is None else f"{ratio:.3f}×" if ratio >= 0.1 else f"{ratio:.2g}×"
+
+
+def _signed(value: float | None) -> str:
+    """Return a change of time for a person to read.
+
+    >>> _signed(-0.5), _signed(2.0), _signed(0.0), _signed(None)
+    ('-500 ms', '+2 s', '0 s', '-')
+    """
+    if value is None:
+        return "-"
+    return "0 s" if abs(value) < 1e-12 else f"{'-' if value < 0 else '+'}{seconds(abs(value))}"

@@ -1,0 +1,120 @@
+"""DeepSpeed: `ds_config.json`, and the line that launches a script with it.
+
+Keys: DeepSpeed's runtime/constants.py and runtime/zero/config.py (github.com/microsoft/DeepSpeed at 03dc2b92f3d3), and
+its documentation of the JSON file. The model itself is built by the user's script, and with it everything that
+DeepSpeed leaves to code: stages of a pipeline, experts, attention over pieces of a sequence.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
+from cosmic.launching.launch import (
+    Draft,
+    Launch,
+    about,
+    common_warnings,
+    hosts,
+    options,
+    other_placement,
+    targets,
+    trained_decoder,
+)
+from cosmic.workload.sizes import microbatches
+
+CONFIG = "ds_config.json"
+STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3}
+ORDER = ("tp", "sp", "dp", "pp")
+
+
+@targets.register("deepspeed")
+def deepspeed(point: DesignPoint) -> Launch:
+    """Return how DeepSpeed trains *point*."""
+    trained_decoder(point, "deepspeed")
+    draft = Draft()
+    draft.add("--deepspeed")
+    draft.add("--deepspeed_config", CONFIG)
+    nodes, each = hosts(point)
+    where = ' --hostfile "$HOSTFILE"' if nodes > 1 else ""
+    launcher = f"deepspeed --num_nodes {nodes} --num_gpus {each}{where}"
+    _left_to_code(draft, point)
+    return Launch(
+        about=about(point, "DeepSpeed's configuration"),
+        command=(launcher, "train.py", *options(draft.arguments)),
+        arguments=draft.arguments,
+        files={CONFIG: json.dumps(config(point), indent=2) + "\n"},
+        warnings=(*draft.warnings, *common_warnings(point)),
+    )
+
+
+def config(point: DesignPoint) -> dict[str, Any]:
+    """Return the content of the JSON file."""
+    w = point.workload
+    count = int(microbatches(batch_of(point)))
+    found: dict[str, Any] = {
+        "train_batch_size": w.micro_batch * count * w.dp,
+        "train_micro_batch_size_per_gpu": w.micro_batch,
+        "gradient_accumulation_steps": count,
+        "bf16": {"enabled": w.precision not in ("fp16", "fp32")},
+        "fp16": {"enabled": w.precision == "fp16"},
+        "zero_optimization": _zero(w),
+    }
+    if w.recompute != "none":
+        found["activation_checkpointing"] = {
+            "partition_activations": w.sequence_parallel and w.tp > 1,
+            "cpu_checkpointing": "activations" in w.offload,
+        }
+    if w.tp > 1:
+        found["tensor_parallel"] = {"autotp_size": w.tp}
+    return found
+
+
+def _zero(w: Workload) -> dict[str, Any]:
+    zero: dict[str, Any] = {"stage": STAGES[w.weight_sharding]}
+    if zero["stage"]:
+        zero |= {"overlap_comm": w.overlap, "contiguous_gradients": True, "reduce_scatter": True}
+    if zero["stage"] and "optimizer" in w.offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if zero["stage"] == 3 and "weights" in w.offload:
+        zero["offload_param"] = {"device": "cpu", "pin_memory": True}
+    return zero
+
+
+def _left_to_code(draft: Draft, point: DesignPoint) -> None:
+    """Say what the script has to do, and what nothing can."""
+    w = point.workload
+    draft.warn("train.py is yours: it builds the model and calls deepspeed.initialize")
+    draft.warn(f"pp {w.pp}: the script makes a PipelineModule(num_stages={w.pp}); it runs 1F1B", when=w.pp > 1)
+    draft.warn("DeepSpeed's pipelines go with ZeRO stage 1 at most", when=w.pp > 1 and STAGES[w.weight_sharding] > 1)
+    odd = w.pp > 1 and w.schedule != "1f1b"
+    draft.warn(f"DeepSpeed has no schedule like {w.schedule}", when=odd)
+    draft.warn("DeepSpeed splits tensors (AutoTP) up to ZeRO stage 2", when=w.tp > 1 and w.weight_sharding == "zero3")
+    draft.warn(f"sp {w.sp}: the script registers Ulysses attention of that size", when=w.sp > 1)
+    draft.warn(
+        f"DeepSpeed exchanges heads for tokens (ulysses), not {w.context_parallel}",
+        when=w.sp > 1 and w.context_parallel != "ulysses",
+    )
+    draft.warn(f"ep {w.ep}: the script passes ep_size={w.ep} to its mixture layers", when=w.ep > 1)
+    draft.warn(f"recompute {w.recompute}: the script checkpoints the layers", when=w.recompute != "none")
+    draft.warn(f"DeepSpeed multiplies in 16 bits, not in {w.precision}", when=w.precision in ("fp8", "fp4", "int4"))
+    draft.warn("DeepSpeed keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
+    draft.warn("DeepSpeed hides no tensor-parallel transfers", when=w.tensor_overlap and w.tp > 1)
+    draft.warn("DeepSpeed hides no transfers to experts", when=w.expert_overlap and w.ep > 1)
+    draft.warn(
+        "DeepSpeed offloads weights in ZeRO stage 3", when="weights" in w.offload and w.weight_sharding != "zero3"
+    )
+    draft.warn(
+        "DeepSpeed offloads activations only where they are checkpointed",
+        when="activations" in w.offload and w.recompute == "none",
+    )
+    draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when="optimizer" in w.offload and _unsharded(w))
+    if other_placement(point, [ORDER]):
+        draft.warn(f"DeepSpeed numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
+
+
+def _unsharded(w: Workload) -> bool:
+    return STAGES[w.weight_sharding] == 0

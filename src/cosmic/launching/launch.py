@@ -1,0 +1,206 @@
+"""A launch: what to hand to a framework, a library or a simulator so that it does what a design says.
+
+A target is one module beside this one that registers a function from a design to a `Launch`. What the target cannot
+express is a sentence among the warnings, never dropped in silence; what a design could not be meant to become there
+is a `SpecError`.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cosmic import catalog
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError, require
+from cosmic.files import write_text
+from cosmic.registry import Registry
+
+if TYPE_CHECKING:
+    from cosmic.traces.trace import TraceSet
+
+Value = str | int | float | list[str]
+"""Of an argument; True stands for a flag that takes none."""
+SCRIPT = "launch.sh"
+TRACES = "trace"
+"""What the names of traces begin with."""
+LARGEST_HOST = 8
+"""NPUs of one host at most; in systems with more in their innermost dimension, that is a rack."""
+DRIVEN = ("NVIDIA", "AMD")
+"""Vendors whose accelerators NCCL, or its twin RCCL, and the frameworks built on them drive."""
+END_OF_FILE = "END_OF_FILE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """What realises a design somewhere else."""
+
+    about: str
+    """One line: which design, as whose arguments."""
+    command: tuple[str, ...] = ()
+    """The command, a line each, ready for a shell; none where there is nothing to run."""
+    arguments: Mapping[str, Value] = field(default_factory=dict)
+    environment: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Files that the command reads, by name."""
+    warnings: tuple[str, ...] = ()
+    """What the target does otherwise than the design says, or what is left to do by hand."""
+    traces: TraceSet | None = None
+    """Execution traces to write beside the files."""
+
+
+targets: Registry[Callable[[DesignPoint], Launch]] = Registry("target", "cosmic.launching", "cosmic.targets")
+
+
+class Draft:
+    """A launch in the making: arguments in their order, and what cannot be said with them."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Value] = {}
+        self.warnings: list[str] = []
+
+    def add(self, name: str, value: Value = True, *, when: bool = True) -> None:
+        """Give an argument its value, or set a flag, where *when* holds."""
+        if when:
+            self.arguments[name] = value
+
+    def warn(self, sentence: str, *, when: bool = True) -> None:
+        """Say what is not as the design has it, where *when* holds."""
+        if when:
+            self.warnings.append(sentence)
+
+
+# ----------------------------------------------------------------------------------------------- what targets ask
+
+
+def trained_decoder(point: DesignPoint, target: str) -> Transformer:
+    """Return the model, which frameworks for training take only if it is a decoder that is trained."""
+    task = point.workload.task
+    require(
+        task == "training", "workload.task", task, f"{target} trains; only a design that does can be written for it"
+    )
+    model = point.model
+    if not (isinstance(model, Transformer) and model.family == "decoder"):
+        raise SpecError("model.family", model.family, f"only decoders are written for {target}")
+    return model
+
+
+def hosts(point: DesignPoint) -> tuple[int, int]:
+    """Return how many hosts there are, and the NPUs of each: those of the innermost dimension, if a host holds them."""
+    npus = point.network.npus
+    inner = point.network.dims[0].npus if point.network.dims else 1
+    size = next(each for each in range(min(inner, LARGEST_HOST), 0, -1) if inner % each == 0)
+    return npus // size, size
+
+
+def torchrun(point: DesignPoint) -> str:
+    """Return the launcher's line, the same on every host; ranks are numbered host by host, as placement wants it."""
+    nodes, each = hosts(point)
+    if nodes == 1:
+        return f"torchrun --standalone --nproc-per-node {each}"
+    where = '--master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}"'
+    return f'torchrun --nnodes {nodes} --nproc-per-node {each} --node-rank "$NODE_RANK" {where}'
+
+
+def about(point: DesignPoint, rest: str) -> str:
+    """Return a line that says which design this is, and *rest*."""
+    w, npus = point.workload, point.network.npus
+    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "sp", "pp"))
+    return f"{point.model.name or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
+
+
+def common_warnings(point: DesignPoint) -> Iterator[str]:
+    """Yield what holds of every framework that is started host by host."""
+    name = point.compute.accelerator
+    vendor = catalog.entry("accelerators", name).get("vendor") if name in catalog.names("accelerators") else None
+    if vendor is not None and vendor not in DRIVEN:
+        yield f"{name} is {vendor}'s: the arguments are right, but the software is written for GPUs"
+    inner = point.network.dims[0].npus if point.network.dims else 1
+    if inner > LARGEST_HOST:
+        each = hosts(point)[1]
+        yield f"the innermost dimension joins {inner} NPUs, more than a host holds: {each} a host are assumed"
+
+
+def other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
+    """Return whether the axes that are split lie in none of the *orders*, innermost first."""
+    split = [axis for axis in point.workload.placement if getattr(point.workload, axis) > 1]
+    return all(split != [axis for axis in order if axis in split] for order in orders)
+
+
+def layers_by_part(layers: int, stages: int, virtual: int) -> list[int]:
+    """Return how many layers each part of a pipeline holds: dealt out as `cosmic.workload.sizes.layers_on_stage` does.
+
+    Part number c · stages + s is the c-th part of stage s.
+
+    >>> layers_by_part(61, 4, 1), layers_by_part(10, 2, 2)
+    ([16, 16, 16, 13], [3, 3, 2, 2])
+    """
+    each = -(-layers // stages)
+    here = [max(0, min(each, layers - stage * each)) for stage in range(stages)]
+    return [
+        here[stage] // virtual + (chunk < here[stage] % virtual) for chunk in range(virtual) for stage in range(stages)
+    ]
+
+
+# ----------------------------------------------------------------------------------------------- how it is written
+
+
+def options(arguments: Mapping[str, Value]) -> list[str]:
+    """Return arguments as a shell takes them.
+
+    >>> options({"--bf16": True, "--cp-comm-type": ["p2p"], "--moe-layer-freq": "([0]*3+[1]*58)"})
+    ['--bf16', '--cp-comm-type p2p', "--moe-layer-freq '([0]*3+[1]*58)'"]
+    """
+    return [" ".join([name, *map(shlex.quote, _words(value))]) for name, value in arguments.items()]
+
+
+def _words(value: Value) -> list[str]:
+    if isinstance(value, list):
+        return value
+    return [] if value is True else [str(value)]
+
+
+def script(launch: Launch, *, inline: bool = True) -> str:
+    """Return the launch as a shell script, with its files inside it, or beside it."""
+    lines = ["#!/usr/bin/env bash", f"# {launch.about}", *(f"# note: {each}" for each in launch.warnings)]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in launch.environment.items()]
+    if launch.files and not inline:
+        lines.append('cd "$(dirname "$0")" || exit')
+    elif launch.files:
+        for name, text in launch.files.items():
+            lines += [f"cat > {name} <<'{END_OF_FILE}'", text.removesuffix("\n"), END_OF_FILE]
+    if launch.command:
+        lines.append(" \\\n  ".join(launch.command))
+    return "\n".join(lines) + "\n"
+
+
+def write(launch: Launch, folder: str | Path) -> list[Path]:
+    """Write a launch into a folder, made if need be: its script, files and traces; return what was written."""
+    place = Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        written = []
+        for name, text in {SCRIPT: script(launch, inline=False), **launch.files}.items():
+            write_text(place / name, text)
+            written.append(place / name)
+    except OSError as error:
+        raise SpecError("--out", str(folder), f"cannot be written: {error.strerror}") from None
+    if launch.traces is not None:
+        written += _write_traces(launch.traces, place)
+    return written
+
+
+def _write_traces(traces: TraceSet, place: Path) -> list[Path]:
+    from cosmic.traces.writing import write_traces  # noqa: PLC0415  heavy
+
+    ranks = len(traces.ranks)
+    stale = place / f"{TRACES}.{ranks}.et"
+    require(
+        not stale.exists(), "--out", str(place), f"{stale.name} is there, of a job with more ranks: remove it first"
+    )
+    write_traces(traces, place / TRACES)
+    return [place / f"{TRACES}.{rank}.et" for rank in range(ranks)]

@@ -1,0 +1,217 @@
+"""Megatron-LM: arguments of `pretrain_gpt.py`.
+
+Names and values are those of megatron/training/arguments.py at the commit below; a test holds every name that is
+written against the list read there.
+"""
+
+from __future__ import annotations
+
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
+from cosmic.launching.launch import (
+    Draft,
+    Launch,
+    about,
+    common_warnings,
+    layers_by_part,
+    options,
+    other_placement,
+    targets,
+    torchrun,
+    trained_decoder,
+)
+from cosmic.launching.megatron_model import describe
+
+COMMIT = "000c4ac24f61"
+"""Of github.com/NVIDIA/Megatron-LM, against which names were checked."""
+SHARDING = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
+CONTEXT = {"ring": "p2p", "ulysses": "a2a", "all_gather": "allgather"}
+ORDERS = (("tp", "sp", "dp", "pp"), ("tp", "sp", "pp", "dp"))
+"""How ranks can lie, innermost first: as they do by themselves, and with --use-tp-pp-dp-mapping."""
+SCHEDULES = ("1f1b", "interleaved")
+
+
+@targets.register("megatron")
+def megatron(point: DesignPoint) -> Launch:
+    """Return how Megatron-LM trains *point*."""
+    model = trained_decoder(point, "megatron")
+    draft = Draft()
+    _parallelism(draft, point.workload)
+    _experts(draft, model, point.workload)
+    _pipeline(draft, model, point.workload)
+    _placement(draft, point)
+    _batch(draft, point.workload)
+    describe(draft, model, point.workload)
+    _precision(draft, point.workload)
+    _states(draft, point.workload)
+    _overlap(draft, point.workload)
+    _activations(draft, model, point.workload)
+    _kernels(draft, point.workload)
+    _data(draft, model)
+    return Launch(
+        about=about(point, f"Megatron-LM's arguments, as of commit {COMMIT}"),
+        command=(torchrun(point), "pretrain_gpt.py", *options(draft.arguments)),
+        arguments=draft.arguments,
+        environment=_environment(point.workload),
+        warnings=(*draft.warnings, *common_warnings(point)),
+    )
+
+
+def _environment(w: Workload) -> dict[str, str]:
+    """Return how many queues a device has: one keeps collectives in order, shards of weights need several."""
+    if w.weight_sharding in SHARDING:
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
+    if w.expert_overlap and w.ep > 1:
+        return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if w.tp > 1 or w.sp > 1 else {}
+
+
+def _parallelism(draft: Draft, w: Workload) -> None:
+    draft.add("--tensor-model-parallel-size", w.tp)
+    draft.add("--pipeline-model-parallel-size", w.pp)
+    draft.add("--context-parallel-size", w.sp)
+    draft.add("--cp-comm-type", [CONTEXT[w.context_parallel]], when=w.sp > 1)
+    draft.add("--sequence-parallel", when=w.sequence_parallel and w.tp > 1)
+    draft.warn("Megatron-LM gives each context-parallel rank two pieces", when=w.sp > 1 and not w.context_balanced)
+    halves = 2 * w.sp
+    draft.warn(
+        f"Megatron-LM wants a sequence that divides by {halves}, twice its context parallelism",
+        when=w.sp > 1 and w.sequence % halves != 0,
+    )
+
+
+def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
+    """Add how experts are shared out: whole ones, as the design has it, to which tokens travel."""
+    if model.experts is None:
+        return
+    draft.add("--expert-model-parallel-size", w.ep)
+    draft.add("--expert-tensor-parallel-size", 1)
+    draft.add("--moe-token-dispatcher-type", "alltoall")
+    draft.add("--moe-grouped-gemm", when=w.precision not in ("fp16", "fp32"))
+    draft.warn(
+        "Megatron-LM shares out experts over neighbouring ranks, along tp first; the design over ranks alike in tp",
+        when=w.ep > 1 and w.tp > 1,
+    )
+
+
+def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
+    virtual = w.virtual_stages if w.schedule == "interleaved" else 1
+    parts = layers_by_part(model.layers, w.pp, virtual)
+    even = len(set(parts)) == 1
+    draft.add("--num-virtual-stages-per-pipeline-rank", virtual, when=even and virtual > 1)
+    alone = not even and virtual == 1 and parts[-1] > 0
+    draft.add("--decoder-last-pipeline-num-layers", parts[-1], when=alone)
+    draft.add("--pipeline-model-parallel-layout", layout(parts), when=not even and not alone)
+    if w.pp > 1 and w.schedule not in SCHEDULES:
+        draft.warn(f"Megatron-LM has no schedule like {w.schedule}: it runs 1F1B, whose bubble and memory are others")
+    draft.warn("1f1b has one part a stage: virtual_stages do nothing", when=virtual < w.virtual_stages)
+
+
+def layout(parts: list[int]) -> str:
+    """Return what lies on each part of a pipeline: embedding (E), layers (t), loss (L).
+
+    >>> layout([3, 3, 2, 0])
+    'Et*3|t*3|t*2|L'
+    """
+    layers = [f"t*{count}" if count else "" for count in parts]
+    layers[0] = f"E{layers[0]}"
+    layers[-1] = f"{layers[-1]}L"
+    return "|".join(layers)
+
+
+def _placement(draft: Draft, point: DesignPoint) -> None:
+    w = point.workload
+    usual = not other_placement(point, ORDERS[:1])
+    draft.add("--use-tp-pp-dp-mapping", when=not usual and not other_placement(point, ORDERS[1:]))
+    if other_placement(point, ORDERS):
+        draft.warn(f"Megatron-LM numbers ranks in the order tp, cp, dp, pp, not {', '.join(w.placement)}")
+
+
+def _batch(draft: Draft, w: Workload) -> None:
+    draft.add("--micro-batch-size", w.micro_batch)
+    draft.add("--global-batch-size", w.global_batch)
+    each = w.micro_batch * w.dp
+    draft.warn(f"Megatron-LM wants a global batch that divides by {each}", when=w.global_batch % each != 0)
+
+
+def _precision(draft: Draft, w: Workload) -> None:
+    draft.add("--fp16", when=w.precision == "fp16")
+    draft.add("--bf16", when=w.precision not in ("fp16", "fp32"))
+    draft.add("--fp8-format", "hybrid", when=w.precision == "fp8")
+    draft.add("--fp4-format", "e2m1", when=w.precision == "fp4")
+    draft.warn("Megatron-LM keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
+    draft.warn("Megatron-LM trains in no 4-bit integers: this is bf16", when=w.precision == "int4")
+    draft.warn("Megatron-LM spreads experts only in bf16", when=w.precision == "fp16" and w.ep > 1)
+
+
+def _states(draft: Draft, w: Workload) -> None:
+    """Add how optimizer states, gradients and weights are shared out over replicas."""
+    draft.add("--use-distributed-optimizer", when=w.weight_sharding != "none")
+    strategy = SHARDING.get(w.weight_sharding)
+    if strategy is not None:
+        draft.add("--use-megatron-fsdp")
+        draft.add("--data-parallel-sharding-strategy", strategy)
+        draft.add("--ckpt-format", "fsdp_dtensor")
+        draft.add("--no-gradient-accumulation-fusion")
+        draft.warn("Megatron-FSDP beside pipeline stages is little tried", when=w.pp > 1)
+        draft.warn(
+            "Megatron-FSDP wants several device queues, tensor and context parallelism want one: it gets several",
+            when=w.tp > 1 or w.sp > 1,
+        )
+    draft.add("--optimizer-cpu-offload", when="optimizer" in w.offload)
+    draft.add("--use-precision-aware-optimizer", when="optimizer" in w.offload)
+    draft.warn("Megatron-LM keeps weights on the device", when="weights" in w.offload)
+
+
+def _overlap(draft: Draft, w: Workload) -> None:
+    replicas = w.dp * w.sp > 1
+    draft.add("--overlap-grad-reduce", when=w.overlap and replicas)
+    draft.add("--overlap-param-gather", when=w.overlap and replicas and w.weight_sharding != "none")
+    tensor = w.tensor_overlap and w.tp > 1
+    draft.add("--tp-comm-overlap", when=tensor and w.sequence_parallel)
+    draft.warn("--tp-comm-overlap needs sequence_parallel", when=tensor and not w.sequence_parallel)
+    experts = w.expert_overlap and w.ep > 1
+    draft.add("--overlap-moe-expert-parallel-comm", when=experts)
+    draft.warn("Megatron-LM overlaps no experts beside full recomputation", when=experts and w.recompute == "full")
+    draft.warn(
+        "Megatron-LM overlaps experts' messages in a pipeline only with virtual stages",
+        when=experts and w.pp > 1 and not (w.schedule == "interleaved" and w.virtual_stages > 1),
+    )
+
+
+def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
+    draft.add("--recompute-granularity", "full" if w.recompute == "full" else "selective", when=w.recompute != "none")
+    draft.add("--recompute-method", "uniform", when=w.recompute == "full")
+    draft.add("--recompute-num-layers", 1, when=w.recompute == "full")
+    draft.add("--recompute-modules", ["core_attn"], when=w.recompute == "selective")
+    draft.add("--recompute-modules", ["core_attn", "mlp"], when=w.recompute == "alternate")
+    draft.warn("Megatron-LM recomputes modules, not every other product", when=w.recompute == "alternate")
+    draft.warn(
+        "Megatron-LM recomputes layers to their end: predict that with --set workload.recompute_to_end=true",
+        when=w.recompute == "full" and not w.recompute_to_end,
+    )
+    offloaded = "activations" in w.offload
+    draft.add("--cpu-offloading-num-layers", max(1, model.layers - 1), when=offloaded)
+    draft.warn("Megatron-LM offloads activations only without a pipeline", when=offloaded and w.pp > 1)
+    draft.warn("Megatron-LM offloads activations or recomputes them", when=offloaded and w.recompute != "none")
+
+
+def _kernels(draft: Draft, w: Workload) -> None:
+    draft.add("--attention-backend", "unfused", when=w.attention == "unfused")
+    draft.add("--attention-softmax-in-fp32", when=w.attention == "unfused")
+    draft.add("--cross-entropy-loss-fusion", when=w.loss == "chunked")
+    draft.add("--cross-entropy-fusion-impl", "te", when=w.loss == "chunked")
+    draft.add("--attention-dropout", 0.0, when=not w.dropout)
+    draft.add("--hidden-dropout", 0.0, when=not w.dropout)
+    draft.warn(f"Megatron-LM fuses kernels by hand; execution is {w.execution}", when=w.execution != "fused")
+
+
+def _data(draft: Draft, model: Transformer) -> None:
+    """Add what a timing run needs besides; replace it by a tokenizer, data and a schedule of learning rates."""
+    draft.add("--tokenizer-type", "NullTokenizer")
+    draft.add("--vocab-size", model.vocab)
+    draft.add("--mock-data")
+    draft.add("--train-iters", 50)
+    draft.add("--lr", 0.0001)
+    draft.add("--eval-iters", 0)

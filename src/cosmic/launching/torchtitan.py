@@ -1,0 +1,204 @@
+"""TorchTitan: its TOML configuration.
+
+Keys are those of torchtitan/config/job_config.py at the commit below, of the releases that read TOML; later ones take
+the same names on their command line or in Python. Sizes of models are not among them: a flavor is chosen by name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from cosmic import catalog
+from cosmic.design.batch import batch_of
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
+from cosmic.launching.launch import (
+    Draft,
+    Launch,
+    Value,
+    about,
+    common_warnings,
+    other_placement,
+    targets,
+    torchrun,
+    trained_decoder,
+)
+from cosmic.workload.sizes import microbatches
+
+COMMIT = "6404b932421f"
+"""Of github.com/pytorch/torchtitan, against which keys were checked."""
+CONFIG = "torchtitan.toml"
+FLAVORS = {
+    "llama3-8b": ("llama3", "8B"),
+    "llama3-70b": ("llama3", "70B"),
+    "llama3-405b": ("llama3", "405B"),
+    "deepseek-v2": ("deepseek_v3", "236B"),
+    "deepseek-v3": ("deepseek_v3", "671B"),
+}
+"""Models of the catalog that TorchTitan has under a name of its own."""
+SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved": "Interleaved1F1B",
+    "zero_bubble": "InterleavedZeroBubble",
+    "dualpipe": "DualPipeV",
+}
+"""Names of torch.distributed.pipelining."""
+ORDER = ("tp", "sp", "dp", "pp")
+
+
+@targets.register("torchtitan")
+def torchtitan(point: DesignPoint) -> Launch:
+    """Return how TorchTitan trains *point*."""
+    model = trained_decoder(point, "torchtitan")
+    draft = Draft()
+    _model(draft, model)
+    _training(draft, point)
+    _data_parallelism(draft, point.workload)
+    _parallelism(draft, point)
+    _pipeline(draft, model, point.workload)
+    _recomputation(draft, point.workload)
+    _precision(draft, point.workload)
+    _unsaid(draft, point.workload)
+    return Launch(
+        about=about(point, f"TorchTitan's configuration, as of commit {COMMIT}"),
+        command=(torchrun(point), f"-m torchtitan.train --job.config_file {CONFIG}"),
+        arguments=draft.arguments,
+        files={CONFIG: toml(draft.arguments)},
+        warnings=(*draft.warnings, *common_warnings(point)),
+    )
+
+
+def toml(keys: Mapping[str, Value]) -> str:
+    """Return dotted keys as TOML, a table for each first part.
+
+    >>> print(toml({"training.steps": 50, "training.compile": True, "model.converters": ["float8"]}), end="")
+    [training]
+    steps = 50
+    compile = true
+    <BLANKLINE>
+    [model]
+    converters = ["float8"]
+    """
+    tables: dict[str, list[str]] = {}
+    for key, value in keys.items():
+        table, _, name = key.partition(".")
+        tables.setdefault(table, []).append(f"{name} = {json.dumps(value, ensure_ascii=False)}")
+    return "\n\n".join("\n".join([f"[{table}]", *lines]) for table, lines in tables.items()) + "\n"
+
+
+def _model(draft: Draft, model: Transformer) -> None:
+    name, flavor = FLAVORS.get(model.name, ("", ""))
+    if name and _as_published(model):
+        draft.add("model.name", name)
+        draft.add("model.flavor", flavor)
+        return
+    sizes = f"{model.layers} layers, hidden {model.hidden}, {model.heads} heads, ffn {model.ffn}, vocab {model.vocab}"
+    draft.add("model.name", "llama3")
+    draft.add("model.flavor", model.name or "design")
+    draft.warn(f"TorchTitan has no flavor of this model: register one with {sizes}")
+
+
+def _as_published(model: Transformer) -> bool:
+    """Return whether the sizes are still those of the catalog's model of that name."""
+    published = catalog.entry("models", model.name)["model"]
+    return all(getattr(model, key) == value for key, value in published.items() if isinstance(value, int))
+
+
+def _training(draft: Draft, point: DesignPoint) -> None:
+    w = point.workload
+    count = int(microbatches(batch_of(point)))
+    piped = w.pp > 1
+    draft.add("training.seq_len", w.sequence)
+    draft.add("training.local_batch_size", w.micro_batch * (count if piped else 1))
+    draft.add("training.global_batch_size", w.global_batch)
+    draft.add("training.steps", 50)
+    draft.add("training.compile", w.execution != "eager")
+    draft.warn("TorchTitan fuses what torch.compile fuses, no more", when=w.execution == "fused")
+    each = w.micro_batch * w.dp
+    draft.warn(f"TorchTitan wants a global batch that divides by {each}", when=w.global_batch % each != 0)
+    states = "weights" in w.offload or "optimizer" in w.offload
+    draft.add("training.enable_cpu_offload", when=states)
+    draft.warn("TorchTitan offloads weights and optimizer states together", when=states)
+    draft.warn("TorchTitan does not offload activations", when="activations" in w.offload)
+
+
+def _data_parallelism(draft: Draft, w: Workload) -> None:
+    sharded = w.weight_sharding != "none"
+    draft.add("parallelism.data_parallel_replicate_degree", 1 if sharded else w.dp)
+    draft.add("parallelism.data_parallel_shard_degree", w.dp if sharded else 1)
+    reshard = "always" if w.weight_sharding == "zero3" else "never"
+    draft.add("parallelism.fsdp_reshard_after_forward", reshard, when=sharded)
+    draft.warn(
+        f"TorchTitan shards weights, too: {w.weight_sharding} is written as FSDP that keeps what forward passes gather",
+        when=w.weight_sharding in ("zero1", "zero2"),
+    )
+    draft.warn(
+        "TorchTitan replicates (DDP) only where nothing else is split: choose a weight_sharding",
+        when=not sharded and w.dp > 1 and w.tp * w.sp * w.pp > 1,
+    )
+    draft.warn("TorchTitan always hides what FSDP sends where it can", when=not w.overlap and w.dp > 1)
+
+
+def _parallelism(draft: Draft, point: DesignPoint) -> None:
+    w = point.workload
+    draft.add("parallelism.tensor_parallel_degree", w.tp)
+    draft.add("parallelism.enable_async_tensor_parallel", when=w.tensor_overlap and w.tp > 1)
+    draft.add("parallelism.context_parallel_degree", w.sp)
+    rotate = "allgather" if w.context_parallel == "all_gather" else "alltoall"
+    draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.sp > 1)
+    draft.add("parallelism.expert_parallel_degree", w.ep, when=w.ep > 1)
+    draft.warn(
+        "TorchTitan splits activations between tensor-parallel regions", when=w.tp > 1 and not w.sequence_parallel
+    )
+    draft.warn(
+        "TorchTitan passes keys round, it does not exchange heads", when=w.sp > 1 and w.context_parallel == "ulysses"
+    )
+    draft.warn("TorchTitan gives each context-parallel rank two pieces", when=w.sp > 1 and not w.context_balanced)
+    draft.warn("TorchTitan hides no transfers to experts", when=w.expert_overlap and w.ep > 1)
+    draft.warn("TorchTitan wants ep of at least sp", when=1 < w.ep < w.sp)
+    if other_placement(point, [ORDER]):
+        draft.warn(f"TorchTitan numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
+
+
+def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
+    draft.add("parallelism.pipeline_parallel_degree", w.pp)
+    if w.pp == 1:
+        return
+    virtual = {"interleaved": w.virtual_stages, "zero_bubble": 2, "dualpipe": 2}.get(w.schedule, 1)
+    draft.add("parallelism.pipeline_parallel_schedule", SCHEDULES[w.schedule])
+    draft.add("parallelism.pipeline_parallel_microbatch_size", w.micro_batch)
+    draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-model.layers // (w.pp * virtual)))
+    draft.add("parallelism.pipeline_parallel_first_stage_less_layers", 0)
+    draft.add("parallelism.pipeline_parallel_last_stage_less_layers", 0)
+    draft.warn(f"{SCHEDULES[w.schedule]} divides each stage in two", when=w.schedule in ("zero_bubble", "dualpipe"))
+
+
+def _recomputation(draft: Draft, w: Workload) -> None:
+    mode = {"full": "full", "alternate": "selective"}.get(w.recompute, "none")
+    draft.add("activation_checkpoint.mode", mode)
+    draft.add("activation_checkpoint.selective_ac_option", "op", when=mode == "selective")
+    draft.warn(
+        "TorchTitan recomputes the inside of attention only in that its kernels are fused",
+        when=w.recompute == "selective",
+    )
+    draft.warn("TorchTitan stops recomputing early", when=mode != "none" and w.recompute_to_end)
+
+
+def _precision(draft: Draft, w: Workload) -> None:
+    draft.add("training.mixed_precision_param", "float32" if w.precision == "fp32" else "bfloat16")
+    if w.precision == "fp8":
+        draft.add("model.converters", ["float8"])
+        draft.add("float8.recipe_name", "tensorwise")
+        draft.add("float8.filter_fqns", ["output"])
+    odd = w.precision in ("fp16", "fp4", "int4")
+    draft.warn(f"TorchTitan does not train in {w.precision}: this is bf16", when=odd)
+    draft.warn("TorchTitan keeps weights in fp32 beside bf16", when=w.precision == "bf16_pure")
+
+
+def _unsaid(draft: Draft, w: Workload) -> None:
+    draft.warn("TorchTitan's models have no dropout", when=w.dropout)
+    draft.warn("TorchTitan's attention is fused", when=w.attention == "unfused")
+    draft.warn("TorchTitan computes the loss of all tokens at once", when=w.loss == "chunked")

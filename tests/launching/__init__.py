@@ -1,0 +1,1 @@
+"""Designs as others run them."""

@@ -1,0 +1,83 @@
+"""ASTRA-sim's inputs, written and played."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+
+import cosmic
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.launching.launch import targets, write
+from cosmic.loading.designs import load_design
+
+SMALL = {"model.layers": 4, "workload.global_batch": 64}
+
+
+def played(point: DesignPoint, folder: Path) -> float:
+    """Return the seconds of a step whose inputs were written and read back."""
+    write(targets["astra-sim"](point), folder)
+    result = cosmic.simulate(
+        workload=folder / "trace",
+        system=folder / "system.json",
+        network=folder / "network.yml",
+        comm_groups=folder / "comm_groups.json",
+        remote_memory=folder / "memory.json",
+    )
+    assert len(result.per_npu) == point.network.npus
+    assert not result.warnings
+    return result.cycles / 1e9
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {"workload.dp": 16, "workload.tp": 1, "workload.pp": 1},
+        {"workload.dp": 2, "workload.tp": 4, "workload.pp": 2},
+        {"workload.dp": 16, "workload.tp": 1, "workload.pp": 1, "collective.multi_dim": "themis"},
+    ],
+    ids=["replicas", "three axes", "themis"],
+)
+def test_what_is_written_is_read_back_and_takes_about_as_long_as_the_closed_form(
+    overrides: dict[str, object], tmp_path: Path
+) -> None:
+    point = load_design("gpt3-13b@dgx-h100:16", SMALL | overrides)
+    outcome = cosmic.evaluate(point)
+    assert isinstance(outcome, cosmic.Metrics)
+    assert played(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.25)
+
+
+def test_what_astra_sim_lacks_is_said_and_replaced() -> None:
+    base = load_design("gpt3-13b@dgx-h100:16", SMALL)
+    collective = replace(base.collective, algorithms=("in_network", "double_binary_tree"))
+    dims = (replace(base.network.dims[0], topology="hypercube"), base.network.dims[1])
+    found = targets["astra-sim"](replace(base, collective=collective, network=replace(base.network, dims=dims)))
+    system = json.loads(found.files["system.json"])
+    assert system["all-reduce-implementation"] == ["ring", "doubleBinaryTree"]
+    assert system["all-gather-implementation"] == ["ring", "ring"]
+    assert system["all-to-all-implementation"] == ["direct1", "direct1"]
+    assert yaml.safe_load(found.files["network.yml"])["topology"] == ["Switch", "Switch"]
+    assert any("no in_network" in warning for warning in found.warnings)
+    assert any("no hypercube" in warning for warning in found.warnings)
+
+
+def test_who_is_fully_connected_sends_over_links_of_its_own() -> None:
+    base = load_design("gpt3-175b@cosmic-1024", {"model.layers": 4})
+    found = targets["astra-sim"](base)
+    network = yaml.safe_load(found.files["network.yml"])
+    assert network["topology"] == ["Ring", "FullyConnected", "Ring", "Switch"]
+    rates = [dim.bandwidth_bytes_per_s / 2**30 for dim in base.network.dims]
+    assert network["bandwidth"] == pytest.approx([rates[0], rates[1] / 7, rates[2], rates[3]], rel=1e-6)
+    system = json.loads(found.files["system.json"])
+    assert system["all-to-all-implementation"] == ["direct1", "direct", "direct1", "direct1"]
+    assert not found.warnings
+
+
+def test_traces_of_a_larger_job_are_not_mixed_in(tmp_path: Path) -> None:
+    write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:32", SMALL)), tmp_path)
+    with pytest.raises(SpecError, match=r"trace\.16\.et is there"):
+        write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL)), tmp_path)

@@ -1,0 +1,196 @@
+"""What differs between two designs, and what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import permutations
+from statistics import fmean
+from typing import Any
+
+import pytest
+
+from cosmic.comparing import (
+    EXACT,
+    Contrast,
+    Group,
+    attribute,
+    compare_designs,
+    coupled,
+    differing_fields,
+    shapley,
+    verdict,
+)
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.loading.designs import load_design
+
+DESIGN = "llama3-70b@dgx-h100:512"
+GROUPS: list[Group] = [("a",), ("b",), ("c",), ("d",)]
+
+
+def contrast(overrides: dict[str, Any], other: str = DESIGN, base: str = DESIGN) -> Contrast:
+    return compare_designs(load_design(base), load_design(other, overrides))
+
+
+def product(groups: Iterable[Group]) -> float:
+    """Return a value in which all groups interact: each speeds up what the others left, by its own factor."""
+    left = 100.0
+    for group in set(groups):
+        left *= 1 - 0.1 * (ord(group[0][0]) - ord("a") + 1)
+    return left
+
+
+def test_worth_is_the_mean_over_all_orders() -> None:
+    by_hand: dict[Group, list[float]] = {group: [] for group in GROUPS}
+    for order in permutations(GROUPS):
+        for place, group in enumerate(order):
+            by_hand[group].append(product(order[: place + 1]) - product(order[:place]))
+    worth = shapley(GROUPS, product)
+    assert worth is not None
+    assert worth == pytest.approx({group: fmean(added) for group, added in by_hand.items()})
+    assert sum(worth.values()) == pytest.approx(product(GROUPS) - product([]))
+
+
+def test_many_groups_are_sampled_add_up_and_come_near_the_exact_worth() -> None:
+    many: list[Group] = [(letter,) for letter in "aaabbbcccd"]
+    many = [(f"{group[0]}{place}",) for place, group in enumerate(many)]
+    assert len(many) > EXACT
+    method, worth = attribute(many, product)
+    exact = shapley(many, product)
+    assert method == "sampled"
+    assert exact is not None
+    known = {group: part for group, part in worth.items() if part is not None}
+    assert sum(known.values()) == pytest.approx(product(many) - product([]))
+    assert known == pytest.approx(exact, rel=0.25)
+    assert attribute(many, product) == (method, worth)
+
+
+def test_without_some_value_changes_are_made_first_and_last() -> None:
+    def value(groups: Iterable[Group]) -> float | None:
+        some = set(groups)
+        return None if some == {("a",), ("b",)} else product(some)
+
+    method, worth = attribute(GROUPS, value)
+    first = product([("a",)]) - product([])
+    last = product(GROUPS) - product(GROUPS[1:])
+    assert method == "one_at_a_time"
+    assert worth[("a",)] == pytest.approx((first + last) / 2)
+
+
+def test_what_has_no_value_first_or_last_has_no_worth() -> None:
+    def value(groups: Iterable[Group]) -> float | None:
+        return product(groups) if len(set(groups)) in (0, 4) else None
+
+    assert attribute(GROUPS, value) == ("one_at_a_time", dict.fromkeys(GROUPS))
+
+
+def test_groups_that_fit_only_as_three_are_joined() -> None:
+    def fits(groups: Iterable[Group]) -> bool:
+        names = {name for group in groups for name in group}
+        return len(names & {"a", "c", "d"}) in (0, 3)
+
+    assert coupled(GROUPS, fits) == [("b",), ("a", "c", "d")]
+
+
+def test_equal_designs_do_not_differ() -> None:
+    found = contrast({})
+    assert (found.differences, found.method) == ((), "none")
+    assert verdict(found) == "A and B are the same design"
+
+
+def test_fields_that_belong_together_are_one_group() -> None:
+    changes = {"workload.tp": 4, "workload.recompute": "full", "memory.bandwidth": "6 TB/s", "collective.chunks": 2}
+    found = differing_fields(load_design(DESIGN), load_design(DESIGN, changes))
+    assert list(found) == ["mapping", "workload.recompute", "collective", "accelerator"]
+    assert found["mapping"]["workload.tp"] == (8, 4)
+    assert found["accelerator"] == {"memory.bandwidth": ("3.35 TB/s", "6 TB/s")}
+
+
+def test_a_field_that_one_design_lacks_differs() -> None:
+    found = differing_fields(load_design(DESIGN), load_design("llama3-70b@tpu-v5p:512"))
+    assert found["network"]["network.dims.2.npus"][0] is None
+    assert found["collective"]["collective.algorithms"][0] == ["auto", "auto"]
+
+
+@pytest.mark.parametrize("other", ["llama3-70b@dgx-b200:512", "llama3-70b@tpu-v5p:512", "llama3-70b@dgx-h100:1024"])
+def test_what_differences_are_worth_adds_up(other: str) -> None:
+    found = contrast({"workload.recompute": "full"}, other)
+    a, b = evaluate(found.a.point), evaluate(found.b.point)
+    assert isinstance(a, Metrics)
+    assert isinstance(b, Metrics)
+    assert found.method == "exact"
+    assert found.unfit == 0
+    assert sum(each.worth_s or 0.0 for each in found.differences) == pytest.approx(b.step_s - a.step_s)
+    assert sum(each.worth_share or 0.0 for each in found.differences) == pytest.approx(1)
+    assert found.a.metrics["tokens_per_s"] == pytest.approx(a.tokens_per_s)
+    assert sum(found.b.breakdown.values()) == pytest.approx(b.step_s)
+
+
+def test_there_and_back_is_worth_the_same() -> None:
+    a, b = load_design(DESIGN), load_design(DESIGN, {"workload.tp": 4, "workload.recompute": "full"})
+    there, back = compare_designs(a, b), compare_designs(b, a)
+    worth = {each.group: each.worth_s for each in there.differences}
+    assert worth == pytest.approx({each.group: -(each.worth_s or 0.0) for each in back.differences})
+
+
+def test_alone_is_the_change_of_a_when_only_that_is_changed() -> None:
+    found = contrast({"workload.recompute": "full", "memory.bandwidth": "6 TB/s", "workload.tp": 8, "workload.pp": 2})
+    alone = {each.group: each.alone_s for each in found.differences}
+    only = evaluate(load_design(DESIGN, {"memory.bandwidth": "6 TB/s"}))
+    assert isinstance(only, Metrics)
+    assert alone["accelerator"] == pytest.approx(only.step_s - (found.a.metrics["step_s"] or 0.0))
+
+
+def test_a_mesh_and_a_network_of_another_size_change_together() -> None:
+    found = contrast({}, "llama3-70b@dgx-h100:1024")
+    assert [each.group for each in found.differences] == ["mapping + network"]
+    assert "all of that is data parallelism 32 → 64 with network.dims.1.npus 64 → 128" in verdict(found)
+
+
+def test_networks_of_other_dimensions_change_with_their_algorithms() -> None:
+    groups = [each.group for each in contrast({}, "llama3-70b@tpu-v5p:512").differences]
+    assert "collective + network" in groups
+
+
+def test_designs_that_need_too_much_memory_still_have_a_time() -> None:
+    mapping = {"workload.tp": 8, "workload.pp": 2, "workload.sp": 1, "workload.weight_sharding": "zero1"}
+    found = contrast({**mapping, "memory.capacity": "8 GiB", "workload.recompute": "full"})
+    assert [each.group for each in found.differences] == ["workload.recompute", "accelerator"]
+    assert found.b.reasons[0].startswith("needs ")
+    assert found.over_memory == 2
+    assert verdict(found).startswith("A is ")
+
+
+def test_a_design_that_does_not_fit_together_has_no_time() -> None:
+    found = contrast({"workload.dp": 1})
+    assert found.method == "none"
+    assert found.b.metrics == {}
+    assert {each.worth_s for each in found.differences} == {None}
+    assert verdict(found).startswith("B does not fit together, so that its step has no time: dp 1")
+
+
+def test_the_verdict_names_the_accelerator_not_its_fields() -> None:
+    said = verdict(contrast({}, "llama3-70b@dgx-b200:512"))
+    assert said.startswith("B is ")
+    assert said.endswith("accelerator h100-sxm-80gb → b200-sxm-180gb")
+
+
+def test_the_verdict_says_what_saves_and_what_adds_where_changes_oppose() -> None:
+    said = verdict(contrast({"workload.tp": 4, "workload.recompute": "full"}))
+    assert " saves " in said
+    assert said.rpartition(", and ")[2].startswith("recompute none → full adds ")
+
+
+def test_a_step_of_other_work_is_not_called_faster() -> None:
+    said = verdict(contrast({"workload.global_batch": 2048}))
+    assert said.startswith("a step of B takes ")
+    assert said.endswith("all of that is global_batch 512 → 2048")
+
+
+def test_changes_without_effect_leave_steps_equally_long() -> None:
+    assert verdict(contrast({"model.name": "mine"})) == "A and B take equally long for a step"
+
+
+def test_models_of_another_kind_are_compared() -> None:
+    found = contrast({}, "dlrm-criteo@dgx-h100:8", "llama3-8b@dgx-h100:8")
+    assert found.b.metrics
+    assert sum(each.worth_share or 0.0 for each in found.differences) + found.together_s == pytest.approx(1)
