@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.advice import bottleneck, improvements
+from cosmic.advice import NAMES, bottleneck, improvements
 from cosmic.design import schema
 from cosmic.design.batch import Batch
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
+from cosmic.simulation.analytic import BREAKDOWN
 
 SPACE = load_space("cosmic-1024-full-stack")
 
@@ -119,6 +120,12 @@ def test_serving_decodes_at_the_pace_of_the_memory() -> None:
     prompt = metrics("llama3-8b@dgx-h100:1", task="prefill", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
     assert 0.015 < prompt.step_s < 0.04  # 16 TFLOP at 989 peak
     assert (prompt.tpot_s, prompt.ttft_s) == (None, prompt.step_s)
+
+
+def test_every_part_of_a_step_has_a_name() -> None:
+    assert set(BREAKDOWN) <= set(NAMES)
+    waiting = metrics("gpt3-125m@dgx-h100:8", sequence=256, micro_batch=1)
+    assert bottleneck(waiting).startswith("launching kernels from the host (")
 
 
 def test_the_expected_error_is_that_of_measured_runs_alike() -> None:

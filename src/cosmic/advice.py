@@ -18,6 +18,7 @@ NAMES = {
     "attention": "attention",
     "other": "memory-bound operators",
     "recompute": "recomputation",
+    "host": "launching kernels from the host",
     "tp": "tensor-parallel communication",
     "sp": "context-parallel communication",
     "ep": "expert-parallel communication",

@@ -179,7 +179,7 @@ def _evaluate(point: DesignPoint) -> Outcome:
         breakdown=breakdown,
         provenance=point.compute.provenance,
         expected_error=expected.error,
-        expected_on=f"{expected.runs} runs: {expected.like}" if expected.runs else expected.like,
+        expected_on=f"on {expected.runs} runs: {expected.like}" if expected.runs else expected.like,
     )
 
 

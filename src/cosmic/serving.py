@@ -18,7 +18,8 @@ From these two times follows what clients see:
 
     r     = min(c, what fits): requests that run; the cache of keys and values holds no more      the rest queue
     d     = step(r, p + a/2),  q = prompt(p) / k         k replicas of attention, each with a prompt of its own
-    TPOT  = d / v + q (r - 1) / a                        while a request decodes, every other is replaced once
+    TPOT  = d / v + q (r - 1) / a                        while a request decodes, every other is replaced once; half of
+                                                         them where a burst stays together (f = 1): those behind it
     T     = a TPOT + q                                   a request's whole stay
     ρ     = r q / T                                      share of time that prompts take
     R     = d / (1 - ρ) + q ρ / (1 - ρ²)                 a step with its prompts, as an arrival finds it

@@ -39,6 +39,13 @@ def test_a_search_says_what_is_best_and_where_its_study_is(capsys: pytest.Captur
     assert (Path("runs") / "cosmic-512-full-stack-genetic-3" / "trials.db").is_file()
 
 
+def test_the_best_design_is_left_ready_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "search", SPACE, "-n", "100", "--out", "study")
+    assert re.search(r"bounded by [\w' -]+ \(\d+ % of the step\); expected to be off by \d+ %", out)
+    found = data(capsys, "search", SPACE, "-n", "100", "--out", "other")["best"]["metrics"]
+    assert data(capsys, "evaluate", "study/best.yaml")["step_s"] == pytest.approx(found["step_s"])
+
+
 def test_a_search_speaks_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = data(capsys, "search", SPACE, "-n", "100", "--objective", "step_s", "--objective", "network_usd")
     assert {"best", "front", "trials", "feasible", "evaluations_per_s", "study"} <= set(found)
@@ -94,7 +101,9 @@ def test_a_mistake_is_one_sentence(words: list[str], message: str, capsys: pytes
 
 
 def test_where_nothing_can_run_the_reasons_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "search", SPACE, "-n", "20", "--agent", "random", "--constraint", "memory_bytes <= 1 kB")
+    limit = ("--constraint", "memory_bytes <= 1 kB")
+    status, out, _ = run(capsys, "search", SPACE, "-n", "20", "--agent", "random", *limit)
+    assert status == 1
     assert "No design that was tried can run" in out
     assert "memory_bytes <= 1 kB: " in out
 

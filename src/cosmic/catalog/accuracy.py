@@ -13,7 +13,7 @@ from math import hypot
 from typing import Any
 
 from cosmic.catalog import FOLDER, load_mapping
-from cosmic.design.model import Transformer
+from cosmic.design.model import Recommender, Transformer
 from cosmic.design.point import DesignPoint
 
 ENOUGH = 5
@@ -52,8 +52,8 @@ def kind_of(point: DesignPoint) -> dict[str, str]:
 
 def expected_error(point: DesignPoint) -> Expectation:
     """Return how far off the step of *point* is expected to be."""
-    kind = kind_of(point)
-    found = next((each for each in _nearest(kind) if each is not None), Expectation(UNKNOWN, 0, "nothing measured"))
+    known = [] if isinstance(point.model, Recommender) else _nearest(kind_of(point))  # no recommender was measured
+    found = next((each for each in known if each is not None), Expectation(UNKNOWN, 0, "nothing measured"))
     if point.compute.provenance != "estimate":
         return found
     return Expectation(hypot(found.error, UNMEASURED), found.runs, f"{found.like}; its kernels were not measured")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
@@ -12,12 +13,37 @@ import typer
 from cosmic.cli.output import emit
 from cosmic.units import readable_unit, split_name
 
-__all__ = ["Json", "Settings", "brief", "emit", "emit_json", "emit_table", "new_app", "render"]
+__all__ = ["Json", "Settings", "StatusLine", "brief", "emit", "emit_json", "emit_table", "new_app", "render"]
+
+INTERVAL_S = 0.2
+"""How often a status line is drawn anew."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Settings = Annotated[
     list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as workload.tp=8.")
 ]
+
+
+class StatusLine:
+    """One line on a terminal that says how far a command is; nothing where standard error is none."""
+
+    def __init__(self, *, shown: bool | None = None) -> None:
+        self._shown = sys.stderr.isatty() if shown is None else shown
+        self._next = 0.0
+
+    def show(self, text: str) -> None:
+        """Draw the line, unless it was drawn just now."""
+        now = time.monotonic()
+        if self._shown and now >= self._next:
+            self._next = now + INTERVAL_S
+            sys.stderr.write(f"\r\x1b[K{text}")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        """Make room for what comes next."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
 
 
 def new_app(help_text: str | None = None) -> typer.Typer:

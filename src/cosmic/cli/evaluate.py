@@ -73,7 +73,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {mesh}",
             f"{seconds(metrics.step_s)} a step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
-            f"expected to be off by {100 * metrics.expected_error:.0f} %, as on {metrics.expected_on}",
+            f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})",
             f"bounded by {bottleneck(metrics)}",
             "",
         ]

@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from cosmic.cli.console import Json, emit, emit_json, new_app
-from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary
+from cosmic.cli.studies import ProgressLine, best_point, free_folder, separate, show, summary
 from cosmic.errors import require
 
 if TYPE_CHECKING:
     from cosmic.exploration.searching import Found
 
 app = new_app()
-INTERRUPTED, TERMINATED = 130, 143
+NOTHING_RUNS, INTERRUPTED, TERMINATED = 1, 130, 143
 RUNS = Path("runs")
+BEST = "best.yaml"
 TRIALS = 10_000
 
 
@@ -86,6 +87,8 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     elif found is not None:
         show(found)
         _next(found)
+    if not status and found is not None and found.best is None:
+        status = NOTHING_RUNS
     if status:
         raise typer.Exit(status)
 
@@ -94,13 +97,29 @@ def _terminate(*_: object) -> NoReturn:
     raise Terminated
 
 
+def _write_best(found: Found) -> str:
+    """Write the best design beside the trials, ready to be evaluated; return where, or nothing if there is none."""
+    from cosmic.files import write_text  # noqa: PLC0415
+    from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
+
+    point = best_point(found)
+    if point is None or found.path is None:
+        return ""
+    path = found.path / BEST
+    write_text(path, dump_design(point))
+    return str(path)
+
+
 def _next(found: Found) -> None:
     folder = shlex.quote(str(found.path))
+    path = _write_best(found)
+    best = [f"  cosmic evaluate {shlex.quote(path)}               the best design, and what bounds it"] if path else []
     going = "go on" if found.stopped == "interrupted" else "more trials"
     emit(
         [
             "",
             f"study: {found.path}",
+            *best,
             f"  cosmic export {folder} --to trials.csv        every trial, for a spreadsheet or pandas",
             f"  cosmic replay {folder} --check                run it again, compare bit for bit",
             f"  cosmic search --resume --out {folder}         {going}",

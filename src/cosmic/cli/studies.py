@@ -3,46 +3,32 @@
 from __future__ import annotations
 
 import re
-import sys
-import time
 from typing import TYPE_CHECKING, Any
 
-from cosmic.cli.console import brief, emit, emit_table
+from cosmic.cli.console import StatusLine, brief, emit, emit_table
 from cosmic.cli.evaluate import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from cosmic.design.point import DesignPoint
     from cosmic.exploration.searching import Found, Progress
 
-INTERVAL_S = 0.2
-"""How often the progress line is drawn anew."""
 _SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
 
 
-class ProgressLine:
-    """One line on a terminal that says how far a search is; nothing where standard error is none."""
+class ProgressLine(StatusLine):
+    """The line of a search; it remembers how far the search was when it was last told."""
 
     def __init__(self, *, shown: bool | None = None) -> None:
+        super().__init__(shown=shown)
         self.last: Progress | None = None
-        self._shown = sys.stderr.isatty() if shown is None else shown
-        self._next = 0.0
 
     def __call__(self, progress: Progress) -> None:
         """Draw the line, unless it was drawn just now."""
         self.last = progress
-        now = time.monotonic()
-        if self._shown and now >= self._next:
-            self._next = now + INTERVAL_S
-            sys.stderr.write(f"\r\x1b[K{progress_text(progress)}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Make room for what comes next."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
+        self.show(progress_text(progress))
 
 
 def progress_text(progress: Progress) -> str:
@@ -161,7 +147,7 @@ def show(found: Found) -> None:
     gain = "" if facts["gain_over_base"] is None else f": {facts['gain_over_base']:.4g}× the base design"
     first = facts["objectives"][0]
     emit([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}{gain}"])
-    emit([headline(metrics), ""])
+    emit([headline(metrics), *_bounds(found), ""])
     emit_table("", ["parameter", "base", "best"], best_rows(found, best))
     if len(facts["objectives"]) > 1:
         names = facts["objectives"]
@@ -174,6 +160,26 @@ def show(found: Found) -> None:
             ["trial", *(name.replace("_", " ") for name in names)],
             rows,
         )
+
+
+def best_point(found: Found) -> DesignPoint | None:
+    """Return the best design, complete; None where nothing can run, or where it is to serve several workloads."""
+    place = found.trials.best(found.problem)
+    space = found.problem.space
+    return None if place is None or space.workloads else space.point(found.trials.rows[place])
+
+
+def _bounds(found: Found) -> list[str]:
+    """Return a line that says what bounds the best design, and how far off its step is expected to be."""
+    from cosmic.advice import bottleneck  # noqa: PLC0415  heavy
+    from cosmic.evaluation import Metrics, evaluate  # noqa: PLC0415  heavy
+
+    point = best_point(found)
+    metrics = None if point is None else evaluate(point)
+    if not isinstance(metrics, Metrics):
+        return []
+    off = f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance})"
+    return [f"bounded by {bottleneck(metrics)}; {off}"]
 
 
 def _effort(facts: dict[str, Any]) -> str:

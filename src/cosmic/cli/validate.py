@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, StatusLine, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
     from cosmic.validation.statistics import Summary
@@ -34,7 +34,9 @@ def validate(
     from cosmic.validation.validating import validate as run  # noqa: PLC0415
 
     require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
-    found = run(data or None, by)
+    line = StatusLine()
+    found = run(data or None, by, line.show)
+    line.clear()
     if page is not None:
         _write_page(found, page)
     if json:

@@ -73,6 +73,8 @@ class Attention:
     visible: Any = 1.0
     """Share of all pairs of query and key that are computed: about half with a causal mask."""
     element_bytes: Any = 2
+    latent: bool = False
+    """Whether values are a part of the keys, and read with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +132,11 @@ def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Any:
 
 
 def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Any = True) -> Any:
-    """Return the seconds of attention of few queries against a long cache: the time to read the cache.
+    """Return the seconds of attention of few queries against a long cache: mostly, the time to read the cache.
 
-        t = cache / (B min(1, readers * 1.25 / M))  +  ramp
+        t = max(cache / (B min(1, readers * 1.25 / M)), 2 pairs (d_qk + d_v) / (e peak))  +  ramp
+
+    Products take longer than that where many heads share what is read, as those of latent attention do.
 
     Kernels that *split* a sequence's keys over multiprocessors use the whole bandwidth B; without, each cache head of
     each sequence has one reader, and a few sequences leave most of the memory idle. Heads of one group share a read.
@@ -142,10 +146,12 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Any 
     >>> [float(round(decode_attention_seconds(one, h200, split) * 1e6, 1)) for split in (True, False)]
     [5.8, 52.2]
     """
-    cache = work.batch * work.kv_heads * work.keys * work.visible * (work.width + work.value_width) * work.element_bytes
+    both, seen = work.width + work.value_width, work.batch * work.keys * work.visible
+    cache = work.kv_heads * seen * (work.width if work.latent else both) * work.element_bytes
+    computing = 2 * work.heads * work.queries * seen * both / (rates.efficiency * rates.peak_flop_per_s)
     readers = np.where(split, rates.units, work.batch * work.kv_heads)
     share = np.minimum(1.0, readers * ONE_READER / rates.units)
-    return cache / (rates.bytes_per_s * READ_ALONE * share) + rates.ramp_s
+    return np.maximum(cache / (rates.bytes_per_s * READ_ALONE * share), computing) + rates.ramp_s
 
 
 def _filled(width: Any) -> Any:

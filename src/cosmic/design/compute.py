@@ -80,7 +80,7 @@ class Compute:
     memory_efficiency: float = 0.85
     """Share of the memory's bandwidth that streaming kernels reach."""
     stream_ramp_bytes: float = 0.0
-    """Bytes at which a streaming kernel reaches half of that share."""
+    """Bytes that could have streamed while a kernel starts and drains: one that moves as many reaches half of it."""
     launch_s: float = 4e-6
     """Time that each kernel takes beside its work: launch, ramp and tail."""
     host_launch_s: float = 0.0

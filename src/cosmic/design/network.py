@@ -85,7 +85,7 @@ class Transport:
 
     Libraries know several protocols, and take the one that is fastest for the size at hand. Small messages carry
     flags beside the data, which costs bandwidth; large ones are announced first, which costs time; some switches add
-    up what they are sent. `cosmic.cost.fabric` has the formulas, the catalog's links have fitted numbers.
+    up what they are sent. `cosmic.cost.transport` has the formulas, the catalog's links have fitted numbers.
     """
 
     efficiency: float = 1.0

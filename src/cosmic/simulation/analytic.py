@@ -26,7 +26,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.workload.collectives import CollectiveUse, collectives
-from cosmic.workload.memory import Footprint
+from cosmic.workload.memory import Footprint, state_bytes
 from cosmic.workload.plan import plan
 from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import schedules
@@ -90,7 +90,8 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
         shares["head"] = alone
     work = _computed(prices, uses, shares)
     for phase in ("forward", "backward"):
-        calls = sum(use.times for use in talks if use.phase == phase and not use.hides and not _nobody(use))
+        waited = [use for use in talks if use.phase == phase and not use.hides]
+        calls = sum(use.times * (use.group > 1) for use in waited)
         work[f"host.{phase}"] = work[f"host.{phase}"] + calls * prices.hosted_call(phase)
     traffic = _Traffic(_communicated(prices, talks, shares), prices.hidden)
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
@@ -99,7 +100,8 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
     parts["sp"] = parts["sp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
     head_forward = work["head.forward"] + traffic.at_head("forward")
     head_backward = work["head.backward"] + traffic.at_head("backward")
-    forward, backward, parts["host"] = _passes(work, traffic, head_forward)
+    forward, backward, (early, late) = _passes(work, traffic, head_forward)
+    parts["host"] = early + late
     parts["weights"] = traffic.beside("weights", "forward", forward)
     parts["weights"] = parts["weights"] + traffic.beside("weights", "backward", backward)
     newest_first = batch["collective.scheduling"] == "lifo"
@@ -108,10 +110,11 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
     parts["pp"] = np.maximum(stages - 1, 0) * crossing
     if training:
         weight_s = (work["backward"] - work["head.backward"]) / 2 / count
-        times = (forward - head_forward) / count, (backward - head_backward) / count - weight_s, weight_s
+        others = np.maximum(backward - late - head_backward, work["host.backward"] - work["host.head"])
+        times = (forward - head_forward) / count, others / count - weight_s, weight_s
         parts["bubble"] = schedules[workload.schedule].bubble(stages, count, *times, batch["workload.virtual_stages"])
         states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-        parts["optimizer"] = prices.update(states / prices.recipe.optimizer)[0]
+        parts["optimizer"] = prices.update(states / state_bytes(prices.recipe, workload.weight_sharding))[0]
     else:
         slow = forward if workload.task == "decode" else forward - head_forward
         parts["bubble"] = _serving_bubble(workload.task, stages, count, slow / count)
@@ -120,8 +123,8 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
     return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
 
 
-def _passes(work: dict[str, Any], traffic: _Traffic, head_forward: Any) -> tuple[Any, Any, Any]:
-    """Return the seconds of the forward and of the backward passes, and those in them that the host is late.
+def _passes(work: dict[str, Any], traffic: _Traffic, head_forward: Any) -> tuple[Any, Any, tuple[Any, Any]]:
+    """Return the seconds of the forward and of the backward passes, and those in each that the host is late.
 
     A device runs what the host has launched. When the host reaches the head, the device has yet to run the head.
     """
@@ -129,7 +132,7 @@ def _passes(work: dict[str, Any], traffic: _Traffic, head_forward: Any) -> tuple
     backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
     late_forward = np.maximum(0.0, work["host.forward"] - (forward - head_forward))
     late_backward = np.maximum(0.0, work["host.backward"] - backward)
-    return forward + late_forward, backward + late_backward, late_forward + late_backward
+    return forward + late_forward, backward + late_backward, (late_forward, late_backward)
 
 
 def _after(traffic: _Traffic, newest_first: Any, forward: Any, backward: Any, count: Any) -> Any:
@@ -204,13 +207,12 @@ def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -
     *shares* says how much of some blocks the stage has.
     """
     names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "flop")
-    apart = ("head.forward", "head.backward", "host.forward", "host.backward")
+    apart = ("head.forward", "head.backward", "host.forward", "host.backward", "host.head")
     total: dict[str, Any] = dict.fromkeys((*names, *apart), 0.0)
     for use in uses:
         part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
-        once = prices.operator(use) * use.times
-        if use.block in shares:
-            once = once * shares[use.block]
+        times = use.times * shares.get(use.block, 1.0)
+        once = prices.operator(use) * times
         own = once / 2 if use.again else once
         total[part] = total[part] + own
         total[use.phase] = total[use.phase] + own
@@ -218,11 +220,12 @@ def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -
             total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
         total["recompute"] = total["recompute"] + (own if use.again else 0.0)
         launching = prices.hosted(use) * use.times
-        if use.block == "head" and use.phase == "forward":
-            launching = 0.0  # by then, the host is ahead
+        if use.block == "head":
+            launching = launching if use.phase == "backward" else 0.0  # forward, the host is ahead by then
+            total["host.head"] = total["host.head"] + launching
         total[f"host.{use.phase}"] = total[f"host.{use.phase}"] + (launching / 2 if use.again else launching)
         total["host.backward"] = total["host.backward"] + (launching / 2 if use.again else 0.0)
-        total["flop"] = total["flop"] + use.flop * use.times
+        total["flop"] = total["flop"] + use.flop * times
     return total
 
 
@@ -246,7 +249,9 @@ def _communicated(prices: Prices, uses: list[CollectiveUse], shares: dict[str, A
         elif use.block == "embedding" and role == "weights" and use.kind != "all_gather":
             apart = "last"
         entry = alike.setdefault((role, use.phase, use.kind, use.axes, apart, use.copies), [0.0, 0.0])
-        times = use.times * shares[use.block] if use.block in shares and role in WAITED else use.times
+        times = use.times * (use.group > 1)  # of a batch, some designs may have nobody to talk to
+        if use.block in shares and role in WAITED:
+            times = times * shares[use.block]
         entry[0] = entry[0] + times
         entry[1] = entry[1] + times * use.bytes
     seconds: dict[tuple[str, str], Any] = {}

@@ -58,6 +58,9 @@ REMARKS = (
     "Part of the rows are those that parameters were fitted on: of training runs every second one, of kernels and "
     "links all. Errors of the rows that a fit did not see are printed by the scripts in `calibration/`, and stand in "
     "the catalog beside what was fitted.",
+    "Training runs, fitted without one source at a time and asked of that source: korthikanti 4.0 %, sc21 4.0 %, "
+    "vtrain-multi 6.5 %, mosaic 5.8 %, torchtitan 7.3 %, mbridge 12.2 %, nemo 6.7 %, mlperf 7.6 %, simumax 15.8 % "
+    "(`calibration/fit_runs.py --leave-out`).",
     "One H200: steps of small models wait for the host, and hosts differ from day to day. The worst row (12 layers of "
     "3072, 1,536 tokens, recomputed; 55 ms, predicted 41) took 41 ms when it was measured again; another (12 layers of "
     "512, recomputed; 38 ms) took 59 (calibration/data/h200_steps_again.csv).",
@@ -74,7 +77,8 @@ REMARKS = (
     "B200 in 16 bits: the node of SimuMax keeps 0.7 of what short products reach. The figure is taken for every B200, "
     "as nearly all runs in 16 bits are from that node; one that is cooled or fed better may be faster than predicted.",
     "TorchTitan: long contexts come out too slow (LLaMA-3 8B with cp 2 by 27 %, the others by 17 % at most).",
-    "V100: the hybrid cube mesh is taken as a full mesh. Large messages are 12 % off on average for it, 34 % at worst.",
+    "V100: all-reduces from 1 MiB on, in one DGX-1, are all that was measured; smaller messages, other collectives and "
+    "what joins nodes are estimates.",
     "Mixtures of experts are predicted as if tokens were spread evenly. Runs that say so force it; others lose time to "
     "the fullest expert.",
     "Time to first token: queues at the front end are not modelled, only what engines add to a request on average. "

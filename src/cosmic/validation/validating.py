@@ -5,7 +5,7 @@ files ──▶ rows, of a kind ──▶ designs or kernels ──▶ predicted
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,16 +36,19 @@ class Validation:
         }
 
 
-def validate(paths: Sequence[Path | str] | None = None, by: str = "set") -> Validation:
+def validate(
+    paths: Sequence[Path | str] | None = None, by: str = "set", tell: Callable[[str], None] = lambda _: None
+) -> Validation:
     """Predict every measured row of some CSV files and compare; without *paths*, of those the package carries.
 
     Errors are added up *by* the rows' source, or by any of their columns. Kinds of files are told by their columns (see
-    `cosmic.validation.rows.KINDS`).
+    `cosmic.validation.rows.KINDS`). How far it is, *tell* is told.
     """
     files: Iterable[Path | str] = paths if paths is not None else carried_files()
     verdicts: list[Verdict] = []
     for path in files:
         kind, rows = read_rows(path)
+        tell(f"{Path(path).name}: {len(rows):,} rows")
         verdicts += kind.judge(rows)
     return assess(verdicts, by)
 

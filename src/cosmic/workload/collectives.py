@@ -18,14 +18,14 @@ from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan
-from cosmic.workload.precision import RECIPES, Recipe
+from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.recomputation import is_repeated, repeated
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
 from cosmic.workload.strategies import strategies_of
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
-ORDER = ("tp", "sp", "ep", "dp", "pp")
+ORDER = ("tp", "sp", "ep", "rp", "dp", "pp")
 NARROW = ("fp8", "fp4")
 """Precisions whose products read what takes a byte or less."""
 PASSED_ROUND = ("key", "value", "d_key", "d_value")
@@ -38,7 +38,8 @@ class CollectiveUse:
 
     kind: Kind
     axes: tuple[str, ...]
-    """Mesh axes whose ranks take part: tp, sp, ep, dp or pp, or several together."""
+    """Mesh axes whose ranks take part: tp, sp, ep, dp or pp, or several together; rp: those of dp that hold the same
+    experts."""
     group: Any
     """How many ranks take part."""
     bytes: Any
@@ -67,7 +68,8 @@ def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False)
     workload = batch.base.workload
     training = workload.task == "training"
     blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
-    step = _Step(batch, sizes_of(batch), RECIPES[workload.precision], workload, microbatches(batch))
+    recipe = recipe_of(workload.precision, workload.task)
+    step = _Step(batch, sizes_of(batch), recipe, workload, microbatches(batch))
     counts = layers_on_stage(batch, stage, tuple(each.block for each in blocks))
     found = []
     for each in blocks:
@@ -100,7 +102,6 @@ class _Step:
         weight, gradient = _belongs(each, found.tensor)
         ring = self.workload.context_parallel == "ring" and found.tensor in PASSED_ROUND and found.axes == ("sp",)
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
-        width = self.sent_gradient if gradient else self.recipe.weight if weight else self.sent(found)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent when they are there
         times = layers * (len(alike) / together) * (1 if deferred else self.microbatches)
         if not weight and is_repeated(found, each.block, self.workload):
@@ -111,7 +112,7 @@ class _Step:
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=named_axes(found.axes),
             group=found.group(self.sizes),
-            bytes=self.mean_elements(each, alike) * together * width / (self.sizes["sp"] if ring else 1),
+            bytes=self.mean_bytes(each, alike) * together / (self.sizes["sp"] if ring else 1),
             times=times,
             phase="step" if deferred else found.phase,
             block=each.block.name,
@@ -120,6 +121,11 @@ class _Step:
             why=found.why,
             copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
         )
+
+    @property
+    def mixture(self) -> bool:
+        """Whether the model is a mixture of experts, of which some formats cover a part only."""
+        return getattr(self.batch.base.model, "experts", None) is not None
 
     @property
     def sent_gradient(self) -> float:
@@ -131,22 +137,36 @@ class _Step:
         """The bytes of an updated weight on its way: recipes of 8 and 4 bits cast it before."""
         return 1.0 if self.workload.precision in NARROW else self.recipe.weight
 
-    def sent(self, found: CollectiveOp) -> float:
-        """Return the bytes of an activation on its way: what is gathered to be multiplied is cast before."""
+    def width(self, each: BlockPlan, found: CollectiveOp) -> float:
+        """Return the bytes of an element on its way; activations that are gathered to be multiplied are cast before."""
+        weight, gradient = _belongs(each, found.tensor)
+        if gradient:
+            return self.sent_gradient
+        if weight:
+            return weight_bytes(self.recipe, found.tensor, mixture=self.mixture)
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
+
+    def summed(self, found: CollectiveOp) -> float:
+        """Return the share that is left of a payload by adding up first what is for one token.
+
+        Engines that serve add what a token's experts make of it before they exchange what tp split of them.
+        """
+        slots = self.workload.task != "training" and "share" in found.dims and "tp" in found.axes
+        return 1 / self.sizes["active"] if slots else 1.0
 
     def kind(self, found: CollectiveOp, gradient: bool) -> Kind:
         """Return the collective; a gradient of which each rank needs its share only is scattered, not spread."""
         shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
         return "reduce_scatter" if shared and found.kind == "all_reduce" else found.kind
 
-    def mean_elements(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> Any:
-        """Return the elements of a payload, on average: of an index its numbers, not its one-hot vectors."""
+    def mean_bytes(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> Any:
+        """Return the bytes of a payload, on average: of an index its numbers, not its one-hot vectors."""
         total: Any = 0
         for found in alike:
             known = each.block.graph.tensors.get(found.tensor)
-            total = total + found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
+            elements = found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
+            total = total + elements * self.width(each, found) * self.summed(found)
         return total / len(alike)
 
     def weights_back(self, each: BlockPlan, layers: Any) -> Iterator[CollectiveUse]:
@@ -217,8 +237,9 @@ def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp
 def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
     """Return mesh axes by the names that designs use: the two halves of data parallelism are dp.
 
-    >>> named_axes(("rp", "ep", "sp")), named_axes(("ep",))
-    (('sp', 'dp'), ('ep',))
+    >>> named_axes(("rp", "ep", "sp")), named_axes(("ep",)), named_axes(("rp", "sp"))
+    (('sp', 'dp'), ('ep',), ('sp', 'rp'))
     """
-    names = {"dp" if axis in ("rp", "ep") and "rp" in axes else axis for axis in axes}
+    both = "rp" in axes and "ep" in axes
+    names = {"dp" if both and axis in ("rp", "ep") else axis for axis in axes}
     return tuple(axis for axis in ORDER if axis in names)

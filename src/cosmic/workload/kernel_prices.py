@@ -81,6 +81,7 @@ class KernelPrices:
         self._modelled = np.asarray(field("units")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
+        self._mixture = getattr(batch.base.model, "experts", None) is not None
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
 
     # ---------------------------------------------------------------------------------------------- operators
@@ -126,6 +127,8 @@ class KernelPrices:
         unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
         known = self._cast_once(unit, use)
         weights = shape.count * shape.n * shape.k
+        if self._serves and self._style == "fused" and use.kernel.joins:
+            return _added(shape, use.kernel.beside, known)
         if use.phase == "forward":
             return _gemm(shape, known) + self._weights_cast(number, weights)
         by_input, by_weight = shape.backward()
@@ -134,12 +137,11 @@ class KernelPrices:
         return products + self._weights_cast(number, weights) + added + self._accumulated(weights)
 
     def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
-        """Return how an engine multiplies: weights as they are kept, products of one input and casts in one kernel."""
-        kept = weight_bytes(self.recipe, f"w_{use.name}", mixture=use.block == "mixture_layer")
+        """Return how an engine multiplies: weights as they are kept, casts in the kernel that made a number."""
+        kept = weight_bytes(self.recipe, use.kernel.weight, mixture=self._mixture)
         if self._style == "eager":
             return replace(unit, operand_bytes=kept)
-        launch = 0.0 if use.kernel.joins else unit.launch_s
-        return replace(unit, operand_bytes=kept, launch_s=launch, cast_s=0.0)
+        return replace(unit, operand_bytes=kept, cast_s=0.0)
 
     def _cast_once(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
         """Return how a product multiplies whose input another one cast, or ranks cast before they gathered it."""
@@ -176,15 +178,20 @@ class KernelPrices:
         """Return the number format in which an operator multiplies."""
         number = MULTIPLIED.get(self.workload.precision, "bf16")
         if number == "bf16" or use.block == "head" or use.name == "router":
-            return "fp32" if number == "fp32" else "bf16"
+            return self._wide
         if not self._serves:
             return number
-        wide = weight_bytes(self.recipe, f"w_{use.name}", mixture=use.block == "mixture_layer") == self.recipe.wide
-        return "bf16" if wide else SERVED.get(number, number)
+        wide = weight_bytes(self.recipe, use.kernel.weight, mixture=self._mixture) == self.recipe.wide
+        return self._wide if wide else SERVED.get(number, number)
+
+    @property
+    def _wide(self) -> str:
+        """The number format of what no format of 8 or 4 bits covers: attention, the head, routers."""
+        return "fp32" if self.workload.precision == "fp32" else "bf16"
 
     def _unit(self, number: str) -> MatrixUnit:
         if number not in self._units:
-            unit = matrix_unit(self._field, self._bandwidth, number)
+            unit = matrix_unit(self._field, self._bandwidth, number, result_bytes=self.recipe.activation)
             unit = replace(unit, flop_per_s=unit.flop_per_s * self._steady(number))
             if self.workload.task == "training" and self.workload.execution == "fused":
                 cast = unit.cast_s_per_element * FUSED_CAST
@@ -205,11 +212,12 @@ class KernelPrices:
         if self.workload.task == "decode":
             split = self._style == "fused" or shape.heads == shape.kv_heads
             return decode_attention_seconds(replace(shape, element_bytes=self.recipe.cache), rates, split)
+        shape = replace(shape, element_bytes=self.recipe.activation)
         return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
 
     def _unfused(self, use: OperatorUse, shape: Attention) -> Any:
         """Queries meet keys, scores become weights, weights meet values: each written out and read again."""
-        unit = self._unit("bf16")
+        unit = self._unit(self._wide)
         groups = shape.batch * shape.heads
         scores = Product(groups, shape.queries, shape.keys, shape.width)
         values = Product(groups, shape.queries, shape.value_width, shape.keys)
@@ -230,7 +238,7 @@ class KernelPrices:
     @cached_property
     def _attention_rates(self) -> AttentionRates:
         return AttentionRates(
-            peak_flop_per_s=self._field("bf16"),
+            peak_flop_per_s=peak_flop_per_s(self._field, self._wide),
             bytes_per_s=self._bytes_per_s,
             efficiency=self._field("attention_efficiency"),
             backward_efficiency=self._field("attention_backward_efficiency"),
@@ -277,6 +285,11 @@ class KernelPrices:
         if self.workload.task == "decode":
             return 0.0
         return self._field("host_launch") * (BACKWARD_LAUNCH if phase == "backward" else 1.0)
+
+
+def _added(shape: Product, beside: Any, unit: MatrixUnit) -> Any:
+    """Return the seconds that a product adds to one of *beside* columns when both are one, as in serving engines."""
+    return _gemm(replace(shape, n=beside + shape.n), unit) - _gemm(replace(shape, n=beside), unit)
 
 
 def _gemm(shape: Product, unit: MatrixUnit) -> Any:

@@ -87,7 +87,8 @@ def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False
         visible=sizes["visible"],
     )
     if width == "qk_dim" and decoding:
-        return replace(found, kv_heads=1, width=sizes["kv_rank"] + sizes["rope_dim"], value_width=0)
+        rank = sizes["kv_rank"]
+        return replace(found, kv_heads=1, width=rank + sizes["rope_dim"], value_width=rank, latent=True)
     return found
 
 
@@ -103,17 +104,23 @@ class Kernel:
     """Ranks among which what it reads was split before it was gathered."""
     elements: Any = 0
     """Of the largest tensor that it reads or makes, weights aside."""
+    weight: str = ""
+    """Name of the weight that a product reads."""
+    beside: Any = 0
+    """Columns of the products before it that read the same: engines that serve make one product of them."""
 
 
 def kernel_of(part: PartitionedOperator, sizes: Sizes, block: Block, decoding: bool) -> Kernel:
     """Return what the time of a forward operator of a block depends on."""
     operator = part.operator
     shape: Product | Attention | None = None
+    weight = ""
     if operator.kind == "einsum":
-        shape = product_of(part, sizes)
+        shape, weight = product_of(part, sizes), operator.inputs[1].name
     elif operator.kind == "attention":
         shape = attention_of(part, sizes, decoding)
-    return Kernel(shape, operator.name in _joining(block), _gathered_from(part, sizes), _largest(part, sizes))
+    joins = operator.name in _joining(block)
+    return Kernel(shape, joins, _gathered_from(part, sizes), _largest(part, sizes), weight)
 
 
 def _largest(part: PartitionedOperator, sizes: Sizes) -> Any:

@@ -231,8 +231,7 @@ class _Stage:
         static = {
             "weights": split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight,
             "gradients": (split if sharding in ("zero2", "zero3") else elements) * recipe.gradient,
-            "optimizer": (split if sharding != "none" else elements)
-            * (recipe.moments if gathered else recipe.optimizer),
+            "optimizer": (split if sharding != "none" else elements) * state_bytes(recipe, sharding),
             "inputs": self.input_bytes(),
             "workspace": WORKSPACE_BYTES,
             "kv_cache": 0.0,
@@ -308,6 +307,17 @@ def _by_width(each: BlockPlan, recipe: Recipe, mixture: bool) -> tuple[tuple[flo
     for weight in each.block.graph.weights:
         names.setdefault(weight_bytes(recipe, weight.name, mixture=mixture), set()).add(weight.name)
     return tuple((width, frozenset(those)) for width, those in names.items())
+
+
+def state_bytes(recipe: Recipe, sharding: str) -> float:
+    """Return the bytes that only the optimizer keeps for each weight that it updates.
+
+    Weights that are gathered for every use are kept in the master copy alone, which then counts as weights.
+
+    >>> state_bytes(recipe_of("bf16", "training"), "zero1"), state_bytes(recipe_of("bf16", "training"), "zero3")
+    (12, 8)
+    """
+    return recipe.moments if sharding == "zero3" else recipe.optimizer
 
 
 def training_task(batch: Batch) -> bool:

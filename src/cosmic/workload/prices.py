@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
-from cosmic.cost.shapes import Part, shape, strides, together
+from cosmic.cost.shapes import Part, larger, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
@@ -33,7 +33,9 @@ class Prices:
         placed = strides(batch.base.workload.placement, degrees)
         sizes = [lane.npus for lane in self._lanes]
         self._shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
-        self._shapes["ep"] = shape(sizes, placed["dp"], batch["workload.ep"])
+        ep = batch["workload.ep"]
+        self._shapes["ep"] = shape(sizes, placed["dp"], ep)
+        self._shapes["rp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
         self._groups: dict[tuple[str, ...], list[Crossing]] = {}
 
     def operator(self, use: OperatorUse) -> Any:

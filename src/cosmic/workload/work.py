@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
-from cosmic.workload.kernels import Kernel, kernel_of
+from cosmic.workload.kernels import Kernel, Product, kernel_of
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import plan
-from cosmic.workload.precision import RECIPES
+from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.recomputation import repeated
 from cosmic.workload.sharding import PartitionedOperator
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of, visible_share
@@ -33,7 +34,8 @@ class OperatorUse:
     flop: Any
     """Operations of one run."""
     bytes: Any
-    """Bytes read and written by one run."""
+    """Bytes that one run reads and writes, each tensor once: the roofline's, and what traces state. Of an accelerator
+    that was measured, kernels are priced by what they really move, which `kernel` tells."""
     times: Any
     """Runs in one step."""
     kernel: Kernel
@@ -51,7 +53,7 @@ def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
     """
     workload = batch.base.workload
     training = workload.task == "training"
-    width = RECIPES[workload.precision].activation
+    recipe = recipe_of(workload.precision, workload.task)
     planned = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
     counts = layers_on_stage(batch, stage, tuple(each.block for each in planned))
     found = []
@@ -60,16 +62,25 @@ def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
         sizes["visible"] = visible_share(batch, each.block)
         times = counts.get(each.block.name, 1) * count
         repeats = repeated(each.block, workload)
+        columns: dict[str, Any] = {}
         for part in each.partitioned.operators:
             if part.operator.phase == "forward" and part.operator.kind != "view":
                 work, moved = _cost(part, sizes)
+                moved = moved * recipe.activation
                 of = (part.operator.name, part.operator.kind, each.block.name)
                 again = part.operator.name in repeats
                 kernel = kernel_of(part, sizes, each.block, workload.task == "decode")
+                if isinstance(kernel.shape, Product):
+                    read = part.operator.inputs[0].name
+                    beside = columns.get(read, 0)
+                    columns[read] = beside + kernel.shape.n
+                    kernel = replace(kernel, beside=beside)
                 runs = times * (2 if again else 1)
-                found.append(OperatorUse(*of, "forward", work, moved * width, runs, kernel, again))
+                if not training:
+                    moved = _served_bytes(kernel, moved, recipe, batch)
+                found.append(OperatorUse(*of, "forward", work, moved, runs, kernel, again))
                 if training:
-                    undo = BACKWARD_FLOP * work, 2 * moved * width
+                    undo = BACKWARD_FLOP * work, 2 * moved
                     found.append(OperatorUse(*of, "backward", *undo, times, kernel))
     return found
 
@@ -81,6 +92,23 @@ def _cost(part: PartitionedOperator, sizes: Sizes) -> tuple[Any, Any]:
         return part.elements(dims, sizes)
 
     return flop(part.operator, local, sizes), moved_elements(part.operator, local)
+
+
+def _served_bytes(kernel: Kernel, moved: Any, recipe: Recipe, batch: Batch) -> Any:
+    """Return the bytes of one run while serving: weights and cache as they are kept, of experts those that are picked.
+
+    *moved* is what the operator moves if all of it were activations.
+    """
+    shape = kernel.shape
+    if isinstance(shape, Product):
+        mixture = getattr(batch.base.model, "experts", None) is not None
+        width = weight_bytes(recipe, kernel.weight, mixture=mixture)
+        return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
+    if isinstance(shape, Attention) and batch.base.workload.task == "decode":
+        both = shape.width + shape.value_width
+        cache = shape.kv_heads * shape.keys * shape.visible * (shape.width if shape.latent else both)
+        return shape.batch * (recipe.cache * cache + recipe.activation * shape.heads * shape.queries * both)
+    return moved
 
 
 def model_flop_per_token(model: Model, sequence: Any, *, training: bool = True, decoding: bool = False) -> Any:

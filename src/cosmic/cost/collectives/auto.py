@@ -15,7 +15,7 @@ class Auto:
     """Rings within a host, trees across hosts or reductions in the switch where these are faster (as NCCL does).
 
     An all-to-all goes straight to everybody. What is said here is the ring's part, the only way to gather or to
-    scatter; `cosmic.cost.fabric` compares it with the others. Chunks follow each other without waiting, so that a
+    scatter; `cosmic.cost.transport` compares it with the others. Chunks follow each other without waiting, so that a
     collective takes its latency once, and not once a chunk.
     """
 
