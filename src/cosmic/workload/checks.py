@@ -95,6 +95,17 @@ def _schedule_sentence(point: DesignPoint) -> str:
     return schedules[w.schedule].fits(w.pp, count, w.virtual_stages) or ""
 
 
+def _multiplies(batch: Batch) -> Any:
+    """Return whether accelerators multiply in the format of a training step; who serves may widen weights instead."""
+    workload = batch.base.workload
+    if workload.task != "training" or workload.precision not in ("fp8", "fp4"):
+        return True
+    rate = batch[f"compute.{workload.precision}"]
+    if isinstance(rate, np.ndarray):
+        return np.array([each is not None for each in rate])
+    return rate is not None
+
+
 RULES = {
     "ranks": Rule(
         lambda b: _ranks(b) == b.npus,
@@ -134,6 +145,10 @@ RULES = {
         ),
     ),
     "schedule": Rule(_schedule_runs, _schedule_sentence),
+    "precision": Rule(
+        _multiplies,
+        lambda p: f"{p.compute.accelerator or 'the accelerator'} multiplies no {p.workload.precision}: choose bf16",
+    ),
     "tables": Rule(
         lambda b: (_w(b, "tp") * _w(b, "sp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
         lambda _: "a recommender is spread over dp alone: set tp, sp and pp to 1",
