@@ -59,6 +59,10 @@ START = {
 }
 
 
+MEMBERS = range(2, 9)
+"""Sizes of the groups that are fitted: those of one node."""
+
+
 @dataclass(frozen=True)
 class Link:
     """A class of links: on which hardware it was measured, and what is to be found out about it."""
@@ -69,8 +73,6 @@ class Link:
     given: tuple[str, ...] = ()
     """What is taken from `COMMON`."""
     topology: str = "switch"
-    members: tuple[int, ...] = tuple(range(2, 9))
-    """The sizes of groups that the topology stands for."""
 
 
 FITTED = {
@@ -105,7 +107,7 @@ def measured(link: Link) -> Rows:
     """Return what was measured on a *link* inside one node."""
     with gzip.open(HERE / "data" / "collectives.csv.gz", "rt") as file:
         rows = [row for row in csv.DictReader(file) if row["hardware"] in link.hardware and row["n_nodes"] == "1"]
-    rows = [row for row in rows if int(row["n_ranks"]) in link.members]
+    rows = [row for row in rows if int(row["n_ranks"]) in MEMBERS]
     return Rows(
         np.array([row["collective"] for row in rows]),
         np.array([float(row["n_ranks"]) for row in rows]),

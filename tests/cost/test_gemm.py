@@ -16,7 +16,8 @@ import numpy.typing as npt
 import pytest
 
 from cosmic import catalog
-from cosmic.cost.gemm import CAST_SHARE, FORMATS, MERGE_BYTES, Load, MatrixUnit, first_known, gemm_seconds, matrix_unit
+from cosmic.cost.compute import first_known
+from cosmic.cost.gemm import CAST_SHARE, FORMATS, MERGE_BYTES, Load, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.design import schema
 from cosmic.loading.designs import accelerator_layers
 from cosmic.validation.rows import carried_files, read_rows

@@ -13,7 +13,7 @@ from math import hypot
 from typing import Any
 
 from cosmic.catalog import FOLDER, load_mapping
-from cosmic.design.model import Recommender, Transformer
+from cosmic.design.model import Recommender, has_experts
 from cosmic.design.point import DesignPoint
 
 ENOUGH = 5
@@ -40,12 +40,11 @@ def kind_of(point: DesignPoint) -> dict[str, str]:
     dims = point.network.dims
     npus = point.network.npus
     reach = "one accelerator" if npus == 1 else "one node" if npus == dims[0].npus else "several nodes"
-    mixture = isinstance(point.model, Transformer) and point.model.experts is not None
     narrow = point.workload.precision in ("fp8", "fp4", "int4")
     return {
         "task": point.workload.task,
         "reach": reach,
-        "model": "mixture" if mixture else "dense",
+        "model": "mixture" if has_experts(point.model) else "dense",
         "format": "8 bits or fewer" if narrow else "16 bits",
     }
 

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 SUSTAINED = 0.8
-"""What the matrix products of a whole step reach of the best single product that anybody measured. Declared, not
-fitted; on 53 training steps measured on one H200 it leaves a mean error of about a tenth."""
+"""What the matrix products of a whole step reach of the best single product that anybody measured, on accelerators of
+which nothing else is known. Declared, not fitted."""
 USUAL_EFFICIENCY = 0.6
 """Share of the peak where nobody published what products reach."""
 RATES: dict[str, tuple[str, ...]] = {
@@ -39,7 +39,25 @@ def peak_flop_per_s(compute: Any, precision: str) -> Any:
     >>> peak_flop_per_s({"bf16": 1e15, "fp8": None}.get, "fp8")
     1000000000000000.0
     """
-    return _each(_first, *(compute(name) for name in (*RATES[precision], "bf16")))
+    return first_known(*(compute(name) for name in (*RATES[precision], "bf16")))
+
+
+def first_known(*values: Any) -> Any:
+    """Return the first value that is not None, or an array of each design's first.
+
+    >>> first_known(None, 2.0, 3.0)
+    2.0
+    >>> first_known(np.array([None, 1.0], dtype=object), 2.0).tolist()
+    [2.0, 1.0]
+    """
+    best: Any = None
+    for value in reversed(values):
+        if isinstance(value, np.ndarray) and value.dtype == object:
+            numbers = value.astype(float)  # None becomes a NaN
+            best = numbers if best is None else np.where(np.isnan(numbers), best, numbers)
+        elif value is not None:
+            best = value
+    return best
 
 
 def matrix_efficiency(compute: Any) -> Any:
@@ -59,10 +77,6 @@ def _each(choose: Callable[..., Any], *values: Any) -> Any:
     if any(isinstance(value, np.ndarray) for value in values):
         return np.vectorize(choose, otypes=[float])(*values)
     return choose(*values)
-
-
-def _first(*rates: float | None) -> float | None:
-    return next((rate for rate in rates if rate is not None), None)
 
 
 def _reached(stated: float | None, achieved: float | None, peak: float) -> float:

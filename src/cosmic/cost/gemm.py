@@ -39,7 +39,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cosmic.cost.compute import matrix_efficiency
+from cosmic.cost.compute import RATES, first_known, matrix_efficiency
 
 Load = Literal["alone", "repeated", "workload"]
 """A product timed alone, from a cool chip; over and over, with the host in between; or as one of many of a workload."""
@@ -74,12 +74,12 @@ class Format(NamedTuple):
 
 
 FORMATS = {
-    "fp32": Format(("tf32", "fp32"), 4.0, splits=True),
-    "fp16": Format((), 2.0, splits=True),
-    "bf16": Format((), 2.0, splits=True),
-    "fp8": Format(("fp8",), 1.0, "fp8_efficiency", "fp8_cast", 2 + 2 + 1),
-    "fp8_block": Format(("fp8",), 1.0, "fp8_block_efficiency", "block_cast", 2 + 1),
-    "fp4": Format(("fp4", "fp8"), 0.5625, "fp4_efficiency", "block_cast", 2 + 0.5625, ((128, 256),), "fp4_ramp"),
+    "fp32": Format(RATES["fp32"], 4.0, splits=True),
+    "fp16": Format(RATES["fp16"], 2.0, splits=True),
+    "bf16": Format(RATES["bf16"], 2.0, splits=True),
+    "fp8": Format(RATES["fp8"], 1.0, "fp8_efficiency", "fp8_cast", 2 + 2 + 1),
+    "fp8_block": Format(RATES["fp8"], 1.0, "fp8_block_efficiency", "block_cast", 2 + 1),
+    "fp4": Format(RATES["fp4"], 0.5625, "fp4_efficiency", "block_cast", 2 + 0.5625, ((128, 256),), "fp4_ramp"),
 }
 """The formats: one scale for a tensor (fp8), or for a block of it (fp8_block; fp4 is NVIDIA's, a scale for 16)."""
 
@@ -143,24 +143,6 @@ def matrix_unit(
         cast_s=compute(chosen.cast) if chosen.cast else 0.0,
         cast_s_per_element=cast,
     )
-
-
-def first_known(*values: Any) -> Any:
-    """Return the first value that is not None, or an array of each design's first.
-
-    >>> first_known(None, 2.0, 3.0)
-    2.0
-    >>> first_known(np.array([None, 1.0], dtype=object), 2.0).tolist()
-    [2.0, 1.0]
-    """
-    best: Any = None
-    for value in reversed(values):
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            numbers = value.astype(float)  # None becomes a NaN
-            best = numbers if best is None else np.where(np.isnan(numbers), best, numbers)
-        elif value is not None:
-            best = value
-    return best
 
 
 def gemm_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:

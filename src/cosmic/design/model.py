@@ -235,6 +235,11 @@ def is_mixture(model: Transformer, layer: int) -> bool:
     return (layer - experts.dense_first + 1) % experts.every == 0
 
 
+def has_experts(model: Model) -> bool:
+    """Return whether *model* is a mixture of experts."""
+    return isinstance(model, Transformer) and model.experts is not None
+
+
 def mixture_layers(model: Transformer) -> int:
     """Return how many layers have a mixture of experts."""
     experts = model.experts

@@ -67,21 +67,21 @@ DERIVED = {
     "mi350x": Derived(like="mi355x", why="an MI355X held to 1,000 W", power_w=1000),
 }
 SYSTEMS = {
-    "v100-sxm2-32gb": ("dgx-1v",),
-    "a100-sxm-80gb": ("dgx-a100",),
-    "a100-sxm-40gb": ("dgx-a100",),
-    "h100-sxm-80gb": ("dgx-h100",),
-    "h800-sxm-80gb": ("dgx-h800", "dgx-h100"),
-    "h200-sxm-141gb": ("dgx-h200",),
-    "b200-sxm-180gb": ("dgx-b200",),
-    "b300-sxm": ("dgx-b300", "dgx-b200"),
-    "gb200": ("gb200-nvl72",),
-    "gb300": ("gb300-nvl72", "gb200-nvl72"),
-    "mi300x": ("mi300x",),
-    "mi325x": ("mi325x", "mi300x"),
-    "mi355x": ("mi355x", "mi300x"),
+    "v100-sxm2-32gb": "dgx-1v",
+    "a100-sxm-80gb": "dgx-a100",
+    "a100-sxm-40gb": "dgx-a100",
+    "h100-sxm-80gb": "dgx-h100",
+    "h800-sxm-80gb": "dgx-h800",
+    "h200-sxm-141gb": "dgx-h200",
+    "b200-sxm-180gb": "dgx-b200",
+    "b300-sxm": "dgx-b300",
+    "gb200": "gb200-nvl72",
+    "gb300": "gb300-nvl72",
+    "mi300x": "mi300x",
+    "mi325x": "mi300x",
+    "mi355x": "mi355x",
 }
-"""The systems of each accelerator, the first that the catalog has being the one."""
+"""The usual system of each accelerator."""
 
 
 ATTENTION_SHARES = {
@@ -176,7 +176,7 @@ def machine(
     if derived:
         compute, memory = derived.applied(compute, memory)
         assumed.append(f"accel: {derived.why}")
-    system = next(each for each in SYSTEMS[like] if each in catalog.names("systems"))
+    system = SYSTEMS[like]
     network, collective = _joined(system, count, per_node, gbps, fabric)
     if count > (network.dims[0].npus if network.dims else 1) and not gbps:
         rate = dimensions(system)[1]["bandwidth"]

@@ -34,6 +34,7 @@ import numpy as np
 
 from cosmic import catalog
 from cosmic.design.batch import Batch
+from cosmic.design.model import has_experts
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, require
@@ -269,7 +270,7 @@ def _mapping(cells: Fields) -> tuple[Workload, float]:
 def _design(model: str, accelerator: str, workload: Workload) -> DesignPoint:
     entry = catalog.entry("models", model)
     read = read_model(entry, model)
-    if not getattr(read, "experts", None):
+    if not has_experts(read):
         workload = replace(workload, ep=1)
     hardware = machine(accelerator, workload.tp * workload.dp)
     point = hardware.design(read, workload)

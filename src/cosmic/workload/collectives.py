@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cosmic.design.batch import Batch
+from cosmic.design.model import has_experts
 from cosmic.design.workload import Workload
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan
@@ -123,11 +124,6 @@ class _Step:
         )
 
     @property
-    def mixture(self) -> bool:
-        """Whether the model is a mixture of experts, of which some formats cover a part only."""
-        return getattr(self.batch.base.model, "experts", None) is not None
-
-    @property
     def sent_gradient(self) -> float:
         """The bytes of a gradient on its way: recipes of 8 and 4 bits reduce them in 16."""
         return 2.0 if self.workload.precision in (*NARROW, "fp16") else self.recipe.gradient
@@ -143,7 +139,7 @@ class _Step:
         if gradient:
             return self.sent_gradient
         if weight:
-            return weight_bytes(self.recipe, found.tensor, mixture=self.mixture)
+            return weight_bytes(self.recipe, found.tensor, mixture=has_experts(self.batch.base.model))
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 

@@ -29,16 +29,17 @@ from cosmic.cost.attention import (
 from cosmic.cost.compute import matrix_efficiency, operator_seconds, peak_flop_per_s
 from cosmic.cost.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.cost.streaming import (
-    OPTIMIZER_PACE,
     Phase,
     Stream,
     Style,
     Traffic,
     optimizer_bytes_per_parameter,
+    optimizer_seconds,
     streaming_seconds,
     traffic,
 )
 from cosmic.design.batch import Batch
+from cosmic.design.model import has_experts
 from cosmic.workload.kernels import Product
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import microbatches
@@ -81,7 +82,7 @@ class KernelPrices:
         self._modelled = np.asarray(field("units")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
-        self._mixture = getattr(batch.base.model, "experts", None) is not None
+        self._mixture = has_experts(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
 
     # ---------------------------------------------------------------------------------------------- operators
@@ -125,7 +126,7 @@ class KernelPrices:
     def _product(self, use: OperatorUse, shape: Product) -> Any:
         number = self._format(use)
         unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
-        known = self._cast_once(unit, use)
+        known = self._cast_once(unit, number, use)
         weights = shape.count * shape.n * shape.k
         if self._serves and self._style == "fused" and use.kernel.joins:
             return _added(shape, use.kernel.beside, known)
@@ -143,9 +144,9 @@ class KernelPrices:
             return replace(unit, operand_bytes=kept)
         return replace(unit, operand_bytes=kept, cast_s=0.0)
 
-    def _cast_once(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
+    def _cast_once(self, unit: MatrixUnit, number: str, use: OperatorUse) -> MatrixUnit:
         """Return how a product multiplies whose input another one cast, or ranks cast before they gathered it."""
-        if not FORMATS[self._format(use)].cast_bytes:
+        if not FORMATS[number].cast_bytes:
             return unit
         if use.kernel.joins:
             return replace(unit, cast_s=0.0, cast_s_per_element=0.0)
@@ -156,7 +157,7 @@ class KernelPrices:
 
         Once a step, as only the optimizer changes them; every time where they are gathered anew.
         """
-        if self.workload.task != "training" or not FORMATS[number].cast_bytes:
+        if self._serves or not FORMATS[number].cast_bytes:
             return 0.0
         anew = self.workload.weight_sharding == "zero3"
         times = 1.0 if anew else 1.0 / microbatches(self.batch)
@@ -171,7 +172,7 @@ class KernelPrices:
         if self.workload.weight_sharding in ("zero2", "zero3"):
             return 0.0
         kept, made = self.recipe.gradient, self.recipe.activation
-        moved = 2 * kept + (made if self.workload.execution == "eager" else -made)
+        moved = 2 * kept + (made if self._style == "eager" else -made)
         return weights * moved / self._bytes_per_s
 
     def _format(self, use: OperatorUse) -> str:
@@ -193,7 +194,7 @@ class KernelPrices:
         if number not in self._units:
             unit = matrix_unit(self._field, self._bandwidth, number, result_bytes=self.recipe.activation)
             unit = replace(unit, flop_per_s=unit.flop_per_s * self._steady(number))
-            if self.workload.task == "training" and self.workload.execution == "fused":
+            if self.workload.execution == "fused" and not self._serves:
                 cast = unit.cast_s_per_element * FUSED_CAST
                 unit = replace(unit, cast_s=0.0, cast_s_per_element=cast)
             self._units[number] = unit
@@ -269,12 +270,13 @@ class KernelPrices:
         """Return the seconds of a fused Adam over *elements* weights, and the bytes that it streams."""
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
-        pace = np.where(self._modelled, OPTIMIZER_PACE, 1.0)
-        return elements * each / (self._bytes_per_s * pace), elements * each
+        fused = optimizer_seconds(elements, each, Stream(self._bytes_per_s, 0.0))
+        return np.where(self._modelled, fused, elements * each / self._bytes_per_s), elements * each
 
     def hosted(self, use: OperatorUse) -> Any:
         """Return the seconds that the host takes to launch one run of an operator."""
-        return self._launches(use) * self._launch_s(use.phase)
+        each = self._launch_s(use.phase)
+        return 0.0 if np.ndim(each) == 0 and each == 0 else self._launches(use) * each
 
     def hosted_call(self, phase: str) -> Any:
         """Return the seconds that the host takes to launch one collective."""

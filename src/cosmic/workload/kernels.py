@@ -13,13 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from cosmic.cost.attention import Attention
-from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Sizes
 from cosmic.workload.sharding import PartitionedOperator
 
@@ -98,29 +96,30 @@ class Kernel:
 
     shape: Product | Attention | None = None
     """Of a matrix product or of attention."""
-    joins: bool = False
-    """Whether it is a product that reads what another read before it: backward, its gradient is added to theirs."""
     gathered: Any = 1
-    """Ranks among which what it reads was split before it was gathered."""
+    """Ranks among which what a product reads was split before it was gathered."""
     elements: Any = 0
-    """Of the largest tensor that it reads or makes, weights aside."""
+    """Of the largest tensor that any other operator reads or makes, weights aside."""
     weight: str = ""
     """Name of the weight that a product reads."""
     beside: Any = 0
     """Columns of the products before it that read the same: engines that serve make one product of them."""
 
+    @property
+    def joins(self) -> bool:
+        """Whether another product read before what this one reads: backward, its gradient is added to theirs."""
+        return bool(np.any(self.beside))
 
-def kernel_of(part: PartitionedOperator, sizes: Sizes, block: Block, decoding: bool) -> Kernel:
-    """Return what the time of a forward operator of a block depends on."""
+
+def kernel_of(part: PartitionedOperator, sizes: Sizes, decoding: bool) -> Kernel:
+    """Return what the time of a forward operator depends on; what stands beside it, its block must say."""
     operator = part.operator
-    shape: Product | Attention | None = None
-    weight = ""
     if operator.kind == "einsum":
-        shape, weight = product_of(part, sizes), operator.inputs[1].name
-    elif operator.kind == "attention":
-        shape = attention_of(part, sizes, decoding)
-    joins = operator.name in _joining(block)
-    return Kernel(shape, joins, _gathered_from(part, sizes), _largest(part, sizes), weight)
+        weight = operator.inputs[1].name
+        return Kernel(product_of(part, sizes), gathered=_gathered_from(part, sizes), weight=weight)
+    if operator.kind == "attention":
+        return Kernel(attention_of(part, sizes, decoding))
+    return Kernel(elements=_largest(part, sizes))
 
 
 def _largest(part: PartitionedOperator, sizes: Sizes) -> Any:
@@ -128,20 +127,6 @@ def _largest(part: PartitionedOperator, sizes: Sizes) -> Any:
     for dims in dict.fromkeys(tensor.stored_dims for tensor in part.operator.tensors if tensor.role != "weight"):
         found = np.maximum(found, part.elements(dims, sizes))
     return found
-
-
-@cache
-def _joining(block: Block) -> frozenset[str]:
-    """Return the products of a block that read what another product read before them."""
-    seen: set[str] = set()
-    found = set()
-    for operator in block.graph.operators:
-        if operator.kind == "einsum":
-            read = operator.inputs[0].name
-            if read in seen:
-                found.add(operator.name)
-            seen.add(read)
-    return frozenset(found)
 
 
 def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Recommender
+from cosmic.design.model import Recommender, has_experts
 from cosmic.workload.graph import Sizes
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
@@ -147,7 +147,7 @@ class _Stage:
 
     def served_weights(self, replicas_split: bool) -> Any:
         """Bytes of all weights on the stage, each in the format in which it is kept while serving."""
-        mixture = getattr(self.batch.base.model, "experts", None) is not None
+        mixture = has_experts(self.batch.base.model)
         total: Any = 0.0
         for name, each in self.blocks.items():
             for width, weights in _by_width(each, self.recipe, mixture):

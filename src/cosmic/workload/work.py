@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer
+from cosmic.design.model import Model, Transformer, has_experts
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
 from cosmic.workload.kernels import Kernel, Product, kernel_of
@@ -69,7 +69,7 @@ def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
                 moved = moved * recipe.activation
                 of = (part.operator.name, part.operator.kind, each.block.name)
                 again = part.operator.name in repeats
-                kernel = kernel_of(part, sizes, each.block, workload.task == "decode")
+                kernel = kernel_of(part, sizes, workload.task == "decode")
                 if isinstance(kernel.shape, Product):
                     read = part.operator.inputs[0].name
                     beside = columns.get(read, 0)
@@ -101,8 +101,7 @@ def _served_bytes(kernel: Kernel, moved: Any, recipe: Recipe, batch: Batch) -> A
     """
     shape = kernel.shape
     if isinstance(shape, Product):
-        mixture = getattr(batch.base.model, "experts", None) is not None
-        width = weight_bytes(recipe, kernel.weight, mixture=mixture)
+        width = weight_bytes(recipe, kernel.weight, mixture=has_experts(batch.base.model))
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
         both = shape.width + shape.value_width
