@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from importlib import import_module
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -94,3 +98,83 @@ def test_other_distributions_add_theirs_by_entry_point(monkeypatch: pytest.Monke
     monkeypatch.setattr(cosmic.registry, "entry_points", entry_points)
     assert list(shapes) == ["hexagon"]
     assert list(shapes) == ["hexagon"]  # loaded once: a second time would be a duplicate
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a folder of a user's own shapes, empty, that `COSMIC_PATH` lists."""
+    monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
+    folder = tmp_path / "shapes"
+    folder.mkdir()
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("cosmic_path.shapes")]:
+        del sys.modules[name]
+
+
+REGISTER = "from tests.test_registry import USERS\nUSERS[0].register({name!r})('a user’s')\n"
+USERS: list[Registry[str]] = []
+"""The registry that a user's modules of these tests register with."""
+
+
+@pytest.fixture
+def users() -> Iterator[Registry[str]]:
+    """Return a registry that looks into folders of users."""
+    found: Registry[str] = Registry("shape", group="cosmic.shapes")
+    USERS.append(found)
+    yield found
+    USERS.clear()
+
+
+def test_modules_of_a_user_s_folder_register_themselves(mine: Path, users: Registry[str]) -> None:
+    (mine / "star.py").write_text(REGISTER.format(name="star"))
+    (mine / "cross.py").write_text(REGISTER.format(name="cross"))
+    (mine.parent / "others").mkdir()
+    (mine.parent / "others" / "no_shape.py").write_text("raise RuntimeError('not asked for')\n")
+    assert list(users) == ["cross", "star"]
+    assert users["star"] == "a user’s"
+
+
+def test_a_user_s_module_that_fails_is_one_sentence_at_every_look_up(mine: Path, users: Registry[str]) -> None:
+    (mine / "a.py").write_text(REGISTER.format(name="a"))
+    (mine / "b.py").write_text("1 / 0\n")
+    for _ in range(2):  # the first module runs again, and its name is free again
+        with pytest.raises(SpecError) as caught:
+            users["a"]
+        expected = "COSMIC_PATH = 'shapes/b.py': cannot be imported: ZeroDivisionError: division by zero"
+        assert str(caught.value) == expected
+
+
+def test_a_user_cannot_replace_what_is_there(mine: Path, users: Registry[str]) -> None:
+    users.register("star")("ours")
+    (mine / "star.py").write_text(REGISTER.format(name="star"))
+    with pytest.raises(SpecError, match=r"'shapes/star.py': cannot be imported: .*is registered already"):
+        users["star"]
+
+
+def test_a_path_of_folders_names_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSMIC_PATH", f"{tmp_path}{os.pathsep}{tmp_path}/nowhere")
+    with pytest.raises(SpecError, match=r"^COSMIC_PATH = .*nowhere'?…?: is no folder$"):
+        cosmic.registry.user_folders()
+    monkeypatch.setenv("COSMIC_PATH", "")
+    assert cosmic.registry.user_folders() == ()
+
+
+def test_a_second_thread_waits_until_all_are_there(package: Path) -> None:
+    slow = "import time\nfrom some_shapes import shapes\n"
+    (package / "a.py").write_text(f"{slow}shapes.register('circle')('none')\ntime.sleep(0.2)\n")
+    (package / "b.py").write_text(f"{slow}shapes.register('square')('four sides')\n")
+    shapes = import_module("some_shapes").shapes
+    start = Barrier(4)
+
+    def look_up(_: int) -> str:
+        start.wait()
+        return str(shapes["square"])
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(look_up, range(4))) == ["four sides"] * 4
+
+
+def test_what_is_imported_may_look_up_what_was_registered_before_it(package: Path) -> None:
+    (package / "a.py").write_text("from some_shapes import shapes\nshapes.register('circle')('none')\n")
+    (package / "b.py").write_text("from some_shapes import shapes\nshapes.register('disc')(shapes['circle'])\n")
+    assert import_module("some_shapes").shapes["disc"] == "none"

@@ -1,21 +1,61 @@
 """Named variants: one file each, one line to register, no list to edit.
 
 A registry names the package whose modules register themselves, and the entry-point group through which
-other distributions add theirs. Both are imported on the first look-up, so that importing a registry is free.
+other distributions add theirs. A user without a distribution keeps modules in folders that ``COSMIC_PATH`` lists,
+laid out as the groups are called: ``topologies/*.py`` for `cosmic.topologies`. All are imported on the first look-up,
+so that importing a registry is free.
 """
 
 from __future__ import annotations
 
+import os
 import pkgutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
 from typing import TypeVar
 
-from cosmic.errors import SpecError, UnknownName
+from cosmic.errors import SpecError, UnknownName, require
 
 T = TypeVar("T")
 V = TypeVar("V")
+
+PATH = "COSMIC_PATH"
+"""The environment variable that lists folders of a user's own variants and catalog entries, as ``PATH`` lists them."""
+
+_LOADING = RLock()
+"""Held by whoever fills a registry: one for all of them, as those of two threads that need each other's would wait."""
+
+
+def user_folders() -> tuple[Path, ...]:
+    """Return the folders of a user's own variants and catalog entries, in the order of ``COSMIC_PATH``."""
+    folders = tuple(Path(text).absolute() for text in os.environ.get(PATH, "").split(os.pathsep) if text)
+    for folder in folders:
+        require(folder.is_dir(), PATH, str(folder), "is no folder")
+    return folders
+
+
+def user_files(kind: str, pattern: str) -> list[Path]:
+    """Return the files of one *kind* in the user's folders, folder by folder, each in alphabetical order."""
+    return [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
+
+
+def import_file(path: Path) -> None:
+    """Import a user's module; whatever goes wrong in it is one sentence that names its file."""
+    name = f"cosmic_path.{path.parent.name}.{path.stem}"
+    module = sys.modules[name] = ModuleType(name)  # there, as dataclasses and pickles look their module up
+    module.__file__ = str(path)
+    try:
+        SourceFileLoader(name, str(path)).exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        where = f"{path.parent.name}/{path.name}"
+        raise SpecError(PATH, where, f"cannot be imported: {type(error).__name__}: {error}") from error
 
 
 class Registry(Mapping[str, T]):
@@ -35,6 +75,7 @@ class Registry(Mapping[str, T]):
         self._group = group
         self._variants: dict[str, T] = {}
         self._loaded = not (package or group)
+        self._loading = False
 
     def register(self, name: str) -> Callable[[V], V]:
         """Return a decorator that adds a variant under *name*; a name can be taken once."""
@@ -71,17 +112,38 @@ class Registry(Mapping[str, T]):
         return isinstance(name, str) and name in self._variants
 
     def _load(self) -> None:
-        """Import every module of the package and every entry point, once."""
+        """Import every module of the package, every entry point and every module of the user's, once.
+
+        Another thread waits until that is done. The one that imports may look something up meanwhile, and sees what is
+        registered so far.
+        """
         if self._loaded:
             return
-        self._loaded = True  # before, as what is imported may look something up
+        with _LOADING:
+            if self._loaded or self._loading:
+                return
+            self._loading = True
+            try:
+                self._import()
+                self._loaded = True  # last: a half-filled registry would blame whoever names what is missing
+            finally:
+                self._loading = False
+
+    def _import(self) -> None:
+        if self._package:
+            for module in pkgutil.iter_modules(import_module(self._package).__path__):
+                import_module(f"{self._package}.{module.name}")
+        if self._group:
+            for entry_point in entry_points(group=self._group):
+                entry_point.load()
+            self._load_files(self._group.rpartition(".")[2])
+
+    def _load_files(self, kind: str) -> None:
+        """Import the modules of one *kind* in the user's folders: all of them, or none."""
+        known = dict(self._variants)
         try:
-            if self._package:
-                for module in pkgutil.iter_modules(import_module(self._package).__path__):
-                    import_module(f"{self._package}.{module.name}")
-            if self._group:
-                for entry_point in entry_points(group=self._group):
-                    entry_point.load()
+            for path in user_files(kind, "*.py"):
+                import_file(path)
         except BaseException:
-            self._loaded = False  # a half-filled registry would blame whoever names what is missing
+            self._variants = known  # unlike modules of packages, they are run again at the next look-up
             raise

@@ -25,10 +25,10 @@ from cosmic.launching.megatron import layout
 from tests.launching.designs import CHECKED, DESIGNS, HERE, design
 
 FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
-VARIANTS = {
+VARIANTS: dict[str, Any] = {
     "precision": words.Precision,
     "weight_sharding": words.WeightSharding,
-    "schedule": words.Schedule,
+    "schedule": words.schedules,
     "recompute": words.Recompute,
     "attention": words.Attention,
     "context_parallel": words.ContextParallel,
@@ -55,7 +55,7 @@ def variants() -> Iterator[DesignPoint]:
     for base in map(design, DESIGNS):
         yield base
         for field, values in VARIANTS.items():
-            yield from (with_workload(base, **{field: value}) for value in get_args(values))
+            yield from (with_workload(base, **{field: value}) for value in get_args(values) or values)
         for field in SWITCHES:
             yield from (with_workload(base, **{field: value}) for value in (True, False))
         yield from (with_workload(base, offload=(each,)) for each in get_args(words.Offloaded))

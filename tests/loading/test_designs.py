@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.model import Recommender, Transformer
 from cosmic.errors import SpecError
@@ -73,7 +74,10 @@ def test_the_topology_chooses_the_algorithm_that_is_not_given() -> None:
     assert load_design(named(network={"dims": dims})).collective.algorithms == ("ring", "direct", "halving_doubling")
 
 
-@pytest.mark.parametrize("name", ["gpt3-175b@cosmic-1024", "dlrm-criteo@dgx-h100:8", "vit-base@tpu-v4:64"])
+DUMPED = ["gpt3-175b@cosmic-1024", "dlrm-criteo@dgx-h100:8", "vit-base@tpu-v4:64"]
+
+
+@pytest.mark.parametrize("name", [*DUMPED, *(f"llama3-8b@{name}" for name in catalog.names("systems"))])
 def test_a_dumped_design_loads_as_the_same(name: str, tmp_path: Path) -> None:
     point = load_design(name)
     (tmp_path / "design.yaml").write_text(dump_design(point))

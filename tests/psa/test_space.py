@@ -207,7 +207,10 @@ def test_keys_tell_points_apart_however_many_there_are() -> None:
     huge = load_space(
         {
             "base": "gpt3-175b@cosmic-1024",
-            "parameters": {"network.dims.*.bandwidth": {"from": "1 GB/s", "to": "65536 GB/s", "step": "1 GB/s"}},
+            "parameters": {
+                "network.dims.*.bandwidth": {"from": "1 GB/s", "to": "4096 GB/s", "step": "1 GB/s"},
+                "network.dims.*.latency": {"from": "1 ns", "to": "16 ns", "step": "1 ns"},
+            },
         }
     )
     assert huge.raw >= 2**62

@@ -1,4 +1,7 @@
-"""What there is to choose from: data files with their sources, and the names that stand for them."""
+"""What there is to choose from: data files with their sources, and the names that stand for them.
+
+A user's own entries lie in folders that ``COSMIC_PATH`` lists, laid out like this one: ``accelerators/*.yaml``.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,62 @@ from typing import Any
 
 from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, UnknownName
+from cosmic.registry import user_files, user_folders
 
 KINDS = ("models", "accelerators", "nodes", "links", "systems", "spaces", "strategies")
 FOLDER = Path(__file__).parent
+NEEDED: dict[str, dict[str, tuple[type, str]]] = {
+    "models": {"model": (dict, "must map the keys of a model to values")},
+    "nodes": {"kind": (str, "must say what it is")},
+    "links": {"kind": (str, "must say what it is")},
+    "systems": {
+        "accelerator": (str, "must name an accelerator of the catalog"),
+        "npus": (int, "must be a number of NPUs: the usual size"),
+        "network": (dict, "must hold a list dims"),
+    },
+    "spaces": {"base": (object, "must be a design"), "parameters": (dict, "must map paths to their values")},
+    "strategies": {"annotations": (list, "must be a list of rules")},
+}
+"""What the entries of each kind must have, of which type, and the rule in words; readers check the rest."""
 
 
-@cache
 def names(kind: str) -> tuple[str, ...]:
     """Return the names of everything of one *kind*, in alphabetical order."""
-    return tuple(sorted(path.stem for path in (FOLDER / kind).glob("*.yaml")))
+    return tuple(_files(kind, user_folders()))
 
 
 @cache
+def _files(kind: str, folders: tuple[Path, ...]) -> dict[str, Path]:
+    """Return the file of every name of one *kind*: the package's, and those of the user's *folders*."""
+    found: dict[str, Path] = {}
+    for path in (*(FOLDER / kind).glob("*.yaml"), *(user_files(kind, "*.yaml") if folders else ())):
+        if path.stem in found:
+            raise SpecError(kind, path.stem, f"is there already: call {path} otherwise")
+        found[path.stem] = path
+    return dict(sorted(found.items()))
+
+
 def entry(kind: str, name: str) -> dict[str, Any]:
     """Return what the file of *name* says; treat it as read-only.
 
     >>> entry("accelerators", "h100-sxm-80gb")["vendor"]
     'NVIDIA'
     """
-    if name not in names(kind):
-        singular = kind.removesuffix("s")
-        raise UnknownName.among(singular, name, singular, names(kind))
-    return load_mapping(FOLDER / kind / f"{name}.yaml")
+    files = _files(kind, user_folders())
+    if name not in files:
+        singular = "strategy" if kind == "strategies" else kind.removesuffix("s")
+        raise UnknownName.among(singular, name, singular, files)
+    return _entry(kind, files[name])
+
+
+@cache
+def _entry(kind: str, path: Path) -> dict[str, Any]:
+    """Return what a file says, in which nothing is missing that an entry of its *kind* needs."""
+    tree = load_mapping(path)
+    for key, (wanted, rule) in NEEDED.get(kind, {}).items():
+        if not isinstance(tree.get(key), wanted):
+            raise SpecError(f"{kind}/{path.name} {key}", tree.get(key), rule)
+    return tree
 
 
 def is_file(path: Path) -> bool:

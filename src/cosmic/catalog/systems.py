@@ -9,7 +9,7 @@ from cosmic import catalog
 from cosmic.arithmetic import divisors, even_split
 from cosmic.design import schema
 from cosmic.design.network import Dimension
-from cosmic.errors import SpecError
+from cosmic.errors import SpecError, require
 
 REST = "rest"
 """Marks a dimension, in a system's file, that grows with the number of NPUs."""
@@ -50,7 +50,14 @@ def dimensions(name: str) -> list[dict[str, Any]]:
     >>> dimensions("dgx-h100")[0]["npus"], sorted(set(dimensions("dgx-h100")[0]) - {"npus"})
     (8, ['bandwidth', 'latency', 'topology', 'transport'])
     """
-    return [_linked(dim) for dim in catalog.entry("systems", name)["network"]["dims"]]
+    dims = catalog.entry("systems", name)["network"].get("dims")
+    where = f"systems/{name}.yaml network.dims"
+    require(isinstance(dims, list), where, dims, "must be a list of dimensions, innermost first")
+    for place, dim in enumerate(dims):
+        size = dim.get("npus") if isinstance(dim, dict) else None
+        whole = size == REST or (isinstance(size, int) and not isinstance(size, bool) and size >= 2)
+        require(whole, f"{where}.{place}.npus", size, f"must be a whole number of at least 2, or {REST}")
+    return [_linked(dim) for dim in dims]
 
 
 def link_dimension(link: str, npus: int, topology: str = "switch") -> Dimension:

@@ -310,5 +310,7 @@ def _varies(column: Any) -> bool:
 
 def _values(column: Any, rows: npt.NDArray[np.intp]) -> list[Any]:
     """Return the values of the designs at *rows*."""
-    found: list[Any] = column[rows].tolist() if _varies(column) else [column] * len(rows)
-    return found
+    if _varies(column):
+        found: list[Any] = column[rows].tolist()
+        return found
+    return [column if isinstance(column, str) else float(column)] * len(rows)  # an array of no dimension is no key

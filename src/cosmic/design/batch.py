@@ -106,7 +106,8 @@ def numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
     """Return how many different values a column has at most, and a number for each row's value."""
     if isinstance(column, Names):
         return len(column.names), column.codes
-    found, inverse = np.unique(column.astype(str) if column.dtype == object else column, return_inverse=True)
+    sortable = np.array([str(value) for value in column]) if column.dtype == object else column  # lists of any length
+    found, inverse = np.unique(sortable, return_inverse=True)
     return len(found), inverse.reshape(-1)
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from cosmic.errors import require
+from cosmic.registry import Registry
 
 Axis = Literal["tp", "sp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Task = Literal["training", "prefill", "decode"]
 Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 Attention = Literal["fused", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
 Loss = Literal["chunked", "eager", "retained"]
 Execution = Literal["fused", "compiled", "eager"]
 Offloaded = Literal["weights", "optimizer", "activations"]
+
+schedules: Registry[Any] = Registry("schedule", "cosmic.workload.schedules", "cosmic.schedules")
+"""Pipeline schedules by name; `cosmic.workload.schedule` says what one is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,8 @@ class Workload:
     weight_sharding: WeightSharding = "none"
     sequence_parallel: bool = True
     """Whether activations between tensor-parallel regions are split over tp."""
-    schedule: Schedule = "1f1b"
+    schedule: str = field(default="1f1b", metadata={"names": schedules})
+    """In which order microbatches pass through the pipeline."""
     recompute: Recompute = "none"
     """What the backward pass makes anew: nothing; the inside of attention; all but the outputs of attention and of
     every other matrix product; everything but each layer's input."""
@@ -86,10 +90,13 @@ class Workload:
     """What waits in the memory's outer tiers until it is used."""
     placement: tuple[Axis, ...] = AXES
     """The mesh axes from the innermost network dimension outwards."""
+    strategies: tuple[str, ...] = ()
+    """Tables of the catalog, or of your own, that say how more tensors are split than the switches above imply."""
 
     def __post_init__(self) -> None:
         for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "sp", "pp", "ep", "virtual_stages"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        schedules.check(self.schedule, "schedule")
         complete = sorted(self.placement) == sorted(AXES)
         require(complete, "placement", list(self.placement), f"must hold each of {', '.join(AXES)} once")
 

@@ -119,6 +119,8 @@ def common_warnings(point: DesignPoint) -> Iterator[str]:
     vendor = catalog.entry("accelerators", name).get("vendor") if name in catalog.names("accelerators") else None
     if vendor is not None and vendor not in DRIVEN:
         yield f"{name} is {vendor}'s: the arguments are right, but the software is written for GPUs"
+    if point.workload.strategies:
+        yield f"{', '.join(point.workload.strategies)}: what further strategies split is not written"
     inner = point.network.dims[0].npus if point.network.dims else 1
     if inner > LARGEST_HOST:
         each = hosts(point)[1]

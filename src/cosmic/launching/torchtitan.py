@@ -168,12 +168,14 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     if w.pp == 1:
         return
     virtual = {"interleaved": w.virtual_stages, "zero_bubble": 2, "dualpipe": 2}.get(w.schedule, 1)
-    draft.add("parallelism.pipeline_parallel_schedule", SCHEDULES[w.schedule])
+    name = SCHEDULES.get(w.schedule, SCHEDULES["1f1b"])
+    draft.warn(f"TorchTitan has no schedule like {w.schedule}: it runs {name}", when=w.schedule not in SCHEDULES)
+    draft.add("parallelism.pipeline_parallel_schedule", name)
     draft.add("parallelism.pipeline_parallel_microbatch_size", w.micro_batch)
     draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-model.layers // (w.pp * virtual)))
     draft.add("parallelism.pipeline_parallel_first_stage_less_layers", 0)
     draft.add("parallelism.pipeline_parallel_last_stage_less_layers", 0)
-    draft.warn(f"{SCHEDULES[w.schedule]} divides each stage in two", when=w.schedule in ("zero_bubble", "dualpipe"))
+    draft.warn(f"{name} divides each stage in two", when=w.schedule in ("zero_bubble", "dualpipe"))
 
 
 def _recomputation(draft: Draft, w: Workload) -> None:

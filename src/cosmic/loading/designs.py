@@ -24,6 +24,9 @@ from cosmic.loading import mapping as mappings
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
 YAML_ENDINGS = (".yaml", ".yml")
+_PATHS = "write PATH=VALUE, such as workload.tp=8"
+EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, such as population=50"}
+"""How the options are written that set something."""
 
 
 def load_design(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> DesignPoint:
@@ -49,8 +52,9 @@ def design_tree(point: DesignPoint) -> dict[str, Any]:
     tree = to_tree(point)
     name = point.compute.accelerator
     known = catalog.entry("accelerators", name)["compute"] if name in catalog.names("accelerators") else {}
-    # What the catalog knows and *point* leaves open must be said, or loading would fill it in.
-    return tree | {"compute": dict.fromkeys(known) | tree["compute"]}
+    # What the catalog knows and *point* leaves open, or at its default, must be said, or loading would fill it in.
+    whole = schema.write(point.compute)
+    return tree | {"compute": {key: whole.get(key) for key in known} | tree["compute"]}
 
 
 def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Path]:
@@ -62,8 +66,17 @@ def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Pa
         model, _, system_name = source.rpartition("@")
         return {"model": model, "system": system_name}, Path()
     if path.suffix not in YAML_ENDINGS and not catalog.is_file(path):
-        raise SpecError("design", str(source), "is neither MODEL@SYSTEM nor the path of a YAML file")
+        raise SpecError("design", str(source), _neither(str(source)))
     return catalog.load_mapping(path), path.parent
+
+
+def _neither(name: str) -> str:
+    """Return why *name* is no design, and what would be one: half of it may be there."""
+    if name in catalog.names("models"):
+        return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic list systems')"
+    if name.partition(":")[0] in catalog.names("systems"):
+        return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic list models')"
+    return "is neither MODEL@SYSTEM nor the path of a YAML file"
 
 
 def _spell_out(tree: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,8 +287,8 @@ def unflatten(overrides: Mapping[str, Any]) -> dict[str, Any]:
     return tree
 
 
-def parse_overrides(settings: list[str]) -> dict[str, Any]:
-    """Return the overrides that texts such as ``workload.tp=8`` state.
+def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any]:
+    """Return the overrides that texts such as ``workload.tp=8`` state, given as an *option*.
 
     >>> parse_overrides(["workload.tp=8", "memory.capacity=80 GiB"])
     {'workload.tp': 8, 'memory.capacity': '80 GiB'}
@@ -283,6 +296,6 @@ def parse_overrides(settings: list[str]) -> dict[str, Any]:
     overrides = {}
     for setting in settings:
         path, equals, text = setting.partition("=")
-        require(bool(path and equals), "--set", setting, "write PATH=VALUE, such as workload.tp=8")
+        require(bool(path and equals), option, setting, EXAMPLES[option])
         overrides[path.strip()] = parse_yaml(text, path)
     return overrides

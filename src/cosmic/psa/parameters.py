@@ -153,6 +153,20 @@ def label(base: DesignPoint, path: str, value: Any) -> Any:
     return schema.write(value, schema.slot_at(base, path).dimension)
 
 
+def label_in(parameter: Parameter, point: DesignPoint) -> Any:
+    """Return what *point* has of a parameter as it is written in files, also where that is none of its values.
+
+    What several fields hold is one label where they agree, a list else; an accelerator is known by its name.
+    """
+    held = tuple(schema.get(point, path) for path in parameter.paths)
+    if held in parameter.values:
+        return parameter.labels[parameter.values.index(held)]
+    if parameter.name == ACCELERATOR:
+        return point.compute.accelerator
+    labels = [label(point, path, value) for path, value in zip(parameter.paths, held, strict=True)]
+    return labels[0] if all(each == labels[0] for each in labels) else labels
+
+
 # ------------------------------------------------------------------------------------------------ values
 
 
