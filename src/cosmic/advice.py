@@ -22,7 +22,7 @@ NAMES = {
     "tp": "tensor-parallel communication",
     "sp": "context-parallel communication",
     "ep": "expert-parallel communication",
-    "weights": "gathering sharded weights",
+    "weights": "sharded weights and gradients",
     "dp": "gradient reduction",
     "pp": "pipeline transfers",
     "bubble": "the pipeline's bubble",

@@ -108,19 +108,19 @@ def ends(work: Job, **how: bool) -> list[int] | str:
         return "stands still"
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(jobs(backend="unaware"))
 def test_phases_evaluated_at_once_end_as_if_played(work: Job) -> None:
     assert ends(work, folded=False) == ends(work, folded=False, closed_forms=False)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(jobs(backend="unaware"))
 def test_ranks_alike_end_as_if_each_were_simulated(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
+@settings(max_examples=200, deadline=None, derandomize=True)
 @given(jobs(backend="aware", most_dims=2))
 def test_so_do_they_where_links_are_queues(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)

@@ -24,13 +24,14 @@ from typing import Any, get_args
 
 import numpy as np
 
-from cosmic.design.batch import Batch
+from cosmic.design.batch import Batch, batch_of
+from cosmic.design.point import DesignPoint
 from cosmic.workload.collectives import CollectiveUse, collectives
-from cosmic.workload.memory import Footprint, state_bytes
+from cosmic.workload.memory import Footprint, footprint, state_bytes
 from cosmic.workload.plan import plan
 from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import Stage, microbatches
+from cosmic.workload.sizes import Stage, block_shares, microbatches
 from cosmic.workload.strategies import strategies_of
 from cosmic.workload.work import OperatorUse, operators
 
@@ -56,16 +57,55 @@ class Step:
         return sum(self.parts.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Anatomy:
+    """A step, and what it is made of on the stage that bounds it. Seconds are those of all microbatches together."""
+
+    step: Step
+    stage: Stage | None
+    """That stage; None where all layers are alike, for the fullest."""
+    work: dict[str, Any]
+    """Of compute, by class and by phase; see `_computed`."""
+    traffic: Traffic
+    talks: list[CollectiveUse]
+    passes: tuple[Any, Any]
+    """Forward and backward: compute, what it waits for, and how late the host is."""
+    late: tuple[Any, Any]
+    """Of these, how late the host is."""
+    head: tuple[Any, Any]
+    """Of these, what only the stage with the head does."""
+    others: tuple[Any, Any, Any]
+    """F, B and W of one microbatch on the other stages, which have layers only (see `cosmic.workload.schedule`)."""
+    prices: Prices
+
+
 def step(batch: Batch, memory: Footprint) -> Step:
     """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
     Where a model has several sorts of layers, stages differ: the slowest of the first, the middle and the last counts.
     """
+    return reduce(_slower, [_step_at(batch, memory, stage).step for stage in _stages(batch)])
+
+
+def anatomy(batch: Batch, memory: Footprint) -> Anatomy:
+    """Return what the step of a single design is made of."""
+    found = [_step_at(batch, memory, stage) for stage in _stages(batch)]
+    return max(found, key=lambda each: float(each.step.seconds))
+
+
+def slowest_stage(point: DesignPoint) -> Stage | None:
+    """Return the stage that bounds the step of a single design; None where all layers are alike."""
+    batch = batch_of(point)
+    some = _stages(batch)
+    return some[0] if len(some) == 1 else anatomy(batch, footprint(batch)).stage
+
+
+def _stages(batch: Batch) -> tuple[Stage | None, ...]:
+    """Return the stages of which one may bound the step; None where all layers are alike."""
     workload = batch.base.workload
     blocks = plan(batch.base.model, strategies_of(workload), workload.task == "training", workload.dropout)
-    if sum(each.block.part == "layers" for each in blocks) == 1 or np.all(batch["workload.pp"] == 1):
-        return _step_at(batch, memory, None)
-    return reduce(_slower, [_step_at(batch, memory, stage) for stage in get_args(Stage)])
+    alike = sum(each.block.part == "layers" for each in blocks) == 1 or np.all(batch["workload.pp"] == 1)
+    return (None,) if alike else get_args(Stage)
 
 
 def _slower(one: Step, other: Step) -> Step:
@@ -75,25 +115,20 @@ def _slower(one: Step, other: Step) -> Step:
     return Step(parts, np.where(longer, one.flop, other.flop))
 
 
-def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
+def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Anatomy:
     """Return the step if it is as fast as one stage; None is the fullest one where all layers are alike."""
     workload = batch.base.workload
     training = workload.task == "training"
     prices = Prices(batch)
     uses, talks = operators(batch, stage or "first"), collectives(batch, stage or "first", together=True)
     count, stages = microbatches(batch), batch["workload.pp"]
-    alone = 1.0 * (stages == 1)
-    shares: dict[str, Any] = {}  # of what is not on every stage
-    if stage in ("middle", "last") or (stage is None and any(use.block == "head" for use in uses)):
-        shares["embedding"] = alone
-    if stage in ("first", "middle"):
-        shares["head"] = alone
+    shares = block_shares(stage, stages, head=any(use.block == "head" for use in uses))
     work = _computed(prices, uses, shares)
     for phase in ("forward", "backward"):
         waited = [use for use in talks if use.phase == phase and not use.hides]
         calls = sum(use.times * (use.group > 1) for use in waited)
         work[f"host.{phase}"] = work[f"host.{phase}"] + calls * prices.hosted_call(phase)
-    traffic = _Traffic(_communicated(prices, talks, shares), prices.hidden)
+    traffic = Traffic(_communicated(prices, talks, shares), prices.hidden)
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
     parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
@@ -117,13 +152,25 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Step:
         parts["optimizer"] = prices.update(states / state_bytes(prices.recipe, workload.weight_sharding))[0]
     else:
         slow = forward if workload.task == "decode" else forward - head_forward
-        parts["bubble"] = _serving_bubble(workload.task, stages, count, slow / count)
+        times = slow / count, 0.0, 0.0
+        parts["bubble"] = _serving_bubble(workload.task, stages, count, times[0])
         parts["optimizer"] = 0.0
     parts["offload"] = np.maximum(0.0, prices.offloading(memory.offload_traffic) - sum(parts.values()))
-    return Step({name: parts[name] for name in BREAKDOWN}, work["flop"])
+    return Anatomy(
+        step=Step({name: parts[name] for name in BREAKDOWN}, work["flop"]),
+        stage=stage,
+        work=work,
+        traffic=traffic,
+        talks=talks,
+        passes=(forward, backward),
+        late=(early, late),
+        head=(head_forward, head_backward),
+        others=times,
+        prices=prices,
+    )
 
 
-def _passes(work: dict[str, Any], traffic: _Traffic, head_forward: Any) -> tuple[Any, Any, tuple[Any, Any]]:
+def _passes(work: dict[str, Any], traffic: Traffic, head_forward: Any) -> tuple[Any, Any, tuple[Any, Any]]:
     """Return the seconds of the forward and of the backward passes, and those in each that the host is late.
 
     A device runs what the host has launched. When the host reaches the head, the device has yet to run the head.
@@ -135,7 +182,7 @@ def _passes(work: dict[str, Any], traffic: _Traffic, head_forward: Any) -> tuple
     return forward + late_forward, backward + late_backward, (late_forward, late_backward)
 
 
-def _after(traffic: _Traffic, newest_first: Any, forward: Any, backward: Any, count: Any) -> Any:
+def _after(traffic: Traffic, newest_first: Any, forward: Any, backward: Any, count: Any) -> Any:
     """Return what is left of reducing gradients and of returning updated weights, at the end of a step.
 
     Gradients hide behind the backward pass of the last microbatch, but for those of the embedding, which come last;
@@ -150,7 +197,7 @@ def _after(traffic: _Traffic, newest_first: Any, forward: Any, backward: Any, co
 
 
 @dataclass(frozen=True, slots=True)
-class _Traffic:
+class Traffic:
     """Seconds of communication in a step, by role and phase."""
 
     seconds: dict[tuple[str, str], Any]
@@ -181,7 +228,7 @@ def _serving_bubble(task: str, stages: Any, count: Any, forward: Any) -> Any:
     return waiting * forward
 
 
-def _role(use: CollectiveUse) -> str:
+def role_of(use: CollectiveUse) -> str:
     """Return what waits for a collective, or what it hides behind.
 
     An axis: compute waits. ``pp``: sent on. ``ring``: keys passed round behind attention. ``weights``: fetched
@@ -230,7 +277,7 @@ def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -
 
 
 def _communicated(prices: Prices, uses: list[CollectiveUse], shares: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    """Return the seconds of a step by role (see `_role`) and phase.
+    """Return the seconds of a step by role (see `role_of`) and phase.
 
     As role "head", what the head waits for; as role "last", the gradients of the embedding. *shares* says how much of
     some blocks the stage has: it counts for what is waited for.
@@ -242,7 +289,7 @@ def _communicated(prices: Prices, uses: list[CollectiveUse], shares: dict[str, A
     for use in uses:
         if _nobody(use):
             continue
-        role = _role(use)
+        role = role_of(use)
         apart = ""
         if use.block == "head" and role in WAITED:
             apart = "head"

@@ -28,14 +28,15 @@ class Prices:
         self._kernels = KernelPrices(batch)
         self.recipe = self._kernels.recipe
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
-        self._lanes = [Lane.of(batch, place) for place in range(len(batch.base.network.dims))]
+        self.lanes = [Lane.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = strides(batch.base.workload.placement, degrees)
-        sizes = [lane.npus for lane in self._lanes]
-        self._shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
+        sizes = [lane.npus for lane in self.lanes]
+        self.shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
         ep = batch["workload.ep"]
-        self._shapes["ep"] = shape(sizes, placed["dp"], ep)
-        self._shapes["rp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
+        self.shapes["ep"] = shape(sizes, placed["dp"], ep)
+        self.shapes["rp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
+        """What every mesh axis has of each dimension: those of `AXES`, and ep and rp, into which dp divides."""
         self._groups: dict[tuple[str, ...], list[Crossing]] = {}
 
     def operator(self, use: OperatorUse) -> Any:
@@ -56,7 +57,7 @@ class Prices:
         Of several *copies* of a token that go to one node, an all-to-all sends one, and spreads it there.
         """
         if axes not in self._groups:
-            self._groups[axes] = crossings(self._lanes, together([self._shapes[axis] for axis in axes]))
+            self._groups[axes] = crossings(self.lanes, together([self.shapes[axis] for axis in axes]))
         group = self._groups[axes]
         if kind in ("send", "collective_permute"):
             return send_seconds(group, size_bytes)

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, Protocol, TypeAlias
 
+from cosmic.design import workload
 from cosmic.errors import require
 from cosmic.registry import Registry
 
@@ -102,7 +103,7 @@ class Schedule(Protocol):
         ...
 
 
-schedules: Registry[Schedule] = Registry("schedule", "cosmic.workload.schedules", "cosmic.schedules")
+schedules: Registry[Schedule] = workload.schedules
 
 
 class Undivided:

@@ -26,6 +26,7 @@ STRUCTURE = (
     "expert_overlap",
     "offload",
     "placement",
+    "strategies",
 )
 """The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
 
@@ -92,6 +93,23 @@ def microbatches(batch: Batch) -> Any:
 
 Stage = Literal["first", "middle", "last"]
 """Which of a pipeline's stages."""
+
+
+def block_shares(stage: Stage | None, stages: Any, *, head: bool) -> dict[str, Any]:
+    """Return how much a stage has of the blocks that are not on every one, 1 unless stated.
+
+    None is the fullest stage where all layers are alike: the last, if the model has a *head*.
+
+    >>> block_shares("last", 4, head=True), block_shares("first", 4, head=True), block_shares(None, 1, head=True)
+    ({'embedding': 0.0}, {'head': 0.0}, {'embedding': 1.0})
+    """
+    alone = 1.0 * (stages == 1)
+    shares: dict[str, Any] = {}
+    if stage in ("middle", "last") or (stage is None and head):
+        shares["embedding"] = alone
+    if stage in ("first", "middle"):
+        shares["head"] = alone
+    return shares
 
 
 def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> dict[str, Any]:

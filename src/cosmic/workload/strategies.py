@@ -109,7 +109,7 @@ def _read_rule(tree: Any, where: str) -> Rule:
 
 
 def strategies_of(workload: Workload) -> tuple[str, ...]:
-    """Return the names of the strategies that the switches of a workload stand for."""
+    """Return the names of the strategies that the switches of a workload stand for, and of those that it adds."""
     names = ["data_parallel", "tensor_parallel", "expert_parallel", "table_parallel", "context_parallel"]
     if workload.task != "training":
         names.append("expert_tensor_parallel")
@@ -119,7 +119,11 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
         names.append("ulysses")
     if workload.weight_sharding == "zero3":
         names.append("zero3")
-    return tuple(names)
+    for place, name in enumerate(workload.strategies):
+        if name not in catalog.names("strategies"):
+            where = f"workload.strategies.{place}"
+            raise UnknownName.among(where, name, "strategy", catalog.names("strategies"))
+    return (*names, *workload.strategies)
 
 
 def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, Annotation]:

@@ -60,7 +60,7 @@ EINSUMS = [
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("operator", EINSUMS, ids=lambda operator: operator.name)
 @given(data=st.data(), seed=st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 def test_a_partitioned_einsum_gives_the_numbers_of_the_whole_one(
     mode: Mode, operator: Operator, data: st.DataObject, seed: int
 ) -> None:
@@ -92,7 +92,7 @@ LEAVES = {
 
 @pytest.mark.parametrize("mode", MODES)
 @given(data=st.data(), share=st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_a_partitioned_layer_gives_the_numbers_of_the_whole_one(mode: Mode, data: st.DataObject, share: bool) -> None:
     """Forward and backward, whatever tensors are annotated and however."""
     mesh = {"x": 2, "y": 3}

@@ -1,124 +1,268 @@
-"""What happened when, for a trace viewer: Chrome's trace format, which Perfetto opens.
+"""What happened when in a simulation, as a timeline.
 
-A process is a rank that was simulated, with the ranks that it stands for; its tracks are the accelerator, the network,
-receives and the CPU. Arrows lead from sends to receives.
+A process is a rank that was simulated, with the ranks that it stands for. Communication has a track for each axis where
+the axes of communicator groups are known, and is split where the accelerator begins or ends to compute: what it covers
+is hidden, the rest exposed. A receive is drawn from when its message set out. Arrows lead from sends to receives.
 """
 
 from __future__ import annotations
 
-import json
 from collections import deque
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from cosmic.errors import SpecError
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
 from cosmic.simulation.event.result import Played, Result
-from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
+from cosmic.simulation.timeline import (
+    CODE,
+    Counter,
+    Drawing,
+    Ints,
+    Process,
+    Timeline,
+    Totals,
+    averaged,
+    covered,
+    stepped,
+)
+from cosmic.traces.generation.blocks import pieces
+from cosmic.traces.generation.pieces import Piece, Talk
+from cosmic.traces.generation.tapes import RING_NEXT
+from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, NodeType, Template
+from cosmic.workload.collectives import named_axes
+from cosmic.workload.prices import Prices
 
-TRACKS = {"compute": 1, "communication": 2, "receive": 3, "memory": 4, "cpu": 5}
-BATCH = 10_000
-"""Events that are written at once."""
+DETAILS = ("num_ops", "tensor_size", "comm_size", "comm_tag", "comm_type")
+MOST_POINTS = 8_000
+"""Of a counter; one with more is averaged over as many parts of the run."""
+Message = tuple[int, int, int, int]
+"""From, to, tag, bytes."""
 
 
-def write_timeline(result: Result, path: str | Path) -> None:
-    """Write the course of a simulation to *path*."""
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            file.write('{"displayTimeUnit": "ns", "traceEvents": [\n')
-            batch: list[str] = []
-            separator = ""
-            for event in events(result):
-                batch.append(json.dumps(event, separators=(",", ":")))
-                if len(batch) == BATCH:
-                    file.write(separator + ",\n".join(batch))
-                    separator, batch = ",\n", []
-            file.write(separator * bool(batch) + ",\n".join(batch) + "\n]}\n")
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be written: {error.strerror}") from None
-    except ValueError:  # a null character, or half of a surrogate pair
-        raise SpecError("file", str(path), "is no name that a file can have") from None
+def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Timeline:
+    """Return the course of a simulation; *point* is the design whose own traces were played, if they are one's."""
+    axes = axes_of_groups(point) if point is not None else None
+    drawing = Drawing()
+    ranks = [_Rank(place, played, axes, result.cycles) for place, played in enumerate(result.played)]
+    sends = _matched(result)
+    counters: list[Counter] = []
+    first: list[Ints] = []
+    for rank in ranks:
+        first.append(rank.draw(drawing, _departures(result, sends, rank.place)))
+        counters += rank.counters
+    if sends:
+        source, target = (np.array([first[pair[side]][pair[side + 1]] for pair in sends], np.int64) for side in (0, 2))
+        drawing.flow(source, target)
+    tracks, names, spans, flows, details = drawing.finish()
+    return Timeline(
+        engine="event",
+        duration_ns=result.cycles,
+        processes=tuple(Process(f"rank {each.ranks[0]}", len(each.ranks)) for each in result.played),
+        tracks=tracks,
+        names=names,
+        spans=spans,
+        flows=flows,
+        counters=tuple(counters),
+        totals=ranks[_last(result)].totals,
+        reading=_reading(result, point),
+        details=details,
+    )
 
 
-def events(result: Result) -> Iterator[dict[str, Any]]:
-    """Yield the events of a timeline; times are microseconds."""
+def axes_of_groups(point: DesignPoint) -> tuple[str, ...]:
+    """Return the axes of the communicator groups in a design's own traces, by place in `RankTrace.groups`."""
+    batch = batch_of(point)
+    found, _ = pieces(batch, Prices(batch))
+    kinds = dict.fromkeys(talk.axes for piece in found for talk in _talks(piece))
+    return tuple("+".join("dp" if axis == "rp" else axis for axis in named_axes(axes)) for axes in kinds)
+
+
+def _talks(piece: Piece) -> Iterator[Talk]:
+    for unit in (*piece.forward, *piece.backward):
+        yield from (step for step in unit.steps if isinstance(step, Talk))
+        yield from (*unit.gathers, *unit.reduces)
+    yield from (*piece.reduces, *piece.returns)
+
+
+def _last(result: Result) -> int:
+    """Return the place of the rank that is done last."""
+    last = max(result.per_npu, key=lambda npu: npu.cycles).npu
+    return next(place for place, played in enumerate(result.played) if last in played.ranks)
+
+
+def _reading(result: Result, point: DesignPoint | None) -> str:
+    ranks, played = len(result.per_npu), len(result.played)
+    alike = f"{played} of {ranks:,} ranks, the others are like them" if played < ranks else f"all {ranks:,} ranks"
+    whose = "the design's own traces" if point is not None else "the traces"
+    return f"Every node of {whose}, played: {alike}; memory is not told by traces and not drawn."
+
+
+# ---------------------------------------------------------------------------------------------------- one rank
+
+
+class _Rank:
+    """A rank that was simulated, to be drawn."""
+
+    def __init__(self, place: int, played: Played, axes: Sequence[str] | None, cycles: int) -> None:
+        self.place, self.played, self.axes, self.cycles = place, played, axes, cycles
+        self.counters: list[Counter] = []
+        self.totals = Totals(0.0, 0.0, 0.0, 0.0)
+        template = played.template
+        self.ran = played.ended >= 0
+        self.talks = self.ran & np.isin(template.type, COMMUNICATION)
+        computes = self.ran & (template.type == NodeType.COMP) & (template.on_cpu == 0)
+        self.computing = covered(played.begun[computes], played.ended[computes])
+
+    def draw(self, drawing: Drawing, departed: Ints) -> Ints:
+        """Draw its nodes, messages to it from when they *departed*; return the first span of each node."""
+        first = np.full(self.played.template.nodes, -1, np.int64)
+        tracks = self._tracks(drawing)
+        names = _names(drawing, self.played.template)
+        begun = np.maximum(self.played.begun, np.minimum(departed, self.played.ended))
+        plain = np.flatnonzero(self.ran & ~self.talks)
+        spans = drawing.add(tracks[plain], names[plain], self._kinds()[plain], begun[plain], self.played.ended[plain])
+        first[plain] = spans
+        self._tell(drawing, spans, plain)
+        rows = np.flatnonzero(self.talks)
+        which, start, end, hidden = split(begun[rows], self.played.ended[rows], *self.computing)
+        kinds = np.where(hidden, CODE["hidden"], CODE["exposed"])
+        spans = drawing.add(tracks[rows][which], names[rows][which], kinds, start, end)
+        self._tell(drawing, spans, rows[which])
+        opening = np.flatnonzero(np.diff(which, prepend=-1))
+        first[rows[which[opening]]] = spans[opening]
+        going_on = np.flatnonzero(np.diff(which, prepend=-1) == 0)
+        drawing.link(spans[going_on - 1], spans[going_on])
+        self._count(drawing, tracks, begun)
+        self._wait(drawing, begun)
+        computing, exposed, beside = (
+            int((each[1] - each[0]).sum())
+            for each in (self.computing, covered(start[~hidden], end[~hidden]), covered(start[hidden], end[hidden]))
+        )
+        seconds = (computing, exposed, beside, self.cycles - computing - exposed)
+        self.totals = Totals(*(each / 1e9 for each in seconds))
+        return first
+
+    def _wait(self, drawing: Drawing, begun: Ints) -> None:
+        """Draw the time in which nothing goes on."""
+        from_, until = covered(begun[self.ran], self.played.ended[self.ran])
+        gaps = np.append(0, until), np.append(from_, self.cycles)
+        real = gaps[1] > gaps[0]
+        if real.any():
+            track, name = drawing.track(self.place, "idle"), drawing.name("waits")
+            drawing.add(track, name, "idle", gaps[0][real], gaps[1][real])
+
+    def _tracks(self, drawing: Drawing) -> Ints:
+        """Return the track of each node."""
+        template = self.played.template
+        numbers = {name: drawing.track(self.place, name) for name in ("compute", "cpu")}
+        found = np.full(template.nodes, numbers["cpu"], np.int64)
+        found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = numbers["compute"]
+        if self.axes is None:
+            found[self.talks] = drawing.track(self.place, "communication")
+            found[template.type == NodeType.COMM_RECV] = drawing.track(self.place, "receive")
+        else:
+            for place, name in enumerate(self.axes):
+                found[self.talks & (template.group == place)] = drawing.track(self.place, name)
+            messages = self.talks & (template.type != NodeType.COMM_COLL)
+            found[messages] = drawing.track(self.place, "pp")
+            found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "sp")
+        found[np.isin(template.type, MEMORY)] = drawing.track(self.place, "memory")
+        return found
+
+    def _kinds(self) -> Ints:
+        """Return the class of each node that is no communication."""
+        template = self.played.template
+        found = np.full(template.nodes, CODE["other"], np.int64)
+        found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = CODE["compute"]
+        found[np.isin(template.type, MEMORY)] = CODE["memory"]
+        if self.axes is not None:
+            updates = [row for row, name in enumerate(template.names) if name.endswith(".optimizer")]
+            found[updates] = CODE["optimizer"]
+        return found
+
+    def _tell(self, drawing: Drawing, spans: Ints, rows: Ints) -> None:
+        """Keep what nodes say of themselves."""
+        template = self.played.template
+        drawing.detail("node", spans, template.id[rows])
+        for name in DETAILS:
+            column = getattr(template, name)[rows]
+            if (column != ABSENT).any():
+                drawing.detail(name, spans, column)
+
+    def _count(self, drawing: Drawing, tracks: Ints, begun: Ints) -> None:
+        """Count what communication moves on each track: each node's bytes, spread evenly over its time."""
+        sizes = self.played.template.comm_size
+        moves = self.talks & (sizes > 0) & (self.played.ended > begun)
+        for (process, name), number in tuple(drawing.tracks.items()):
+            rows = np.flatnonzero(moves & (tracks == number)) if process == self.place else ()
+            if not len(rows):
+                continue
+            rate = 1e9 * sizes[rows] / (self.played.ended[rows] - begun[rows])
+            moments = np.concatenate([[0], begun[rows], self.played.ended[rows]])
+            times, values = stepped(moments, np.concatenate([[0.0], rate, -rate]))
+            values[np.abs(values) < 1e-6 * rate.max()] = 0.0  # what sums of rates leave
+            if len(times) > MOST_POINTS:
+                times, values = averaged(times, values, np.linspace(0, self.cycles, MOST_POINTS + 1).astype(np.int64))
+            self.counters.append(Counter(self.place, f"{name} traffic", "B/s", None, times, values))
+
+
+def _names(drawing: Drawing, template: Template) -> Ints:
+    """Return the codes of nodes' names."""
+    numbers = template.id.tolist()
+    return np.array(
+        [drawing.name(name or f"node {number}") for name, number in zip(template.names, numbers, strict=True)], np.int64
+    )
+
+
+def split(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Ints, Ints, Ints, np.ndarray]:
+    """Return spans, cut where other spans (sorted, apart from each other) begin or end.
+
+    Of each piece: of which span, start, end, and whether one of the others covers it.
+
+    >>> pieces = split(np.array([0, 7]), np.array([6, 8]), np.array([2]), np.array([4]))
+    >>> [each.tolist() for each in pieces]
+    [[0, 0, 0, 1], [0, 2, 4, 7], [2, 4, 6, 8], [False, True, False, False]]
+    """
+    cuts = np.stack([from_, until], axis=1).reshape(-1)
+    low, high = np.searchsorted(cuts, begun, "right"), np.searchsorted(cuts, ended, "left")
+    count = np.maximum(high - low, 0) + 1
+    which = np.repeat(np.arange(len(begun)), count)
+    within = np.arange(len(which)) - np.repeat(np.cumsum(count) - count, count)
+    padded = np.append(cuts, 0)
+    start = np.where(within == 0, begun[which], padded[np.maximum(low[which] + within - 1, 0)])
+    end = np.where(within == count[which] - 1, ended[which], padded[np.minimum(low[which] + within, len(cuts))])
+    inside = np.searchsorted(from_, start, "right") - 1
+    covering = np.append(until, 0)[inside] > start
+    return which, start, end, covering & (inside >= 0)
+
+
+# ------------------------------------------------------------------------------------------------------ messages
+
+
+def _matched(result: Result) -> list[tuple[int, int, int, int]]:
+    """Return the place and row of every send, and those of the receive that it is for."""
     entity_of = {rank: place for place, played in enumerate(result.played) for rank in played.ranks}
+    waiting: dict[Message, deque[int]] = {}
     for place, played in enumerate(result.played):
-        yield from _names(place, played)
-        yield from _spans(place, played)
-    yield from _flows(result, entity_of)
-
-
-def _names(place: int, played: Played) -> Iterator[dict[str, Any]]:
-    first, alike = played.ranks[0], len(played.ranks)
-    name = f"rank {first}" + (f" (and {alike - 1} alike)" if alike > 1 else "")
-    yield {"ph": "M", "name": "process_name", "pid": place, "args": {"name": name}}
-    yield {"ph": "M", "name": "process_sort_index", "pid": place, "args": {"sort_index": first}}
-    for track, number in TRACKS.items():
-        yield {"ph": "M", "name": "thread_name", "pid": place, "tid": number, "args": {"name": track}}
-
-
-def _track(kind: int, on_cpu: int) -> str:
-    if on_cpu:
-        return "cpu"
-    if kind == NodeType.COMP:
-        return "compute"
-    if kind == NodeType.COMM_RECV:
-        return "receive"
-    return "memory" if kind in (NodeType.MEM_LOAD, NodeType.MEM_STORE) else "communication"
-
-
-def _spans(place: int, played: Played) -> Iterator[dict[str, Any]]:
-    template = played.template
-    for row in np.flatnonzero(played.ended >= 0).tolist():
-        begun, ended = int(played.begun[row]), int(played.ended[row])
-        track = _track(int(template.type[row]), int(template.on_cpu[row]))
-        yield {
-            "ph": "X",
-            "name": template.names[row] or f"node {template.id[row]}",
-            "cat": track,
-            "pid": place,
-            "tid": TRACKS[track],
-            "ts": begun / 1000,
-            "dur": (ended - begun) / 1000,
-            "args": _arguments(played, row),
-        }
-
-
-def _arguments(played: Played, row: int) -> dict[str, Any]:
-    """Return what a viewer shows of a node: what it says itself."""
-    template = played.template
-    found: dict[str, Any] = {"node": int(template.id[row])}
-    for name in ("num_ops", "tensor_size", "comm_size", "comm_tag"):
-        value = int(getattr(template, name)[row])
-        if value != ABSENT:
-            found[name] = value
-    kind = int(template.comm_type[row])
-    if kind in set(CollectiveType):
-        found["collective"] = CollectiveType(kind).name.lower()
+        for row, peer, tag, size in _messages(played, NodeType.COMM_RECV, entity_of):
+            waiting.setdefault((peer, place, tag, size), deque()).append(row)
+    found = []
+    for place, played in enumerate(result.played):
+        for row, target, tag, size in _messages(played, NodeType.COMM_SEND, entity_of):
+            if rows := waiting.get((place, target, tag, size)):
+                found.append((place, row, target, rows.popleft()))
     return found
 
 
-def _flows(result: Result, entity_of: dict[int, int]) -> Iterator[dict[str, Any]]:
-    """Yield an arrow for every send, from its beginning to the end of the receive that it is for."""
-    waiting: dict[tuple[int, ...], deque[int]] = {}
-    for place, played in enumerate(result.played):
-        for row, peer, *message in _messages(played, NodeType.COMM_RECV, entity_of):
-            waiting.setdefault((peer, place, *message), deque()).append(row)
-    number = 0
-    for place, played in enumerate(result.played):
-        for row, target, *message in _messages(played, NodeType.COMM_SEND, entity_of):
-            rows = waiting.get((place, target, *message))
-            if not rows:
-                continue
-            received = rows.popleft()
-            number += 1
-            common = {"name": "message", "cat": "message", "id": number}
-            start, end = int(played.begun[row]), int(result.played[target].ended[received])
-            yield common | {"ph": "s", "pid": place, "tid": TRACKS["communication"], "ts": start / 1000}
-            yield common | {"ph": "f", "bp": "e", "pid": target, "tid": TRACKS["receive"], "ts": end / 1000}
+def _departures(result: Result, sends: Sequence[tuple[int, int, int, int]], place: int) -> Ints:
+    """Return when the message of each receive of a rank was sent; -1 for all other nodes."""
+    found = np.full(result.played[place].template.nodes, -1, np.int64)
+    for source, row, target, received in sends:
+        if target == place:
+            found[received] = result.played[source].begun[row]
+    return found
 
 
 def _messages(played: Played, kind: NodeType, entity_of: dict[int, int]) -> Iterator[tuple[int, int, int, int]]:

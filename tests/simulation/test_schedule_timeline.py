@@ -1,0 +1,294 @@
+"""The analytic engine's timeline: the order of the schedule with the closed form's times."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic import evaluate, load_design
+from cosmic.design import schema
+from cosmic.design.batch import batch_of
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.evaluation import Metrics
+from cosmic.simulation import schedule_timeline
+from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, anatomy, step
+from cosmic.simulation.schedule_play import play
+from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
+from cosmic.simulation.schedule_times import Mark, step_times
+from cosmic.simulation.timeline import CODE, Timeline
+from cosmic.workload.checks import unfit
+from cosmic.workload.memory import footprint
+from cosmic.workload.schedule import Task, schedules
+from cosmic.workload.sizes import microbatches
+from tests.commands import run
+from tests.simulation.timelines import check_events, check_value, written
+from tests.traces.test_generation import design
+
+SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero_bubble", "dualpipe")
+EXACT = ("gpipe", "1f1b")
+"""Whose closed forms hold as well where the last stage is slower than the others."""
+
+
+def parts_of(point: DesignPoint) -> dict[str, float]:
+    batch = batch_of(point)
+    return {name: float(value) for name, value in step(batch, footprint(batch)).parts.items()}
+
+
+def drawn(rng: random.Random) -> DesignPoint:
+    """Return a random design that fits together; whether its memory suffices does not matter here."""
+    while True:
+        tp, sp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice([1, 2, 4, 8])
+        told: dict[str, Any] = {"tp": tp, "sp": sp, "pp": pp, "dp": max(1, rng.choice([16, 64, 256]) // (tp * sp * pp))}
+        told |= {
+            "task": rng.choice(["training", "training", "training", "prefill", "decode"]),
+            "weight_sharding": rng.choice(["none", "zero1", "zero2", "zero3"]),
+            "schedule": rng.choice(SCHEDULES),
+            "recompute": rng.choice(["none", "full", "selective"]),
+            "context_parallel": rng.choice(["ring", "all_gather", "ulysses"]),
+            "sequence_parallel": rng.random() < 0.5,
+            "global_batch": told["dp"] * rng.choice([1, 2, 4, 8, 16, 32]),
+        }
+        told["virtual_stages"] = rng.choice([1, 2]) if told["schedule"] == "interleaved" and pp > 1 else 1
+        model = rng.choice(["gpt3-175b", "gpt3-13b", "llama3-70b", "mixtral-8x22b", "deepseek-v2", "vit-large"])
+        told["ep"] = rng.choice([1, 2, 4]) if model in {"mixtral-8x22b", "deepseek-v2"} else 1
+        try:
+            point = load_design(
+                f"{model}@dgx-h100:{told['dp'] * tp * sp * pp}",
+                {f"workload.{key}": value for key, value in told.items()},
+            )
+        except SpecError:  # a layer refuses the combination
+            continue
+        order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.hidden": rng.choice([1.0, 0.8])}
+        ordered: DesignPoint = schema.assign(point, order)
+        if not unfit(batch_of(ordered)):
+            return ordered
+
+
+def seconds_of(timeline: Timeline, process: int, *kinds: str) -> float:
+    owner = np.array([track.process for track in timeline.tracks])[timeline.spans.track]
+    mine = (owner == process) & np.isin(timeline.spans.kind, [CODE[kind] for kind in kinds])  # type: ignore[index]
+    return float(timeline.spans.duration_ns[mine].sum()) / 1e9
+
+
+# -------------------------------------------------------------------------------------- agreement with the closed form
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_designs_are_drawn_as_the_closed_form_has_them(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(8):
+        point = drawn(rng)
+        check_agreement(point, timeline_of(point))
+
+
+def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
+    """Check the length of the step, its parts and its memory."""
+    check_value(timeline)
+    workload, parts = point.workload, parts_of(point)
+    whole = sum(parts.values())
+    assert timeline.spans.end_ns.max() == timeline.duration_ns
+    exact = workload.pp == 1 or workload.task == "prefill"
+    if exact or (workload.task == "training" and workload.schedule in EXACT):
+        crossing = parts["pp"]  # which closed forms count once for each stage: all others hide
+        assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + 8 * crossing)
+    apart = abs(timeline.duration_s / whole - 1) > 1.1e-3
+    assert ("closed form" in timeline.reading) == apart or abs(timeline.duration_s / whole - 1) > 0.9e-3
+    totals, last = timeline.totals, workload.pp - 1
+    computing = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "optimizer"))
+    if workload.pp == 1 or workload.schedule != "dualpipe" or workload.task != "training":
+        assert totals.compute_s == pytest.approx(computing, rel=1e-5, abs=1e-7)
+    if workload.pp == 1:
+        assert totals.exposed_s == pytest.approx(sum(parts[name] for name in COMMUNICATED), rel=1e-5, abs=1e-7)
+        assert totals.idle_s == pytest.approx(parts["host"] + parts["offload"] + parts["bubble"], rel=1e-4, abs=1e-7)
+    assert totals.compute_s == pytest.approx(seconds_of(timeline, last, "compute", "optimizer"), abs=1e-9)
+    levels = [counter for counter in timeline.counters if counter.name == "memory"]
+    assert len(levels) == workload.pp
+    assert max(each.values.max() for each in levels) == pytest.approx(float(footprint(batch_of(point)).total))
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("stages", [1, 2, 4, 8])
+def test_every_schedule_is_drawn_in_its_order(schedule: str, stages: int, tmp_path: Path) -> None:
+    virtual = 2 if schedule == "interleaved" and stages > 1 else 1
+    told = {"pp": stages, "tp": 8, "global_batch": 32, "schedule": schedule, "virtual_stages": virtual}
+    point = design(f"gpt3-175b@dgx-h100:{8 * stages}", 32, **told)
+    timeline = timeline_of(point)
+    check_agreement(point, timeline)
+    check_events(timeline, written(timeline, tmp_path / "out"))
+    compute = [place for place, track in enumerate(timeline.tracks) if track.name == "compute"]
+    for stage, track in enumerate(compute):
+        rows = np.flatnonzero(timeline.spans.track == track)
+        found = [timeline.names[code] for code in timeline.spans.name[rows].tolist()]
+        names = [name for name in found if name[0] in "FBW" and name[1].isdigit()]
+        tasks = schedules[schedule].order(stage, stages, 32, virtual)
+        chunk = "" if virtual == 1 else "."
+        told_names = [f"{task.kind[0]}{task.microbatch}{chunk}{task.chunk if chunk else ''}" for task in tasks]
+        assert names == told_names
+    crossings = 0 if stages == 1 else 2 * 32 * (stages * virtual - 1)
+    assert timeline.flows.count == crossings
+    whole = sum(parts_of(point).values())
+    if schedule == "dualpipe":  # a stage has the head for half of the microbatches, the closed form for all
+        batch = batch_of(point)
+        heads = float(sum(anatomy(batch, footprint(batch)).head))
+        assert whole - heads < timeline.duration_s < 1.001 * whole
+    else:
+        assert timeline.duration_s == pytest.approx(whole, rel=0.01)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_the_bubble_of_equal_stages_is_the_schedules_closed_form(schedule: str) -> None:
+    """Played with equal stages and free transfers, each order takes what its closed form says."""
+    stages, count, virtual = 4, 8, 2 if schedule == "interleaved" else 1
+    times = {"F": 1.0, "B": 1.25, "W": 0.75, "BW": 2.0}
+    orders = [schedules[schedule].order(stage, stages, count, virtual) for stage in range(stages)]
+    played = play(orders, stages * virtual, lambda _, task: times[task.kind] / virtual, (0.0, 0.0))
+    bubble = float(schedules[schedule].bubble(stages, count, 1.0, 1.25, 0.75, virtual))
+    assert played.end.max() == pytest.approx(3.0 * count + bubble)
+    assert len(played.tasks) == sum(map(len, orders))
+
+
+def test_a_crossing_delays_what_waits_for_it() -> None:
+    orders = [[Task("F", 0), Task("BW", 0)], [Task("F", 0), Task("BW", 0)]]
+    played = play(orders, 2, lambda _, task: 1.0 if task.kind == "F" else 2.0, (0.5, 0.25))
+    rows = zip(played.stage.tolist(), played.tasks, played.start.tolist(), strict=True)
+    by_stage = {(stage, task.kind): start for stage, task, start in rows}
+    assert by_stage == {(0, "F"): 0.0, (1, "F"): 1.5, (1, "BW"): 2.5, (0, "BW"): 4.75}
+    assert played.sent.tolist() == [1.0, 4.5]
+    assert played.arrived.tolist() == [1.5, 4.75]
+
+
+def test_the_critical_path_of_a_pipeline() -> None:
+    """1F1B on two stages: the first forward, then everything on the last stage, then the last backward."""
+    point = design("gpt3-175b@dgx-h100:16", 32, pp=2, tp=8, global_batch=4, schedule="1f1b")
+    timeline = timeline_of(point)
+    spans = timeline.spans
+    on_compute = np.isin(spans.track, [place for place, track in enumerate(timeline.tracks) if track.name == "compute"])
+    owner = np.array([track.process for track in timeline.tracks])[spans.track]
+    rows = np.flatnonzero(spans.critical & on_compute)
+    rows = rows[np.argsort(spans.start_ns[rows])]
+    found = [(int(owner[row]), timeline.names[spans.name[row]]) for row in rows.tolist()]
+    last = [(1, f"{kind}{each}") for each in range(4) for kind in "FB"]
+    assert found == [(0, "F0"), *last, (0, "B3"), (0, "optimizer")]
+    covered_s = spans.duration_ns[spans.critical].sum() / 1e9
+    assert covered_s == pytest.approx(timeline.duration_s, rel=1e-6)
+
+
+def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
+    point = design("gpt3-175b@dgx-h100:64", 32, pp=4, tp=8, dp=2, weight_sharding="zero3", recompute="full")
+    batch = batch_of(point)
+    memory = footprint(batch)
+    found = anatomy(batch, memory)
+    times, count = step_times(batch, memory, found), float(microbatches(batch))
+    one = {kind: times.tasks[Mark(kind, False, False)].seconds for kind in ("F", "B", "W", "BW")}
+    assert [one["F"], one["B"], one["W"]] == pytest.approx(list(map(float, found.others)))
+    assert one["B"] + one["W"] == pytest.approx(one["BW"])
+    parts = found.step.parts
+    last = times.tasks[Mark("F", True, True)].seconds + times.tasks[Mark("BW", True, True)].seconds
+    busy = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "host", "tp", "sp", "ep", "weights"))
+    assert last * count == pytest.approx(float(busy))
+
+
+# ------------------------------------------------------------------------------------------------------- its size
+
+
+@pytest.mark.parametrize("name", ["gpt3-175b@cosmic-1024", "llama3-70b@dgx-h100:512"])
+def test_it_is_drawn_at_once(name: str) -> None:
+    point = load_design(name)
+    timeline_of(point)
+    begun = process_time()
+    timeline = timeline_of(point)
+    assert process_time() - begun < 0.5
+    outcome = evaluate(point)
+    assert isinstance(outcome, Metrics)
+    assert timeline.duration_s == pytest.approx(outcome.step_s, rel=1e-8)
+    assert 0 < timeline.spans.count <= MOST_SPANS
+
+
+@pytest.mark.parametrize(
+    ("batch", "said", "stages"),
+    [
+        (3000, "tasks are drawn whole", 4),
+        (2**15, "tasks of a stage are one span", 2),
+        (2**20, "of the microbatches are drawn", 2),
+        (2**34, "of the microbatches are drawn", 1),
+    ],
+)
+def test_a_long_step_is_drawn_coarsely_and_says_so(batch: int, said: str, stages: int) -> None:
+    point = design(f"gpt3-13b@dgx-h100:{8 * stages}", None, tp=8, pp=stages, global_batch=batch, micro_batch=1)
+    fine = timeline_of(design(f"gpt3-13b@dgx-h100:{8 * stages}", None, tp=8, pp=stages, global_batch=64))
+    timeline = timeline_of(point)
+    check_value(timeline)
+    assert timeline.spans.count <= MOST_SPANS
+    assert said in timeline.reading
+    assert said not in fine.reading
+    parts = parts_of(point)
+    assert timeline.duration_s == pytest.approx(sum(parts.values()), rel=1e-3)
+    computing = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "optimizer"))
+    assert timeline.totals.compute_s == pytest.approx(computing, rel=1e-5)
+    assert timeline.totals.exposed_s == pytest.approx(parts["tp"], rel=1e-2)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_step_with_microbatches_left_out_is_as_long_as_with_all(
+    monkeypatch: pytest.MonkeyPatch, schedule: str
+) -> None:
+    virtual = 2 if schedule == "interleaved" else 1
+    told = {"pp": 4, "tp": 8, "global_batch": 320, "schedule": schedule, "virtual_stages": virtual}
+    point = design("gpt3-175b@dgx-h100:32", 32, **told)
+    whole = timeline_of(point)
+    monkeypatch.setattr(schedule_timeline, "MOST_TASKS", 12 * virtual * 64)
+    part = timeline_of(point)
+    check_value(part)
+    assert part.spans.count < whole.spans.count / 2
+    assert "only 64 of the microbatches are drawn" in part.reading
+    if "one by one" in part.reading:
+        within = 0.06 if schedule == "dualpipe" else 0.002  # where the closed form has the head for all
+        assert part.duration_s == pytest.approx(whole.duration_s, rel=within)
+        assert part.totals.compute_s == pytest.approx(whole.totals.compute_s, rel=within)
+    else:
+        assert schedule in {"interleaved", "dualpipe"}
+        assert part.duration_s < whole.duration_s
+
+
+def test_coarse_and_fine_drawings_have_the_same_totals(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = design("gpt3-175b@dgx-h100:32", 32, pp=4, tp=8, global_batch=32)
+    fine = timeline_of(point)
+    for most in (400, 100):
+        monkeypatch.setattr(schedule_timeline, "MOST_SPANS", most)
+        coarse = timeline_of(point)
+        check_value(coarse)
+        assert coarse.spans.count < fine.spans.count
+        assert coarse.totals == fine.totals
+        assert coarse.duration_ns == fine.duration_ns
+
+
+# ------------------------------------------------------------------------------------------------------ the command
+
+
+@pytest.mark.parametrize(("engine", "process"), [("analytic", "stage 0"), ("event", "rank 0")])
+def test_evaluate_writes_the_timeline_of_its_engine(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, engine: str, process: str
+) -> None:
+    words = ("evaluate", "llama3-8b@dgx-h100:8", "--set", "model.layers=4", "--engine", engine, "--json")
+    plain = run(capsys, *words)
+    path = tmp_path / "out.json"
+    assert run(capsys, *words, "--timeline", str(path)) == plain
+    assert plain[0] == 0
+    found = json.loads(path.read_text())["traceEvents"]
+    assert found[0]["args"]["name"].startswith(process)
+    ends = max(each["ts"] + each["dur"] for each in found if each["ph"] == "X")
+    assert ends / 1e6 == pytest.approx(json.loads(plain[1])["step_s"], rel=1e-6)
+
+
+def test_a_design_that_cannot_run_has_no_timeline(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    status, _, _ = run(capsys, "evaluate", "gpt3-175b@dgx-h100:8", "--timeline", str(path))
+    assert status == 1
+    assert not path.exists()

@@ -1,0 +1,55 @@
+"""What operators reach: never more than their roofline, and all that the step's breakdown has of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.loading.designs import load_design
+from cosmic.simulation.analytic import slowest_stage
+from cosmic.workload.reached import peak_of, reached
+
+DECODE = {"workload.task": "decode", "workload.global_batch": 8, "workload.micro_batch": 8}
+DESIGNS: list[tuple[str, dict[str, Any]]] = [
+    ("llama3-70b@dgx-h100:512", {}),
+    ("llama3-70b@dgx-h100:64", {"workload.pp": 4, "workload.tp": 8, "workload.recompute": "full"}),
+    ("deepseek-v3@gb200-nvl72:576", {}),
+    ("gpt3-175b@cosmic-1024", {}),
+    ("llama3-8b@dgx-h100:1", DECODE),
+    ("mixtral-8x7b@dgx-h100:64", {"workload.ep": 8, "workload.execution": "eager"}),
+]
+
+
+@pytest.mark.parametrize(("source", "changes"), DESIGNS)
+def test_no_operator_is_above_its_roofline(source: str, changes: dict[str, Any]) -> None:
+    point = load_design(source, changes)
+    found = reached(point, slowest_stage(point))
+    assert found
+    for each in found:
+        roof = min(peak_of(point), each.intensity * point.memory.bandwidth_bytes_per_s)
+        assert each.flop / each.seconds <= roof * (1 + 1e-9), each
+
+
+@pytest.mark.parametrize(("source", "changes"), DESIGNS)
+def test_products_take_what_the_breakdown_says(source: str, changes: dict[str, Any]) -> None:
+    point = load_design(source, {"workload.recompute": "none", "memory.capacity": "4 TiB"} | changes)
+    outcome = evaluate(point)
+    assert isinstance(outcome, Metrics)
+    products = sum(each.seconds for each in reached(point, slowest_stage(point)) if each.kind == "einsum")
+    again = outcome.breakdown["recompute"]
+    assert outcome.breakdown["matrix"] <= products * (1 + 1e-9)
+    assert products <= (outcome.breakdown["matrix"] + again) * (1 + 1e-9)
+
+
+def test_decoding_waits_for_memory_and_training_does_not() -> None:
+    shares = []
+    for changes in (DECODE, {}):
+        point = load_design("llama3-8b@dgx-h100:1", changes)
+        products = [each for each in reached(point) if each.kind == "einsum"]
+        ridge = peak_of(point) / point.memory.bandwidth_bytes_per_s
+        below = sum(each.seconds for each in products if each.intensity < ridge)
+        shares.append(below / sum(each.seconds for each in products))
+    assert shares[0] > 0.99
+    assert shares[1] < 0.1
