@@ -17,7 +17,7 @@ def test_the_verdict_comes_first_then_metrics_differences_and_parts(capsys: pyte
     out = output(capsys, "diff", DESIGN, OTHER)
     first, *rest = out.splitlines()
     assert first.startswith("B is ")
-    heads = [line for line in rest if line.split()[-1:] in (["B/A"], ["share"]) or line.endswith("B - A   ")]
+    heads = [line for line in rest if line.split()[-1:] in (["B/A"], ["share"]) or line.endswith("B - A")]
     assert [line.split()[0] for line in heads] == ["A", "what", "step"]
     assert "  compute.accelerator" in out
     assert "more: --json has all" in out

@@ -8,7 +8,7 @@ import pytest
 
 from cosmic.reporting.charts import Axis, Series
 from cosmic.reporting.curves import Point
-from cosmic.reporting.terminal import plot
+from cosmic.reporting.terminal import Cloud, plot, scatter
 
 X, Y = Axis("trials"), Axis("step time", "s")
 FALL = [(float(place), 1.0 / (place + 1)) for place in range(200)]
@@ -90,3 +90,32 @@ def test_names_cannot_send_orders_to_the_terminal() -> None:
 def test_many_points_are_drawn_quickly_and_the_same_each_time() -> None:
     series = [Series("a", [(place, 1 / (place + 1)) for place in range(50_000)], steps=True)]
     assert plot(series, x=X, y=Y) == plot(series, x=X, y=Y)
+
+
+# ------------------------------------------------------------------------------------------------- clouds of points
+
+MANY = [(float(place % 17), float(place % 23)) for place in range(400)]
+
+
+@pytest.mark.parametrize("braille", [False, True])
+@pytest.mark.parametrize(("width", "height"), [(32, 8), (60, 12), (120, 30)])
+def test_a_scatter_stays_within_its_size_and_names_its_clouds(width: int, height: int, braille: bool) -> None:
+    drawn = scatter([Cloud("trials", MANY), Cloud("best", [(3, 4)], "★")], width, height, x=X, y=Y, braille=braille)
+    assert len(drawn) == height
+    assert max(map(len, drawn)) <= width
+    assert drawn[1] == ("· trials   ★ best" if braille else ". trials   * best")
+    assert "".join(drawn).isascii() is not braille
+
+
+def test_a_mark_covers_the_dots_below_it_and_stands_at_its_value() -> None:
+    drawn = scatter([Cloud("all", [(0, 0), (10, 10)]), Cloud("front", [(10, 10)], "●")], 40, 12, x=X, y=Axis("c"))
+    rows = [line.partition("│")[2] or line.partition("┤")[2] for line in drawn[2:-2]]
+    assert rows[0].endswith("●")
+    assert [row.count("●") for row in rows] == [1] + [0] * (len(rows) - 1)
+    assert rows[-1][0] == "⡀"  # the lowest dot on the left
+
+
+def test_values_that_have_no_place_are_left_out() -> None:
+    points = [(1.0, math.inf), (math.nan, 2.0)]
+    assert scatter([Cloud("a", points)], x=X, y=Y)[-1] == "Nothing to show: no values."
+    assert len(scatter([Cloud("a", [*points, (1.0, 1.0)])], x=X, y=Y)) == 18

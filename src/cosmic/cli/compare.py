@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app, plot_columns, speaks_unicode
 from cosmic.cli.studies import worth
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def compare(
     from cosmic.exploration.comparison import compare as run  # noqa: PLC0415  heavy
     from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  heavy
 
+    doing("reading studies")
     comparison = run([open_study(path) for path in studies])
     rows = comparison.rows()
     if plot is not None:
@@ -40,7 +41,7 @@ def compare(
     emit_table("", names, [_line(comparison.objective, row) for row in rows])
     from cosmic.exploration.pages import convergence_plot  # noqa: PLC0415  heavy
 
-    emit(["", *convergence_plot(comparison)])
+    emit(["", *convergence_plot(comparison, plot_columns(), braille=speaks_unicode())])
 
 
 def _line(objective: str, row: dict[str, Any]) -> list[Any]:

@@ -3,20 +3,41 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-import time
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Iterable, Mapping, Sequence
+from io import StringIO
+from math import isfinite
+from typing import Annotated, Any, Literal
 
 import typer
 
-from cosmic.cli.output import emit
+from cosmic.cli.output import emit, speaks_unicode
+from cosmic.cli.progress import StatusLine, doing
+from cosmic.reporting.cells import NUMBER
 from cosmic.units import readable_unit, split_name
 
-__all__ = ["Json", "Settings", "StatusLine", "brief", "emit", "emit_json", "emit_table", "new_app", "render"]
+__all__ = [
+    "Json",
+    "Settings",
+    "StatusLine",
+    "brief",
+    "doing",
+    "emit",
+    "emit_commands",
+    "emit_json",
+    "emit_table",
+    "new_app",
+    "plot_columns",
+    "render",
+    "say",
+    "speaks_unicode",
+]
 
-INTERVAL_S = 0.2
-"""How often a status line is drawn anew."""
+PIPED_COLUMNS = 20_000
+"""As wide as any table: where nobody looks, nothing is broken into lines or cut."""
+PLOT_COLUMNS = 78
+GAP = 2
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Settings = Annotated[
@@ -24,70 +45,158 @@ Settings = Annotated[
 ]
 
 
-class StatusLine:
-    """One line on a terminal that says how far a command is; nothing where standard error is none."""
-
-    def __init__(self, *, shown: bool | None = None) -> None:
-        self._shown = sys.stderr.isatty() if shown is None else shown
-        self._next = 0.0
-
-    def show(self, text: str) -> None:
-        """Draw the line, unless it was drawn just now."""
-        now = time.monotonic()
-        if self._shown and now >= self._next:
-            self._next = now + INTERVAL_S
-            sys.stderr.write(f"\r\x1b[K{text}")
-            sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Make room for what comes next."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-            sys.stderr.flush()
-
-
 def new_app(help_text: str | None = None) -> typer.Typer:
     """Return an application for one command: plain help, errors left to `cosmic.cli`."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
+def say(sentences: Iterable[str]) -> None:
+    """Print sentences: broken between words on a terminal, on one line each when piped."""
+    if not sys.stdout.isatty():
+        emit(sentences)
+        return
+    from textwrap import wrap  # noqa: PLC0415  rarely needed
+
+    room = terminal_columns()
+    for each in sentences:
+        emit(wrap(each, room, break_long_words=False, break_on_hyphens=False) or [""])
+
+
+def emit_commands(commands: Mapping[str, str]) -> None:
+    """Print commands with what each is for beside it; above it, where a terminal is too narrow for both."""
+    widest = max(map(len, commands))
+    lines = [f"  {command.ljust(widest)}   {purpose}" for command, purpose in commands.items()]
+    if sys.stdout.isatty() and max(map(len, lines)) > terminal_columns():
+        lines = [line for command, purpose in commands.items() for line in (f"  # {purpose}", f"  {command}")]
+    emit(lines)
+
+
 def emit_json(data: Any) -> None:
-    """Print *data* as indented JSON."""
-    emit([json.dumps(data, indent=2, ensure_ascii=False)])
+    """Print *data* as indented JSON; escapes stand for letters that cannot be printed, so that none is lost."""
+    plain = not speaks_unicode()
+    try:
+        text = json.dumps(data, indent=2, ensure_ascii=plain, allow_nan=False)
+    except ValueError:  # JSON has no word for what is not finite
+        text = json.dumps(_finite(data), indent=2, ensure_ascii=plain)
+    emit([text])
+
+
+def _finite(data: Any) -> Any:
+    """Return *data* with nothing in the place of numbers that are not finite.
+
+    >>> _finite({"regret": [1.0, float("nan")]})
+    {'regret': [1.0, None]}
+    """
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are set right."""
+    """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are set right.
+
+    Where a terminal is too narrow, heads are broken into lines first, then texts; numbers and names stay whole as long
+    as they can.
+    """
     from rich.table import Table  # noqa: PLC0415  JSON output does not need it
     from rich.text import Text  # noqa: PLC0415
 
     emit([title] if title else [])
-    table = Table(box=None, header_style="bold", pad_edge=False)
     body = [list(row) for row in rows]
-    for place, column in enumerate(columns):
-        name, dimension = split_name(column)
-        cells = [row[place] for row in body]
-        numeric = all(isinstance(cell, int | float | None) for cell in cells)
-        if dimension is not None:
-            unit, worth = readable_unit([cell for cell in cells if cell], dimension)
-            name = f"{name} {unit}"
-            cells = [cell if cell is None else cell / worth for cell in cells]
-        for row, cell in zip(body, cells, strict=True):
-            row[place] = brief(cell)
-        table.add_column(name.replace("_", " "), justify="right" if numeric else "left", no_wrap=numeric or place == 0)
+    heads = [_fill(column, place, body) for place, column in enumerate(columns)]
+    columns_ = [[row[place] for row in body] for place in range(len(heads))]
+    numbers = [all(map(NUMBER.fullmatch, cells)) for cells in columns_]
+    sizes = [max(map(len, cells), default=0) for cells in columns_]
+    if sys.stdout.isatty():
+        heads, sizes = _fitted(heads, sizes, numbers, terminal_columns())
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for place, (head, size) in enumerate(zip(heads, sizes, strict=True)):
+        whole = max(size, *map(len, head.split("\n")))
+        justify: Literal["right", "left"] = "right" if numbers[place] and place else "left"
+        table.add_column(head, justify=justify, overflow="fold", width=whole)
     for row in body:
         table.add_row(*map(Text, row))  # text as it is: brackets in it are no markup
     render(table)
+
+
+def _fitted(heads: list[str], sizes: list[int], numbers: list[bool], room: int) -> tuple[list[str], list[int]]:
+    """Return heads and widths of columns that fit into *room*: as they are, or broken, what hurts least first."""
+
+    def excess() -> int:
+        widths = [max(size, *map(len, head.split("\n"))) for head, size in zip(heads, sizes, strict=True)]
+        return sum(widths) + GAP * (len(widths) - 1) - room
+
+    if excess() > 0:
+        heads = [head if len(head) <= size else _broken(head) for head, size in zip(heads, sizes, strict=True)]
+    texts = [place for place, number in enumerate(numbers) if place and not number]
+    for places, least in ((texts, 16), ([0], 24), (texts, 8), (range(len(sizes)), 6)):
+        while (over := excess()) > 0 and any(sizes[place] > least for place in places):
+            widest = max(places, key=lambda place: sizes[place])
+            second = max((sizes[place] for place in places if place != widest), default=least)
+            cut = max(1, min(over, sizes[widest] - max(second, least)))
+            sizes = [size - cut if place == widest else size for place, size in enumerate(sizes)]
+    return heads, sizes
+
+
+def _fill(column: str, place: int, body: list[list[Any]]) -> str:
+    """Make texts of the cells of one column, all in the same readable unit, and return its head."""
+    name, dimension = split_name(column)
+    if dimension is not None:
+        unit, worth = readable_unit([row[place] for row in body if row[place]], dimension)
+        name = f"{name} {unit}"
+        for row in body:
+            row[place] = row[place] if row[place] is None else row[place] / worth
+    for row in body:
+        row[place] = brief(row[place])
+    return name if "." in name else name.replace("_", " ")  # a path is shown as it is written
+
+
+def _broken(head: str) -> str:
+    r"""Return the head of a narrow column on several lines.
+
+    >>> _broken("memory GiB"), _broken("workload.micro_batch")
+    ('memory\nGiB', 'workload.\nmicro_batch')
+    """
+    return head.replace(" ", "\n").replace(".", ".\n")
 
 
 def render(renderable: Any) -> None:
     """Print something that rich can draw: as wide as the terminal, or as wide as it is when piped."""
     from rich.console import Console  # noqa: PLC0415  JSON output does not need it
 
-    console = Console(highlight=False, width=None if sys.stdout.isatty() else 1000)
-    with console.capture() as captured:
-        console.print(renderable)
-    emit([captured.get().removesuffix("\n")])
+    text = StringIO()
+    console = Console(
+        file=text,
+        highlight=False,
+        width=None if sys.stdout.isatty() else PIPED_COLUMNS,
+        color_system="standard" if has_style() else None,
+        force_terminal=has_style(),
+    )
+    console.print(renderable)
+    emit([line.rstrip() for line in text.getvalue().removesuffix("\n").split("\n")])
+
+
+def has_style() -> bool:
+    """Return whether text may be bold: on a terminal that knows how, unless the environment says otherwise."""
+    environment = os.environ
+    if environment.get("NO_COLOR") or environment.get("CLICOLOR") == "0":
+        return False
+    forced = environment.get("FORCE_COLOR") or environment.get("CLICOLOR_FORCE", "0") != "0"
+    return bool(forced) or (sys.stdout.isatty() and environment.get("TERM") != "dumb")
+
+
+def terminal_columns() -> int:
+    """Return how wide the terminal is."""
+    from shutil import get_terminal_size  # noqa: PLC0415  rarely needed
+
+    return get_terminal_size((PLOT_COLUMNS + 2, 24)).columns
+
+
+def plot_columns() -> int:
+    """Return how wide a plot may be: what the terminal has, up to what a plot needs."""
+    return min(PLOT_COLUMNS, terminal_columns()) if sys.stdout.isatty() else PLOT_COLUMNS
 
 
 def brief(value: Any) -> str:

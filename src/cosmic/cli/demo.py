@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit, emit_commands, emit_json, emit_table, new_app, say
 from cosmic.cli.evaluate import seconds
-from cosmic.cli.studies import ProgressLine, best_rows, free_folder, headline, worth
+from cosmic.cli.report import PAGE
+from cosmic.cli.studies import ProgressLine, best_rows, free_folder, headline, worth, write_best
 
 if TYPE_CHECKING:
     from cosmic.exploration.isolation import Isolation
@@ -28,20 +29,19 @@ def demo(
 ) -> None:
     """Search a full stack, and each of its layers by itself: what is best, by how much, and what it looks like."""
     from cosmic.exploration.isolation import isolate  # noqa: PLC0415  heavy
-    from cosmic.exploration.pages import isolation_page  # noqa: PLC0415  heavy
-    from cosmic.reporting.page import write_html  # noqa: PLC0415  heavy
+    from cosmic.publishing.report import report as publish  # noqa: PLC0415  heavy
 
     folder = out or free_folder(RUNS, "demo")
-    line = ProgressLine()
-    try:
+    with ProgressLine() as line:
         found = isolate(SPACE, trials=trials, seed=seed, out=folder, watch=line)
-    finally:
-        line.clear()
-    report = write_html(isolation_page(found), folder / "report.html")
+        write_best(found.whole)
+        made = publish(found.whole, beside=found.layers, say=line.show)
+        page = made.write(folder / PAGE)
     if json:
-        emit_json(facts(found) | {"study": str(found.whole.path), "report": str(report)})
+        emit_json(facts(found) | {"verdict": made.verdict, "study": str(found.whole.path), "report": str(page)})
     else:
-        _print(found, report)
+        say([made.verdict, ""])
+        _print(found, page)
 
 
 def facts(found: Isolation) -> dict[str, Any]:
@@ -65,7 +65,7 @@ def facts(found: Isolation) -> dict[str, Any]:
 def _print(found: Isolation, report: Path) -> None:
     whole, space = found.whole, found.whole.problem.space
     point = space.base
-    emit(
+    say(
         [
             f"{point.model.name} on {point.network.npus:,} NPUs: {space.valid:,} valid designs, searched for"
             f" {found.objective}",
@@ -91,16 +91,13 @@ def _print(found: Isolation, report: Path) -> None:
     best = whole.best
     if best is None:
         return
-    emit(["", f"the best full stack: {headline(best['metrics'])}", ""])
+    say(["", f"the best full stack: {headline(best['metrics'])}", ""])
     emit_table("", ["parameter", "base", "best"], best_rows(whole, best))
-    emit(
-        [
-            "",
-            f"report: {report}",
-            f"study:  {whole.path}",
-            "",
-            "Next:  cosmic evaluate llama3-70b@dgx-h100:512     a real machine: time, memory, cost, what would help",
-            f"       cosmic search {SPACE}      another agent, objective or seed: --help",
-            f"       cosmic psa show {SPACE}    what may vary",
-        ]
+    emit(["", f"report: {report}", f"study:  {whole.path}", "", "next:"])
+    emit_commands(
+        {
+            "cosmic evaluate llama3-70b@dgx-h100:512": "a real machine: time, memory, cost, what would help",
+            f"cosmic search {SPACE}": "another agent, objective or seed: --help",
+            f"cosmic psa show {SPACE}": "what may vary",
+        }
     )

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app, say
 from cosmic.cli.evaluate import NO_FEASIBLE_DESIGN, seconds
 from cosmic.cli.studies import worth
 
@@ -47,7 +47,8 @@ def diff(
     from cosmic.comparing import compare_designs, verdict  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
 
-    both, of_b = parse_overrides(settings), parse_overrides(settings_b)
+    both, of_b = parse_overrides(settings), parse_overrides(settings_b, "--set-b")
+    doing("evaluating the designs between the two")
     contrast = compare_designs(load_design(a, both), load_design(b, {**both, **of_b}))
     said = verdict(contrast)
     if json:
@@ -60,7 +61,8 @@ def diff(
             }
         )
     else:
-        emit([said, "", f"A  {' '.join([a, *settings])}", f"B  {' '.join([b, *settings, *settings_b])}"])
+        say([said])
+        emit(["", f"A  {' '.join([a, *settings])}", f"B  {' '.join([b, *settings, *settings_b])}"])
         _print(contrast)
     if contrast.a.reasons or contrast.b.reasons:
         raise typer.Exit(NO_FEASIBLE_DESIGN)
@@ -117,7 +119,7 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 
 def _print(contrast: Contrast) -> None:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
-        emit([f"{name} cannot run: {reason}" for reason in side.reasons])
+        say([f"{name} cannot run: {reason}" for reason in side.reasons])
     rows: list[list[Any]] = [
         [SHOWN[name], worth(name, a), worth(name, b), _times(_ratio(a, b))]
         for name, a, b in _metrics(contrast)
@@ -131,7 +133,7 @@ def _print(contrast: Contrast) -> None:
     emit([""])
     rows = [row for each in contrast.differences for row in _difference_rows(each)]
     emit_table("", ["what differs", "A", "B", "alone", "worth", "share"], rows)
-    emit(["", *_notes(contrast)])
+    say(["", *_notes(contrast)])
     parts = [(name, a, b) for name, a, b in _parts(contrast) if a or b]
     if parts:
         parts.append(("total", sum(a for _, a, _ in parts), sum(b for _, _, b in parts)))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, new_app
+from cosmic.cli.console import Json, doing, emit, emit_json, new_app, say
 
 if TYPE_CHECKING:
     from cosmic.exploration.studies.doctor import Diagnosis
@@ -26,6 +26,7 @@ def doctor(
     """Examine a study and save what is whole in a damaged one; exit with 1 if it is not whole then."""
     from cosmic.exploration.studies.doctor import Treatment, examine, treat  # noqa: PLC0415  heavy
 
+    doing("examining every trial")
     if check:
         found = examine(study)
         treatment = Treatment(found, found)
@@ -44,7 +45,7 @@ def doctor(
             }
         )
     else:
-        emit([*before.findings, *treatment.done])
+        say([*before.findings, *treatment.done])
         if treatment.kept is not None:
             emit([f"the damaged trials are kept as {treatment.kept.name}"])
         emit(_verdict(study, after, changed=bool(treatment.done)))

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
 from cosmic.errors import UnknownName
 
 if TYPE_CHECKING:
     from cosmic.design.point import DesignPoint
     from cosmic.evaluation import Metrics
+    from cosmic.simulation.event.result import Result
 
 app = new_app()
 NO_FEASIBLE_DESIGN = 1
@@ -29,7 +30,7 @@ def evaluate(
     settings: Settings = [],  # noqa: B006  typer copies it
     engine: Annotated[str, typer.Option(help="analytic: closed forms; event: its traces, played.")] = "analytic",
     timeline: Annotated[
-        Path | None, typer.Option(help="Write the played step for Perfetto or Chrome to this file.")
+        Path | None, typer.Option(help="Write what happens when, as the engine has it, for Perfetto or Chrome.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -49,18 +50,29 @@ def evaluate(
             emit([f"cannot run: {reason}" for reason in base.reasons])
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
-    if engine == "event" or timeline is not None:
+    played = None
+    if engine == "event":
         from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  heavy
-        from cosmic.simulation.event.timeline import write_timeline  # noqa: PLC0415  heavy
 
+        doing("playing the step")
         played = play_design(point)
-        outcome = as_played(base, played) if engine == "event" else base
-        if timeline is not None:
-            write_timeline(played, timeline)
+        outcome = as_played(base, played)
+    if timeline is not None:
+        _write_timeline(timeline, point, played)
     if json:
         emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
     else:
         _print(point, outcome, base)
+
+
+def _write_timeline(path: Path, point: DesignPoint, played: Result | None) -> None:
+    """Write the course of a step: as it was played or, where it was not, as the closed form has it."""
+    from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  heavy
+    from cosmic.simulation.perfetto import write_timeline  # noqa: PLC0415  heavy
+    from cosmic.simulation.schedule_timeline import timeline_of  # noqa: PLC0415  heavy
+
+    doing("writing the timeline")
+    write_timeline(timeline_of(point) if played is None else timeline_of_result(played, point), path)
 
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:

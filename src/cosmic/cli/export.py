@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosmic.cli.console import Json, Settings, emit, emit_json, new_app
+from cosmic.cli.console import Json, Settings, doing, emit, emit_json, new_app, say
 from cosmic.errors import require
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def _export_study(study: str, to: str, json: bool) -> None:
         emit(exporting.csv_lines(exporting.table(study)))
         return
     require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv or FILE.parquet")
+    doing(f"writing {to}")
     trials, columns = exporting.export(study, to)
     if json:
         emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
@@ -90,8 +91,9 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
         if json:
             emit_json({"feasible": False, "reasons": list(outcome.reasons), "identity": point.identity})
         else:
-            emit([f"cannot run: {reason}" for reason in outcome.reasons])
+            say([f"cannot run: {reason}" for reason in outcome.reasons])
         raise typer.Exit(NO_FEASIBLE_DESIGN)
+    doing(f"writing for {to}")
     launch = launching.targets[to](point)
     whole = launch.traces is None or bool(out)
     require(whole, "--out", out, f"{to} reads files, traces among them: name a folder for them")

@@ -11,6 +11,13 @@ from cosmic.cli.console import Json, emit_json, emit_table, new_app
 
 app = new_app()
 Row = dict[str, Any]
+NOT_SHOWN = {
+    "models": ("heads", "sequence"),
+    "systems": ("summary",),
+    "nodes": ("bandwidth",),
+    "links": ("npus",),
+}
+"""What tables leave to JSON, as it would make them wider than a terminal, or has nothing to say."""
 
 
 @app.command(name="list")
@@ -33,9 +40,20 @@ def list_(
     if json:
         emit_json(rows)
         return
-    shown = [name for name in (rows[0] if rows else {}) if name not in ("source", "summary")]
-    shown += [name for name in ("summary",) if rows and name in rows[0]]
-    emit_table("", shown, [[row[name] for name in shown] for row in rows])
+    shown = [name for name in (rows[0] if rows else {}) if name not in ("source", *NOT_SHOWN.get(kind, ()))]
+    shown.sort(key=lambda name: name == "summary")  # the longest is last
+    emit_table("", shown, [[_cell(name, row[name]) for name in shown] for row in rows])
+
+
+def _cell(name: str, value: Any) -> Any:
+    """Return a value for a table: parameters of models as people say them.
+
+    >>> _cell("parameters", 174_563_033_088), _cell("parameters", 86_567_656), _cell("layers", 96)
+    ('174.6 B', '86.6 M', 96)
+    """
+    if "parameters" not in name or not isinstance(value, int):
+        return value
+    return f"{value / 1e9:.1f} B" if value >= 1e9 else f"{value / 1e6:.1f} M"
 
 
 def listings() -> dict[str, Callable[[], list[Row]]]:
@@ -63,7 +81,7 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "links": entries("links", _part),
         "systems": entries("systems", _system),
         "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
-        "strategies": entries("strategies", lambda _, entry: {"summary": entry["title"]}),
+        "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
         "schedules": variants(schedules),
         "topologies": variants(topologies),
         "algorithms": variants(algorithms),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
     from cosmic.psa.parameters import Parameter
@@ -25,6 +25,7 @@ Stacks = Annotated[str, typer.Option("--stacks", metavar="A,B", help="Open only 
 def _load(space: str, stacks: str) -> ParameterSet:
     from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
 
+    doing("reading the space")
     loaded = load_space(space)
     return loaded.restrict(stack.strip() for stack in stacks.split(",")) if stacks else loaded
 
@@ -87,6 +88,7 @@ def value_text(parameter: Parameter, shown: int = 6) -> str:
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     """Print how many points there are: raw (all combinations) and valid (those the constraints allow)."""
     loaded = _load(space, stacks)
+    doing("counting")
     sizes = count_by_stack(loaded)
     if json:
         emit_json({"raw": loaded.raw, "valid": loaded.valid, "by_stack": sizes})

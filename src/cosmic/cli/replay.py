@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, doing, emit_json, emit_table, new_app, say
 
 if TYPE_CHECKING:
     from cosmic.exploration.studies.replay import Replayed
@@ -28,6 +28,7 @@ def replay(
     from cosmic.exploration.searching import Crew  # noqa: PLC0415  heavy
     from cosmic.exploration.studies.replay import replay as run  # noqa: PLC0415  heavy
 
+    doing("searching again, to compare every trial")
     found = run(study, Crew(workers))
     if json:
         largest = {name: None if value == float("inf") else value for name, value in found.largest.items()}
@@ -40,10 +41,10 @@ def replay(
 
 def _print(study: Path, found: Replayed) -> None:
     if found.same:
-        emit([f"{study}: all {found.trials:,} trials are the same again, bit for bit"])
+        say([f"{study}: all {found.trials:,} trials are the same again, bit for bit"])
         return
     what = "the agent proposes other points from there on" if found.other_points else "its results are others"
-    emit([f"{study}: {found.differing:,} of {found.trials:,} trials differ, first trial {found.first:,}: {what}"])
+    say([f"{study}: {found.differing:,} of {found.trials:,} trials differ, first trial {found.first:,}: {what}"])
     if found.largest:
         rows = [[name, f"{value:.3g}"] for name, value in found.largest.items()]
         emit_table("", ["metric", "largest relative difference"], rows)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, new_app
-from cosmic.cli.studies import ProgressLine, best_point, free_folder, separate, show, summary
+from cosmic.cli.console import Json, emit, emit_commands, emit_json, new_app
+from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
 from cosmic.errors import require
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 app = new_app()
 NOTHING_RUNS, INTERRUPTED, TERMINATED = 1, 130, 143
 RUNS = Path("runs")
-BEST = "best.yaml"
 TRIALS = 10_000
 
 
@@ -62,7 +61,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         "stacks": separate(stacks),
         "seed": seed,
         "batch": batch or None,
-        "settings": parse_overrides(setting),
+        "settings": parse_overrides(setting, "--setting"),
         "engine": "analytic" if engine == "ray" else engine,
     }
     address = address or ("local" if engine == "ray" else "")
@@ -97,31 +96,21 @@ def _terminate(*_: object) -> NoReturn:
     raise Terminated
 
 
-def _write_best(found: Found) -> str:
-    """Write the best design beside the trials, ready to be evaluated; return where, or nothing if there is none."""
-    from cosmic.files import write_text  # noqa: PLC0415
-    from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
-
-    point = best_point(found)
-    if point is None or found.path is None:
-        return ""
-    path = found.path / BEST
-    write_text(path, dump_design(point))
-    return str(path)
-
-
 def _next(found: Found) -> None:
     folder = shlex.quote(str(found.path))
-    path = _write_best(found)
-    best = [f"  cosmic evaluate {shlex.quote(path)}               the best design, and what bounds it"] if path else []
-    going = "go on" if found.stopped == "interrupted" else "more trials"
-    emit(
-        [
-            "",
-            f"study: {found.path}",
-            *best,
-            f"  cosmic export {folder} --to trials.csv        every trial, for a spreadsheet or pandas",
-            f"  cosmic replay {folder} --check                run it again, compare bit for bit",
-            f"  cosmic search --resume --out {folder}         {going}",
-        ]
+    path = write_best(found)
+    best = {f"cosmic evaluate {shlex.quote(path)}": "the best design, and what bounds it"} if path else {}
+    from cosmic.publishing.trust import resume_command  # noqa: PLC0415  heavy
+
+    on = resume_command(found)
+    going = {} if found.stopped == "exhausted" else {on: "go on" if found.stopped == "interrupted" else "more trials"}
+    emit(["", f"study: {found.path}"])
+    emit_commands(
+        {
+            f"cosmic report {folder}": "one page: why, every trial, its timeline and cluster",
+            **best,
+            f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
+            f"cosmic replay {folder} --check": "run it again, compare bit for bit",
+            **going,
+        }
     )

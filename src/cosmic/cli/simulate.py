@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
@@ -40,6 +40,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     """Play execution traces on a simulated cluster: when every rank is done, and what it did until then."""
     from cosmic.simulation.event.engine import simulate as run  # noqa: PLC0415  heavy
 
+    doing("playing the traces")
     result = run(
         workload=workload,
         system=system,
@@ -55,9 +56,11 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     for warning in result.warnings:
         sys.stderr.write(f"cosmic simulate: {warning}\n")
     if timeline is not None:
-        from cosmic.simulation.event.timeline import write_timeline  # noqa: PLC0415  rarely needed
+        from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  rarely needed
+        from cosmic.simulation.perfetto import write_timeline  # noqa: PLC0415  rarely needed
 
-        write_timeline(result, timeline)
+        doing("writing the timeline")
+        write_timeline(timeline_of_result(result), timeline)
     if json:
         emit_json(result.as_json())
     else:

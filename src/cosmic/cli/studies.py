@@ -5,16 +5,19 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from cosmic.cli.console import StatusLine, brief, emit, emit_table
+from cosmic.cli.console import StatusLine, brief, emit, emit_table, plot_columns, say, speaks_unicode
 from cosmic.cli.evaluate import seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from cosmic.design.point import DesignPoint
     from cosmic.exploration.searching import Found, Progress
+    from cosmic.exploration.verdict import Verdict
 
+BEST = "best.yaml"
+MOST_SHOWN = 20
+"""Members of a front that are listed; JSON has all."""
 _SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
 
 
@@ -98,18 +101,19 @@ def _usd(value: float) -> str:
 
 def summary(found: Found) -> dict[str, Any]:
     """Return what a search found, for programs."""
-    from cosmic.exploration.objectives import losses  # noqa: PLC0415  heavy
+    from cosmic.exploration.verdict import judge  # noqa: PLC0415  heavy
 
+    return facts_of(found, judge(found))
+
+
+def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
+    """Return what a search found and what that comes to, for programs."""
     problem, trials = found.problem, found.trials
     base = problem.base()
     runs = bool(base.feasible[0])
-    best = found.best
-    gain = None
-    if runs and best is not None:
-        before = losses(problem.objectives[:1], base.columns)[0, 0]
-        gain = float(before / losses(problem.objectives[:1], trials.results.columns)[best["trial"], 0])
-    front = found.front
+    best, front = found.best, found.front
     return {
+        "verdict": verdict.sentence,
         "space": problem.space.name,
         "agent": found.inputs.agent,
         "seed": found.inputs.seed,
@@ -119,7 +123,8 @@ def summary(found: Found) -> dict[str, Any]:
         "front": front,
         "hypervolume": trials.hypervolume(problem) if len(problem.objectives) > 1 else None,
         "base": base.figures(0) if runs else None,
-        "gain_over_base": gain,
+        "gain_over_base": verdict.gains[0].times if verdict.gains else None,
+        "bound": verdict.bound,
         "trials": trials.evaluated,
         "feasible": trials.feasible,
         "refused": len(trials) - trials.evaluated,
@@ -133,53 +138,66 @@ def summary(found: Found) -> dict[str, Any]:
 
 
 def show(found: Found) -> None:
-    """Print what a search found."""
-    facts = summary(found)
+    """Print what a search found: the verdict first."""
+    from cosmic.exploration.verdict import judge  # noqa: PLC0415  heavy
+
+    verdict = judge(found)
+    facts = facts_of(found, verdict)
     space, best = found.problem.space, facts["best"]
     wanted = " and ".join(facts["objectives"])
-    emit([f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}"])
-    emit([_effort(facts), ""])
+    say([verdict.sentence, *verdict.caveats, ""])
+    say([f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}", _effort(facts), ""])
     if best is None:
-        emit(["No design that was tried can run. What stood in the way:"])
-        emit([f"  {reason}: {count:,} designs" for reason, count in facts["reasons"].items()])
+        emit(["What stood in the way:"] if facts["reasons"] else [])
+        emit([f"  {reason}: {count:,} design{'' if count == 1 else 's'}" for reason, count in facts["reasons"].items()])
         return
     metrics = best["metrics"]
-    gain = "" if facts["gain_over_base"] is None else f": {facts['gain_over_base']:.4g}× the base design"
     first = facts["objectives"][0]
-    emit([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}{gain}"])
-    emit([headline(metrics), *_bounds(found), ""])
+    say([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}"])
+    say([headline(metrics), *_expected(verdict), ""])
     emit_table("", ["parameter", "base", "best"], best_rows(found, best))
     if len(facts["objectives"]) > 1:
-        names = facts["objectives"]
-        shown = [(each["trial"], each["metrics"]) for each in facts["front"][:20]]
-        rows = [[trial, *(worth(name, achieved[name]) for name in names)] for trial, achieved in shown]
-        more = f", the first 20 of {len(facts['front'])}" if len(facts["front"]) > 20 else ""
-        emit([""])
-        emit_table(
-            f"Pareto front{more}, hypervolume {facts['hypervolume']:.4f}",
-            ["trial", *(name.replace("_", " ") for name in names)],
-            rows,
-        )
+        _show_front(found, facts)
 
 
-def best_point(found: Found) -> DesignPoint | None:
-    """Return the best design, complete; None where nothing can run, or where it is to serve several workloads."""
-    place = found.trials.best(found.problem)
-    space = found.problem.space
-    return None if place is None or space.workloads else space.point(found.trials.rows[place])
+def _show_front(found: Found, facts: dict[str, Any]) -> None:
+    """Print the Pareto front: where it lies among the trials, if there are two objectives, and its first members."""
+    from cosmic.exploration.pages import front_plot  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import metric_label  # noqa: PLC0415
+
+    names, front = facts["objectives"], facts["front"]
+    if len(names) == 2:
+        emit(["", *front_plot(found, plot_columns(), braille=speaks_unicode())])
+    rows = [[each["trial"], *(worth(name, each["metrics"][name]) for name in names)] for each in front[:MOST_SHOWN]]
+    more = f", the first {MOST_SHOWN} of {len(front):,}" if len(front) > MOST_SHOWN else ""
+    emit([""])
+    emit_table(
+        f"Pareto front{more}, hypervolume {facts['hypervolume']:.4f}",
+        ["trial", *map(metric_label, names)],
+        rows,
+    )
 
 
-def _bounds(found: Found) -> list[str]:
-    """Return a line that says what bounds the best design, and how far off its step is expected to be."""
-    from cosmic.advice import bottleneck  # noqa: PLC0415  heavy
-    from cosmic.evaluation import Metrics, evaluate  # noqa: PLC0415  heavy
+def write_best(found: Found) -> str:
+    """Write the best design beside the trials, ready to be evaluated; return where, or nothing if there is none."""
+    from cosmic.exploration.verdict import best_point  # noqa: PLC0415  heavy
+    from cosmic.files import write_text  # noqa: PLC0415
+    from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
 
     point = best_point(found)
-    metrics = None if point is None else evaluate(point)
-    if not isinstance(metrics, Metrics):
+    if point is None or found.path is None:
+        return ""
+    path = found.path / BEST
+    write_text(path, dump_design(point))
+    return str(path)
+
+
+def _expected(verdict: Verdict) -> list[str]:
+    """Return a line that says how far off the best design's step is expected to be."""
+    metrics = verdict.metrics
+    if metrics is None:
         return []
-    off = f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance})"
-    return [f"bounded by {bottleneck(metrics)}; {off}"]
+    return [f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance}: {metrics.expected_on})"]
 
 
 def _effort(facts: dict[str, Any]) -> str:
@@ -197,15 +215,12 @@ def _effort(facts: dict[str, Any]) -> str:
 def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
     """Return for each parameter and derived field what the base has and what the best design has."""
     from cosmic.design import schema  # noqa: PLC0415  heavy
-    from cosmic.psa.parameters import label  # noqa: PLC0415  heavy
+    from cosmic.psa.parameters import label, label_in  # noqa: PLC0415  heavy
 
     space = found.problem.space
-    paths = {each.name: each.paths for each in space.parameters} | {path: (path,) for path in space.derived}
-    rows = []
-    for name, value in best["point"].items():
-        base = [label(space.base, path, schema.get(space.base, path)) for path in paths[name]]
-        rows.append([name, _cell(base[0] if len(base) == 1 else base), _cell(value)])
-    return rows
+    base = {each.name: label_in(each, space.base) for each in space.parameters}
+    base |= {path: label(space.base, path, schema.get(space.base, path)) for path in space.derived}
+    return [[name, _cell(base[name]), _cell(value)] for name, value in best["point"].items()]
 
 
 def _cell(value: Any) -> str:

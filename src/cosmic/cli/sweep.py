@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Callable
 from itertools import product
 from typing import Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, Settings, StatusLine, emit_json, emit_table, new_app
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.output import emit
 
@@ -29,7 +30,12 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Evaluate a design for every combination of some fields' values: a table, and a heat map for two fields."""
-    rows = run_sweep(design, settings, vary)
+    from cosmic.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
+
+    if metric not in NUMBERS:
+        raise UnknownName.among("--metric", metric, "metric of a sweep", NUMBERS)
+    with StatusLine() as line:
+        rows = run_sweep(design, settings, vary, line.show)
     if json:
         emit_json(rows)
     elif csv_:
@@ -42,8 +48,13 @@ def sweep(
             emit(["", *heat_map(rows, paths[0], paths[1], metric)])
 
 
-def run_sweep(design: str, settings: list[str], vary: list[str]) -> list[dict[str, Any]]:
-    """Return a row for each combination: the values, and what the design achieves or why it cannot run."""
+def run_sweep(
+    design: str, settings: list[str], vary: list[str], tell: Callable[[str], None] = lambda _: None
+) -> list[dict[str, Any]]:
+    """Return a row for each combination: the values, and what the design achieves or why it cannot run.
+
+    How far it is, *tell* is told.
+    """
     from cosmic.errors import SpecError, require  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate  # noqa: PLC0415
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415
@@ -57,7 +68,9 @@ def run_sweep(design: str, settings: list[str], vary: list[str]) -> list[dict[st
     combinations = list(product(*varied.values()))
     require(len(combinations) <= MOST, "--vary", len(combinations), f"at most {MOST:,} combinations")
     rows, refusals = [], []
-    for values in combinations:
+    for place, values in enumerate(combinations):
+        if place:
+            tell(f"{place:,} of {len(combinations):,} designs")
         chosen = dict(zip(varied, values, strict=True))
         try:
             outcome: Outcome = evaluate(load_design(design, {**fixed, **chosen}))

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, StatusLine, emit_json, emit_table, new_app, say
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.studies import separate, worth
 
@@ -32,21 +31,17 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     from cosmic.exploration.tournament import hold_tournament  # noqa: PLC0415  heavy
     from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
 
-    board = hold_tournament(
-        load_space(space),
-        separate(agents),
-        seeds=seeds,
-        options=Options(
-            trials=trials,
-            objectives=objective,
-            constraints=constraint,
-            stacks=separate(stacks),
-            engine=engine,
-        ),
-        watch=_announce if sys.stderr.isatty() else None,
+    options = Options(
+        trials=trials, objectives=objective, constraints=constraint, stacks=separate(stacks), engine=engine
     )
-    if sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K")
+    rivals = separate(agents)
+    with StatusLine() as line:
+
+        def announce(agent: str, seed: int) -> None:
+            done = seed * len(rivals) + rivals.index(agent)
+            line.show(f"search {done + 1:,} of {seeds * len(rivals):,}: {agent}, seed {seed}")
+
+        board = hold_tournament(load_space(space), rivals, seeds=seeds, options=options, watch=announce)
     rows = board.rows()
     if json:
         emit_json(
@@ -61,14 +56,9 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
         )
         return
     against = "the exhaustive optimum" if board.optimum == "exhaustive" else "the best that anyone found"
-    emit([f"{space}: {trials:,} trials for each of {seeds} seeds, {board.objective}; regret is against {against}", ""])
+    say([f"{space}: {trials:,} trials for each of {seeds} seeds, {board.objective}; regret is against {against}", ""])
     names = ["agent", "median", "regret", "worst", "within 2 %", "trials to 5 %", "time", "winners checked"]
     emit_table("", names, [_line(board.objective, row) for row in rows])
-
-
-def _announce(agent: str, seed: int) -> None:
-    sys.stderr.write(f"\r\x1b[Kseed {seed}: {agent}")
-    sys.stderr.flush()
 
 
 def _line(objective: str, row: dict[str, Any]) -> list[Any]:

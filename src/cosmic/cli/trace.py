@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import COMMANDS
-from cosmic.cli.console import Json, Settings, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, Settings, doing, emit, emit_json, emit_table, new_app
 from cosmic.errors import SpecError, one_line, require
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def show(
     from cosmic.traces.reading import read_trace  # noqa: PLC0415
 
     require(not (dot and json), "--dot", dot, "is one way to print a trace, --json another")
+    doing("reading the trace")
     trace = read_trace(file)
     if dot:
         emit(views.dot(trace))
@@ -84,6 +85,7 @@ def _read(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, ...]
     from cosmic.traces.reading import read_traces  # noqa: PLC0415  heavy
 
     known = read_groups(groups) if groups else None  # it is small: a mistake in it shows at once
+    doing("reading traces")
     return read_traces(prefix), known
 
 
@@ -93,6 +95,7 @@ def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
     from cosmic.traces.checks import problems  # noqa: PLC0415  heavy
 
     traces, known = _read(prefix, groups)
+    doing(f"checking {traces.nodes:,} nodes")
     found = problems(traces, known)
     if json:
         emit_json({**_counts(traces), "problems": found})
@@ -131,6 +134,7 @@ def stats(
 
     rates = (read(peak, FLOP_PER_S) if peak else None, read(bandwidth, BYTES_PER_S) if bandwidth else None)
     traces, known = _read(prefix, groups)
+    doing(f"adding up {traces.nodes:,} nodes")
     found = statistics(traces, known, *rates)
     if json:
         emit_json(asdict(found))
@@ -192,7 +196,9 @@ def generate(
 
     point = load_design(design, parse_overrides(settings))
     started = time.perf_counter()
+    doing("laying out the step")
     made = run(point)
+    doing(f"writing {len(made.traces.ranks):,} traces")
     files = [*(Path(f"{out}.{rank}.et") for rank in range(len(made.traces.ranks))), Path(f"{out}.json")]
     _make_room(out, len(made.traces.ranks))
     write_groups(made.groups, files[-1])

@@ -34,9 +34,8 @@ def validate(
     from cosmic.validation.validating import validate as run  # noqa: PLC0415
 
     require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
-    line = StatusLine()
-    found = run(data or None, by, line.show)
-    line.clear()
+    with StatusLine() as line:
+        found = run(data or None, by, line.show)
     if page is not None:
         _write_page(found, page)
     if json:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app, say
 from cosmic.cli.output import emit
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def workload(
             }
         )
         return
-    emit([f"cannot run: {reason}" for reason in unfit(point)])
+    say([f"cannot run: {reason}" for reason in unfit(point)])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
     emit_table("computed in a step", columns, [list(row.values()) for row in work])
     emit([""])

@@ -1,8 +1,9 @@
-"""Curves in a terminal: braille dots, eight to a character, or plain letters where those cannot be shown."""
+"""Curves and clouds in a terminal: braille dots, eight to a character, or plain letters where those cannot be shown."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, pairwise
 from unicodedata import east_asian_width
 
@@ -14,11 +15,20 @@ BLANK = 0x2800
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 """The bit of each dot of a braille character: four rows of two."""
 LETTERS = "*o+x#@%&"
-PLAIN = {**str.maketrans("µ–−×…", "u--x~"), **str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")}
+PLAIN = {**str.maketrans("µ–−×…·●○★◆", "u--x~.o0*#"), **str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789")}
 LEAST_WIDTH, LEAST_HEIGHT = 32, 7
 NAME_WIDTH = 18
 
 Cells = dict[tuple[int, int], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Cloud:
+    """Points that belong together: many as dots, a few with a *mark*, one character such as '●', drawn over them."""
+
+    name: str
+    points: Sequence[Point]
+    mark: str = ""
 
 
 def plot(
@@ -63,14 +73,70 @@ def plot(
     draw = _dotted if braille else _lettered
     cells = draw([(curve, each.steps) for curve, each in zip(curves, series, strict=True)], across, up, (columns, rows))
     names = _names(curves, ends, up, rows, marked=bool(marked))
+    lines = [title, *_framed(cells, up, across, (columns, rows), names=names, labels=labels)]
+    return [_finish(line, width, braille=braille) for line in lines]
+
+
+def scatter(
+    clouds: Sequence[Cloud],
+    width: int = 72,
+    height: int = 18,
+    *,
+    x: Axis,
+    y: Axis,
+    braille: bool = True,
+) -> list[str]:
+    """Return at most *height* lines of at most *width* columns: every point at its place, later clouds on top.
+
+    A legend under the title says what the marks mean. Without *braille* there is nothing but ASCII.
+
+    >>> clouds = [Cloud("trials", [(1, 3), (2, 3), (3, 2)]), Cloud("front", [(1, 2), (3, 1)], "●")]
+    >>> for line in scatter(clouds, 32, 9, x=Axis("cost"), y=Axis("time"), braille=False):
+    ...     print(line)
+    time over cost
+    . trials   o front
+     3|.             .
+      |
+     2|o                           .
+      |
+     1|                            o
+      ++-------------+-------------+
+       1             2             3
+    """
+    width, height = max(width, LEAST_WIDTH), max(height, LEAST_HEIGHT + 1)
+    places = [shown(each.points, x, y) for each in clouds]
+    rows = height - 4
+    up = scale_of([point[1] for point in chain(*places)], y, wanted=max(2, rows // 3))
+    labels = [_cut(text, width // 3) for text in up.labels]
+    columns = width - max(map(len, labels), default=0) - 2
+    across = fitted([point[0] for point in chain(*places)], x, columns, lambda text: len(text) + 2)
+    title = up.title + (f" over {across.title}" if up.title and across.title else across.title)
+    if not any(places):
+        return [_finish(line, width, braille=braille) for line in (title, "Nothing to show: no values.")]
+    legend = "   ".join(f"{each.mark or '·'} {each.name}" for each in clouds)
+    cells: Cells = {}
+    for cloud, points in zip(clouds, places, strict=True):
+        fine = braille and not cloud.mark
+        size = (columns * 2, rows * 4) if fine else (columns, rows)
+        spots = (_place(point, across, up, size) for point in points)
+        cells |= _braille(spots) if fine else dict.fromkeys(spots, cloud.mark or "·")
+    lines = [title, legend, *_framed(cells, up, across, (columns, rows), names={}, labels=labels)]
+    return [_finish(line, width, braille=braille) for line in lines]
+
+
+def _framed(
+    cells: Cells, up: Scale, across: Scale, size: tuple[int, int], *, names: dict[int, str], labels: list[str]
+) -> list[str]:
+    """Return the cells between their axes, with a name beside some rows."""
+    columns, rows = size
+    margin = max(map(len, labels), default=0) + 1
     ticks = {_row(up, tick, rows): text for tick, text in zip(up.ticks, labels, strict=True)}
-    lines = [title]
+    lines = []
     for row in range(rows):
         line = "".join(cells.get((column, row), " ") for column in range(columns))
         wall = "┤" if row in ticks else "│"
         lines.append(f"{ticks.get(row, '').rjust(margin)}{wall}{line} {names.get(row, '')}")
-    lines += _base(across, margin, columns)
-    return [_finish(line, width, braille=braille) for line in lines]
+    return lines + _base(across, margin, columns)
 
 
 def _row(scale: Scale, value: float, rows: int) -> int:
@@ -79,8 +145,7 @@ def _row(scale: Scale, value: float, rows: int) -> int:
 
 def _spots(curve: Sequence[Point], steps: bool, x: Scale, y: Scale, size: tuple[int, int]) -> Iterator[tuple[int, int]]:
     """Yield the spots, in a raster of the given size, that a curve goes through."""
-    wide, high = size
-    places = [(round(x.share(a) * (wide - 1)), round((1 - y.share(b)) * (high - 1))) for a, b in curve]
+    places = [_place(point, x, y, size) for point in curve]
     corners = [places[0]]
     for before, after in pairwise(places):
         if after != before:
@@ -92,12 +157,23 @@ def _spots(curve: Sequence[Point], steps: bool, x: Scale, y: Scale, size: tuple[
             yield round(left + (right - left) * part / count), round(top + (bottom - top) * part / count)
 
 
-def _dotted(curves: Sequence[tuple[list[Point], bool]], x: Scale, y: Scale, size: tuple[int, int]) -> Cells:
+def _place(point: Point, x: Scale, y: Scale, size: tuple[int, int]) -> tuple[int, int]:
+    """Return the spot of one point in a raster of the given size."""
+    wide, high = size
+    return round(x.share(point[0]) * (wide - 1)), round((1 - y.share(point[1])) * (high - 1))
+
+
+def _braille(spots: Iterable[tuple[int, int]]) -> Cells:
+    """Return the characters whose dots are the spots of a raster twice as wide and four times as high."""
     bits: dict[tuple[int, int], int] = {}
-    for curve, steps in curves:
-        for a, b in _spots(curve, steps, x, y, (size[0] * 2, size[1] * 4)) if curve else ():
-            bits[a // 2, b // 4] = bits.get((a // 2, b // 4), 0) | DOTS[b % 4][a % 2]
+    for a, b in spots:
+        bits[a // 2, b // 4] = bits.get((a // 2, b // 4), 0) | DOTS[b % 4][a % 2]
     return {place: chr(BLANK + bit) for place, bit in bits.items()}
+
+
+def _dotted(curves: Sequence[tuple[list[Point], bool]], x: Scale, y: Scale, size: tuple[int, int]) -> Cells:
+    size = (size[0] * 2, size[1] * 4)
+    return _braille(spot for curve, steps in curves if curve for spot in _spots(curve, steps, x, y, size))
 
 
 def _lettered(curves: Sequence[tuple[list[Point], bool]], x: Scale, y: Scale, size: tuple[int, int]) -> Cells:

@@ -1,0 +1,71 @@
+"""`cosmic report`: a study as one page."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cosmic.cli.console import Json, StatusLine, emit, emit_json, new_app, say
+from cosmic.cli.studies import write_best
+
+if TYPE_CHECKING:
+    from cosmic.publishing.report import Report
+
+app = new_app()
+PAGE = "report.html"
+
+
+@app.command()
+def report(
+    study: Annotated[Path, typer.Argument(help="The directory of a study.")],
+    out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,
+    isolated: Annotated[
+        int, typer.Option(min=0, help="Designs of each search of one layer alone, beside the study; 0: none.")
+    ] = 1_000,
+    json: Json = False,
+) -> None:
+    """Write a study as one HTML file: verdict, why, every trial to explore, the designs, how far to trust it."""
+    from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  heavy
+    from cosmic.publishing.document import found_in  # noqa: PLC0415  heavy
+    from cosmic.publishing.report import report as run  # noqa: PLC0415  heavy
+
+    opened, target = open_study(study), out or study / PAGE
+    _check(target)
+    with suppress(OSError):  # a study that cannot be written to can still be read
+        write_best(found_in(opened))
+    with StatusLine() as line:
+        made = run(opened, isolated=isolated, say=line.show)
+        line.show("writing the page")
+        path = made.write(target)
+    if json:
+        emit_json(facts(made, path))
+    else:
+        say([made.verdict, *made.document["verdict"]["caveats"]])
+        emit([f"report: {path}"])
+
+
+def _check(target: Path) -> None:
+    """Refuse a place that cannot be written to before anything is searched for it."""
+    from cosmic.errors import require  # noqa: PLC0415
+
+    folder = target.parent
+    there = folder.is_dir() and not target.is_dir() and os.access(target if target.exists() else folder, os.W_OK)
+    require(there, "out", str(target), "cannot be written: name a file in a directory that is there and yours")
+
+
+def facts(made: Report, path: Path) -> dict[str, object]:
+    """Return what was written, for programs."""
+    verdict = made.document["verdict"]
+    return {
+        "report": str(path),
+        "bytes": path.stat().st_size,
+        "trials": made.document["trials"]["count"],
+        "verdict": verdict["sentence"],
+        "gains": verdict["gains"],
+        "bound": verdict["bound"],
+        "caveats": verdict["caveats"],
+    }

@@ -1,0 +1,136 @@
+"""Names and numbers for people: fields, metrics, quantities."""
+
+from __future__ import annotations
+
+import re
+
+from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, Dimension
+
+UNITS = {
+    BYTES: "B",
+    BYTES_PER_S: "B/s",
+    SECONDS: "s",
+    USD: "USD",
+    JOULES: "J",
+    WATTS: "W",
+    FLOP: "flop",
+    FLOP_PER_S: "flop/s",
+}
+METRICS = {
+    "step_s": ("step", "s"),
+    "ttft_s": ("time to first token", "s"),
+    "tpot_s": ("time per output token", "s"),
+    "tokens_per_s": ("tokens a second", "1/s"),
+    "mfu": ("MFU", "share"),
+    "hfu": ("HFU", "share"),
+    "memory_bytes": ("memory", "B"),
+    "offloaded_bytes": ("offloaded", "B"),
+    "cost_usd": ("cost", "USD"),
+    "network_usd": ("network cost", "USD"),
+    "cost_usd_per_token": ("cost a token", "USD"),
+    "energy_j": ("energy a step", "J"),
+    "perf_per_bandwidth": ("steps/s per B/s", ""),
+    "perf_per_network_cost": ("steps/s per network USD", ""),
+}
+"""Labels and units of metrics."""
+
+
+def metric_label(name: str) -> str:
+    """Return a metric's name for people."""
+    return METRICS[name][0] if name in METRICS else name.replace("_", " ")
+
+
+def metric_unit(name: str) -> str:
+    """Return a metric's unit, as the contract spells it."""
+    return METRICS[name][1] if name in METRICS else ""
+
+
+def path_unit(dimension: Dimension | None) -> str:
+    """Return the unit of a field of some dimension."""
+    return "" if dimension is None else UNITS.get(dimension, "")
+
+
+def path_label(path: str) -> str:
+    """Return the path of a parameter for people; network dimensions count from 1, the innermost.
+
+    >>> path_label("workload.tp"), path_label("network.dims.0.bandwidth"), path_label("collective.algorithms.3")
+    ('tp', 'bandwidth of dimension 1', 'algorithm of dimension 4')
+    >>> path_label("network.dims.*.npus"), path_label("workload.{dp,tp}")
+    ('npus of all dimensions', 'dp, tp')
+    """
+    field = path.partition(".")[2] or path
+    found = re.fullmatch(r"dims\.(\d+|\*)\.(.+)", field) or re.fullmatch(r"algorithms\.(\d+|\*)()", field)
+    if found is None:
+        return field.strip("{}").replace(",", ", ").replace("_", " ").replace(".", " ")
+    place, name = found.groups()
+    where = "all dimensions" if place == "*" else f"dimension {int(place) + 1}"
+    return f"{(name or 'algorithm').replace('_', ' ').replace('.', ' ')} of {where}"
+
+
+def figure(name: str, value: float | None) -> str:
+    """Return the value of a metric for people.
+
+    >>> figure("step_s", 0.0123), figure("mfu", 0.41), figure("memory_bytes", 2**34), figure("cost_usd", 1.5e6)
+    ('12.3 ms', '41.0 %', '16.0 GiB', '1,500,000 USD')
+    >>> figure("energy_j", 9.265e6), figure("perf_per_bandwidth", 1.0871e-14), figure("step_s", None)
+    ('9.265 MJ', '1.087e-14', '–')
+    """
+    if value is None:
+        return "–"
+    unit = metric_unit(name)
+    if unit == "s":
+        return seconds(value)
+    if unit == "share":
+        return f"{100 * value:.1f} %"
+    if unit == "B":
+        return size(value)
+    if unit == "USD":
+        return f"{value:,.0f} USD" if value >= 10 else f"{value:.4g} USD"
+    if unit == "J":
+        return energy(value)
+    return f"{value:,.0f}" if name == "tokens_per_s" else f"{value:.4g}"
+
+
+def seconds(value: float) -> str:
+    """Return a time for people.
+
+    >>> seconds(12.345), seconds(4.5e-5), seconds(0.0)
+    ('12.35 s', '45 µs', '0 s')
+    """
+    for unit, worth in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9)):
+        if value >= worth:
+            return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
+    return f"{value:.3g} s"
+
+
+def size(value: float) -> str:
+    """Return bytes for people.
+
+    >>> size(2**34), size(3 * 2**20), size(12.0)
+    ('16.0 GiB', '3.0 MiB', '12 B')
+    """
+    for unit, worth in (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if value >= worth:
+            return f"{value / worth:.1f} {unit}"
+    return f"{value:.4g} B"
+
+
+def energy(value: float) -> str:
+    """Return joules for people.
+
+    >>> energy(1.5e10), energy(20.0)
+    ('15 GJ', '20 J')
+    """
+    for unit, worth in (("TJ", 1e12), ("GJ", 1e9), ("MJ", 1e6), ("kJ", 1e3)):
+        if value >= worth:
+            return f"{value / worth:.4g} {unit}"
+    return f"{value:.4g} J"
+
+
+def share(value: float) -> str:
+    """Return a share in percent; never 0 % of what is there.
+
+    >>> share(0.123), share(0.0004), share(0.0)
+    ('12 %', '< 1 %', '0 %')
+    """
+    return "< 1 %" if 0 < value < 0.005 else f"{100 * value:.0f} %"

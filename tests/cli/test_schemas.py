@@ -1,0 +1,273 @@
+"""What --json prints is what the published schemas say."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+from tests.commands import output, run
+
+from cosmic.cli import COMMANDS, main
+from cosmic.cli.completion import describe
+from cosmic.cli.listing import listings
+from cosmic.cli.schema import published, schema_of
+from cosmic.cli.schema_page import schema_page
+
+SPACE, DESIGN, SMALL = "cosmic-512-full-stack", "gpt3-13b@dgx-h100:16", "llama3-8b@dgx-h100:2"
+NOTHING_FITS = ("--constraint", "memory_bytes <= 1 kB")
+PLAYED = (
+    "--workload played/trace --comm-groups played/comm_groups.json --system played/system.json"
+    " --network played/network.yml --remote-memory played/memory.json"
+)
+TRACE = ("--set", "workload.global_batch=2", "--set", "model.layers=2")
+
+
+def commands() -> list[str]:
+    """Return every command and subcommand that takes --json."""
+    found = {}
+    for name, node in describe()["commands"].items():
+        inside = {f"{name} {inner}": leaf for inner, leaf in node.get("commands", {}).items()}
+        found.update(inside or {name: node})
+    return [name for name, leaf in found.items() if "--json" in leaf["options"]]
+
+
+SERVES = "ui"  # it goes on after it has printed, and is tested by itself
+CASES: dict[str, list[tuple[int, str]]] = {
+    "evaluate": [
+        (0, f"evaluate {DESIGN}"),
+        (0, f"evaluate {DESIGN} --set workload.task=decode --set workload.global_batch=64"),
+        (0, f"evaluate {SMALL} --engine event --set workload.global_batch=2 --set model.layers=2"),
+        (1, "evaluate gpt3-175b@dgx-h100:8 --set workload.tp=1"),
+    ],
+    "show": [(0, f"show {DESIGN}"), (0, f"show {DESIGN} --set workload.dp=3 --set workload.tp=1")],
+    "list": [(0, "list"), *((0, f"list {kind}") for kind in listings())],
+    "psa show": [(0, f"psa show {SPACE}"), (0, f"psa show {SPACE} --stacks workload"), (0, "psa show several.yaml")],
+    "psa count": [(0, f"psa count {SPACE} --stacks workload"), (0, "psa count several.yaml")],
+    "psa sample": [(0, f"psa sample {SPACE} -n 3"), (0, f"psa sample {SPACE} -n 0")],
+    "psa schema": [(0, f"psa schema {SPACE} --stacks workload")],
+    "workload": [
+        (0, f"workload {SMALL}"),
+        (0, f"workload {SMALL} --why"),
+        (0, "workload llama3-8b@dgx-h100:1"),
+        (0, "workload gpt3-175b@dgx-h100:8 --set workload.tp=1"),
+    ],
+    "sweep": [
+        (0, f"sweep {SMALL} --vary workload.tp=1,2 --vary workload.micro_batch=1,2"),
+        (0, "sweep gpt3-175b@dgx-h100:8 --vary workload.tp=1"),
+    ],
+    "diff": [
+        (0, f"diff {DESIGN} {DESIGN} --set-b workload.tp=4"),
+        (0, f"diff {DESIGN} {DESIGN}"),
+        (1, f"diff {DESIGN} gpt3-175b@dgx-h100:8"),
+        (1, f"diff {DESIGN} {DESIGN} --set-b workload.dp=3"),
+    ],
+    "export": [
+        (0, f"export {DESIGN} --to megatron"),
+        (0, f"export {SMALL} --to astra-sim --out astra {' '.join(TRACE)}"),
+        (1, "export gpt3-175b@dgx-h100:8 --to nccl --set workload.tp=1"),
+        (0, "export one --to trials.csv"),
+    ],
+    "search": [
+        (0, f"search {SPACE} -n 40 --agent random --out again"),
+        (0, f"search {SPACE} -n 40 --agent random --out front --objective step_s --objective network_usd"),
+        (0, "search several.yaml -n 20 --agent random --out several"),
+        (1, f"search {SPACE} -n 10 --agent random --out none2 --constraint memory_bytes<=1kB"),
+        (0, "search --resume --out one"),
+    ],
+    "demo": [(0, "demo -n 20 --out demo")],
+    "compare": [(0, "compare one"), (0, "compare one none")],
+    "tournament": [
+        (0, f"tournament {SPACE} --agents random -n 20 --seeds 2 --stacks workload"),
+        (0, f"tournament {SPACE} --agents random,genetic -n 20 --seeds 1"),
+        (0, f"tournament {SPACE} --agents random -n 5 --seeds 1 --constraint memory_bytes<=1kB"),
+    ],
+    "replay": [(0, "replay one"), (0, "replay none --check")],
+    "doctor": [(0, "doctor one"), (0, "doctor one --check")],
+    "report": [(0, "report one --isolated 0"), (0, "report none --isolated 0 --out none.html")],
+    "simulate": [(0, f"simulate {PLAYED}"), (0, f"simulate {PLAYED} --backend aware")],
+    "trace show": [(0, "trace show played/trace.0.et")],
+    "trace check": [(0, "trace check played/trace --groups played/comm_groups.json")],
+    "trace stats": [
+        (0, "trace stats played/trace --groups played/comm_groups.json"),
+        (0, "trace stats played/trace --groups played/comm_groups.json --peak 900TFLOP/s --bandwidth 3TB/s"),
+    ],
+    "trace generate": [(0, f"trace generate {SMALL} --out made/x {' '.join(TRACE)}")],
+    "validate": [(0, "validate measured.csv"), (0, "validate measured.csv --by layers")],
+    "schema": [(0, "schema"), (0, "schema evaluate")],
+    "completion": [(0, "completion bash")],
+}
+ALL = [(name, status, words) for name, cases in CASES.items() for status, words in cases]
+SEVERAL = """
+base: llama3-8b@dgx-h100:16
+parameters:
+  workload.tp: [1, 2]
+  collective.chunks: [1, 4]
+workloads:
+  short: {weight: 2}
+  long: {workload.sequence: 16384}
+objective: step_s
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with a study, one in which nothing can run, traces, measurements and a space of two workloads."""
+    here = tmp_path_factory.mktemp("schemas")
+    (here / "several.yaml").write_text(SEVERAL)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(here)
+        for words in (
+            ("search", SPACE, "-n", "60", "--agent", "random", "--out", "one"),
+            ("search", SPACE, "-n", "10", "--agent", "random", "--out", "none", *NOTHING_FITS),
+            ("export", SMALL, "--to", "astra-sim", "--out", "played", *TRACE),
+        ):
+            with redirect_stdout(StringIO()), suppress(SystemExit):
+                main([*words, "--json"])
+    return here
+
+
+def errors(name: str, data: Any) -> str:
+    """Return the most telling way in which *data* is not what the schema says; nothing if it is."""
+    error = best_match(Draft202012Validator(schema_of(name)).iter_errors(data))
+    return "" if error is None else f"{error.json_path}: {error.message[:300]}"
+
+
+def strictly(text: str) -> Any:
+    """Return what JSON says; NaN and Infinity are none."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(word)
+
+    return json.loads(text, parse_constant=refuse)
+
+
+def test_every_command_that_prints_json_has_a_schema_and_is_tried_here() -> None:
+    assert {name.partition(" ")[0] for name in commands()} == set(COMMANDS)
+    assert sorted(commands()) == published() == sorted([*CASES, SERVES])
+
+
+@pytest.mark.parametrize(("name", "status", "words"), ALL, ids=[words for *_, words in ALL])
+def test_what_is_printed_is_what_the_schema_says(
+    name: str,
+    status: int,
+    words: str,
+    folder: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(folder)
+    if "measured.csv" in words and not Path("measured.csv").exists():
+        _some_measurements()
+    ended, out, _ = run(capsys, *words.split(), "--json")
+    assert ended == status
+    documents = out.splitlines() if schema_of(name).get("x-lines") else [out]
+    assert [errors(name, strictly(each)) for each in documents] == [""] * len(documents)
+
+
+def _some_measurements() -> None:
+    from cosmic.validation.rows import carried_files  # noqa: PLC0415
+
+    carried = {path.name: path for path in map(Path, carried_files())}
+    lines = carried[sorted(name for name in carried if "training" in name)[0]].read_text().splitlines()
+    Path("measured.csv").write_text("\n".join(lines[:6]) + "\n")
+
+
+def test_the_page_says_where_it_is(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "cosmic", "ui", str(tmp_path), "--no-browser", "--json"]
+    pytest.importorskip("uvicorn")
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
+        assert server.stdout is not None
+        text = ""
+        for line in server.stdout:
+            text += line
+            if line == "}\n":
+                break
+        server.send_signal(signal.SIGINT)
+        assert server.wait(20) in (0, 130)  # it may not have begun to listen yet
+    assert errors("ui", strictly(text)) == ""
+
+
+# ------------------------------------------------------------------------------------------------ the schemas
+
+
+def properties(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield every property that a schema describes, with its place."""
+    if not isinstance(schema, dict):
+        return
+    for name, each in schema.get("properties", {}).items():
+        yield f"{path}.{name}", each
+    inside = [
+        *schema.get("oneOf", []),
+        *schema.get("anyOf", []),
+        schema.get("items"),
+        schema.get("additionalProperties"),
+    ]
+    for key in ("properties", "patternProperties", "$defs"):
+        inside += [each for _, each in sorted(schema.get(key, {}).items())]
+    for each in inside:
+        yield from properties(each, f"{path}.{each.get('title', '')}" if isinstance(each, dict) else path)
+
+
+@pytest.mark.parametrize("name", published())
+def test_a_schema_explains_every_key_and_gives_quantities_units(name: str) -> None:
+    schema = schema_of(name)
+    Draft202012Validator.check_schema(schema)
+    assert schema["title"] == f"cosmic {name} --json"
+    shared = schema.get("$defs", {})
+    for place, each in properties(schema):
+        found = {**shared.get(each.get("$ref", "").removeprefix("#/$defs/"), {}), **each}
+        assert found.get("description"), place
+        if "number" in str(found.get("type")):
+            assert found.get("x-unit"), place
+    assert all(part.get("description") for part in shared.values())
+
+
+@pytest.mark.parametrize("name", published())
+def test_a_schema_refuses_what_is_not_of_its_command(name: str) -> None:
+    validator = Draft202012Validator(schema_of(name))
+    assert not validator.is_valid("text")
+    assert not validator.is_valid([{"nothing": 1}])
+
+
+def test_a_schema_is_complete_in_itself() -> None:
+    for name in published():
+        schema = schema_of(name)
+        references = {part.split('"')[0] for part in json.dumps(schema).split('"$ref": "#/$defs/')[1:]}
+        assert references == set(schema.get("$defs", {})), name
+
+
+def test_a_key_that_nobody_described_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = json.loads(output(capsys, "psa", "count", SPACE, "--stacks", "workload", "--json"))
+    assert errors("psa count", shown) == ""
+    assert "'more' was unexpected" in errors("psa count", {**shown, "more": 1})
+    assert "'valid' is a required property" in errors("psa count", {"raw": 1, "by_stack": {}})
+
+
+def test_a_schema_is_found_by_the_words_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert output(capsys, "schema", "psa", "count") == output(capsys, "schema", "psa-count")
+    status, out, err = run(capsys, "schema", "evalute")
+    assert (status, out) == (2, "")
+    assert err == "cosmic schema: command = 'evalute': no such command with a schema; did you mean 'evaluate'?\n"
+    assert "did you mean 'psa count'" in run(capsys, "schema", "psa")[2]
+
+
+def test_the_page_is_what_the_schemas_say() -> None:
+    page = Path(__file__).parents[2] / "docs" / "json.md"
+    assert page.read_text() == schema_page(), "run: cosmic schema --page docs/json.md"
+
+
+def test_the_page_names_every_key_with_its_unit() -> None:
+    text = schema_page()
+    assert "| `by_stack.*.valid` | integer |" in text
+    assert "| `[].mfu` | number | share |" in text
+    assert all(f"\n## cosmic {name}\n" in text for name in published())
