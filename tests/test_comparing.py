@@ -11,12 +11,14 @@ import pytest
 
 from cosmic.comparing import (
     EXACT,
+    Between,
     Contrast,
     Group,
     attribute,
     compare_designs,
     coupled,
     differing_fields,
+    finer_group_of,
     shapley,
     verdict,
 )
@@ -194,3 +196,40 @@ def test_models_of_another_kind_are_compared() -> None:
     found = contrast({}, "dlrm-criteo@dgx-h100:8", "llama3-8b@dgx-h100:8")
     assert found.b.metrics
     assert sum(each.worth_share or 0.0 for each in found.differences) + found.together_s == pytest.approx(1)
+
+
+def test_finer_groups_hold_the_same_fields() -> None:
+    a = load_design("gpt3-175b@cosmic-1024")
+    b = load_design(
+        "gpt3-175b@cosmic-1024",
+        {
+            "network.dims.0.bandwidth": "50 GB/s",
+            "network.dims.0.topology": "fully_connected",
+            "collective.chunks": 16,
+            "collective.algorithms": ["direct", "direct", "ring", "ring"],
+        },
+    )
+    coarse, fine = differing_fields(a, b), differing_fields(a, b, finer_group_of)
+    assert set(fine) == {
+        "network bandwidth",
+        "network shape",
+        "collective algorithms",
+        "collective chunks and order",
+    }
+    assert set(coarse) == {"network", "collective"}
+    paths = [{path for group in some.values() for path in group} for some in (coarse, fine)]
+    assert paths[0] == paths[1]
+
+
+def test_any_metric_can_be_attributed_and_groups_of_one_layer_change_apart() -> None:
+    a = load_design("gpt3-175b@cosmic-1024")
+    changes = {"network.dims.0.bandwidth": "50 GB/s", "network.dims.3.topology": "ring"}
+    b = load_design("gpt3-175b@cosmic-1024", changes)
+    between = Between(a, b, differing_fields(a, b, finer_group_of), lambda metrics: metrics["network_usd"])
+    for group, (path, value) in zip(("network bandwidth", "network shape"), changes.items(), strict=True):
+        alone = evaluate(load_design("gpt3-175b@cosmic-1024", {path: value}))
+        assert isinstance(alone, Metrics)
+        assert between.value([(group,)]) == pytest.approx(alone.network_usd)
+    both = evaluate(b)
+    assert isinstance(both, Metrics)
+    assert between.value([("network bandwidth",), ("network shape",)]) == pytest.approx(both.network_usd)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
     from cosmic.psa.space import ParameterSet
+    from cosmic.publishing.report import Report, report
     from cosmic.simulation.event.engine import simulate
     from cosmic.validation.validating import validate
 
@@ -36,6 +37,7 @@ _HOMES = {
     "DesignPoint": "cosmic.design.point",
     "Moves": "cosmic.psa.moves",
     "ParameterSet": "cosmic.psa.space",
+    "Report": "cosmic.publishing.report",
     "SpecError": "cosmic.errors",
     "Study": "cosmic.exploration.studies.study",
     "UnknownName": "cosmic.errors",
@@ -44,6 +46,7 @@ _HOMES = {
     "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
     "open_study": "cosmic.exploration.studies.study",
+    "report": "cosmic.publishing.report",
     "search": "cosmic.exploration.searching",
     "simulate": "cosmic.simulation.event.engine",
     "validate": "cosmic.validation.validating",
@@ -59,6 +62,7 @@ __all__ = [
     "Metrics",
     "Moves",
     "ParameterSet",
+    "Report",
     "SpecError",
     "Study",
     "UnknownName",
@@ -70,6 +74,7 @@ __all__ = [
     "load_design",
     "load_space",
     "open_study",
+    "report",
     "search",
     "simulate",
     "validate",

@@ -1,4 +1,4 @@
-"""What differs between two designs, and how much of the difference in step time each change is worth.
+"""What differs between two designs, and how much of the difference in step time, or another metric, each is worth.
 
 Fields that only make sense together change together, as a group: a mesh must use every NPU, an accelerator's rates
 belong to its memory. A design *between* A and B takes some groups from B and the others from A. Changes interact, so
@@ -9,6 +9,7 @@ only division that adds up to the whole and treats alike what acts alike (L. S. 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations, pairwise
@@ -42,7 +43,11 @@ Method = Literal["exact", "sampled", "one_at_a_time", "none"]
 Group = tuple[str, ...]
 """The names of what changes together: one, unless the designs between would not fit together."""
 Value = Callable[[Iterable[Group]], float | None]
-"""Seconds of a step when some groups are taken from B; None where that does not fit together."""
+"""What is attributed, such as seconds of a step, when some groups are taken from B; None where there is no such."""
+Measure = Callable[[Mapping[str, float]], float | None]
+"""What counts of a design's metrics."""
+Grouping = Callable[[str], str]
+"""The name of what changes together with the field at a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,20 +104,20 @@ def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
     start, end = one.metrics.get("step_s"), other.metrics.get("step_s")
     if not fields or start is None or end is None:
         return Contrast(one, other, tuple(_difference((name,), fields) for name in fields), "none", 0, 0, 0, 0.0)
-    between = _Between(a, b, fields)
+    between = Between(a, b, fields)
     groups = coupled([(name,) for name in fields], between.fits)
-    method, worth = attribute(groups, between.step_s)
+    method, worth = attribute(groups, between.value)
     found = []
     for group in groups:
-        alone, part = between.step_s((group,)), worth[group]
+        alone, part = between.value((group,)), worth[group]
         change = None if alone is None else alone - start
         share = None if part is None or end == start else part / (end - start)
         found.append(_difference(group, fields, change, part, share))
     found.sort(key=lambda each: -abs(each.worth_s or 0.0))
     rest = end - start - sum(part for part in worth.values() if part is not None)
     together = rest if method == "one_at_a_time" else 0.0  # but for rounding
-    misfits = list(between.steps.values()).count(None)
-    designs, over = len(between.steps) - misfits, len(between.over_memory)
+    misfits = list(between.values.values()).count(None)
+    designs, over = len(between.values) - misfits, len(between.over_memory)
     return Contrast(one, other, tuple(found), method, designs, misfits, over, together)
 
 
@@ -138,14 +143,15 @@ def _difference(group: Group, fields: Fields, *numbers: float | None) -> Differe
 # --------------------------------------------------------------------------------------------- what differs
 
 
-def differing_fields(a: DesignPoint, b: DesignPoint) -> Fields:
-    """Return the fields in which two designs differ."""
+def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None = None) -> Fields:
+    """Return the fields in which two designs differ, in groups: `group_of` their paths, or another *grouping*."""
+    grouped = grouping or group_of
     ours, theirs = dict(_flat(schema.write(a))), dict(_flat(schema.write(b)))
     found: Fields = {}
     for path in sorted({**ours, **theirs}, key=_rank):
         pair = ours.get(path), theirs.get(path)
         if pair[0] != pair[1]:
-            found.setdefault(group_of(path), {})[path] = pair
+            found.setdefault(grouped(path), {})[path] = pair
     return found
 
 
@@ -159,6 +165,23 @@ def group_of(path: str) -> str:
     if layer == "workload":
         return "mapping" if field in MAPPING else path
     return LAYERS.get(layer, layer)
+
+
+def finer_group_of(path: str) -> str:
+    """Return the same in finer groups: how a network is wired apart from how fast it is, algorithms from their chunks.
+
+    Only between networks of equally many dimensions: elsewhere these fields stand for other links.
+
+    >>> finer_group_of("network.dims.0.bandwidth"), finer_group_of("network.dims.1.npus"), finer_group_of("workload.dp")
+    ('network bandwidth', 'network shape', 'mapping')
+    """
+    layer, _, field = path.partition(".")
+    if layer == "network":
+        kinds = {"topology": "shape", "npus": "shape", "bandwidth": "bandwidth"}
+        return f"network {kinds.get(field.rpartition('.')[2], 'links')}"
+    if layer == "collective":
+        return "collective algorithms" if field.startswith("algorithms") else "collective chunks and order"
+    return group_of(path)
 
 
 def _rank(path: str) -> tuple[int, int]:
@@ -178,27 +201,36 @@ def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield from _flat(item, join(prefix, key))
 
 
-class _Between:
-    """The designs between two: each takes some groups from B and the rest from A. Each is evaluated once."""
+class Between:
+    """The designs between two: each takes some groups from B and the rest from A. Each is evaluated once.
 
-    def __init__(self, a: DesignPoint, b: DesignPoint, fields: Mapping[str, Iterable[str]]) -> None:
+    What counts is seconds of a step, or what *measure* makes of the metrics; None where it makes nothing of them.
+    """
+
+    def __init__(
+        self, a: DesignPoint, b: DesignPoint, fields: Mapping[str, Iterable[str]], measure: Measure | None = None
+    ) -> None:
         self._a = a
-        self._changes = {name: {root: schema.get(b, root) for root in _roots(paths)} for name, paths in fields.items()}
+        whole = Counter(root for paths in fields.values() for root in _roots(paths))
+        self._changes = {
+            name: {root: schema.get(b, root) for root in _roots(paths, apart=whole)} for name, paths in fields.items()
+        }
+        self._measure = measure or (lambda metrics: metrics["step_s"])
         self._points: dict[frozenset[str], DesignPoint | None] = {}
-        self.steps: dict[frozenset[str], float | None] = {}
-        """Seconds of a step by what is taken from B; None where that does not fit together."""
+        self.values: dict[frozenset[str], float | None] = {}
+        """What counts by what is taken from B; None where that does not fit together."""
         self.over_memory: set[frozenset[str]] = set()
 
     def fits(self, groups: Iterable[Group]) -> bool:
         """Return whether A with these groups from B fits together, memory aside."""
         return self._point(_names(groups)) is not None
 
-    def step_s(self, groups: Iterable[Group]) -> float | None:
-        """Return the seconds of a step of A with these groups from B; None if that does not fit together."""
+    def value(self, groups: Iterable[Group]) -> float | None:
+        """Return what counts of A with these groups from B; None if that does not fit together."""
         names = _names(groups)
-        if names not in self.steps:
-            self.steps[names] = self._evaluate(names)
-        return self.steps[names]
+        if names not in self.values:
+            self.values[names] = self._evaluate(names)
+        return self.values[names]
 
     def _evaluate(self, names: frozenset[str]) -> float | None:
         point = self._point(names)
@@ -207,7 +239,7 @@ class _Between:
         outcome = evaluate_batch(batch_of(point))
         if not outcome.feasible[0]:
             self.over_memory.add(names)
-        return float(outcome.columns["step_s"][0])
+        return self._measure({name: float(column[0]) for name, column in outcome.columns.items()})
 
     def _point(self, names: frozenset[str]) -> DesignPoint | None:
         if names not in self._points:
@@ -224,9 +256,18 @@ def _names(groups: Iterable[Group]) -> frozenset[str]:
     return frozenset(name for group in groups for name in group)
 
 
-def _roots(paths: Iterable[str]) -> list[str]:
-    """Return what is assigned to change the fields at *paths*: fields of the workload, other layers whole."""
-    return list(dict.fromkeys(path if path.startswith("workload.") else path.partition(".")[0] for path in paths))
+def _roots(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list[str]:
+    """Return what is assigned to change the fields at *paths*: fields of the workload, other layers whole.
+
+    Layers that several groups share (*apart* counts them) are changed field by field as well.
+    """
+    shared = apart or {}
+
+    def root(path: str) -> str:
+        layer = path.partition(".")[0]
+        return path if layer == "workload" or shared.get(layer, 1) > 1 else layer
+
+    return list(dict.fromkeys(root(path) for path in paths))
 
 
 def coupled(groups: list[Group], fits: Callable[[Iterable[Group]], bool]) -> list[Group]:

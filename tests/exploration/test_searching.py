@@ -14,6 +14,7 @@ import pytest
 from cosmic.errors import SpecError, UnknownName
 from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
+from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -54,15 +55,16 @@ def test_a_small_space_is_searched_to_its_end() -> None:
     assert len(found.trials) == found.problem.space.valid
 
 
-def test_an_agent_that_has_nothing_new_to_say_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_agent_that_has_nothing_new_to_say_ends_the_search(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     only = load_space(FULL).sample(1, np.random.default_rng(0))
 
     def stubborn(self: Any, n: int) -> Any:
         return np.tile(only, (n, 1))
 
     monkeypatch.setattr("cosmic.exploration.agents.random.RandomAgent.ask", stubborn)
-    found = search(FULL, agent="random", trials=100)
+    found = search(FULL, agent="random", trials=100, out=tmp_path / "study")
     assert found.stopped == "stalled"
+    assert open_study(tmp_path / "study").stopped == "stalled"
     assert len(found.trials) == 2  # the base is the other
 
 
@@ -219,3 +221,11 @@ def test_a_batch_of_dear_evaluations_is_small() -> None:
     options = Options(agent="random", trials=5000)
     assert make_inputs(load_space(SMALL), replace(options, engine="event")).batch == 32
     assert make_inputs(load_space(SMALL), options).batch > 1000
+
+
+def test_the_best_of_several_objectives_is_on_the_front() -> None:
+    """All designs on one network cost equally much: the fastest of them is the best."""
+    found = search(FULL, trials=300, stacks=["workload"], objectives=["network_usd", "step_s"])
+    assert found.best is not None
+    assert [each["trial"] for each in found.front] == [found.best["trial"]]
+    assert found.best["metrics"]["step_s"] == np.nanmin(found.trials.results.columns["step_s"])

@@ -6,16 +6,15 @@ the gain of co-design is what the full stack reaches over what each of them does
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from cosmic.exploration.objectives import loss
 from cosmic.exploration.searching import Found, Watch, search
+from cosmic.exploration.verdict import gain
 from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
 
 FULL = "full stack"
 ALL = 5_000
@@ -70,16 +69,9 @@ class Isolation:
             "evaluated": evaluated,
             "step_s": metrics.get("step_s"),
             "reward": reward,
-            "over_base": self.gain(reward, before),
-            "full_stack_over_it": self.gain(best, reward),
+            "over_base": gain(self.objective, reward, before),
+            "full_stack_over_it": gain(self.objective, best, reward),
         }
-
-    def gain(self, reward: float | None, other: float | None) -> float | None:
-        """Return how many times better one value of the objective is than another."""
-        if reward is None or other is None:
-            return None
-        first, second = (float(loss(self.objective, np.array([each]))[0]) for each in (reward, other))
-        return second / first
 
 
 def isolate(
@@ -87,10 +79,44 @@ def isolate(
 ) -> Isolation:
     """Return a full-stack search of so many *trials*, kept in *out*, and searches of each layer by itself."""
     space = load_space(source)
-    layers = {}
-    for stack in space.stacks:
-        valid = space.restrict([stack]).valid
-        agent, budget = ("exhaustive", valid) if valid <= ALL else ("genetic", max(1, trials // 5))
-        layers[stack] = search(space, agent=agent, stacks=[stack], trials=budget, seed=seed, watch=watch)
+    layers = {
+        stack: search_layer(space, stack, most=ALL, trials=max(1, trials // 5), seed=seed, watch=watch)
+        for stack in space.stacks
+    }
     whole = search(space, trials=trials, seed=seed, out=out, watch=watch)
     return Isolation(whole, layers)
+
+
+def isolated(found: Found, trials: int, watch: Callable[[str], Watch | None] | None = None) -> dict[str, Found]:
+    """Return searches of each layer that a study opened, by itself, with *trials* designs each at most.
+
+    Objectives, limits and seed are the study's. Nothing is searched where the study opened one layer only, where it
+    has no trials, or where designs are played, which takes too long.
+    """
+    inputs, space = found.inputs, found.problem.space
+    if trials < 1 or len(space.stacks) < 2 or found.problem.engine != "analytic" or not len(found.trials):
+        return {}
+    whole = load_space(inputs.space)
+    goals = {"objectives": inputs.objectives, "constraints": inputs.constraints}
+    return {
+        stack: search_layer(
+            whole, stack, most=trials, trials=trials, seed=inputs.seed, watch=watch(stack) if watch else None, **goals
+        )
+        for stack in space.stacks
+    }
+
+
+def search_layer(
+    space: ParameterSet,
+    stack: str,
+    *,
+    most: int,
+    trials: int,
+    seed: int,
+    watch: Watch | None = None,
+    **goals: Any,
+) -> Found:
+    """Return a search of one layer: of all its designs if there are no more than *most*, of so many *trials* else."""
+    valid = space.restrict([stack]).valid
+    agent, budget = ("exhaustive", valid) if valid <= most else ("genetic", trials)
+    return search(space, agent=agent, stacks=[stack], trials=budget, seed=seed, watch=watch, **goals)

@@ -1,21 +1,24 @@
-"""Searches as charts and pages: how they converged, what they found."""
+"""Searches as charts: how they converged, and what they offer."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from cosmic.evaluation import BETTER
-from cosmic.exploration.comparison import Comparison, Course, course_of, value_of
-from cosmic.exploration.isolation import FULL, Isolation
-from cosmic.reporting.categories import Bar, Group, bars
+from cosmic.exploration.agent import Floats
+from cosmic.exploration.comparison import Comparison, Course, value_of
+from cosmic.exploration.searching import Found
 from cosmic.reporting.charts import lines
 from cosmic.reporting.curves import Series
-from cosmic.reporting.page import Figure, Heading, Page, Table, Text
 from cosmic.reporting.scales import Axis
-from cosmic.reporting.terminal import plot
+from cosmic.reporting.terminal import Cloud, plot, scatter
 
 LONGEST = 20
 """Characters of a name that a chart has room for."""
+WIDE = 30
+"""Axes whose largest value is so many times their least are logarithmic."""
 UNITS = {"_bytes": "B", "_usd": "USD", "_j": "J", "_s": "s"}
 
 
@@ -33,9 +36,37 @@ def convergence_chart(comparison: Comparison, title: str = "Best design so far")
     return lines(_series(comparison), x=_evaluations(), y=metric_axis(comparison.objective), title=title)
 
 
-def convergence_plot(comparison: Comparison, width: int = 78, height: int = 16) -> list[str]:
-    """Return the best so far of each search over its evaluations, for a terminal."""
-    return plot(_series(comparison), width, height, x=_evaluations(), y=metric_axis(comparison.objective))
+def convergence_plot(comparison: Comparison, width: int = 78, height: int = 16, *, braille: bool = True) -> list[str]:
+    """Return the best so far of each search over its evaluations, for a terminal; without *braille* in ASCII."""
+    y = metric_axis(comparison.objective)
+    return plot(_series(comparison), width, height, x=_evaluations(), y=y, braille=braille)
+
+
+def front_plot(found: Found, width: int = 78, height: int = 18, *, braille: bool = True) -> list[str]:
+    """Return the trials of a search for two objectives that can run, and its front, for a terminal."""
+    problem, trials = found.problem, found.trials
+    names = problem.objectives[:2]
+    runs = trials.results.feasible
+    values = np.stack([trials.results.columns[name] for name in names], axis=1)
+    front = trials.front(problem)
+    base = problem.base()
+    clouds = [
+        Cloud("trials that can run", _points(values[runs])),
+        Cloud("front", _points(values[front]), "●"),
+        Cloud("base", [tuple(base.columns[name][0] for name in names)] if base.feasible[0] else [], "○"),
+    ]
+    x, y = (metric_axis(name, log=_is_wide(values[runs, place])) for place, name in enumerate(names))
+    return scatter([each for each in clouds if each.points], width, height, x=x, y=y, braille=braille)
+
+
+def _points(values: Floats) -> list[tuple[float, float]]:
+    return [(x, y) for x, y in np.unique(values, axis=0).tolist()]
+
+
+def _is_wide(values: Floats) -> bool:
+    """Return whether values span so much that most would lie on one another."""
+    known = values[np.isfinite(values) & (values > 0)]
+    return bool(len(known) and known.max() / known.min() > WIDE)
 
 
 def _evaluations() -> Axis:
@@ -58,32 +89,3 @@ def course_points(objective: str, course: Course) -> Sequence[tuple[float, float
         for count, least in zip(course.evaluations.tolist(), course.losses.tolist(), strict=True)
     ]
     return [*points, (float(course.evaluated), points[-1][1])] if points else []
-
-
-def isolation_page(found: Isolation) -> Page:
-    """Return the page of a full-stack search beside those of its layers: what each reached, and how."""
-    rows, space = found.rows(), found.whole.problem.space
-    gains = [Group(row["searched"], [Bar("gain", row["over_base"])]) for row in rows[1:]]
-    courses = [
-        course_of(name, name, each.inputs.seed, each.problem, each.trials)
-        for name, each in {**found.layers, FULL: found.whole}.items()
-    ]
-    columns = ["searched", "valid designs", "evaluated", "step (s)", found.objective, "over base", "full stack over it"]
-    best = found.whole.best
-    return Page(
-        f"{space.name}: co-design beside tuning one layer",
-        [
-            Text(
-                f"{found.evaluated:,} of {space.valid:,} valid designs were evaluated for `{found.objective}`: each"
-                " layer of the stack by itself, the others frozen at the base design, and all of them together."
-            ),
-            Figure(bars(gains, x=Axis("times the base design"), title="Gain over the base design"), "gain"),
-            Table(columns, [list(row.values()) for row in rows]),
-            Figure(convergence_chart(Comparison(found.objective, tuple(courses))), "convergence"),
-            Heading("The best design"),
-            Table(
-                ["parameter", "value"], [[name, str(value)] for name, value in best["point"].items()] if best else []
-            ),
-            Table(["metric", "value"], list(best["metrics"].items()) if best else []),
-        ],
-    )

@@ -156,7 +156,9 @@ def keep(inputs: Inputs, folder: Path, crew: Crew, *, resume: bool, watch: Watch
             text = render(inputs, study.created if study else "")
             storage.set_inputs(text)  # first here: a study.json says that the database is complete
             keep_text(folder / INPUTS, text)
-        return replace(run(inputs, crew, storage=storage, watch=watch), path=folder)
+        found = run(inputs, crew, storage=storage, watch=watch)
+        storage.set_ending(found.stopped, len(found.trials))
+        return replace(found, path=folder)
 
 
 def _continued(inputs: Inputs, study: Study) -> Inputs:

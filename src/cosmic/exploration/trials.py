@@ -36,9 +36,16 @@ class Trials:
         return int(self.results.feasible.sum())
 
     def best(self, problem: Problem) -> int | None:
-        """Return where the best stands, by the first objective; None where nothing can run."""
-        first = losses(problem.objectives[:1], self.results.columns)[:, 0]
-        return None if not self.feasible else int(np.nanargmin(first))
+        """Return where the best stands; None where nothing can run.
+
+        By the first objective; of those that are equal in it by the next, and so on: the best is never one that another
+        is better than in all.
+        """
+        if not self.feasible:
+            return None
+        found = losses(problem.objectives, self.results.columns)
+        ties = np.flatnonzero(found[:, 0] == np.nanmin(found[:, 0]))
+        return int(ties[np.lexsort(found[ties].T[::-1])[0]])
 
     def front(self, problem: Problem) -> Indices:
         """Return where points stand that none is better than in every objective, the best in the first one first.

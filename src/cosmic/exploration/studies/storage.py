@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from zlib import crc32
 
 import numpy as np
@@ -79,7 +79,7 @@ class Storage:
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, *, write: bool = False) -> Iterator[Storage]:
+    def opened(cls, path: Path, *, write: bool = False) -> Iterator[Self]:
         """Yield the database at *path*, to read, or to write (which creates it)."""
         with _explained(path):
             connection = sqlite3.connect(_address(path, write), uri=True, isolation_level=None, timeout=30)
@@ -121,6 +121,11 @@ class Storage:
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('study', ?)", (content,))
 
+    def set_ending(self, stopped: str, trials: int) -> None:
+        """Keep why a search ended after so many *trials*."""
+        with self._transaction():
+            self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('ended', ?)", (f"{stopped} {trials}",))
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         with _explained(self.path):
@@ -137,18 +142,26 @@ class Storage:
 
     def inputs(self) -> str | None:
         """Return the study's inputs as they were kept here."""
-        found = self._rows("SELECT content FROM inputs WHERE name = 'study'")
+        found = self.rows("SELECT content FROM inputs WHERE name = 'study'")
         return found[0][0] if found and isinstance(found[0][0], str) else None
+
+    def ending(self, trials: int) -> str:
+        """Return why the search ended that wrote these *trials*; nothing if it did not, or goes on."""
+        found = []
+        with suppress(Damaged):  # trials can be read all the same
+            found = self.rows("SELECT content FROM inputs WHERE name = 'ended'")
+        stopped, _, count = str(found[0][0]).rpartition(" ") if found else ("", "", "")
+        return stopped if count == str(trials) else ""
 
     def is_empty(self) -> bool:
         """Return whether no batch was written."""
-        tables = self._rows("SELECT name FROM sqlite_master WHERE name = 'batches'")
-        return not tables or not self._rows("SELECT 1 FROM batches LIMIT 1")
+        tables = self.rows("SELECT name FROM sqlite_master WHERE name = 'batches'")
+        return not tables or not self.rows("SELECT 1 FROM batches LIMIT 1")
 
     def batches(self) -> list[Written]:
         """Return every batch, in order."""
         found: list[Written] = []
-        for *values, crc in self._rows("SELECT batch, asked, trials, crc FROM batches ORDER BY batch"):
+        for *values, crc in self.rows("SELECT batch, asked, trials, crc FROM batches ORDER BY batch"):
             if crc != _crc(*values) or values[0] != len(found):
                 raise Damaged(self.path, f"batch {len(found)} is not what was written")
             found.append(Written(*values))
@@ -156,7 +169,7 @@ class Storage:
 
     def count(self, table: str = "trials") -> int:
         """Return how many trials there are."""
-        return int(self._rows(f"SELECT COUNT(*) FROM {table}")[0][0])
+        return int(self.rows(f"SELECT COUNT(*) FROM {table}")[0][0])
 
     def trials(self, table: str = "trials") -> Trials:
         """Return every trial, each checked against its checksum."""
@@ -176,9 +189,16 @@ class Storage:
             raise Damaged(self.path, f"{len(wanted)} trials were written, {len(rows)} are there")
         return batches, as_trials(rows)
 
-    def _whole(self, table: str) -> list[tuple[Any, ...]]:
-        rows: list[tuple[Any, ...]] = self._rows(f"SELECT {', '.join(COLUMNS)} FROM {table} ORDER BY trial")
-        for place, row in enumerate(rows):
+    def since(self, first: int, most: int) -> Trials:
+        """Return the trials from *first* on, at most so many, each checked against its checksum."""
+        return as_trials(self._whole("trials", first, most))
+
+    def _whole(self, table: str, first: int = 0, most: int = -1) -> list[tuple[Any, ...]]:
+        """Return rows from *first* on, at most so many unless that is negative, each checked."""
+        rows: list[tuple[Any, ...]] = self.rows(
+            f"SELECT {', '.join(COLUMNS)} FROM {table} WHERE trial >= {first} ORDER BY trial LIMIT {most}"
+        )
+        for place, row in enumerate(rows, first):
             if not is_whole(row) or row[0] != place:
                 raise Damaged(self.path, f"trial {place} is not what was written")
         return rows
@@ -191,7 +211,8 @@ class Storage:
             return [str(error)]
         return [each for each in found if each != "ok"]
 
-    def _rows(self, query: str) -> list[Any]:
+    def rows(self, query: str) -> list[Any]:
+        """Return what a query finds; what goes wrong is a sentence that says what to do."""
         with _explained(self.path):
             try:
                 return self._connection.execute(query).fetchall()

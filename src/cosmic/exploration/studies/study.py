@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from cosmic._version import __version__
-from cosmic.errors import SpecError
+from cosmic.errors import SpecError, suggestion
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials, out_of_space
@@ -60,6 +60,18 @@ class Study:
         width = len(self.problem.space.parameters)
         return found if len(found) else Trials(np.empty((0, width), dtype=np.intp), found.results)
 
+    @property
+    def stopped(self) -> str:
+        """Why its search ended, as in `Found`; ``interrupted`` where it did not, or goes on."""
+        trials = self.trials
+        with Storage.opened(self.path / TRIALS) as storage:
+            ended = storage.ending(len(trials))
+        if trials.evaluated >= self.inputs.trials:
+            return "trials"
+        if len(trials) >= self.problem.space.valid:  # of studies that an earlier release wrote, too
+            return "exhausted"
+        return "stalled" if ended == "stalled" else "interrupted"
+
 
 def open_study(path: str | Path) -> Study:
     """Return the study in the directory *path*."""
@@ -69,10 +81,19 @@ def open_study(path: str | Path) -> Study:
     except FileNotFoundError:
         if holds_trials(folder / TRIALS):
             raise StudyError(f"{folder}: has lost its {INPUTS}: 'cosmic doctor {folder}' restores it") from None
-        raise SpecError("study", str(path), f"is no study: it has no {INPUTS}") from None
+        raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_near(folder)}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise StudyError(f"{folder / INPUTS}: cannot be read ({error}); try 'cosmic doctor {folder}'") from None
     return parse_study(folder, text)
+
+
+def _near(folder: Path) -> str:
+    """Return the question whether a study beside *folder* was meant, or one inside it; nothing if none is like it."""
+    with suppress(OSError):
+        inside = sorted(str(each.parent) for each in folder.glob(f"*/{INPUTS}"))
+        beside = [str(each.parent) for each in folder.parent.glob(f"*/{INPUTS}")]
+        return suggestion(str(folder), beside) or (f"; did you mean '{inside[-1]}'?" if inside else "")
+    return ""
 
 
 def parse_study(folder: Path, text: str) -> Study:

@@ -1,0 +1,1 @@
+"""What a study found, for people: one document, and one page that shows it."""

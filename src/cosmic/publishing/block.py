@@ -1,0 +1,234 @@
+"""Trials by column, in as few bytes as show them: what a page explores.
+
+Parameters are codes into their values. Objectives are numbers of 32 bits. Of the other metrics, those that exactly
+follow from another column are only named, those with few values are codes as well, and the rest lie between their
+bounds in 65,534 steps, of the logarithm where they span much: off by less than 0.01 % of what they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design import schema
+from cosmic.design.batch import Names
+from cosmic.design.workload import Task
+from cosmic.evaluation import BETTER
+from cosmic.exploration.problem import METRICS, Problem
+from cosmic.exploration.trials import Trials
+from cosmic.psa.diagram import Indices
+from cosmic.psa.parameters import Parameter, label
+from cosmic.psa.space import ParameterSet
+from cosmic.publishing.container import Binary
+from cosmic.publishing.contract import Block, Coding, Column, Value
+from cosmic.reporting.words import figure, metric_label, metric_unit, path_label, path_unit
+
+Floats = npt.NDArray[np.float64]
+STEPS = 65_534
+WIDE = 4.0
+"""Metrics that span more than this factor are scaled by their logarithm."""
+OFTEN = 20
+"""Times that each value of a metric must occur on average for codes to pay for the list of values."""
+MOST_CODES = 256
+"""Values of a metric up to which they are codes, in a byte each."""
+EXACT = 1e-9
+"""A column follows from another where it does to this share of its values."""
+
+
+def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -> Block:
+    """Return *trials* as a block, its numbers added to *binary*; *first* is the number of the first of them.
+
+    The columns are the same whichever trials of a problem they are: a study that grows is sent in several blocks.
+    """
+    columns = [*_parameters(problem.space, trials.rows, binary), *_metrics(problem, trials, binary)]
+    reasons = ["", *dict.fromkeys(filter(None, trials.results.reasons))]
+    code = {reason: place for place, reason in enumerate(reasons)}
+    outcomes = np.array([code[reason] for reason in trials.results.reasons], dtype=np.int64)
+    return {
+        "first": first,
+        "count": len(trials),
+        "columns": columns,
+        "reasons": reasons,
+        "outcomes": binary.add_codes(outcomes, len(reasons)),
+    }
+
+
+# ----------------------------------------------------------------------------------------------- parameters
+
+
+def _parameters(space: ParameterSet, rows: Indices, binary: Binary) -> list[Column]:
+    found = [
+        _parameter(each.name, each.stack, _unit(space, each.paths), _choices(each, rows[:, place], binary))
+        for place, each in enumerate(space.parameters)
+    ]
+    for path in space.derived:
+        values, codes = _distinct(space.derive(path, rows) if len(rows) else np.empty(0))
+        labels = [label(space.base, path, value) for value in values]
+        coding = _coded(values, labels, codes, binary)
+        found.append(_parameter(path, path.partition(".")[0], _unit(space, (path,)), coding))
+    return found
+
+
+def _parameter(name: str, stack: str, unit: str, coding: Coding) -> Column:
+    return {
+        "name": name,
+        "label": path_label(name),
+        "role": "parameter",
+        "stack": stack,
+        "unit": unit,
+        "better": "",
+        "objective": False,
+        "coding": coding,
+    }
+
+
+def _unit(space: ParameterSet, paths: Sequence[str]) -> str:
+    """Return the unit of a parameter's numbers; none where it sets several unlike fields."""
+    dimensions = {schema.slot_at(space.base, path).dimension for path in paths}
+    return path_unit(dimensions.pop()) if len(dimensions) == 1 else ""
+
+
+def _choices(parameter: Parameter, codes: Indices, binary: Binary) -> Coding:
+    single = [row[0] if len(set(row)) == 1 else None for row in parameter.values]
+    return _coded(single, parameter.labels, codes, binary)
+
+
+def _coded(values: Sequence[Any], labels: Sequence[Any], codes: Indices, binary: Binary) -> Coding:
+    shown = [_text(each) for each in labels]
+    plain = [_plain(value, text) for value, text in zip(values, shown, strict=True)]
+    return {"kind": "choices", "values": plain, "labels": shown, "codes": binary.add_codes(codes, len(values))}
+
+
+def _plain(value: Any, text: str) -> Value:
+    """Return a value as JSON has it: numbers and truth values as they are, all else as it is written in files."""
+    value = value.item() if isinstance(value, np.generic) else value
+    finite = isinstance(value, int | float) and np.isfinite(value)
+    return value if finite else text
+
+
+def _text(written: Any) -> str:
+    """Return what stands in a file for a value, on one line.
+
+    >>> _text([2, True, "ring"]), _text("50 GB/s"), _text(None)
+    ('2, true, ring', '50 GB/s', '-')
+    """
+    if isinstance(written, list):
+        return ", ".join(map(_text, written))
+    if isinstance(written, bool):
+        return str(written).lower()
+    return "-" if written is None else str(written)
+
+
+def _distinct(column: Any) -> tuple[list[Any], Indices]:
+    """Return the values that a column has, and which one each row has."""
+    if isinstance(column, Names):
+        return list(column.names), column.codes
+    if column.dtype == object:
+        values: dict[Any, int] = {}
+        codes = [values.setdefault(each, len(values)) for each in column.tolist()]
+        return list(values), np.array(codes, dtype=np.intp)
+    found, which = np.unique(column, return_inverse=True)
+    return found.tolist(), which.reshape(-1)
+
+
+# -------------------------------------------------------------------------------------------------- metrics
+
+
+def metrics_of(problem: Problem) -> list[str]:
+    """Return the metrics that designs of a problem may have, objectives first, as others may follow from them."""
+    bases = [share.base for share in problem.shares]
+    opened = {path for each in problem.space.parameters for path in each.paths} | set(problem.space.derived)
+    tasks = set(get_args(Task)) if "workload.task" in opened else {base.workload.task for base in bases}
+    absent = {
+        "ttft_s": "prefill" not in tasks,
+        "tpot_s": "decode" not in tasks,
+        "offloaded_bytes": "workload.offload" not in opened and not any(base.workload.offload for base in bases),
+        "perf_per_bandwidth": not problem.space.base.network.dims,
+        "perf_per_network_cost": not problem.space.base.network.dims,
+    }
+    others = (name for name in METRICS if name not in problem.objectives and not absent.get(name))
+    return [*problem.objectives, *others]
+
+
+def _metrics(problem: Problem, trials: Trials, binary: Binary) -> list[Column]:
+    """Return metrics as columns: objectives as they are, of the others some that follow from columns before them."""
+    names = metrics_of(problem)
+    before = len(problem.space.parameters) + len(problem.space.derived)
+    known: list[tuple[int, Floats]] = []
+    found: list[Column] = []
+    for place, name in enumerate(names, start=before):
+        values = np.asarray(trials.results.columns[name], dtype=np.float64)
+        objective = name in problem.objectives
+        coding = None if objective else follows(values, known)
+        if coding is None:
+            coding = _numbers(values, binary) if objective else _lossy(name, values, binary)
+            known.append((place, values))
+        found.append(
+            {
+                "name": name,
+                "label": metric_label(name),
+                "role": "metric",
+                "stack": "",
+                "unit": metric_unit(name),
+                "better": BETTER[name],
+                "objective": objective,
+                "coding": coding,
+            }
+        )
+    return found
+
+
+def _numbers(values: Floats, binary: Binary) -> Coding:
+    return {"kind": "numbers", "numbers": binary.add(values, "f32")}
+
+
+def _lossy(name: str, values: Floats, binary: Binary) -> Coding:
+    """Return a metric as codes: of its values if they are few, of steps between its bounds otherwise."""
+    runs = np.isfinite(values)
+    found, which = np.unique(values[runs], return_inverse=True)
+    if len(found) <= 1 or (len(found) < MOST_CODES and len(found) * OFTEN <= len(values)):
+        codes = np.full(len(values), len(found))  # beyond the values: none
+        codes[runs] = which.reshape(-1)
+        plain = found.tolist()
+        packed = binary.add_codes(codes, len(found) + 1)
+        return {"kind": "choices", "values": plain, "labels": [figure(name, each) for each in plain], "codes": packed}
+    return scaled(values, binary)
+
+
+def scaled(values: Floats, binary: Binary) -> Coding:
+    """Return numbers as steps between the least and the largest; 0 for those that are none."""
+    runs = np.isfinite(values)
+    low, high = float(values[runs].min()), float(values[runs].max())
+    log = low > 0 and high / low > WIDE
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.log(values / low) / np.log(high / low) if log else (values - low) / (high - low)
+    codes = np.where(runs, 1 + np.rint(np.where(runs, share, 0.0) * STEPS), 0)
+    return {"kind": "scaled", "codes": binary.add(codes, "u16"), "low": low, "high": high, "log": log}
+
+
+def follows(values: Floats, known: Sequence[tuple[int, Floats]]) -> Coding | None:
+    """Return the rule by which *values* follow from one of the *known* columns, each with its place; None if none does.
+
+    >>> follows(np.array([4.0, 2.0, np.nan]), [(7, np.array([1.0, 2.0, np.nan]))])
+    {'kind': 'from', 'column': 7, 'rule': 'over', 'by': 4.0}
+    """
+    runs = np.isfinite(values)
+    mine = values[runs]
+    for place, column in known:
+        if not len(mine) or not np.array_equal(np.isfinite(column), runs):
+            continue
+        other = column[runs]
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            by = {"times": mine / other, "over": mine * other, "plus": mine - other}
+        for rule, terms in by.items():
+            one = float(terms[0])
+            if not np.isfinite(one) or one == 0:
+                continue
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                again = {"times": one * other, "over": one / other, "plus": one + other}[rule]
+            if np.allclose(again, mine, rtol=EXACT, atol=0.0):
+                return {"kind": "from", "column": place, "rule": rule, "by": one}
+    return None

@@ -1,0 +1,88 @@
+"""A design on its network: where each parallel axis lies, what every dimension carries, and how it is wired."""
+
+from __future__ import annotations
+
+from cosmic.advice import NAMES
+from cosmic.design.point import DesignPoint
+from cosmic.publishing.contract import Axis, Cluster, Dimension
+from cosmic.publishing.links import links
+from cosmic.reporting.words import share
+from cosmic.simulation.analytic import slowest_stage
+from cosmic.workload.loads import Load, loads, shapes_of
+
+AXIS_NAMES = {
+    "tp": "tensor parallel",
+    "sp": "context parallel",
+    "dp": "data parallel",
+    "pp": "pipeline stages",
+    "ep": "expert parallel",
+}
+CARRIED = {"weights": "dp"}
+"""Parts of a step that another axis than their namesake carries."""
+
+
+def cluster_of(point: DesignPoint, step_s: float) -> Cluster | None:
+    """Return where a design that fits together lies on its network; None for a single accelerator, which has none."""
+    if not point.network.dims:
+        return None
+    sent = loads(point, slowest_stage(point))
+    dims = [_dimension(point, place, sent, step_s) for place in range(len(point.network.dims))]
+    axes = axes_of(point)
+    return {
+        "npus": point.network.npus,
+        "accelerator": point.compute.accelerator,
+        "axes": axes,
+        "dims": dims,
+        "reading": _reading(axes, dims),
+    }
+
+
+def axes_of(point: DesignPoint) -> list[Axis]:
+    """Return the axes that have more than one rank, innermost first; ep, inside dp and sp, behind them."""
+    names = [*point.workload.placement, "ep"]
+    sizes = {name: getattr(point.workload, name) for name in names}
+    return [{"name": name, "label": AXIS_NAMES[name], "size": sizes[name]} for name in names if sizes[name] > 1]
+
+
+def _dimension(point: DesignPoint, place: int, sent: tuple[Load, ...], step_s: float) -> Dimension:
+    dim = point.network.dims[place]
+    own = [load for load in sent if load.dimension == place]
+    shapes = shapes_of(point)
+    here = [(name, float(shapes[name][place].members)) for name in (*point.workload.placement, "ep")]
+    total = sum(load.bytes for load in own)
+    return {
+        "topology": dim.topology,
+        "label": f"{dim.topology.replace('_', ' ')} of {dim.npus}",
+        "npus": dim.npus,
+        "bandwidth_bytes_per_s": dim.bandwidth_bytes_per_s,
+        "latency_s": dim.latency_s,
+        "algorithm": point.collective.algorithms[place],
+        "axes": [{"name": name, "ranks": ranks} for name, ranks in here if ranks > 1],
+        "load": [
+            {
+                "axis": CARRIED.get(load.part, load.part),
+                "label": NAMES[load.part],
+                "bytes": load.bytes,
+                "seconds": load.seconds,
+            }
+            for load in sorted(own, key=lambda load: -load.bytes)
+        ],
+        "utilization": min(1.0, total * dim.oversubscription / (dim.bandwidth_bytes_per_s * step_s)),
+        "links": [list(pair) for pair in links(dim.topology, dim.npus)],
+    }
+
+
+def _reading(axes: list[Axis], dims: list[Dimension]) -> str:
+    """Return a sentence that says where the axes lie, and which dimension works hardest."""
+    if not axes:
+        return "One replica on one accelerator each: nothing is split."
+    lies = []
+    for axis in axes:
+        name = axis["name"]
+        places = [str(place + 1) for place, dim in enumerate(dims) if any(each["name"] == name for each in dim["axes"])]
+        if places:
+            word = "dimension" if len(places) == 1 else "dimensions"
+            lies.append(f"{name} {axis['size']} lies in {word} {' and '.join(places)}")
+    hardest = max(range(len(dims)), key=lambda place: dims[place]["utilization"])
+    used = share(dims[hardest]["utilization"])
+    return f"{'; '.join(lies)}. Dimension {hardest + 1} works hardest: {used} of its bandwidth over the step."

@@ -1,0 +1,114 @@
+"""A container: JSON and the numbers that it points to, in one piece. The other side is `ui/src/container.ts`.
+
+    "CSMC"   u32 length of the JSON   JSON, UTF-8   the binary part
+
+Numbers wider than a byte lie in byte planes (all lowest bytes, then all next ones …): neighbours are alike there, which
+halves what gzip leaves. A page carries a container gzipped, in base64: no text of it can ever be markup.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from base64 import b64encode
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.errors import CosmicError
+from cosmic.publishing.contract import Packed, Type
+
+MAGIC = b"CSMC"
+TYPES: dict[Type, str] = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f32": "<f4", "f64": "<f8"}
+GZIP = 31
+"""What zlib calls a window of 32 KiB with gzip's head and foot; the head has no time in it."""
+
+
+LONG = 2048
+"""Bytes from which a code of its own is worth its table."""
+HUGE = 2**20
+"""Bytes from which the last 2 % that gzip can save take too long: seconds, not tenths of one."""
+
+
+class Binary:
+    """The binary part of a container as it is being written."""
+
+    def __init__(self) -> None:
+        self._planes: list[bytes] = []
+        self._size = 0
+
+    def add(self, numbers: npt.ArrayLike, kind: Type) -> Packed:
+        """Add numbers; return how the JSON says where they are."""
+        array = np.ascontiguousarray(np.asarray(numbers).astype(TYPES[kind], casting="unsafe"))
+        packed: Packed = {"offset": self._size, "count": len(array), "type": kind}
+        width = array.dtype.itemsize
+        table = array.view(np.uint8).reshape(len(array), width)
+        self._planes += [table[:, plane].tobytes() for plane in range(width)]
+        self._size += array.nbytes
+        return packed
+
+    def add_codes(self, codes: npt.NDArray[Any], count: int) -> Packed:
+        """Add whole numbers below *count*, in as few bytes each as that takes."""
+        return self.add(codes, "u8" if count <= 2**8 else "u16" if count <= 2**16 else "u32")
+
+    @property
+    def planes(self) -> tuple[bytes, ...]:
+        """All byte planes, in order."""
+        return tuple(self._planes)
+
+
+def head(content: Mapping[str, Any]) -> bytes:
+    """Return what stands before the binary part."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return MAGIC + len(text).to_bytes(4, "little") + text
+
+
+def pack(content: Mapping[str, Any], binary: Binary) -> bytes:
+    """Return a container."""
+    return head(content) + b"".join(binary.planes)
+
+
+def unpack(container: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return the JSON of a container, and its binary part."""
+    end = 8 + int.from_bytes(container[4:8], "little")
+    if container[:4] != MAGIC or len(container) < end:
+        raise CosmicError("not a container of COSMIC")
+    content: dict[str, Any] = json.loads(container[8:end])
+    return content, container[end:]
+
+
+def numbers_of(packed: Packed, binary: bytes) -> npt.NDArray[Any]:
+    """Return the numbers that *packed* points to."""
+    dtype = np.dtype(TYPES[packed["type"]])
+    offset, count = packed["offset"], packed["count"]
+    planes = np.frombuffer(binary, np.uint8, dtype.itemsize * count, offset)
+    return np.ascontiguousarray(planes.reshape(dtype.itemsize, count).T).view(dtype).reshape(count)
+
+
+def packed_text(content: Mapping[str, Any], binary: Binary) -> str:
+    """Return a container as a page carries it: base64 of gzip."""
+    return text_of([head(content), *binary.planes])
+
+
+def text_of(parts: list[bytes]) -> str:
+    """Return bytes as base64 of gzip. Each part is coded by itself, as each has other numbers most often.
+
+    >>> import gzip, base64
+    >>> gzip.decompress(base64.b64decode(text_of([b"one", b"two"])))
+    b'onetwo'
+    """
+    return b64encode(gzipped(parts)).decode()
+
+
+def gzipped(parts: list[bytes]) -> bytes:
+    """Return the parts as one gzip stream, with a new code wherever one begins that is long enough to pay for it."""
+    level = 9 if sum(map(len, parts)) <= HUGE else 6
+    stream = zlib.compressobj(level, zlib.DEFLATED, GZIP, 9)
+    found = []
+    for part in parts:
+        found.append(stream.compress(part))
+        if len(part) >= LONG:
+            found.append(stream.flush(zlib.Z_BLOCK))
+    return b"".join([*found, stream.flush()])

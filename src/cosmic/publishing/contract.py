@@ -1,0 +1,273 @@
+"""The document that pages show, as Python sees it. `ui/src/document.ts` is the contract, and explains every name.
+
+A document is plain data: dictionaries that become JSON as they are. Numbers are in SI units.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+Type = Literal["u8", "u16", "u32", "f32", "f64"]
+Class = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
+Role = Literal["base", "isolated", "best", "front", "other"]
+Value = str | int | float | bool
+
+
+class Packed(TypedDict):
+    """Numbers in the binary part of a container."""
+
+    offset: int
+    count: int
+    type: Type
+
+
+Coding = dict[str, Any]
+"""One of four, told apart by its ``kind``: choices, numbers, scaled, from."""
+
+
+class Column(TypedDict):
+    """A parameter or a metric of all trials."""
+
+    name: str
+    label: str
+    role: Literal["parameter", "metric"]
+    stack: str
+    unit: str
+    better: str
+    objective: bool
+    coding: Coding
+
+
+class Block(TypedDict):
+    """Trials by column."""
+
+    first: int
+    count: int
+    columns: list[Column]
+    reasons: list[str]
+    outcomes: Packed
+
+
+class Fact(TypedDict):
+    """A number for people, and exactly."""
+
+    label: str
+    text: str
+    value: float | None
+    note: str
+
+
+class Gain(TypedDict):
+    """How many times better the best is than something else."""
+
+    over: str
+    times: float | None
+
+
+class Verdict(TypedDict):
+    """What a reader sees first."""
+
+    sentence: str
+    design: str
+    objective: str
+    gains: list[Gain]
+    bound: str
+    facts: list[Fact]
+    provenance: str
+    expected_error: float | None
+    expected_on: str
+    command: str
+    python: str
+    caveats: list[str]
+
+
+Part = TypedDict("Part", {"name": str, "label": str, "class": Class, "seconds": float})
+
+
+class MemoryPart(TypedDict):
+    """Bytes on the fullest device."""
+
+    name: str
+    label: str
+    bytes: float
+
+
+ChangedField = TypedDict("ChangedField", {"path": str, "from": str, "to": str})
+
+
+class Change(TypedDict):
+    """What changes together between the base and the best."""
+
+    label: str
+    fields: list[ChangedField]
+    worth: float | None
+    alone: float | None
+
+
+class Why(TypedDict):
+    """What the gain is due to."""
+
+    sentence: str
+    changes: list[Change]
+    rest: float | None
+    method: str
+    compared: list[int]
+
+
+class Series(TypedDict):
+    """The best so far of one search."""
+
+    name: str
+    points: list[list[float]]
+
+
+class Convergence(TypedDict):
+    """The best so far of each search over its evaluations."""
+
+    objective: str
+    label: str
+    unit: str
+    better: str
+    series: list[Series]
+
+
+class Failure(TypedDict):
+    """Designs that cannot run for one reason."""
+
+    reason: str
+    label: str
+    count: int
+
+
+class Command(TypedDict):
+    """Something to type."""
+
+    label: str
+    command: str
+
+
+class Trust(TypedDict):
+    """How far to trust it."""
+
+    inputs: list[list[str]]
+    versions: list[list[str]]
+    limits: list[str]
+    failures: list[Failure]
+    raw: int
+    valid: int
+    evaluated: int
+    feasible: int
+    coverage: str
+    commands: list[Command]
+
+
+class Axis(TypedDict):
+    """A parallel axis."""
+
+    name: str
+    label: str
+    size: int
+
+
+class AxisRanks(TypedDict):
+    """How many ranks of a dimension an axis fills."""
+
+    name: str
+    ranks: float
+
+
+class Load(TypedDict):
+    """What an accelerator sends into a dimension in a step for one purpose."""
+
+    axis: str
+    label: str
+    bytes: float
+    seconds: float
+
+
+class Dimension(TypedDict):
+    """One dimension of the network, and what happens there."""
+
+    topology: str
+    label: str
+    npus: int
+    bandwidth_bytes_per_s: float
+    latency_s: float
+    algorithm: str
+    axes: list[AxisRanks]
+    load: list[Load]
+    utilization: float
+    links: list[list[int]]
+
+
+class Cluster(TypedDict):
+    """Where a design lies on its network."""
+
+    npus: int
+    accelerator: str
+    axes: list[Axis]
+    dims: list[Dimension]
+    reading: str
+
+
+class RooflinePoint(TypedDict):
+    """An operator of the step."""
+
+    name: str
+    intensity: float
+    flop_per_s: float
+    seconds: float
+    bound: Literal["compute", "memory"]
+
+
+class Roofline(TypedDict):
+    """What the operators of a step reach."""
+
+    precision: str
+    peak_flop_per_s: float
+    bandwidth_bytes_per_s: float
+    points: list[RooflinePoint]
+    reading: str
+
+
+Timeline = dict[str, Any]
+"""A timeline as `timelines` packs it."""
+
+
+class Design(TypedDict):
+    """One complete design, and all that the page shows of it."""
+
+    label: str
+    role: Role
+    trial: int | None
+    identity: str
+    yaml: str
+    command: str
+    feasible: bool
+    reasons: list[str]
+    step_s: float | None
+    facts: list[Fact]
+    parts: list[Part]
+    memory: list[MemoryPart]
+    capacity_bytes: float
+    bound: str
+    cluster: Cluster | None
+    timeline: Timeline | None
+    roofline: Roofline | None
+
+
+class ReportDocument(TypedDict):
+    """All that a report shows."""
+
+    format: Literal[1]
+    title: str
+    study: str
+    verdict: Verdict
+    why: Why
+    trials: Block
+    front: list[int]
+    convergence: Convergence
+    designs: list[Design]
+    best: int | None
+    base: int | None
+    trust: Trust

@@ -1,0 +1,165 @@
+"""One design for people: what it achieves, where its time and its memory go, and where it lies on the cluster."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import dataclass
+
+from cosmic.advice import NAMES
+from cosmic.design.point import DesignPoint
+from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate
+from cosmic.exploration.verdict import bounded_by
+from cosmic.loading.designs import dump_design
+from cosmic.publishing.cluster import cluster_of
+from cosmic.publishing.container import Binary
+from cosmic.publishing.contract import Class, Design, Fact, MemoryPart, Part, Role
+from cosmic.publishing.roofline import roofline_of
+from cosmic.publishing.timelines import packed_timeline
+from cosmic.reporting.words import figure, metric_label, size
+from cosmic.simulation.schedule_timeline import timeline_of as scheduled_timeline
+from cosmic.simulation.timeline import Timeline
+
+CLASSES: dict[str, Class] = {
+    "matrix": "compute",
+    "attention": "compute",
+    "other": "compute",
+    "recompute": "compute",
+    "compute": "compute",
+    "host": "idle",
+    "bubble": "idle",
+    "idle": "idle",
+    "optimizer": "optimizer",
+    "offload": "memory",
+}
+"""The colour of a part of a step; all that is not listed is communication that shows."""
+FACTS = (
+    "step_s",
+    "ttft_s",
+    "tpot_s",
+    "tokens_per_s",
+    "mfu",
+    "hfu",
+    "cost_usd",
+    "network_usd",
+    "energy_j",
+    "perf_per_bandwidth",
+    "perf_per_network_cost",
+)
+MEMORY = {
+    "weights": "weights",
+    "gradients": "gradients",
+    "optimizer": "optimizer states",
+    "activations": "activations",
+    "loss": "logits and loss",
+    "buffers": "communication buffers",
+    "kv_cache": "keys and values",
+    "allowance": "fragmentation",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """A design, and how a report calls it."""
+
+    label: str
+    role: Role
+    point: DesignPoint
+    trial: int | None = None
+    file: str = ""
+    """Where it lies as YAML, if it does."""
+
+
+def design_of(named: Named, engine: str, binary: Binary) -> Design:
+    """Return a design for a page, evaluated by *engine*, with its cluster, its roofline and its timeline."""
+    found = undrawn(named, engine)
+    if found["feasible"]:
+        found["timeline"] = packed_timeline(timeline_of(named.point, engine), binary)
+    return found
+
+
+def undrawn(named: Named, engine: str) -> Design:
+    """Return the same without a timeline, which takes most bytes."""
+    point = named.point
+    outcome: Outcome = evaluate(point, engine)
+    runs = isinstance(outcome, Metrics)
+    return {
+        "label": named.label,
+        "role": named.role,
+        "trial": named.trial,
+        "identity": point.identity,
+        "yaml": dump_design(point),
+        "command": evaluation_command(named, engine),
+        "feasible": runs,
+        "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
+        "step_s": outcome.step_s if isinstance(outcome, Metrics) else None,
+        "facts": facts_of(point, outcome) if isinstance(outcome, Metrics) else [],
+        "parts": parts_of(outcome) if isinstance(outcome, Metrics) else [],
+        "memory": memory_of(outcome) if isinstance(outcome, Metrics) else [],
+        "capacity_bytes": point.memory.capacity_bytes,
+        "bound": bounded_by(point, outcome) if isinstance(outcome, Metrics) else "",
+        "cluster": cluster_of(point, outcome.step_s) if isinstance(outcome, Metrics) else None,
+        "timeline": None,
+        "roofline": roofline_of(point) if isinstance(outcome, Metrics) else None,
+    }
+
+
+def evaluation_command(named: Named, engine: str) -> str:
+    """Return a command that evaluates a design again, from its YAML where that lies, or is to be saved."""
+    file = named.file or re.sub(r"[^a-z0-9]+", "-", named.label.lower()).strip("-") + ".yaml"
+    return f"cosmic evaluate {shlex.quote(file)}{'' if engine == 'analytic' else f' --engine {engine}'}"
+
+
+def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
+    """Return what a design achieves."""
+    off = f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
+    priced, powered = point.compute.price_usd is not None, point.compute.power_w is not None
+    notes = {
+        "step_s": off,
+        "cost_usd": "to buy: accelerators and network"
+        if priced
+        else "the network's alone: the accelerator has no price",
+        "energy_j": "everything at full power" if powered else "the network's alone: the accelerator states no power",
+    }
+    found: list[Fact] = []
+    for name in FACTS:
+        value = getattr(metrics, name)
+        if value is not None:
+            found.append(
+                {"label": metric_label(name), "text": figure(name, value), "value": value, "note": notes.get(name, "")}
+            )
+    capacity = point.memory.capacity_bytes
+    of = f"of {size(capacity)} on each accelerator"
+    million = 1e6 * metrics.cost_usd_per_token
+    found.append({"label": "memory", "text": size(metrics.memory_bytes), "value": metrics.memory_bytes, "note": of})
+    owned = "to own and run" if priced and powered else "to own and run what has a price"
+    found.append({"label": "a million tokens", "text": f"{million:.3g} USD", "value": million, "note": owned})
+    return found
+
+
+def parts_of(metrics: Metrics) -> list[Part]:
+    """Return where the seconds of a step go; they add up to it."""
+    return [
+        {"name": name, "label": NAMES[name], "class": CLASSES.get(name, "exposed"), "seconds": seconds}
+        for name, seconds in metrics.breakdown.items()
+        if seconds > 0
+    ]
+
+
+def memory_of(metrics: Metrics) -> list[MemoryPart]:
+    """Return what lies in the memory of the fullest accelerator."""
+    return [
+        {"name": name, "label": MEMORY.get(name, name.replace("_", " ")), "bytes": held}
+        for name, held in metrics.memory.items()
+        if held > 0
+    ]
+
+
+def timeline_of(point: DesignPoint, engine: str) -> Timeline:
+    """Return the timeline of a step of a design that can run: scheduled, or as it was played."""
+    if engine == "analytic":
+        return scheduled_timeline(point)
+    from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  only this engine needs it
+    from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415
+
+    return timeline_of_result(play_design(point))

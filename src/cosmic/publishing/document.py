@@ -1,0 +1,206 @@
+"""A study as the document that pages show: verdict, why, trials, front, convergence, designs, trust."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cosmic.evaluation import BETTER
+from cosmic.exploration.searching import Found
+from cosmic.exploration.studies.study import Study, versions
+from cosmic.exploration.verdict import Verdict, judge
+from cosmic.publishing.block import block_of
+from cosmic.publishing.container import Binary
+from cosmic.publishing.contract import Convergence, Design, Fact, ReportDocument, Series, Why
+from cosmic.publishing.contract import Verdict as VerdictPart
+from cosmic.publishing.designs import Named, facts_of, timeline_of, undrawn
+from cosmic.publishing.timelines import packed_size, packed_timeline
+from cosmic.publishing.trust import search_command, search_python, trust_of
+from cosmic.publishing.why import NOTHING, why
+from cosmic.reporting.words import figure, metric_label, metric_unit
+
+FRONT = 8
+"""Members of the front that are drawn in full."""
+TIMELINES = 32 * 1024
+"""Bytes that all timelines may take, gzipped: what is left of 120 KB for a page without its trials."""
+DRAWN = ("best", "base", "isolated", "front", "other")
+"""Roles in the order in which designs get a timeline."""
+MOST_STEPS = 400
+"""Steps of a convergence curve that are kept: more than a screen tells apart."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a report is about."""
+
+    found: Found
+    beside: Mapping[str, Found] = field(default_factory=dict)
+    """Searches of one layer each, by the layer's name."""
+    written_by: Mapping[str, str] = field(default_factory=versions)
+    created: str = ""
+    """When the study was begun; empty for a search that is kept nowhere."""
+    best_file: str = ""
+    """Where the best design lies as YAML, if it does."""
+
+
+def found_in(study: Study) -> Found:
+    """Return what a study on disk has found so far."""
+    return Found(study.inputs, study.trials, study.stopped, 0.0, 0, study.path)
+
+
+def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> ReportDocument:
+    """Return the document of a study, its numbers added to *binary*; *say* is told what is being done."""
+    found = subject.found
+    problem, trials = found.problem, found.trials
+    say("judging what was found")
+    verdict = judge(found, subject.beside)
+    designs = _designs(list(shown(subject, verdict)), problem.engine, binary, say)
+    base, best = (_place(designs, role) for role in ("base", "best"))
+    say("packing trials")
+    return {
+        "format": 1,
+        "title": title_of(found),
+        "study": "" if found.path is None else str(found.path),
+        "verdict": verdict_part(found, verdict, subject.beside),
+        "why": _why(found, verdict, designs, base),
+        "trials": block_of(problem, trials, binary),
+        "front": trials.front(problem).tolist() if trials.feasible else [],
+        "convergence": convergence_of(found, subject.beside),
+        "designs": designs,
+        "best": best,
+        "base": base,
+        "trust": trust_of(found, verdict.point, subject.written_by, subject.created),
+    }
+
+
+def title_of(found: Found) -> str:
+    """Return what a report is called: the parameter set, and what was to be spread over what."""
+    space = found.problem.space
+    models = dict.fromkeys(share.base.model.name for share in space.workloads) or {space.base.model.name: None}
+    npus = space.base.network.npus
+    return f"{space.name}: {', '.join(models)} on {npus:,} NPU{'' if npus == 1 else 's'}"
+
+
+def _designs(some: list[Named], engine: str, binary: Binary, say: Say) -> list[Design]:
+    """Return designs, with timelines as far as `TIMELINES` goes: the best's and the base's first."""
+    designs = []
+    for named in some:
+        say(f"evaluating {named.label}")
+        designs.append(undrawn(named, engine))
+    left = TIMELINES
+    for place in sorted(range(len(some)), key=lambda place: DRAWN.index(some[place].role)):
+        if designs[place]["feasible"] and left > 0:
+            say(f"drawing {some[place].label}")
+            timeline = timeline_of(some[place].point, engine)
+            left -= packed_size(timeline)
+            if left > 0 or some[place].role == "best":
+                designs[place]["timeline"] = packed_timeline(timeline, binary)
+    return designs
+
+
+def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
+    """Yield the designs that are drawn: base, the best of each layer alone, the best, and members of the front."""
+    found = subject.found
+    space, trials = found.problem.space, found.trials
+    if space.workloads:  # a round of several workloads is no single design
+        return
+    start = space.row_of(space.base)
+    numbers = [] if start is None else np.flatnonzero((trials.rows == start).all(axis=1)).tolist()
+    yield Named("base", "base", space.base, numbers[0] if numbers else None)
+    for name, each in subject.beside.items():
+        place = each.trials.best(each.problem)
+        if place is not None:
+            yield Named(f"{name} alone", "isolated", each.problem.space.point(each.trials.rows[place]))
+    best = trials.best(found.problem)
+    if best is None or verdict.point is None:
+        return
+    yield Named("best", "best", verdict.point, best, subject.best_file)
+    others = [place for place in trials.front(found.problem).tolist() if place != best]
+    for place in spread(others, FRONT):
+        yield Named(f"trial {place:,}", "front", space.point(trials.rows[place]), place)
+
+
+def spread(places: list[int], most: int) -> list[int]:
+    """Return so many of *places* at most, evenly spread from the first to the last.
+
+    >>> spread([1, 2, 3, 4, 5], 3), spread([7], 3)
+    ([1, 3, 5], [7])
+    """
+    if len(places) <= most:
+        return places
+    return [places[round(step * (len(places) - 1) / (most - 1))] for step in range(most)]
+
+
+def _place(designs: list[Design], role: str) -> int | None:
+    return next((place for place, each in enumerate(designs) if each["role"] == role), None)
+
+
+def _why(found: Found, verdict: Verdict, designs: list[Design], base: int | None) -> Why:
+    compared = [place for place, each in enumerate(designs) if each["role"] in ("base", "isolated", "best")]
+    if verdict.point is None or base is None:
+        return {**NOTHING, "compared": compared}
+    if not designs[base]["feasible"]:
+        reasons = "; ".join(designs[base]["reasons"])
+        return {**NOTHING, "sentence": f"The base design cannot run: {reasons}.", "compared": compared}
+    problem = found.problem
+    return why(problem.space.base, verdict.point, problem.objectives[0], compared, problem.engine)
+
+
+def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) -> VerdictPart:
+    """Return the verdict as a page has it."""
+    metrics, caveats = verdict.metrics, list(verdict.caveats)
+    if not beside and len(found.problem.space.stacks) > 1 and verdict.gains:
+        caveats.append("No isolated searches were made, so that the gain over tuning one layer alone is not known.")
+    return {
+        "sentence": verdict.sentence,
+        "design": verdict.design,
+        "objective": found.problem.objectives[0],
+        "gains": [{"over": each.over, "times": each.times} for each in verdict.gains],
+        "bound": verdict.bound,
+        "facts": _facts(found, verdict),
+        "provenance": metrics.provenance if metrics else "",
+        "expected_error": metrics.expected_error if metrics else None,
+        "expected_on": metrics.expected_on if metrics else "",
+        "command": search_command(found.inputs),
+        "python": search_python(found.inputs),
+        "caveats": caveats,
+    }
+
+
+def _facts(found: Found, verdict: Verdict) -> list[Fact]:
+    if verdict.point is not None and verdict.metrics is not None:
+        return facts_of(verdict.point, verdict.metrics)
+    best = found.best
+    metrics = {} if best is None else best["metrics"]
+    return [
+        {"label": metric_label(name), "text": figure(name, value), "value": value, "note": ""}
+        for name, value in metrics.items()
+        if value is not None
+    ]
+
+
+def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
+    """Return how the search and those beside it got better."""
+    objective = found.problem.objectives[0]
+    named = {**{f"{name} alone": each for name, each in beside.items()}, found.inputs.agent: found}
+    return {
+        "objective": objective,
+        "label": metric_label(objective),
+        "unit": metric_unit(objective),
+        "better": BETTER[objective],
+        "series": [_series(name, each) for name, each in named.items()],
+    }
+
+
+def _series(name: str, found: Found) -> Series:
+    """Return the steps of a search, each an evaluation and the best from then on; its end is the last."""
+    evaluations, values = found.trials.curve(found.problem)
+    kept = spread(list(range(len(values))), MOST_STEPS)
+    points = [[int(evaluations[place]), float(values[place])] for place in kept]
+    if points and points[-1][0] < found.trials.evaluated:
+        points.append([found.trials.evaluated, points[-1][1]])
+    return {"name": name, "points": points}

@@ -1,0 +1,131 @@
+"""One HTML file that needs nothing else: the document, the script that shows it, and a policy that lets in no more.
+
+The policy names the hash of each script and style, and allows no request: were hostile text ever to become markup, it
+could neither run nor call home. Document, style and script are base64 of gzip, which no text can break out of; a few
+lines unpack them. Before that, and where scripts do not run, the page says the verdict in plain HTML.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from functools import lru_cache
+from hashlib import sha256
+from html import escape
+from pathlib import Path
+
+from cosmic.errors import CosmicError, one_line
+from cosmic.publishing.container import Binary, packed_text, text_of
+from cosmic.publishing.contract import ReportDocument
+
+FRONT = Path(__file__).parent / "front"
+START = """(async () => {
+  const unpacked = (name) => {
+    const text = document.getElementById("cosmic-" + name).textContent;
+    const bytes = Uint8Array.fromBase64
+      ? Uint8Array.fromBase64(text)
+      : Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    return new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip")));
+  };
+  try {
+    const front = ["style", "script"].map((name) => [name, unpacked(name).text()]);
+    window.cosmicDocument = unpacked("document").arrayBuffer();
+    window.cosmicDocument.catch(() => {}); // the script says what is wrong, once it runs
+    for (const [name, text] of front) {
+      const element = document.createElement(name);
+      element.textContent = await text;
+      document.head.append(element);
+    }
+  } catch (error) {
+    document.getElementById("cosmic-start").textContent = "This page needs a newer browser: " + error;
+  }
+})();"""
+"""Unpacks the style and the script of the page, and so starts it; its document meanwhile, which the script waits for.
+
+The policy knows the hashes of all that runs."""
+PLAIN = (
+    "html{color-scheme:light dark;font:14px/1.45 system-ui,sans-serif}"
+    "main{margin:0 auto;max-width:1360px;padding:16px 24px}th{padding-right:16px;text-align:left}"
+    "pre{overflow-x:auto}"
+)
+"""What the page looks like until then."""
+
+
+def page(document: ReportDocument, binary: Binary) -> str:
+    """Return the whole file."""
+    script, style = _front("report.js"), _front("style.css")
+    policy = "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {_hash(START)} {_hash(script)}",
+            f"style-src {_hash(PLAIN)} {_hash(style)}",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<link rel="icon" href="data:,">
+<title>{_text(document["title"])}</title>
+<style>{PLAIN}</style>
+</head>
+<body>
+<main id="cosmic" class="page">
+{plain(document)}
+</main>
+<script type="application/octet-stream" id="cosmic-document">{packed_text(document, binary)}</script>
+<script type="application/octet-stream" id="cosmic-style">{_packed(style)}</script>
+<script type="application/octet-stream" id="cosmic-script">{_packed(script)}</script>
+<script>{START}</script>
+</body>
+</html>
+"""
+
+
+def plain(document: ReportDocument) -> str:
+    """Return the verdict in plain HTML: what the page says until its script has started."""
+    verdict = document["verdict"]
+    lines = [f"<h1>{_text(document['title'])}</h1>", f"<p>{_text(verdict['sentence'])}</p>"]
+    lines += [f"<p>{_text(verdict['design'])}</p>"] if verdict["design"] else []
+    lines += [f"<p>{_text(each)}</p>" for each in verdict["caveats"]]
+    rows = "".join(
+        f'<tr><th scope="row">{_text(fact["label"])}</th><td>{_text(fact["text"])}</td></tr>'
+        for fact in verdict["facts"]
+    )
+    lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
+    lines.append(f"<pre><code>{_text(verdict['command'])}</code></pre>")
+    lines.append('<p id="cosmic-start"></p>')
+    lines.append(
+        "<noscript><p>Charts, trials and timelines need JavaScript; nothing is loaded from elsewhere.</p></noscript>"
+    )
+    return "\n".join(lines)
+
+
+def _front(name: str) -> str:
+    try:
+        return (FRONT / name).read_text(encoding="utf-8")
+    except OSError as error:
+        raise CosmicError(
+            f"{FRONT / name}: the front end is not built ({error.strerror}): run 'npm run build' in ui/"
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def _packed(text: str) -> str:
+    """Return a script or a style as a page carries it: the same in every page, so that it is packed once."""
+    return text_of([text.encode()])
+
+
+def _hash(text: str) -> str:
+    """Return what the policy calls a script or a style."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def _text(text: str) -> str:
+    """Return text that stays text, on one line."""
+    return escape(one_line(text))

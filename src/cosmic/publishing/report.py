@@ -1,0 +1,102 @@
+"""Reports: a study as one page, on disk or in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from pathlib import Path
+
+from cosmic.errors import SpecError
+from cosmic.exploration.isolation import isolated as search_layers
+from cosmic.exploration.searching import Found, Progress, Watch
+from cosmic.exploration.studies.study import INPUTS, Study, open_study
+from cosmic.files import write_text
+from cosmic.publishing.container import Binary
+from cosmic.publishing.contract import ReportDocument
+from cosmic.publishing.document import Say, Subject, document_of, found_in
+from cosmic.publishing.html import page
+
+ISOLATED = 1_000
+"""Designs that each isolated search looks at, where the study has none of its own."""
+BEST = "best.yaml"
+HEIGHT = 900
+"""Pixels of a report in a notebook."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a study found, for people."""
+
+    document: ReportDocument
+    """The document as `ui/src/document.ts` describes it: plain data."""
+    binary: Binary
+    """The numbers that it points to."""
+
+    @cached_property
+    def html(self) -> str:
+        """The whole page as one HTML file."""
+        return page(self.document, self.binary)
+
+    @property
+    def verdict(self) -> str:
+        """What the study came to, in a sentence."""
+        return self.document["verdict"]["sentence"]
+
+    def write(self, path: str | Path) -> Path:
+        """Write the page to a file; return its path."""
+        target = Path(path)
+        try:
+            write_text(target, self.html)
+        except OSError as error:
+            raise SpecError("out", str(path), f"cannot be written ({error.strerror})") from None
+        return target
+
+    def _repr_html_(self) -> str:
+        """Return the page for a notebook: in a frame of its own that reaches nothing outside it."""
+        style = f"width: 100%; height: {HEIGHT}px; border: 0"
+        return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
+
+
+def report(
+    study: str | Path | Study | Found,
+    *,
+    isolated: int = ISOLATED,
+    beside: Mapping[str, Found] | None = None,
+    say: Say = lambda _: None,
+) -> Report:
+    """Return the report of a study on disk, or of what a search has found.
+
+    Beside a study that opened several layers, each of them is searched by itself with so many *isolated* designs,
+    unless such searches are given as *beside*. *say* is told what is being done.
+    """
+    found, opened = _found(study)
+    layers = search_layers(found, isolated, _watching(say)) if beside is None else beside
+    subject = Subject(found, layers)
+    if opened is not None:
+        file = opened.path / BEST
+        subject = Subject(found, layers, opened.written_by, opened.created, str(file) if file.exists() else "")
+    binary = Binary()
+    return Report(document_of(subject, binary, say), binary)
+
+
+def _found(study: str | Path | Study | Found) -> tuple[Found, Study | None]:
+    """Return what was found, and the study that keeps it, if one does."""
+    if isinstance(study, Found):
+        kept = study.path is not None and (study.path / INPUTS).exists()
+        return study, open_study(study.path) if kept and study.path is not None else None
+    opened = study if isinstance(study, Study) else open_study(study)
+    return found_in(opened), opened
+
+
+def _watching(say: Say) -> Callable[[str], Watch]:
+    """Return for each layer what tells how far its search is."""
+
+    def layer(name: str) -> Watch:
+        def watch(progress: Progress) -> None:
+            say(f"searching {name} alone: {progress.evaluated:,} of {progress.trials:,}")
+
+        return watch
+
+    return layer

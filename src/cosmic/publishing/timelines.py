@@ -1,0 +1,86 @@
+"""A step's timeline, packed: spans in a byte or two for each of their properties."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cosmic.publishing.container import Binary, gzipped, head
+from cosmic.publishing.contract import Packed, Timeline
+from cosmic.simulation.timeline import CLASSES, Counter
+from cosmic.simulation.timeline import Timeline as Played
+
+
+def packed_timeline(played: Played, binary: Binary) -> Timeline:
+    """Return a timeline with its numbers added to *binary*; times are codes into the distinct ones."""
+    spans, flows = played.spans, played.flows
+    gaps = _gaps(spans.track, spans.start_ns, spans.duration_ns)
+    waits = [np.diff(each.times_ns, prepend=0) for each in played.counters]
+    times, codes = np.unique(np.concatenate([gaps, spans.duration_ns, *waits]), return_inverse=True)
+    count = len(gaps)
+    gap, duration, *samples = np.split(codes, np.cumsum([count, count, *map(len, waits)])[:-1])
+    return {
+        "engine": played.engine,
+        "duration_s": played.duration_s,
+        "processes": [{"name": each.name, "ranks": each.ranks} for each in played.processes],
+        "tracks": [{"process": each.process, "name": each.name} for each in played.tracks],
+        "names": list(played.names),
+        "classes": list(CLASSES),
+        "spans": {
+            "count": count,
+            "track": binary.add_codes(spans.track, len(played.tracks)),
+            "name": binary.add_codes(spans.name, len(played.names)),
+            "class": binary.add_codes(spans.kind, len(CLASSES)),
+            "gap": binary.add_codes(gap, len(times)),
+            "duration": binary.add_codes(duration, len(times)),
+            "critical": binary.add_codes(spans.critical, 2),
+        },
+        "seconds": (times / 1e9).tolist(),
+        "flows": {
+            "count": len(flows.source),
+            "from": binary.add_codes(flows.source, count),
+            "to": binary.add_codes(flows.target, count),
+        },
+        "counters": [
+            _counter(each, binary.add_codes(since, len(times)), binary)
+            for each, since in zip(played.counters, samples, strict=True)
+        ],
+        "totals": {
+            "compute_s": played.totals.compute_s,
+            "exposed_s": played.totals.exposed_s,
+            "hidden_s": played.totals.hidden_s,
+            "idle_s": played.totals.idle_s,
+        },
+        "reading": played.reading,
+    }
+
+
+def packed_size(played: Played) -> int:
+    """Return the bytes that a timeline takes in a page, gzipped."""
+    binary = Binary()
+    return len(gzipped([head(packed_timeline(played, binary)), *binary.planes]))
+
+
+def _gaps(track: Any, start: Any, duration: Any) -> Any:
+    """Return how long after the end of the one before it on its track each span begins; negative where they overlap."""
+    if not len(start):
+        return np.zeros(0, dtype=np.int64)
+    ends = start + duration
+    before = np.concatenate([[0], ends[:-1]])
+    first = np.concatenate([[True], track[1:] != track[:-1]])
+    return start - np.where(first, 0, before)
+
+
+def _counter(counter: Counter, times: Packed, binary: Binary) -> dict[str, Any]:
+    """Return a counter: *times* are codes of the time since the sample before, values codes into its levels."""
+    levels, codes = np.unique(counter.values, return_inverse=True)
+    return {
+        "process": counter.process,
+        "name": counter.name,
+        "unit": counter.unit,
+        "most": counter.most,
+        "times": times,
+        "values": binary.add_codes(codes, len(levels)),
+        "levels": levels.tolist(),
+    }

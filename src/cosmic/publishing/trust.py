@@ -1,0 +1,174 @@
+"""How far to trust a study: its inputs and versions, what could not run and why, and what the model leaves out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+
+from cosmic import catalog
+from cosmic.catalog.accuracy import expected_error
+from cosmic.design.model import has_experts
+from cosmic.design.point import DesignPoint
+from cosmic.exploration.inputs import Inputs
+from cosmic.exploration.searching import Found
+from cosmic.exploration.verdict import reason_text
+from cosmic.publishing.contract import Command, Trust
+from cosmic.reporting.words import metric_label
+
+ENDINGS = {
+    "trials": "all trials that were asked for are used",
+    "exhausted": "every valid design was looked at",
+    "stalled": "the agent had nothing new to propose",
+    "interrupted": "interrupted, or still running",
+}
+
+
+def trust_of(found: Found, point: DesignPoint | None, written_by: Mapping[str, str], created: str) -> Trust:
+    """Return what to know before believing a study; *point* is the best design, or the base where nothing runs."""
+    space, trials = found.problem.space, found.trials
+    return {
+        "inputs": [[name, value] for name, value in _inputs(found, created) if value],
+        "versions": [[name, value] for name, value in written_by.items()],
+        "limits": list(limits(found.problem.space.base if point is None else point, found.problem.engine)),
+        "failures": [
+            {"reason": reason, "label": reason_text(reason), "count": count}
+            for reason, count in trials.reasons().items()
+        ],
+        "raw": space.raw,
+        "valid": space.valid,
+        "evaluated": trials.evaluated,
+        "feasible": trials.feasible,
+        "coverage": coverage(len(trials), space.valid),
+        "commands": commands(found),
+    }
+
+
+def _inputs(found: Found, created: str) -> Iterator[tuple[str, str]]:
+    inputs = found.inputs
+    yield "space", found.problem.space.name
+    yield "title", str(inputs.space.get("title", ""))
+    yield "source", str(inputs.space.get("source", ""))
+    yield "layers searched", ", ".join(found.problem.space.stacks)
+    yield "agent", inputs.agent
+    yield "settings", ", ".join(f"{name} = {value}" for name, value in inputs.settings.items())
+    yield "objectives", ", ".join(f"{name} ({metric_label(name)})" for name in found.problem.objectives)
+    yield "constraints", ", ".join(each.text for each in found.problem.limits)
+    yield "engine", inputs.engine
+    yield "seed", str(inputs.seed)
+    yield "trials asked for", f"{inputs.trials:,}"
+    yield "ended", ENDINGS.get(found.stopped, found.stopped)
+    yield "identity of the parameter set", inputs.identity
+    yield "begun", created
+
+
+def coverage(seen: int, valid: int) -> str:
+    """Return what share of the valid designs was looked at.
+
+    >>> coverage(500, 1000), coverage(1000, 1000)
+    ('500 of 1,000 valid designs were looked at: 50 %.', 'All 1,000 valid designs were looked at.')
+    >>> coverage(12, 10**15)
+    '12 of 1.00e+15 valid designs were looked at: one in 83,333,333,333,333.'
+    """
+    if seen >= valid:
+        return f"All {valid:,} valid designs were looked at."
+    number = f"{valid:,}" if valid < 10**12 else f"{float(valid):.2e}"
+    said = f"{seen:,} of {number} valid designs were looked at"
+    if not seen:
+        return said + "."
+    part = f"{100 * seen / valid:.2g} %" if seen * 1000 >= valid else f"one in {valid // seen:,}"
+    return f"{said}: {part}."
+
+
+def commands(found: Found) -> list[Command]:
+    """Return what to type to search again, to check, to go on."""
+    said: list[Command] = [{"label": "search again", "command": search_command(found.inputs)}]
+    if found.path is not None:
+        folder = shlex.quote(str(found.path))
+        said += [
+            {"label": "run it again and compare bit for bit", "command": f"cosmic replay {folder} --check"},
+            {"label": "every trial as a table", "command": f"cosmic export {folder} --to trials.csv"},
+        ]
+        if found.stopped != "exhausted":
+            said.append({"label": "go on with more trials", "command": resume_command(found)})
+    return said
+
+
+def resume_command(found: Found) -> str:
+    """Return the command that goes on with a study: to its end, or to ten times as many trials if that is reached."""
+    wanted = found.inputs.trials * (1 if found.stopped == "interrupted" else 10)
+    return f"cosmic search --resume --out {shlex.quote(str(found.path))} -n {wanted}"
+
+
+def space_name(inputs: Inputs) -> str:
+    """Return what to call the parameter set on a command line: its name in the catalog, or a file."""
+    name = str(inputs.space.get("name", "space"))
+    return name if name in catalog.names("spaces") else f"{name}.yaml"
+
+
+def search_command(inputs: Inputs) -> str:
+    """Return the command that makes the same search."""
+    words = ["cosmic", "search", space_name(inputs), "--agent", inputs.agent, "-n", str(inputs.trials)]
+    for flag, values in (("--objective", inputs.objectives), ("--constraint", inputs.constraints)):
+        words += [word for value in values for word in (flag, value)]
+    words += [word for name, value in inputs.settings.items() for word in ("--setting", f"{name}={value}")]
+    words += ["--stacks", ",".join(inputs.stacks)] if inputs.stacks else []
+    words += ["--engine", inputs.engine] if inputs.engine != "analytic" else []
+    return shlex.join([*words, "--seed", str(inputs.seed)])
+
+
+def search_python(inputs: Inputs) -> str:
+    """Return the Python lines that make the same search, and its report."""
+    given = {
+        "agent": inputs.agent,
+        "trials": inputs.trials,
+        "objectives": list(inputs.objectives),
+        "constraints": list(inputs.constraints),
+        "stacks": list(inputs.stacks),
+        "settings": dict(inputs.settings),
+        "engine": inputs.engine,
+        "seed": inputs.seed,
+    }
+    usual = {"constraints": [], "stacks": [], "settings": {}, "engine": "analytic"}
+    options = "".join(f", {name}={value!r}" for name, value in given.items() if usual.get(name) != value)
+    return f"import cosmic\n\nfound = cosmic.search({space_name(inputs)!r}{options})\ncosmic.report(found)"
+
+
+def limits(point: DesignPoint, engine: str) -> Iterator[str]:
+    """Yield what the model does not cover, of a design like *point*."""
+    expected = expected_error(point)
+    if expected.runs:
+        yield (
+            f"Against {expected.runs} measured runs of this kind ({expected.like}), steps were off by"
+            f" {100 * expected.error:.0f} % on average. Ratios of similar designs are more certain than their times."
+        )
+    else:
+        yield f"Nothing like this was measured ({expected.like}): an error of {100 * expected.error:.0f} % is assumed."
+    name = point.compute.accelerator or "the accelerator"
+    if point.compute.provenance == "estimate":
+        yield f"No kernels of {name} were measured: what it reaches of its peak is an estimate."
+    else:
+        yield f"What kernels of {name} reach is {point.compute.provenance}, shape by shape."
+    if engine == "event":
+        yield "Steps were played node by node; ranks that are alike are played once, and no two of them drift apart."
+    else:
+        yield "Steps are closed forms: collectives of different axes do not contend for the same links."
+    if any(dim.topology == "switch" and dim.oversubscription == 1 for dim in point.network.dims):
+        yield "Switches carry all that they are sent; routing conflicts and congestion by other jobs are left out."
+    elif point.network.dims:
+        yield "Other jobs on the same network, failed links and routing conflicts are left out."
+    yield from _of_the_work(point)
+    yield "Failures, restarts, checkpoints, input data and the start of a job are left out: this is a steady run."
+
+
+def _of_the_work(point: DesignPoint) -> Iterator[str]:
+    workload = point.workload
+    if has_experts(point.model):
+        yield "Tokens are spread evenly over experts; a router that favours some makes the slowest expert set the pace."
+    if workload.task == "training" and workload.pp > 1:
+        yield "All microbatches take equally long, and so do stages with equally many layers."
+    if workload.task == "prefill":
+        yield "A prefill is one batch alone: queues, and what other requests add to the first token, are left out."
+    if workload.task == "decode":
+        yield "Decoding is one token for all sequences at one context length: arrivals and other lengths are left out."
+    if not point.compute.price_usd:
+        yield "The accelerator has no price in the catalog, so that costs are those of the network and of power alone."

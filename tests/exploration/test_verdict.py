@@ -1,0 +1,179 @@
+"""Verdicts: one sentence that says how much better, and what bounds it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from cosmic.advice import NAMES
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.exploration.problem import METRICS
+from cosmic.exploration.searching import Found, search
+from cosmic.exploration.verdict import REASONS, bounded_by, gain, judge, reason_text
+from cosmic.loading.designs import load_design
+from cosmic.workload.checks import RULES
+from cosmic.workload.loads import loads
+from tests.publishing.studies import SPACE, found, small, source
+
+
+def test_a_verdict_says_the_gain_and_what_bounds_it() -> None:
+    made = found(agent="genetic")
+    verdict = judge(made)
+    assert re.fullmatch(r"\d+\.\d\d× over the base design; .* bounds? it \(.*\d+ % of the step\)", verdict.sentence)
+    best, base = made.best, made.problem.base().figures(0)
+    assert best is not None
+    value, before = best["metrics"]["perf_per_bandwidth"], base["perf_per_bandwidth"]
+    assert before
+    assert verdict.gains[0].times == pytest.approx(value / before)
+    assert verdict.metrics is not None
+    assert verdict.metrics.step_s == pytest.approx(best["metrics"]["step_s"])
+
+
+def test_where_communication_takes_most_the_dimension_is_named() -> None:
+    slow = {"workload.tp": 32, "workload.sp": 1, "network.dims.1.bandwidth": "100 MB/s"}
+    point = load_design("gpt3-175b@cosmic-1024", slow)
+    metrics = evaluate(point)
+    assert isinstance(metrics, Metrics)
+    said = bounded_by(point, metrics)
+    part = max(metrics.breakdown, key=lambda name: metrics.breakdown[name])
+    assert part == "tp"
+    seconds = {load.dimension: load.seconds for load in loads(point) if load.part == "tp"}
+    slowest = max(seconds, key=lambda place: seconds[place])
+    assert slowest == 1
+    assert said.startswith(f"network dimension 2 bounds it ({NAMES['tp']}, ")
+
+
+def test_isolated_searches_are_named_by_the_nearest_of_them() -> None:
+    made = found(agent="genetic")
+    layers = {name: search(SPACE, stacks=[name], trials=50, seed=1) for name in ("workload", "network")}
+    verdict = judge(made, layers)
+    assert [each.over for each in verdict.gains] == [
+        "the base design",
+        "the best of workload alone",
+        "the best of network alone",
+    ]
+    nearest = min(verdict.gains[1:], key=lambda each: each.times or 0)
+    assert f" and {nearest.times:.2f}× over {nearest.over}" in verdict.sentence
+
+
+def test_a_layer_alone_that_does_better_is_not_kept_quiet() -> None:
+    made = found(trials=2, seed=0)
+    alone = {"network": search(SPACE, stacks=["network"], trials=300, seed=1)}
+    assert re.search(r", but the best of network alone is [\d.]+× better;", judge(made, alone).sentence)
+
+
+def test_several_objectives_say_what_the_front_offers() -> None:
+    made = search(SPACE, trials=200, objectives=["step_s", "network_usd"], seed=1)
+    assert re.search(
+        rf"the front offers {len(made.front)} designs: step from .* s to .* s, network", judge(made).sentence
+    )
+
+
+def test_where_nothing_runs_the_sentence_says_so_and_why() -> None:
+    made = search(SPACE, trials=30, constraints=["memory_bytes <= 1 GB"])
+    verdict = judge(made)
+    assert verdict.sentence.startswith(
+        "No design that was tried can run within the limits: what stood in the way most often is the limit memory"
+    )
+    assert (verdict.gains, verdict.point, verdict.metrics, verdict.bound) == ((), None, None, "")
+
+
+def test_a_search_that_ends_below_the_base_says_so() -> None:
+    made = found(trials=2, seed=0)
+    assert "× worse than the base design" in judge(made).sentence
+
+
+def test_a_base_that_cannot_run_is_no_measure() -> None:
+    space = source(base={**source()["base"], "workload": {**source()["base"]["workload"], "tp": 8}})
+    verdict = judge(search(space, trials=50, seed=2))
+    assert verdict.gains[0].times is None
+    assert "the base design cannot run" in verdict.sentence
+
+
+def test_several_workloads_have_no_single_design() -> None:
+    shares: dict[str, Any] = {"chat": {"workload.task": "decode"}, "read": {"weight": 2, "workload.task": "prefill"}}
+    verdict = judge(search(small(workloads=shares), trials=9))
+    assert verdict.point is None
+    assert verdict.gains[0].times
+    assert any("several workloads: chat (weight 1), read (weight 2)" in each for each in verdict.caveats)
+
+
+def test_an_interrupted_search_is_not_passed_off_as_whole() -> None:
+    made = found()
+    cut = Found(made.inputs, made.trials, "interrupted", 1.0, 10)
+    assert any("not complete" in each for each in judge(cut).caveats)
+
+
+def test_every_rule_has_words() -> None:
+    assert set(RULES) | {"memory", "offloaded"} == set(REASONS)
+    assert all(reason_text(name) != name for name in REASONS)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_gain_is_above_one_where_the_metric_is_better(name: str) -> None:
+    assert {gain(name, 2.0, 4.0), gain(name, 4.0, 2.0)} == {2.0, 0.5}
+
+
+def test_a_base_that_breaks_a_limit_is_not_said_not_to_run() -> None:
+    base = search(SPACE, trials=1).problem.base().figures(0)["step_s"]
+    assert base is not None
+    made = search(
+        SPACE, trials=400, seed=3, objectives=["perf_per_bandwidth"], constraints=[f"step_s <= {0.99 * base} s"]
+    )
+    verdict = judge(made)
+    assert verdict.sentence.startswith("the base design breaks the limit step_s <= ")
+    assert ", the best of the search keeps it; " in verdict.sentence
+    assert any("breaks the limit" in each for each in verdict.caveats)
+    assert verdict.gains[0].times is None
+
+
+def test_a_decoded_token_is_bounded_by_the_memory() -> None:
+    point = load_design("llama3-8b@dgx-h100:1", {"workload.task": "decode", "workload.global_batch": 8})
+    metrics = evaluate(point)
+    assert isinstance(metrics, Metrics)
+    assert bounded_by(point, metrics).startswith(f"memory bandwidth bounds it ({NAMES['matrix']}, ")
+    trained = load_design("llama3-8b@dgx-h100:8")
+    metrics = evaluate(trained)
+    assert isinstance(metrics, Metrics)
+    assert bounded_by(trained, metrics).startswith(f"{NAMES['matrix']} bound it (")
+
+
+@pytest.mark.parametrize("sharding", ["zero2", "zero3"])
+def test_gradients_reduced_for_each_microbatch_name_their_dimension(sharding: str) -> None:
+    wide = {"workload.dp": 1024, "workload.tp": 1, "workload.sp": 1, "workload.pp": 1, "workload.overlap": False}
+    slow = {"network.dims.3.bandwidth": "1 MB/s", "memory.capacity": "4 TiB", "workload.weight_sharding": sharding}
+    point = load_design("gpt3-175b@cosmic-1024", wide | slow)
+    metrics = evaluate(point)
+    assert isinstance(metrics, Metrics)
+    assert bounded_by(point, metrics).startswith(f"network dimension 4 bounds it ({NAMES['weights']}, ")
+
+
+PLAYED: dict[str, tuple[str, dict[str, Any], str]] = {
+    "stages": (
+        "llama3-8b@dgx-h100:16",
+        {"workload.pp": 4, "workload.task": "decode", "workload.global_batch": 64, "workload.micro_batch": 16},
+        "waiting for other stages and their messages bounds it",
+    ),
+    "host": ("vit-base@dgx-h100:8", {}, "computation bounds it"),
+    "memory": (
+        "llama3-8b@dgx-h100:1",
+        {"workload.task": "decode", "workload.global_batch": 4},
+        "memory bandwidth bounds it (computation, ",
+    ),
+    "links": (
+        "llama3-8b@dgx-h100:8",
+        {"workload.tp": 8, "workload.global_batch": 1, "network.dims.0.bandwidth": "1 GB/s"},
+        "network dimension 1 bounds it (communication that compute waits for, ",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(PLAYED))
+def test_a_step_that_was_played_is_bounded_by_what_holds_it_back(name: str) -> None:
+    source, changes, said = PLAYED[name]
+    point = load_design(source, changes)
+    metrics = evaluate(point, "event")
+    assert isinstance(metrics, Metrics)
+    assert bounded_by(point, metrics).startswith(said)

@@ -1,0 +1,30 @@
+"""Searches that reports are made of, small ones."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from cosmic.exploration.searching import Found, search
+from cosmic.psa.files import load_space
+
+SPACE = "cosmic-1024-full-stack"
+SERVED = {"workload.{dp,tp}": [[2, 8], [4, 4], [16, 1]], "workload.global_batch": [16, 32]}
+ONE_STAGE = {"model": "llama3-8b", "system": "dgx-h100:16", "workload": {"pp": 1, "dp": 2, "tp": 8, "global_batch": 16}}
+
+
+@cache
+def found(trials: int = 400, agent: str = "random", seed: int = 3) -> Found:
+    """Return a search of the full stack."""
+    return search(SPACE, agent=agent, trials=trials, seed=seed)
+
+
+def source(**changes: Any) -> dict[str, Any]:
+    """Return the content of the full stack's file, changed."""
+    return {**dict(load_space(SPACE).source or {}), **changes}
+
+
+def small(task: str = "training", **changes: Any) -> dict[str, Any]:
+    """Return a parameter set of a small model on sixteen accelerators."""
+    base = {**ONE_STAGE, "workload": {**ONE_STAGE["workload"], "task": task}}  # type: ignore[dict-item]
+    return {"name": f"small-{task}", "base": base, "parameters": SERVED, **changes}

@@ -1,0 +1,141 @@
+"""Trials in a block: nothing is lost that a page shows, and it takes few bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosmic.evaluation import BETTER
+from cosmic.exploration.problem import METRICS
+from cosmic.exploration.searching import Found, search
+from cosmic.exploration.trials import Trials
+from cosmic.publishing.block import STEPS, block_of, follows, metrics_of, scaled
+from cosmic.publishing.container import Binary, numbers_of, packed_text
+from cosmic.publishing.contract import Block
+from tests.publishing.studies import SPACE, found, small
+from tests.publishing.unpacking import column, labels, values
+
+BUDGET = 25
+"""Bytes of HTML that a trial may take."""
+
+
+def packed(of: Found) -> tuple[Block, bytes]:
+    binary = Binary()
+    block = block_of(of.problem, of.trials, binary)
+    return block, b"".join(binary.planes)
+
+
+@pytest.mark.parametrize("agent", ["random", "genetic"])
+def test_every_parameter_of_every_trial_is_there(agent: str) -> None:
+    made = found(agent=agent)
+    block, binary = packed(made)
+    space = made.problem.space
+    assert block["count"] == len(made.trials)
+    wanted = [space.labels(row) for row in made.trials.rows]
+    for name in wanted[0]:
+        assert labels(block, name, binary) == [str(each[name]) for each in wanted]
+    assert {each["name"] for each in block["columns"] if each["role"] == "parameter"} == set(wanted[0])
+
+
+def test_numbers_of_parameters_are_in_si_units() -> None:
+    block, _ = packed(found())
+    coding = column(block, "network.dims.0.bandwidth")["coding"]
+    assert coding["values"][0] == 50e9
+    assert coding["labels"][0] == "50 GB/s"
+    assert column(block, "network.dims.0.bandwidth")["unit"] == "B/s"
+
+
+@pytest.mark.parametrize("agent", ["random", "genetic"])
+def test_every_metric_of_every_trial_is_there_to_four_digits(agent: str) -> None:
+    made = found(agent=agent)
+    block, binary = packed(made)
+    names = {each["name"]: place for place, each in enumerate(block["columns"]) if each["role"] == "metric"}
+    assert list(names) == metrics_of(made.problem)
+    for name, place in names.items():
+        np.testing.assert_allclose(values(block, place, binary), made.trials.results.columns[name], rtol=2e-4)
+        assert block["columns"][place]["better"] == BETTER[name]
+
+
+def test_objectives_are_as_exact_as_a_float_of_32_bits() -> None:
+    made = search(SPACE, agent="random", trials=300, objectives=["step_s", "network_usd"])
+    block, binary = packed(made)
+    for name in ("step_s", "network_usd"):
+        place = next(place for place, each in enumerate(block["columns"]) if each["name"] == name)
+        assert block["columns"][place]["objective"]
+        wanted = made.trials.results.columns[name].astype(np.float32)
+        np.testing.assert_array_equal(values(block, place, binary).astype(np.float32), wanted)
+
+
+def test_metrics_that_nobody_has_take_no_column() -> None:
+    block, _ = packed(found())
+    names = [each["name"] for each in block["columns"]]
+    assert "ttft_s" not in names  # it trains
+    assert "offloaded_bytes" not in names  # nothing is offloaded
+
+
+def test_every_metric_that_some_trial_has_has_a_column() -> None:
+    for task in ("training", "prefill", "decode"):
+        made = search(small(task), trials=9)
+        columns = made.trials.results.columns
+        present = {name for name in METRICS if np.nansum(np.abs(columns[name])) > 0}
+        assert present <= set(metrics_of(made.problem))
+
+
+def test_reasons_say_why_each_trial_cannot_run() -> None:
+    made = found()
+    block, binary = packed(made)
+    assert block["reasons"][0] == ""
+    codes = numbers_of(block["outcomes"], binary).tolist()
+    assert [block["reasons"][code] for code in codes] == list(made.trials.results.reasons)
+
+
+def test_metrics_that_follow_from_others_are_named_and_not_sent() -> None:
+    block, _ = packed(found())
+    assert column(block, "tokens_per_s")["coding"]["kind"] == "from"
+    assert column(block, "mfu")["coding"]["kind"] == "from"
+
+
+@pytest.mark.parametrize(
+    ("mine", "rule"), [([2.0, 4.0, 8.0], "times"), ([8.0, 4.0, 2.0], "over"), ([4.0, 5.0, 7.0], "plus")]
+)
+def test_a_column_follows_from_another_by_one_rule(mine: list[float], rule: str) -> None:
+    coding = follows(np.array(mine), [(3, np.array([1.0, 2.0, 4.0]))])
+    assert coding is not None
+    assert (coding["rule"], coding["column"]) == (rule, 3)
+
+
+def test_a_column_that_is_nearly_another_does_not_follow_from_it() -> None:
+    assert follows(np.array([2.0, 4.0001]), [(0, np.array([1.0, 2.0]))]) is None
+    assert follows(np.array([2.0, np.nan]), [(0, np.array([1.0, 2.0]))]) is None
+
+
+def test_scaled_numbers_keep_their_ends_exactly() -> None:
+    binary = Binary()
+    coding = scaled(np.array([1e-6, 3.0, np.nan, 1e6]), binary)
+    codes = numbers_of(coding["codes"], b"".join(binary.planes)).tolist()
+    assert (codes[0], codes[2], codes[3]) == (1, 0, STEPS + 1)
+    assert coding["log"]
+
+
+def test_parts_of_a_study_have_the_columns_of_the_whole() -> None:
+    made = found()
+    whole = block_of(made.problem, made.trials, Binary())
+    head = Trials(made.trials.rows[:0], made.trials.results.take(np.arange(0)))
+    for some in (head, Trials(made.trials.rows[5:9], made.trials.results.take(np.arange(5, 9)))):
+        part = block_of(made.problem, some, Binary(), first=5)
+        assert part["first"] == 5
+        assert [each["name"] for each in part["columns"]] == [each["name"] for each in whole["columns"]]
+
+
+def test_choices_of_several_fields_and_of_names_are_text() -> None:
+    block, _ = packed(search(small(), agent="exhaustive", trials=9))
+    assert column(block, "workload.{dp,tp}")["coding"]["values"][0] == "2, 8"
+    assert column(block, "workload.{dp,tp}")["label"] == "dp, tp"
+
+
+@pytest.mark.parametrize("agent", ["random", "genetic"])
+def test_ten_thousand_trials_stay_within_their_bytes(agent: str) -> None:
+    made = found(10_000, agent, 0)
+    binary = Binary()
+    block = block_of(made.problem, made.trials, binary)
+    assert len(packed_text({"trials": block}, binary)) <= BUDGET * len(made.trials)

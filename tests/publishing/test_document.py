@@ -1,0 +1,273 @@
+"""Documents: every number of a report is one that the study, the design or evaluation has."""
+
+from __future__ import annotations
+
+import json
+from math import prod
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from cosmic.design import schema
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.exploration.inputs import Inputs
+from cosmic.exploration.isolation import isolated
+from cosmic.exploration.searching import Found, search
+from cosmic.exploration.studies.study import open_study
+from cosmic.exploration.trials import Trials
+from cosmic.loading.designs import load_design
+from cosmic.publishing.container import Binary, numbers_of
+from cosmic.publishing.contract import Design, ReportDocument
+from cosmic.publishing.document import Subject, document_of, found_in, spread
+from cosmic.publishing.roofline import MOST, roofline_of
+from cosmic.publishing.timelines import packed_timeline
+from cosmic.simulation.schedule_timeline import timeline_of
+from tests.publishing.studies import SPACE, found, small, source
+
+
+def document(made: Found, beside: int = 0) -> ReportDocument:
+    return document_of(Subject(made, isolated(made, beside)), Binary())
+
+
+@pytest.fixture(scope="module")
+def full() -> ReportDocument:
+    """The report of a search of the full stack, with isolated searches beside it."""
+    return document(found(agent="genetic"), 60)
+
+
+def design(of: ReportDocument, role: str) -> Design:
+    return next(each for each in of["designs"] if each["role"] == role)
+
+
+def evaluated(of: Design) -> Metrics:
+    outcome = evaluate(load_design(yaml.safe_load(of["yaml"])))
+    assert isinstance(outcome, Metrics)
+    return outcome
+
+
+def test_designs_are_the_base_the_isolated_bests_and_the_best(full: ReportDocument) -> None:
+    roles = [each["role"] for each in full["designs"]]
+    assert roles == ["base", "isolated", "isolated", "isolated", "best"]
+    assert (full["base"], full["best"]) == (0, 4)
+    assert full["why"]["compared"] == [0, 1, 2, 3, 4]
+    assert [each["label"] for each in full["designs"]][1:4] == ["workload alone", "collective alone", "network alone"]
+
+
+@pytest.mark.parametrize("role", ["base", "best", "isolated"])
+def test_every_number_of_a_design_is_that_of_its_yaml(full: ReportDocument, role: str) -> None:
+    shown = design(full, role)
+    metrics = evaluated(shown)
+    assert shown["step_s"] == pytest.approx(metrics.step_s)
+    facts = {each["label"]: each["value"] for each in shown["facts"]}
+    assert facts["step"] == pytest.approx(metrics.step_s)
+    assert facts["MFU"] == pytest.approx(metrics.mfu)
+    assert facts["a million tokens"] == pytest.approx(1e6 * metrics.cost_usd_per_token)
+    assert sum(part["seconds"] for part in shown["parts"]) == pytest.approx(metrics.step_s)
+    assert sum(part["bytes"] for part in shown["memory"]) == pytest.approx(metrics.memory_bytes)
+    assert shown["identity"] == load_design(yaml.safe_load(shown["yaml"])).identity
+
+
+def test_gains_are_ratios_of_the_objective(full: ReportDocument) -> None:
+    best = evaluated(design(full, "best")).perf_per_bandwidth
+    for gain, role in zip(full["verdict"]["gains"], full["designs"][:4], strict=True):
+        other = evaluated(role).perf_per_bandwidth
+        assert best is not None
+        assert other is not None
+        assert gain["times"] == pytest.approx(best / other)
+
+
+def test_what_changes_are_worth_multiplies_to_the_gain(full: ReportDocument) -> None:
+    why = full["why"]
+    factors = [each["worth"] or 1.0 for each in why["changes"]]
+    assert prod(factors) * (why["rest"] or 1.0) == pytest.approx(full["verdict"]["gains"][0]["times"])
+    assert 1 <= len(factors) <= 5
+    assert sorted(factors, key=lambda each: -abs(np.log(each))) == factors
+    labels = {each["label"] for each in why["changes"]}
+    assert "network bandwidth" in labels
+
+
+def test_changes_alone_are_what_the_base_gains_by_them(full: ReportDocument) -> None:
+    base = load_design(yaml.safe_load(design(full, "base")["yaml"]))
+    before = evaluate(base)
+    assert isinstance(before, Metrics)
+    for change in full["why"]["changes"]:
+        if change["alone"] is None or any("algorithms" in field["path"] for field in change["fields"]):
+            continue
+        settings = {field["path"]: yaml.safe_load(field["to"]) for field in change["fields"]}
+        outcome = evaluate(load_design(yaml.safe_load(design(full, "base")["yaml"]), settings))
+        if isinstance(outcome, Metrics):
+            gain = (outcome.perf_per_bandwidth or 0.0) / (before.perf_per_bandwidth or 1.0)
+            assert change["alone"] == pytest.approx(gain)
+
+
+def test_convergence_ends_with_the_best_of_each_search(full: ReportDocument) -> None:
+    curves = {each["name"]: each["points"] for each in full["convergence"]["series"]}
+    assert list(curves) == ["workload alone", "collective alone", "network alone", "genetic"]
+    assert curves["genetic"][-1][1] == pytest.approx(evaluated(design(full, "best")).perf_per_bandwidth)
+    assert curves["genetic"][-1][0] == full["trust"]["evaluated"]
+
+
+def test_trust_counts_what_the_study_counts(full: ReportDocument) -> None:
+    made = found(agent="genetic")
+    trust = full["trust"]
+    assert {each["reason"]: each["count"] for each in trust["failures"]} == made.trials.reasons()
+    assert (trust["evaluated"], trust["feasible"]) == (made.trials.evaluated, made.trials.feasible)
+    assert trust["valid"] == made.problem.space.valid
+    assert any("No kernels of cosmic-10tf were measured" in each for each in trust["limits"])
+
+
+def test_the_command_and_the_lines_of_python_search_the_same_again(full: ReportDocument) -> None:
+    made = found(agent="genetic")
+    words = full["verdict"]["command"].split()
+    assert words[:3] == ["cosmic", "search", SPACE]
+    assert words[words.index("--seed") + 1] == str(made.inputs.seed)
+    lines = full["verdict"]["python"].replace("cosmic.report(found)", "")
+    names: dict[str, Any] = {}
+    exec(lines, names)
+    np.testing.assert_array_equal(names["found"].trials.rows, made.trials.rows)
+
+
+def test_the_cluster_holds_every_rank(full: ReportDocument) -> None:
+    for each in full["designs"]:
+        cluster = each["cluster"]
+        assert cluster is not None
+        assert prod(axis["size"] for axis in cluster["axes"]) == cluster["npus"]
+        for dim in cluster["dims"]:
+            assert prod(axis["ranks"] for axis in dim["axes"]) == pytest.approx(dim["npus"])
+            assert 0 <= dim["utilization"] <= 1
+            sent = sum(load["bytes"] for load in dim["load"])
+            assert dim["utilization"] == pytest.approx(sent / dim["bandwidth_bytes_per_s"] / (each["step_s"] or 1))
+
+
+def test_operators_of_the_roofline_take_the_time_that_computing_takes() -> None:
+    point = load_design("llama3-70b@dgx-h100:64")
+    metrics = evaluate(point)
+    assert isinstance(metrics, Metrics)
+    shown = roofline_of(point)
+    computing = sum(metrics.breakdown[name] for name in ("matrix", "attention", "other", "recompute"))
+    total = sum(each["seconds"] for each in shown["points"])
+    assert 0.85 * computing <= total <= 1.001 * computing  # a lookup computes nothing, and is no point
+    assert len(shown["points"]) <= MOST + 1
+    assert all(each["flop_per_s"] <= shown["peak_flop_per_s"] * 1.001 for each in shown["points"])
+
+
+def test_a_timeline_comes_out_as_it_went_in() -> None:
+    played = timeline_of(load_design("llama3-8b@dgx-h100:16", {"workload.pp": 2, "workload.dp": 1, "workload.tp": 8}))
+    binary = Binary()
+    packed = packed_timeline(played, binary)
+    raw = b"".join(binary.planes)
+    seconds = np.array(packed["seconds"])
+    track, gap, duration = (numbers_of(packed["spans"][name], raw) for name in ("track", "gap", "duration"))
+    np.testing.assert_array_equal(track, played.spans.track)
+    end, before = 0.0, -1
+    for place in range(len(track)):
+        start = (end if track[place] == before else 0.0) + seconds[gap[place]]
+        assert start == pytest.approx(played.spans.start_ns[place] / 1e9, abs=1e-9)
+        end, before = start + seconds[duration[place]], track[place]
+        assert end == pytest.approx((played.spans.start_ns[place] + played.spans.duration_ns[place]) / 1e9, abs=1e-9)
+    for shown, counter in zip(packed["counters"], played.counters, strict=True):
+        times = np.cumsum(seconds[numbers_of(shown["times"], raw)])
+        np.testing.assert_allclose(times, counter.times_ns / 1e9, atol=1e-8)
+        np.testing.assert_array_equal(np.array(shown["levels"])[numbers_of(shown["values"], raw)], counter.values)
+    for name, wanted in (("from", played.flows.source), ("to", played.flows.target)):
+        np.testing.assert_array_equal(numbers_of(packed["flows"][name], raw), wanted)
+
+
+def empty(made: Found) -> Found:
+    none = Trials(made.trials.rows[:0], made.trials.results.take(np.arange(0)))
+    return Found(made.inputs, none, "interrupted", 0.0, 0)
+
+
+ODD: dict[str, Any] = {
+    "no trial": lambda: empty(found()),
+    "one trial": lambda: found(trials=1),
+    "two trials": lambda: found(trials=2),
+    "nothing runs": lambda: search(SPACE, trials=30, constraints=["memory_bytes <= 1 GB"]),
+    "one parameter": lambda: search(
+        source(parameters={"network.dims.0.bandwidth": ["50 GB/s", "99 GB/s"]}, derived={}, constraints=[]), trials=5
+    ),
+    "no parameter": lambda: search(source(parameters={}, derived={}, constraints=[]), trials=5),
+    "several objectives": lambda: search(SPACE, trials=300, objectives=["step_s", "network_usd", "memory_bytes"]),
+    "played": lambda: search(small(), trials=3, engine="event"),
+    "prefill": lambda: search(small("prefill"), trials=9),
+    "decode": lambda: search(small("decode"), trials=9),
+    "mix": lambda: search(
+        small(workloads={"chat": {"workload.task": "decode"}, "read": {"workload.task": "prefill"}}), trials=9
+    ),
+    "experts": lambda: search(
+        {"name": "moe", "base": "mixtral-8x7b@dgx-h100:64", "parameters": {"workload.ep": [1, 2, 4, 8]}}, trials=9
+    ),
+    "one accelerator": lambda: search(
+        {"name": "one", "base": "llama3-8b@dgx-h100:1", "parameters": {"workload.task": ["prefill", "decode"]}},
+        trials=9,
+    ),
+    "accelerators": lambda: search(
+        {
+            "name": "chips",
+            "base": "llama3-8b@dgx-h100:8",
+            "parameters": {"compute.accelerator": ["h100-sxm-80gb", "gb200"], "workload.micro_batch": [1, 2]},
+        },
+        trials=9,
+        objectives=["tokens_per_s"],
+    ),
+    "interrupted": lambda: Found(found().inputs, found().trials, "interrupted", 0.0, 0),
+}
+
+
+@pytest.mark.parametrize("name", list(ODD))
+def test_any_study_has_a_document_that_is_plain_data(name: str) -> None:
+    made = ODD[name]()
+    shown = document(made, 20 if name == "several objectives" else 0)
+    assert json.loads(json.dumps(shown, allow_nan=False))["trials"]["count"] == len(made.trials)
+    assert shown["verdict"]["sentence"]
+    assert (shown["best"] is None) == (made.best is None or bool(made.problem.space.workloads))
+    for each in shown["designs"]:
+        assert each["feasible"] == (not each["reasons"])
+        if each["feasible"]:
+            assert sum(part["seconds"] for part in each["parts"]) == pytest.approx(each["step_s"])
+    if shown["best"] is not None:
+        best = shown["designs"][shown["best"]]
+        assert best["timeline"] is not None
+        assert best["trial"] == made.trials.best(made.problem)
+
+
+def test_a_played_study_is_drawn_as_it_was_played() -> None:
+    shown = document(ODD["played"]())
+    best = design(shown, "best")
+    assert best["timeline"] is not None
+    assert best["timeline"]["engine"] == "event"
+    assert best["timeline"]["duration_s"] == pytest.approx(best["step_s"])
+    assert "--engine event" in best["command"]
+
+
+def test_the_front_is_that_of_the_trials() -> None:
+    made = ODD["several objectives"]()
+    shown = document(made)
+    assert shown["front"] == made.trials.front(made.problem).tolist()
+    drawn = [each["trial"] for each in shown["designs"] if each["role"] == "front"]
+    assert 1 <= len(drawn) <= 8
+    assert set(drawn) <= set(shown["front"])
+
+
+def test_members_of_the_front_are_spread_from_end_to_end() -> None:
+    assert spread(list(range(100)), 8)[0] == 0
+    assert spread(list(range(100)), 8)[-1] == 99
+    assert len(set(spread(list(range(100)), 8))) == 8
+
+
+def test_a_study_that_has_fewer_trials_than_asked_is_not_complete(tmp_path: Any) -> None:
+    search(SPACE, trials=20, seed=1, out=tmp_path / "s")
+    whole = open_study(tmp_path / "s")
+    assert found_in(whole).stopped == "trials"
+    more = Inputs(**{**{name: getattr(whole.inputs, name) for name in whole.inputs.__dataclass_fields__}, "trials": 99})
+    object.__setattr__(whole, "inputs", more)
+    assert found_in(whole).stopped == "interrupted"
+
+
+def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
+    base = load_design(yaml.safe_load(design(full, "base")["yaml"]))
+    for change in full["why"]["changes"]:
+        for field in change["fields"]:
+            schema.slot_at(base, field["path"])  # refuses what is no field

@@ -1,0 +1,42 @@
+"""Columns of a block as the page sees them: written from the contract, not from the code that packs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.publishing.container import numbers_of
+from cosmic.publishing.contract import Block, Column
+
+
+def column(block: Block, name: str) -> Column:
+    """Return the column of a name."""
+    return next(each for each in block["columns"] if each["name"] == name)
+
+
+def labels(block: Block, name: str, binary: bytes) -> list[str]:
+    """Return what a parameter of each trial is called."""
+    coding = column(block, name)["coding"]
+    return [coding["labels"][code] for code in numbers_of(coding["codes"], binary).tolist()]
+
+
+def values(block: Block, place: int, binary: bytes) -> npt.NDArray[np.float64]:
+    """Return the numbers of the column at *place*, NaN where there is none."""
+    coding: dict[str, Any] = block["columns"][place]["coding"]
+    match coding["kind"]:
+        case "numbers":
+            return numbers_of(coding["numbers"], binary).astype(float)
+        case "choices":
+            known = np.array([*coding["values"], np.nan], dtype=float)
+            return np.asarray(known[numbers_of(coding["codes"], binary)])
+        case "scaled":
+            codes = numbers_of(coding["codes"], binary).astype(float)
+            share = (codes - 1) / 65_534
+            low, high = coding["low"], coding["high"]
+            found = low * (high / low) ** share if coding["log"] else low + share * (high - low)
+            return np.where(codes == 0, np.nan, found)
+        case _:
+            other, by = values(block, coding["column"], binary), coding["by"]
+            return np.asarray({"times": other * by, "over": by / other, "plus": other + by}[coding["rule"]])

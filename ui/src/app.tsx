@@ -1,0 +1,78 @@
+// The live page: studies as they grow, searches to start, designs to change.
+
+import { render } from "preact";
+import { useEffect, useState } from "preact/hooks";
+import { Guard } from "./base/guard";
+import { startKeys } from "./base/keys";
+import { useSignal } from "./base/signal";
+import { startTheme } from "./base/theme";
+import { type Catalog, get, type Session } from "./live/api";
+import { Compare } from "./live/compare";
+import { Failed } from "./live/failed";
+import { linkTo, type Route, route, startRoute } from "./live/route";
+import { SearchForm } from "./live/search_form";
+import { Studies } from "./live/studies";
+import { StudyPage } from "./live/study";
+import { Shell } from "./shell";
+
+function App() {
+  const [catalog, setCatalog] = useState<Catalog | null>(null);
+  const [session, setSession] = useState<Session | null>(null);
+  const [failure, setFailure] = useState("");
+  const now = useSignal(route);
+
+  useEffect(() => {
+    const failed = (error: Error): void => setFailure(error.message);
+    get<Catalog>("/api/catalog").then(setCatalog, failed);
+    get<Session>("/api/session").then(setSession, failed);
+  }, []);
+
+  useEffect(() => {
+    document.title = now.page === "study" ? `${now.study} · COSMIC` : "COSMIC";
+    window.scrollTo(0, 0);
+  }, [now]);
+
+  return (
+    <Shell title={titleOf(now, session)} nav={<Pages now={now} />}>
+      <Failed text={failure} />
+      {catalog && (
+        <Guard name="the page" key={JSON.stringify(now)}>
+          <Page now={now} catalog={catalog} />
+        </Guard>
+      )}
+    </Shell>
+  );
+}
+
+function titleOf(now: Route, session: Session | null): string {
+  if (now.page === "study") return now.study;
+  return session ? `COSMIC ${session.version} · ${session.directory}` : "COSMIC";
+}
+
+function Pages({ now }: { now: Route }) {
+  const current = (page: Route["page"]) => (now.page === page ? "page" : undefined);
+  return (
+    <nav aria-label="pages">
+      <a href={linkTo({ page: "studies" })} aria-current={current("studies")}>Studies</a>
+      <a href={linkTo({ page: "search", space: "" })} aria-current={current("search")}>New search</a>
+    </nav>
+  );
+}
+
+function Page({ now, catalog }: { now: Route; catalog: Catalog }) {
+  switch (now.page) {
+    case "studies":
+      return <Studies catalog={catalog} />;
+    case "search":
+      return <SearchForm catalog={catalog} space={now.space} />;
+    case "compare":
+      return <Compare studies={now.studies} />;
+    case "study":
+      return <StudyPage id={now.study} catalog={catalog} />;
+  }
+}
+
+startTheme();
+startKeys();
+startRoute();
+render(<App />, document.getElementById("app")!);

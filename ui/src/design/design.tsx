@@ -1,0 +1,226 @@
+// "The design": one design as a whole, and how a step of it runs on its cluster.
+
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { Card } from "../base/card";
+import { CopyButton, download } from "../base/copy";
+import { show } from "../base/format";
+import { onHash, readHash, writeHash } from "../base/hash";
+import { useSignal } from "../base/signal";
+import type { Design } from "../document";
+import type { Opened, Shared } from "../state";
+import { type Bar, StackedBars } from "../verdict/bars";
+import { Exact } from "../verdict/exact";
+import { stepBar } from "../verdict/why";
+import { ClusterCard } from "./cluster";
+import { RooflineCard } from "./roofline";
+import type { Lane } from "./rows";
+import { spansOf } from "./spans";
+import { TimelineCard } from "./timeline";
+
+/** What the address calls a design: its trial, or what it is. */
+function keyOf(design: Design): string {
+  return design.trial === null ? design.label : String(design.trial);
+}
+
+async function openKey(shared: Shared, key: string): Promise<Opened | null> {
+  const { document: study, binary } = shared.source;
+  const design = study.designs.find((each) => keyOf(each) === key);
+  if (design) return { design, binary };
+  return /^\d+$/.test(key) ? shared.source.open(Number(key)) : null;
+}
+
+export function DesignView({ shared }: { shared: Shared }) {
+  const { designs, best, base } = shared.source.document;
+  const opened = useSignal(shared.opened);
+  const [beside, setBeside] = useState<Opened | null>(null);
+  const visited = useRef<Opened[]>([]);
+  const first = best ?? base;
+
+  useEffect(() => {
+    const read = async (): Promise<void> => {
+      const [one, other] = await Promise.all([readHash("design"), readHash("beside")].map((key) => (key ? openKey(shared, key) : null)));
+      if (one) shared.opened.value = one;
+      if (other) setBeside(other);
+    };
+    void read();
+    return onHash(() => void read());
+  }, [shared]);
+  useEffect(() => {
+    if (opened) writeHash("design", first !== null && opened.design === designs[first] ? "" : keyOf(opened.design));
+  }, [opened]);
+  useEffect(() => {
+    if (beside) writeHash("beside", keyOf(beside.design));
+  }, [beside]);
+
+  const shown = opened ?? (first === null ? null : { design: designs[first], binary: shared.source.binary });
+  if (!shown) return <p>There is no design to show: none can run, and the search had no base.</p>;
+  const { design } = shown;
+  // Trials that were opened from elsewhere stay in reach.
+  const added = visited.current;
+  const known = (each: Opened): boolean => each.design === design || each.design.identity === design.identity;
+  if (!designs.includes(design) && !added.some(known)) added.push(shown);
+  const listed = designs.map((each): Opened => ({ design: each, binary: shared.source.binary }));
+  const all = [...listed, ...added.map((each) => (known(each) ? shown : each))];
+  const besideShown = beside && beside.design !== design ? beside : null;
+  return (
+    <div class="design">
+      <div class="choosing">
+        <label for="design-shown">design</label>
+        <Chooser id="design-shown" all={all} value={design} none="" choose={(next) => next && (shared.opened.value = next)} />
+        <p class="bound-by">{design.feasible ? design.bound : `cannot run: ${design.reasons.join("; ")}`}</p>
+      </div>
+      <Facts design={design} />
+      <Source design={design} />
+      <div class="grid">
+        {design.cluster && <ClusterCard cluster={design.cluster} key={design.identity} />}
+        <Steps
+          shown={shown}
+          beside={besideShown}
+          chooser={
+            <span class="choosing">
+              <label for="design-beside">beside it</label>
+              <Chooser
+                id="design-beside"
+                all={all.filter((each) => each.design !== design && each.design.timeline)}
+                value={besideShown?.design ?? null}
+                none="nothing"
+                choose={(next) => {
+                  setBeside(next);
+                  if (!next) writeHash("beside", "");
+                }}
+              />
+            </span>
+          }
+        />
+        {design.roofline && <RooflineCard roofline={design.roofline} key={design.identity} />}
+        <Parts design={design} />
+      </div>
+    </div>
+  );
+}
+
+interface ChooserProps {
+  id: string;
+  all: Opened[];
+  value: Design | null;
+  /** What choosing none is called; empty where one has to be chosen. */
+  none: string;
+  choose: (opened: Opened | null) => void;
+}
+
+function Chooser({ id, all, value, none, choose }: ChooserProps) {
+  return (
+    <select id={id} value={all.findIndex((each) => each.design === value)} onChange={(event) => choose(all[Number(event.currentTarget.value)] ?? null)}>
+      {none && <option value={-1}>{none}</option>}
+      {all.map(({ design }, place) => (
+        <option key={place} value={place}>{nameOf(design)}</option>
+      ))}
+    </select>
+  );
+}
+
+function nameOf(design: Design): string {
+  const trial = design.trial !== null && !design.label.includes(String(design.trial)) ? ` (trial ${design.trial})` : "";
+  return `${design.label}${trial}: ${design.step_s === null ? "cannot run" : show(design.step_s, "s")}`;
+}
+
+function Facts({ design }: { design: Design }) {
+  if (!design.facts.length) return null;
+  return (
+    <dl class="facts">
+      {design.facts.map((fact) => (
+        <div key={fact.label} title={fact.note}>
+          <dt>{fact.label}</dt>
+          <dd class="number"><Exact fact={fact} /></dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** The design as a file, and the command that evaluates it. */
+function Source({ design }: { design: Design }) {
+  const file = /\S+\.ya?ml/.exec(design.command)?.[0] ?? "design.yaml";
+  return (
+    <details class="source">
+      <summary>the design as YAML, and the command that evaluates it</summary>
+      <div class="source-line">
+        <pre tabIndex={0}>{design.command}</pre>
+        <CopyButton text={design.command} label="copy command" />
+      </div>
+      <div class="source-line">
+        <pre tabIndex={0} class="yaml">{design.yaml}</pre>
+        <span class="tools">
+          <CopyButton text={design.yaml} label="copy YAML" />
+          <button type="button" onClick={() => download(file, design.yaml, "application/yaml")}>save {file}</button>
+        </span>
+      </div>
+    </details>
+  );
+}
+
+function Steps({ shown, beside, chooser }: { shown: Opened; beside: Opened | null; chooser: preact.ComponentChildren }) {
+  const lanes = useMemo(
+    () => [laneOf(shown), beside && laneOf(beside)].filter((lane): lane is Lane => lane !== null),
+    [shown.design, beside?.design],
+  );
+  if (!shown.design.timeline || !lanes.length) return null;
+  return <TimelineCard lanes={lanes} chooser={chooser} />;
+}
+
+function laneOf({ design, binary }: Opened): Lane | null {
+  return design.timeline && design.timeline.duration_s > 0 ? { label: nameOf(design), spans: spansOf(design.timeline, binary) } : null;
+}
+
+const FILLS = ["compute", "exposed", "hidden", "memory", "optimizer", "idle", "other"];
+
+function Parts({ design }: { design: Design }) {
+  if (!design.parts.length && !design.memory.length) return null;
+  const parts = design.parts.filter((each) => each.seconds > 0);
+  const memory = design.memory.filter((each) => each.bytes > 0).sort((a, b) => b.bytes - a.bytes);
+  const used = memory.reduce((sum, each) => sum + each.bytes, 0);
+  const timeBar: Bar = { ...stepBar(design, null), title: "step" };
+  const memoryBar: Bar = {
+    title: "memory",
+    segments: memory.map((each, place) => ({ label: each.label, fill: `fill-${FILLS[Math.min(place, 6)]}`, amount: each.bytes })),
+    total: show(used, "B"),
+    ...(design.capacity_bytes > 0 && { limit: { at: design.capacity_bytes, label: `capacity: ${show(design.capacity_bytes, "B")}` } }),
+  };
+  return (
+    <Card
+      id="parts"
+      title="Where its time and memory go"
+      twin={() => ({
+        columns: ["part", "of", "amount"],
+        rows: [
+          ...parts.map((each) => [each.label, "the step", show(each.seconds, "s")]),
+          ...memory.map((each) => [each.label, "memory", show(each.bytes, "B")]),
+        ],
+      })}
+    >
+      {parts.length > 0 && <StackedBars bars={[timeBar]} most={null} show={(seconds) => show(seconds, "s")} />}
+      {memory.length > 0 && (
+        <StackedBars bars={[memoryBar]} most={Math.max(used, design.capacity_bytes)} show={(bytes) => show(bytes, "B")} />
+      )}
+      <table class="part-table">
+        <tbody>
+          {[...parts].sort((a, b) => b.seconds - a.seconds).slice(0, 4).map((each) => (
+            <PartRow key={each.name} fill={each.class} label={each.label} amount={show(each.seconds, "s")} />
+          ))}
+          {memory.slice(0, 4).map((each, place) => (
+            <PartRow key={`memory ${each.name}`} fill={FILLS[place]} label={each.label} amount={show(each.bytes, "B")} />
+          ))}
+        </tbody>
+      </table>
+    </Card>
+  );
+}
+
+function PartRow({ fill, label, amount }: { fill: string; label: string; amount: string }) {
+  return (
+    <tr>
+      <td><span class={`swatch fill-${fill}`} aria-hidden="true" /> {label}</td>
+      <td class="number">{amount}</td>
+    </tr>
+  );
+}

@@ -1,0 +1,285 @@
+// What Python writes and the pages show: the one contract between `cosmic.publishing` and the front end.
+// Names are snake_case and in SI units, as in every JSON of COSMIC. Python's side: cosmic/publishing/document.py.
+
+/** Numbers in the binary part of a container (see container.ts), byte planes one after another. */
+export interface Packed {
+  /** Bytes from the beginning of the binary part. */
+  offset: number;
+  count: number;
+  type: "u8" | "u16" | "u32" | "f32" | "f64";
+}
+
+// ------------------------------------------------------------------------------------------------ trials
+
+export type Value = string | number | boolean;
+
+export type Coding =
+  /** One of a few values; of a metric, a code beyond the last one where there is none. */
+  | { kind: "choices"; values: Value[]; labels: string[]; codes: Packed }
+  /** Numbers as they are; NaN where there is none. */
+  | { kind: "numbers"; numbers: Packed }
+  /** Numbers between two bounds in 65,534 even steps, of the logarithm if `log`; code 0 where there is none. */
+  | { kind: "scaled"; codes: Packed; low: number; high: number; log: boolean }
+  /** Numbers that follow from those of another column: `by` times them, `by` over them, or `by` more. */
+  | { kind: "from"; column: number; rule: "times" | "over" | "plus"; by: number };
+
+export interface Column {
+  /** The path of a parameter ("workload.tp") or the name of a metric ("step_s"). */
+  name: string;
+  /** For people: "tp", "bandwidth of dimension 1", "step". */
+  label: string;
+  role: "parameter" | "metric";
+  /** The layer that a parameter belongs to; empty for metrics. */
+  stack: string;
+  /** "", "s", "B", "B/s", "USD", "J", "share" (0.4 is shown as 40 %), "1/s" … */
+  unit: string;
+  /** Which way a metric is better; empty for parameters. */
+  better: "" | "less" | "more";
+  /** Whether the search was after it; the first objective decides what is best. */
+  objective: boolean;
+  coding: Coding;
+}
+
+/** Trials by column; a study that grows is sent as several, each going on where the last ended. */
+export interface Block {
+  /** The number of the first trial. */
+  first: number;
+  count: number;
+  columns: Column[];
+  /** Why each trial cannot run: a code into `reasons`, of which the first is empty: it runs. */
+  reasons: string[];
+  outcomes: Packed;
+}
+
+// ----------------------------------------------------------------------------------------------- sections
+
+export interface Fact {
+  label: string;
+  /** As it is shown: "11.2 ms". */
+  text: string;
+  /** Exactly, in SI units, for copying; null where there is no number. */
+  value: number | null;
+  note: string;
+}
+
+export interface Gain {
+  /** "the base design", "the best of workload alone". */
+  over: string;
+  /** How many times better the best is by the first objective; null where the other cannot run. */
+  times: number | null;
+}
+
+export interface Verdict {
+  /** "4.10× over the base design; matrix products bound it (80 % of the step)". */
+  sentence: string;
+  /** The best design in a few words: "dp 128 · tp 2 · sp 4 on ring × switch × ring × fully connected". */
+  design: string;
+  objective: string;
+  gains: Gain[];
+  /** What bounds the best design. */
+  bound: string;
+  facts: Fact[];
+  /** measured, calibrated or estimate; empty where nothing runs. */
+  provenance: string;
+  /** Mean relative error to expect of the step; null where nothing runs. */
+  expected_error: number | null;
+  expected_on: string;
+  /** The shell command and the Python lines that search this again. */
+  command: string;
+  python: string;
+  /** What a reader should know first: interrupted, nothing can run, isolated searches not run. */
+  caveats: string[];
+}
+
+/** The colour of a part of a step, or of a span. */
+export type Class = "compute" | "exposed" | "hidden" | "idle" | "memory" | "optimizer" | "other";
+
+export interface Part {
+  name: string;
+  label: string;
+  class: Class;
+  seconds: number;
+}
+
+export interface MemoryPart {
+  name: string;
+  label: string;
+  bytes: number;
+}
+
+export interface Change {
+  /** What changes together: "mapping", "network bandwidth". */
+  label: string;
+  fields: { path: string; from: string; to: string }[];
+  /** What of the whole gain it answers for, as a factor; those of all changes multiply to the gain. */
+  worth: number | null;
+  /** The gain when the base takes only this; null where that does not fit together. */
+  alone: number | null;
+}
+
+export interface Why {
+  /** One sentence that says what the changes add up to. */
+  sentence: string;
+  /** The changes that matter most, at most five, largest worth first; then `rest` for all others together. */
+  changes: Change[];
+  rest: number | null;
+  /** "exact", "sampled", "one_at_a_time" or "none". */
+  method: string;
+  /** Indices into `designs`: the base, the best of each layer alone, the best. */
+  compared: number[];
+}
+
+/** The best so far of each search over its evaluations. */
+export interface Convergence {
+  objective: string;
+  label: string;
+  unit: string;
+  better: "less" | "more";
+  series: { name: string; points: [number, number][] }[];
+}
+
+export interface Trust {
+  /** Names and values: space, agent, seed, objectives, constraints, engine, identity, when it was written … */
+  inputs: [string, string][];
+  versions: [string, string][];
+  /** What the model does not cover, each a sentence. */
+  limits: string[];
+  /** Designs that cannot run, by reason, most first; `label` is a sentence for people. */
+  failures: { reason: string; label: string; count: number }[];
+  raw: number;
+  valid: number;
+  evaluated: number;
+  feasible: number;
+  /** Sentence: what share of the valid designs was looked at. */
+  coverage: string;
+  commands: { label: string; command: string }[];
+}
+
+// ------------------------------------------------------------------------------------------------- designs
+
+export interface Design {
+  /** "base", "best", "workload alone", "trial 412". */
+  label: string;
+  role: "base" | "isolated" | "best" | "front" | "other";
+  /** Its number in the study; null for one that is not in it. */
+  trial: number | null;
+  identity: string;
+  /** The whole design, ready for `cosmic evaluate`. */
+  yaml: string;
+  /** A command that evaluates it again. */
+  command: string;
+  feasible: boolean;
+  reasons: string[];
+  step_s: number | null;
+  facts: Fact[];
+  parts: Part[];
+  memory: MemoryPart[];
+  capacity_bytes: number;
+  bound: string;
+  cluster: Cluster | null;
+  timeline: Timeline | null;
+  roofline: Roofline | null;
+}
+
+/** A parallel axis, innermost first. */
+export interface Axis {
+  /** dp, tp, sp, pp, ep … */
+  name: string;
+  label: string;
+  size: number;
+}
+
+export interface Dimension {
+  topology: string;
+  label: string;
+  npus: number;
+  bandwidth_bytes_per_s: number;
+  latency_s: number;
+  algorithm: string;
+  /** The axes whose groups reach over this dimension, innermost first, and how many of its ranks each fills. */
+  axes: { name: string; ranks: number }[];
+  /** What an accelerator sends into it in a step, by axis. */
+  load: { axis: string; label: string; bytes: number; seconds: number }[];
+  /** Of its bandwidth, over the step: 0 to 1. */
+  utilization: number;
+  /** Connections of one instance of the dimension, as pairs of its members; members from `npus` on are switches. */
+  links: [number, number][];
+}
+
+export interface Cluster {
+  npus: number;
+  accelerator: string;
+  axes: Axis[];
+  /** Innermost first. */
+  dims: Dimension[];
+  /** One sentence that says how to read the picture: "tp lies inside dimension 0 …". */
+  reading: string;
+}
+
+export interface Timeline {
+  engine: "analytic" | "event";
+  duration_s: number;
+  /** A rank or stage, and how many do the same. */
+  processes: { name: string; ranks: number }[];
+  tracks: { process: number; name: string }[];
+  /** Names of spans, by code. */
+  names: string[];
+  classes: Class[];
+  /** Spans sorted by track and start. Times are codes into `seconds`: the gap since the end of the span before on the
+   * same track (since 0 for the first; negative where they overlap), and the duration. */
+  spans: {
+    count: number;
+    track: Packed;
+    name: Packed;
+    class: Packed;
+    gap: Packed;
+    duration: Packed;
+    /** 1 where a span lies on the critical path. */
+    critical: Packed;
+  };
+  seconds: number[];
+  /** Arrows between spans, by index. */
+  flows: { count: number; from: Packed; to: Packed };
+  /** A value holds from its time until the next. With `levels`, times are codes into `seconds` of the time since the
+   * sample before (since 0 for the first), and values are codes into `levels`; without, both are plain numbers. */
+  counters: {
+    process: number;
+    name: string;
+    unit: string;
+    most: number | null;
+    times: Packed;
+    values: Packed;
+    levels?: number[];
+  }[];
+  totals: { compute_s: number; exposed_s: number; hidden_s: number; idle_s: number };
+  /** One sentence: what is drawn, and what is left out. */
+  reading: string;
+}
+
+export interface Roofline {
+  precision: string;
+  peak_flop_per_s: number;
+  bandwidth_bytes_per_s: number;
+  points: { name: string; intensity: number; flop_per_s: number; seconds: number; bound: "compute" | "memory" }[];
+  reading: string;
+}
+
+// ------------------------------------------------------------------------------------------------ documents
+
+export interface ReportDocument {
+  format: 1;
+  title: string;
+  /** Where the study lies, as it was named. */
+  study: string;
+  verdict: Verdict;
+  why: Why;
+  trials: Block;
+  /** Numbers of the trials that no other is better than in every objective. */
+  front: number[];
+  convergence: Convergence;
+  designs: Design[];
+  /** Indices into `designs`; null where nothing runs. */
+  best: number | null;
+  base: number | null;
+  trust: Trust;
+}

@@ -1,0 +1,316 @@
+// What is explored, and how: filters, brush, the axes that are looked at. Views draw from it; it tells them when.
+
+import { readHash, writeHash } from "../base/hash";
+import { Signal } from "../base/signal";
+import type { Shared } from "../state";
+import type { Trials } from "../trials";
+import { attempt, type Drawn, drawnFrom, drawnText, type Sort, sortText } from "./address";
+import { type Axis, axisOf, firstAxes, firstMetrics, logByDefault } from "./axes";
+import { type Chip, chipsText, parseChips, parseTerms, type Term, termsText } from "./filter";
+import { bestOf, bestShare } from "./front";
+import { counted, keptBy, type Mask, maskOf, meet, placesOf } from "./mask";
+
+export const MOST_COMPARED = 4;
+const BEST_SHARE = 0.05;
+/** Trials before which a study is too young to choose its axes for good. */
+const EARLY = 200;
+
+export type { Drawn } from "./address";
+export type Focus = "front" | "best" | "none";
+
+export interface View {
+  x: Drawn;
+  y: Drawn;
+  axes: Drawn[];
+  focus: Focus;
+  sort: Sort;
+  /** Columns of the table by name; null for those that it begins with. */
+  columns: string[] | null;
+  compared: number[];
+}
+
+/** What has changed: everything, only which trials are selected, or only the trial under the pointer. */
+export type Changed = "all" | "brush" | "hover";
+const WEIGHT: Record<Changed, number> = { hover: 0, brush: 1, all: 2 };
+
+interface Snapshot {
+  chips: Chip[];
+  brush: Term[];
+}
+
+export class Explorer {
+  trials: Trials;
+  chips: Chip[] = [];
+  brush: Term[] = [];
+  view!: View;
+  /** Trials that the chips let through, and of those the ones in the brush. */
+  kept!: Mask;
+  selected!: Mask;
+  keptCount = 0;
+  /** The place of the best kept trial; -1 where none runs. */
+  best = -1;
+  /** Counts how often `kept` has changed. */
+  filtered = 0;
+  /** Places of the selected trials. */
+  places: Uint32Array = new Uint32Array(0);
+  focus!: Mask;
+  focusCount = 0;
+  /** Counts changes that change more than pictures: components listen. */
+  readonly revision = new Signal(0);
+  /** What to tell the reader: why a filter cannot be read, why a design cannot be opened. */
+  readonly said = new Signal<{ text: string; command: string; bad: boolean } | null>(null);
+
+  /** Count how often pictures are to be drawn: wholly, and only what lies over them. */
+  readonly drawn = new Signal(0);
+  readonly touched = new Signal(0);
+
+  private painters = new Set<(changed: Changed) => void>();
+  private pending: Changed | null = null;
+  private frame = 0;
+  private undone: Snapshot[] = [];
+  private room = new Uint32Array(0);
+  private masks = new Map<number, { term: Term; mask: Mask }>();
+  private axes = new Map<string, Axis>();
+  /** The axes to begin with. */
+  firstAxes: string[] = [];
+
+  constructor(readonly shared: Shared) {
+    this.trials = shared.source.trials.value;
+    this.readHash();
+  }
+
+  /** Takes up trials that have come since. */
+  load(trials: Trials): void {
+    const early = this.trials.count < EARLY && this.view.axes.map(drawnText).join() === this.firstAxes.join();
+    this.trials = trials;
+    this.masks.clear();
+    this.axes.clear();
+    if (early) this.begin();
+    this.filter();
+    this.tell("all");
+    this.revision.value += 1;
+  }
+
+  /** Chooses axes anew: the first few trials of a study do not tell which matter. */
+  private begin(): void {
+    const { trials, view } = this;
+    const [x, y] = firstMetrics(trials);
+    this.firstAxes = firstAxes(trials).map((place) => trials.columns[place].spec.name);
+    this.view = { ...view, axes: this.firstAxes.map((name) => ({ name })), x: view.x.name ? view.x : { name: x }, y: view.y.name ? view.y : { name: y } };
+  }
+
+  // ------------------------------------------------------------------------------------------------- filters
+
+  private filter(): void {
+    this.filtered += 1;
+    this.kept = keptBy(this.trials, this.chips);
+    this.keptCount = counted(this.kept);
+    this.best = bestOf(this.trials, this.trials.columns[this.objective], this.kept);
+    this.refocus();
+    this.select();
+  }
+
+  private select(): void {
+    const selected = this.selected?.length === this.trials.count ? this.selected : new Uint8Array(this.trials.count);
+    selected.set(this.kept);
+    for (const term of this.brush) {
+      const known = this.masks.get(term.column);
+      if (known?.term !== term) this.masks.set(term.column, { term, mask: maskOf(this.trials, term, known?.mask) });
+      meet(selected, this.masks.get(term.column)!.mask);
+    }
+    this.selected = selected;
+    if (this.room.length !== selected.length) this.room = new Uint32Array(selected.length);
+    this.places = placesOf(selected, this.room);
+  }
+
+  /** Replaces the brush on some columns: by terms, or by nothing. */
+  brushOn(columns: number[], terms: Term[]): void {
+    this.brush = [...this.brush.filter((term) => !columns.includes(term.column)), ...terms];
+    this.select();
+    this.tell("brush");
+  }
+
+  brushed(column: number): Term | undefined {
+    return this.brush.find((term) => term.column === column);
+  }
+
+  /** Remembers how it is now, for `undo`. */
+  remember(): void {
+    this.undone.push({ chips: this.chips, brush: this.brush });
+  }
+
+  get selectedCount(): number {
+    return this.places.length;
+  }
+
+  get canUndo(): boolean {
+    return this.undone.length > 0;
+  }
+
+  undo(): void {
+    const last = this.undone.pop();
+    if (last) this.restore(last.chips, last.brush);
+  }
+
+  change(chips: Chip[], brush: Term[] = this.brush): void {
+    this.remember();
+    this.restore(chips, brush);
+  }
+
+  private restore(chips: Chip[], brush: Term[]): void {
+    this.chips = chips;
+    this.brush = brush;
+    this.said.value = null;
+    this.filter();
+    this.committed("all");
+  }
+
+  /** Makes what is brushed the whole that is looked at. */
+  keep(): void {
+    if (this.brush.length) this.change([...this.chips, { not: false, terms: this.brush }], []);
+  }
+
+  exclude(): void {
+    if (this.brush.length) this.change([...this.chips, { not: true, terms: this.brush }], []);
+  }
+
+  clearBrush(): void {
+    if (this.brush.length) this.change(this.chips, []);
+  }
+
+  /** Ends a gesture: the address takes it up. */
+  committed(changed: Changed = "brush"): void {
+    this.writeHash();
+    this.tell(changed);
+    this.revision.value += 1;
+  }
+
+  // ---------------------------------------------------------------------------------------------------- view
+
+  setView(part: Partial<View>): void {
+    this.view = { ...this.view, ...part };
+    if (part.focus) this.refocus();
+    this.committed("all");
+  }
+
+  column(name: string): number {
+    return this.trials.columns.findIndex(({ spec }) => spec.name === name);
+  }
+
+  isLog(drawn: Drawn): boolean {
+    const column = this.trials.columns[this.column(drawn.name)];
+    return drawn.log ?? (column ? logByDefault(column) : false);
+  }
+
+  axis(drawn: Drawn): Axis {
+    const log = this.isLog(drawn);
+    const key = `${drawn.name} ${log}`;
+    let axis = this.axes.get(key);
+    if (!axis) this.axes.set(key, (axis = axisOf(this.trials, this.column(drawn.name), log)));
+    return axis;
+  }
+
+  get objective(): number {
+    return this.trials.columns.findIndex(({ spec }) => spec.objective);
+  }
+
+  private refocus(): void {
+    const { trials, view } = this;
+    if (view.focus === "best") this.focus = bestShare(trials, trials.columns[this.objective], BEST_SHARE, this.kept);
+    else {
+      this.focus = new Uint8Array(trials.count);
+      if (view.focus === "front")
+        for (const trial of this.shared.source.front.value) this.focus[trial - trials.first] = this.kept[trial - trials.first];
+    }
+    this.focusCount = counted(this.focus);
+  }
+
+  compare(trial: number): void {
+    const { compared } = this.view;
+    if (compared.includes(trial)) this.setView({ compared: compared.filter((each) => each !== trial) });
+    else this.setView({ compared: [...compared, trial].slice(-MOST_COMPARED) });
+  }
+
+  // ------------------------------------------------------------------------------------------------ painting
+
+  /** Calls `painter` after pictures are drawn anew, at most once a frame. */
+  onPaint(painter: (changed: Changed) => void): () => void {
+    this.painters.add(painter);
+    return () => this.painters.delete(painter);
+  }
+
+  tell(changed: Changed): void {
+    if (this.pending === null || WEIGHT[changed] > WEIGHT[this.pending]) this.pending = changed;
+    this.frame ||= requestAnimationFrame(() => this.paintNow());
+  }
+
+  paintNow(): void {
+    cancelAnimationFrame(this.frame);
+    this.frame = 0;
+    const changed = this.pending;
+    this.pending = null;
+    if (!changed) return;
+    // Pictures first: they ask for their size, which must not wait for a table that has just changed.
+    if (changed === "hover") this.touched.value += 1;
+    else this.drawn.value += 1;
+    for (const painter of this.painters) painter(changed);
+  }
+
+  // ------------------------------------------------------------------------------------------------- address
+
+  /** Takes up what the address says; what cannot be read there is as if it were not. */
+  readHash(): void {
+    const { trials } = this;
+    this.firstAxes = firstAxes(trials).map((place) => trials.columns[place].spec.name);
+    this.chips = attempt(() => parseChips(trials, readHash("where")), []);
+    this.brush = attempt(() => parseTerms(trials, readHash("brush")), []);
+    const metrics = firstMetrics(trials);
+    const known = (drawn: Drawn): boolean => this.column(drawn.name) >= 0;
+    const axes = readHash("axes").split(",").filter(Boolean).map(drawnFrom).filter(known);
+    const [x, y] = [drawnFrom(readHash("x")), drawnFrom(readHash("y"))];
+    const focus = readHash("focus");
+    const sort = readHash("sort");
+    this.view = {
+      x: known(x) ? x : { name: metrics[0] },
+      y: known(y) ? y : { name: metrics[1] },
+      axes: axes.length ? axes : this.firstAxes.map((name) => ({ name })),
+      focus: focus === "front" || focus === "best" || focus === "none" ? focus : this.firstFocus,
+      sort: sort ? { name: sort.replace(/^-/, ""), down: sort.startsWith("-") } : this.firstSort,
+      columns: readHash("columns") ? readHash("columns").split(",") : null,
+      compared: readHash("compare").split(",").filter(Boolean).map(Number).filter((trial) => trial >= trials.first && trial < trials.first + trials.count),
+    };
+    this.filter();
+  }
+
+  /** A front of one or two says little: then the best are looked at. */
+  private get firstFocus(): Focus {
+    return this.shared.source.front.value.length > 2 ? "front" : "best";
+  }
+
+  private get firstSort(): Sort {
+    const first = this.trials.columns[this.objective];
+    return { name: first?.spec.name ?? "trial", down: first?.spec.better === "more" };
+  }
+
+  /** Takes up an address that somebody else has changed. */
+  follow(): void {
+    this.readHash();
+    this.tell("all");
+    this.revision.value += 1;
+  }
+
+  private writeHash(): void {
+    const { trials, view } = this;
+    const axes = view.axes.map(drawnText).join(",");
+    const metrics = firstMetrics(trials);
+    writeHash("where", chipsText(trials, this.chips));
+    writeHash("brush", termsText(trials, this.brush));
+    writeHash("x", drawnText(view.x) === metrics[0] ? "" : drawnText(view.x));
+    writeHash("y", drawnText(view.y) === metrics[1] ? "" : drawnText(view.y));
+    writeHash("axes", axes === this.firstAxes.join(",") ? "" : axes);
+    writeHash("focus", view.focus === this.firstFocus ? "" : view.focus);
+    writeHash("sort", sortText(view.sort) === sortText(this.firstSort) ? "" : sortText(view.sort));
+    writeHash("columns", view.columns?.join(",") ?? "");
+    writeHash("compare", view.compared.join(","));
+  }
+}

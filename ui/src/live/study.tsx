@@ -1,0 +1,223 @@
+// One study, as it grows: the views of the report over what the server holds.
+
+import { useEffect, useState } from "preact/hooks";
+import { count } from "../base/format";
+import { afterPaint, drawLate } from "../base/late";
+import { Signal, useSignal } from "../base/signal";
+import type { Block, Convergence, ReportDocument } from "../document";
+import { frontOf } from "../explore/front";
+import { sharedOf, StudyView } from "../shell";
+import type { Shared, Source } from "../state";
+import { decode, joined, type Trials } from "../trials";
+import { ConvergenceCard } from "../verdict/convergence";
+import { type Catalog, get, getContainer, getDesign, getDocument, post, type Row, studyPath } from "./api";
+import { Failed } from "./failed";
+import { State, worth } from "./studies";
+import { WhatIf } from "./what_if";
+
+const SOON_MS = 500;
+/** What is said of a running search is renewed when it has so many times as many trials. */
+const OLD = 8;
+
+interface Delta {
+  n: number;
+  total: number;
+  state: Row["state"];
+  block: Block;
+}
+
+export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
+  const [shared, setShared] = useState<Shared | null>(null);
+  const [row, setRow] = useState<Row | null>(null);
+  const [failure, setFailure] = useState("");
+  /** Counts how often the whole document was wanted anew: at first, and when a search ends. */
+  const [wanted, setWanted] = useState(0);
+
+  useEffect(() => {
+    let gone = false;
+    const load = async (): Promise<void> => {
+      let now = await get<Row>(studyPath(id, "/status"));
+      while (now.state === "running" && !now.n && !gone) {
+        setRow(now);
+        await new Promise((after) => setTimeout(after, SOON_MS)); // it was begun just now: nothing is written yet
+        now = await get<Row>(studyPath(id, "/status"));
+      }
+      if (gone) return;
+      setRow(now);
+      const { json, binary } = await getDocument(id);
+      if (gone) return;
+      setShared(newShared(id, json, binary));
+      setFailure("");
+    };
+    load().catch((error: Error) => !gone && setFailure(error.message));
+    return () => {
+      gone = true;
+    };
+  }, [id, wanted]);
+
+  useEffect(() => {
+    if (shared) afterPaint(() => void drawLate());
+  }, [shared]);
+
+  useEffect(() => follow(id, shared?.source ?? null, setRow, () => setWanted((before) => before + 1)), [id, shared]);
+
+  const command = async (what: "stop" | "resume"): Promise<void> => {
+    try {
+      setRow(await post<Row>(studyPath(id, `/${what}`), {}));
+      setWanted((before) => before + 1);
+    } catch (error) {
+      setFailure((error as Error).message);
+    }
+  };
+
+  return (
+    <>
+      <div class="bar live">
+        <p role="status">
+          {row && <State row={row} />} {row && <Progress row={row} catalog={catalog} />}
+        </p>
+        <div class="tools">
+          {row?.state === "running" && row.ours && <button type="button" onClick={() => command("stop")}>stop</button>}
+          {row?.state === "stopped" && <button type="button" onClick={() => command("resume")}>go on</button>}
+          <a class="button" href={studyPath(id, "/report.html")} download>report</a>
+        </div>
+      </div>
+      <Failed text={failure} />
+      {!shared && !failure && <p class="reading">{row?.state === "running" ? "The search begins …" : "Opening the study …"}</p>}
+      {shared && row?.state === "running" && <Converging shared={shared} renew={() => setWanted((before) => before + 1)} />}
+      {shared && (
+        <StudyView shared={shared} key={wanted}>
+          {shared.source.document.designs.length > 0 && <WhatIf id={id} shared={shared} />}
+        </StudyView>
+      )}
+    </>
+  );
+}
+
+function Progress({ row, catalog }: { row: Row; catalog: Catalog }) {
+  const first = row.objectives?.[0];
+  return (
+    <>
+      {count(row.evaluated ?? 0)} of {count(row.trials ?? 0)} designs · best {first}: {worth(catalog.metrics, first, row.best)}
+      {row.state === "running" && (
+        <progress max={1} value={(row.evaluated ?? 0) / Math.max(1, row.trials ?? 1)} aria-label="progress" />
+      )}
+    </>
+  );
+}
+
+/** How a search is getting better while it runs, and whether what is said of it below still holds. */
+function Converging({ shared, renew }: { shared: Shared; renew: () => void }) {
+  const trials = useSignal(shared.source.trials);
+  const told = shared.source.document.trials.count;
+  const old = trials.count > OLD * Math.max(1, told);
+  useEffect(() => {
+    if (old) renew();
+  }, [old]);
+  return (
+    <>
+      <ConvergenceCard convergence={courseOf(trials, shared.source.document.convergence)} />
+      <p class="reading">
+        What is said below is as of {count(told)} designs; the explorer goes on by itself.{" "}
+        <button type="button" disabled={trials.count === told} onClick={renew}>bring it up to date</button>
+      </p>
+    </>
+  );
+}
+
+/** Returns the best so far over the trials that a page holds. */
+export function courseOf(trials: Trials, about: Convergence): Convergence {
+  const column = trials.columns.find((each) => each.spec.objective);
+  const points: [number, number][] = [];
+  const sign = about.better === "more" ? -1 : 1;
+  let best = Infinity;
+  for (let place = 0; column && place < trials.count; place++) {
+    const value = sign * column.values[place];
+    if (trials.outcomes[place] !== 0 || !(value < best)) continue;
+    best = value;
+    points.push([trials.first + place + 1, sign * value]);
+  }
+  if (points.length) points.push([trials.first + trials.count, points[points.length - 1][1]]);
+  return { ...about, series: [{ name: "this search", points }] };
+}
+
+function newShared(id: string, document: ReportDocument, binary: Uint8Array): Shared {
+  const source: Source = {
+    document,
+    binary,
+    trials: new Signal(decode(document.trials, binary)),
+    front: new Signal(document.front),
+    open: async (trial) => {
+      const held = document.designs.find((each) => each.trial === trial && each.timeline);
+      if (held) return { design: held, binary };
+      const { json, binary: bytes } = await getDesign(id, trial);
+      return { design: json, binary: bytes };
+    },
+  };
+  return sharedOf(source);
+}
+
+/** Listens to a study and pulls what is new; returns what ends that. */
+function follow(id: string, source: Source | null, tell: (row: Row) => void, ended: () => void): () => void {
+  if (!source) return () => undefined;
+  let gone = false;
+  let busy = false;
+  let again = false;
+  let was: Row["state"] | null = null;
+
+  const look = async (): Promise<void> => {
+    if (busy) {
+      again = true;
+      return;
+    }
+    busy = true;
+    try {
+      const row = await get<Row>(studyPath(id, "/status"));
+      if (gone) return;
+      tell(row);
+      await pull(id, source, () => gone);
+      if (was === "running" && row.state !== "running" && !gone) ended();
+      was = row.state;
+    } catch {
+      // The next event asks again; the list of studies says what is wrong.
+    } finally {
+      busy = false;
+      if (again && !gone) {
+        again = false;
+        void look();
+      }
+    }
+  };
+
+  const events = new EventSource(studyPath(id, "/events"));
+  events.onmessage = () => void look();
+  void look();
+  // Where the server has no stream left it closes this one: then the page asks by itself.
+  const timer = window.setInterval(() => events.readyState === EventSource.CLOSED && void look(), 2000);
+  return () => {
+    gone = true;
+    events.close();
+    clearInterval(timer);
+  };
+}
+
+async function pull(id: string, source: Source, isGone: () => boolean): Promise<void> {
+  for (;;) {
+    const before = source.trials.value;
+    const after = before.first + before.count;
+    const { json, binary } = await getContainer<Delta>(studyPath(id, `/block?after=${after}`));
+    if (isGone() || !json.block.count) return;
+    const next = joined(before, decode(json.block, binary));
+    source.front.value = liveFront(next);
+    source.trials.value = next;
+    if (json.n >= json.total) return;
+  }
+}
+
+/** Returns the numbers of the trials that none is better than; with one objective, that is the best. */
+function liveFront(trials: Trials): number[] {
+  const wanted = trials.columns.filter((column) => column.spec.objective);
+  if (!wanted.length) return [];
+  const all = new Uint8Array(trials.count).fill(1);
+  return frontOf(trials, wanted[0], wanted[1] ?? wanted[0], all).map((place) => trials.first + place);
+}

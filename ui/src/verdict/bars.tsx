@@ -1,0 +1,135 @@
+// Bars of two kinds: parts stacked to a whole, and factors on a logarithmic scale.
+
+import { digits, times } from "../base/format";
+import { says } from "../base/tip";
+
+export interface Segment {
+  label: string;
+  /** A class of the style sheet: colour and texture. */
+  fill: string;
+  amount: number;
+}
+
+export interface Bar {
+  title: string;
+  segments: Segment[];
+  /** At the right: what they add up to. */
+  total: string;
+  /** A limit to draw as a line. */
+  limit?: { at: number; label: string };
+  /** Why there is no bar. */
+  problem?: string;
+  strong?: boolean;
+  /** By how much it is more than the limit allows. */
+  failure?: string;
+}
+
+interface StackedProps {
+  bars: Bar[];
+  /** The amount that fills the width; null draws each bar as wide as there is room: shares. */
+  most: number | null;
+  show: (amount: number) => string;
+  /** The fill that stands out; the others fade. */
+  lit?: string;
+}
+
+export function total(segments: Segment[]): number {
+  return segments.reduce((sum, each) => sum + each.amount, 0);
+}
+
+export function StackedBars({ bars, most, show, lit }: StackedProps) {
+  return (
+    <ul class="bars">
+      {bars.map((bar) => (
+        <li key={bar.title} class={bar.strong ? "bar-row strong" : "bar-row"}>
+          <span class="bar-title">{bar.title}</span>
+          {bar.problem ? (
+            <span class="bar-problem">{bar.problem}</span>
+          ) : (
+            <Stack bar={bar} most={most ?? total(bar.segments)} show={show} lit={lit ?? ""} />
+          )}
+          <span class="bar-total number">{bar.total}</span>
+          {bar.failure && <span class="bar-failure">{bar.failure}</span>}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Stack({ bar, most, show, lit }: { bar: Bar; most: number; show: (amount: number) => string; lit: string }) {
+  const whole = total(bar.segments);
+  const part = (amount: number): string => `${digits(whole > 0 ? (100 * amount) / whole : 0)} %`;
+  const wide = (amount: number): string => `${most > 0 ? (100 * amount) / most : 0}%`;
+  const spoken = bar.segments.map((each) => `${each.label} ${show(each.amount)}, ${part(each.amount)}`).join("; ");
+  return (
+    <div class="stack" role="img" aria-label={`${bar.title}: ${spoken}`}>
+      <div class="stack-track">
+        {bar.segments.map((each, place) => (
+          <div
+            key={place}
+            class={`segment ${each.fill}${lit && lit !== each.fill ? " dim" : ""}`}
+            style={{ width: wide(each.amount) }}
+            {...says(bar.title, each.label, `${show(each.amount)} · ${part(each.amount)}`)}
+          />
+        ))}
+        {bar.limit && (
+          <div class="limit" style={{ left: wide(bar.limit.at) }} {...says(bar.limit.label)} />
+        )}
+      </div>
+      {/* A label that does not fit wraps out of sight: no label is ever cut or on top of another. */}
+      <div class="stack-labels">
+        {bar.segments.map((each, place) => (
+          <span key={place} class="stack-label" style={{ width: wide(each.amount) }}>
+            <i />
+            <wbr />
+            {whole > 0 ? `${Math.round((100 * each.amount) / whole)}\u00a0% ` : ""}
+            {each.label.replaceAll(" ", "\u00a0").replaceAll("-", "\u2011")}
+          </span>
+        ))}
+      </div>
+    </div>
+  );
+}
+
+export interface LegendEntry {
+  label: string;
+  fill: string;
+}
+
+export function Legend({ entries, light }: { entries: LegendEntry[]; light?: (fill: string) => void }) {
+  return (
+    <ul class="named">
+      {entries.map((each) => (
+        <li key={each.label} onPointerEnter={() => light?.(each.fill)} onPointerLeave={() => light?.("")}>
+          <i class={`swatch ${each.fill}`} />
+          {each.label}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Returns bounds of a logarithmic scale that holds 1 and all factors, never empty. */
+export function factorBounds(factors: (number | null)[]): [number, number] {
+  const known = factors.filter((each): each is number => each !== null && each > 0 && Number.isFinite(each));
+  const [low, high] = [Math.min(1, ...known), Math.max(1, ...known)];
+  return high / low > 1.001 ? [low, high] : [low, 2 * low];
+}
+
+/** Returns where a factor lies between two others, from 0 to 1, by its logarithm. */
+export function factorPlace(factor: number, [low, high]: [number, number]): number {
+  return Math.min(1, Math.max(0, Math.log(factor / low) / Math.log(high / low)));
+}
+
+/** A bar from 1× to a factor: to the right where it is more, to the left where it is less. */
+export function FactorBar({ factor, bounds }: { factor: number | null; bounds: [number, number] }) {
+  const one = factorPlace(1, bounds);
+  const place = factor === null || !(factor > 0) ? one : factorPlace(factor, bounds);
+  const [from, to] = place < one ? [place, one] : [one, place];
+  return (
+    <span class="factor" aria-hidden="true" {...says(factor === null ? "not known" : times(factor))}>
+      <i class={place < one ? "factor-bar loss" : "factor-bar"} style={{ left: `${100 * from}%`, width: `${100 * (to - from)}%` }} />
+      <i class="factor-one" style={{ left: `${100 * one}%` }} />
+    </span>
+  );
+}

@@ -1,0 +1,65 @@
+// What the designs achieve, need and cost, side by side.
+
+import { Card } from "../base/card";
+import type { Design, Fact } from "../document";
+import { Exact } from "./exact";
+import { ratio } from "./readings";
+
+interface CostsProps {
+  compared: Design[];
+  base: Design | null;
+  best: Design | null;
+}
+
+export function Costs({ compared, base, best }: CostsProps) {
+  const designs = compared.filter((design) => design.facts.length > 0);
+  const labels = [...new Set(designs.flatMap((design) => design.facts.map((each) => each.label)))];
+  const ratios = base !== null && best !== null && base !== best && designs.includes(base);
+  const left = compared.filter((design) => !designs.includes(design)).map((design) => design.label);
+  const reading = ratios
+    ? "What each achieves, needs and costs; the last column is the best over the base."
+    : "What each achieves, needs and costs.";
+  return (
+    <Card id="costs" title="Side by side" reading={reading} wide>
+      {designs.length === 0 ? (
+        <p class="empty">There is no design whose figures are known.</p>
+      ) : (
+        <div class="scroll" tabIndex={0} role="region" aria-label="figures of the designs, side by side">
+          <table class="costs">
+            <thead>
+              <tr>
+                <th scope="col">figure</th>
+                {designs.map((design) => (
+                  <th key={design.label} scope="col" class="number">{design.label}</th>
+                ))}
+                {ratios && <th scope="col" class="number">best / base</th>}
+              </tr>
+            </thead>
+            <tbody>
+              {labels.map((label) => (
+                <tr key={label}>
+                  <th scope="row">{label}</th>
+                  {designs.map((design) => (
+                    <td key={design.label} class={design === best ? "number strong" : "number"}>
+                      <Figure fact={factOf(design, label)} />
+                    </td>
+                  ))}
+                  {ratios && <td class="number faint">{ratio(factOf(base, label)?.value, factOf(best, label)?.value)}</td>}
+                </tr>
+              ))}
+            </tbody>
+          </table>
+        </div>
+      )}
+      {left.length > 0 && designs.length > 0 && <p class="faint">Without figures, as they cannot run: {left.join(", ")}.</p>}
+    </Card>
+  );
+}
+
+function Figure({ fact }: { fact: Fact | undefined }) {
+  return fact ? <Exact fact={fact} /> : <>–</>;
+}
+
+function factOf(design: Design, label: string): Fact | undefined {
+  return design.facts.find((each) => each.label === label);
+}

@@ -1,0 +1,101 @@
+// What there is to see in a chart, in one sentence: worked out from what it shows.
+
+import { count, digits, show, times } from "../base/format";
+import type { Class, Convergence, Design, ReportDocument, Trust, Why } from "../document";
+
+export const CLASS_LABELS: Record<Class, string> = {
+  compute: "compute",
+  exposed: "exposed communication",
+  hidden: "hidden communication",
+  idle: "idle",
+  memory: "memory traffic",
+  optimizer: "optimizer",
+  other: "other",
+};
+
+/** Returns the seconds of each class of a design's step, largest first. */
+export function classTotals(design: Design): [Class, number][] {
+  const found = new Map<Class, number>();
+  for (const part of design.parts) found.set(part.class, (found.get(part.class) ?? 0) + part.seconds);
+  return [...found].sort((one, other) => other[1] - one[1]);
+}
+
+export function breakdownReading(base: Design | null, best: Design | null): string {
+  if (!best || best.parts.length === 0) return "";
+  const totals = classTotals(best);
+  const whole = totals.reduce((sum, each) => sum + each[1], 0);
+  const [first, seconds] = totals[0];
+  const most = `${capital(CLASS_LABELS[first])} takes ${percent(seconds / whole)} of the best design's step`;
+  if (!base || base === best || base.parts.length === 0) return `${most}.`;
+  const after = new Map(totals);
+  const saved = classTotals(base).map(([name, before]): [Class, number] => [name, before - (after.get(name) ?? 0)]);
+  const [name, gain] = saved.sort((one, other) => other[1] - one[1])[0];
+  if (gain <= 0) return `${most}; no kind of time is shorter than in the base.`;
+  return `${most}; what shrank most against the base is ${CLASS_LABELS[name]}, by ${show(gain, "s")}.`;
+}
+
+export function memoryReading(best: Design | null): string {
+  const parts = best?.memory ?? [];
+  if (!best || parts.length === 0) return "";
+  const used = parts.reduce((sum, each) => sum + each.bytes, 0);
+  const largest = parts.reduce((one, other) => (other.bytes > one.bytes ? other : one));
+  const of = best.capacity_bytes > 0 ? ` of ${show(best.capacity_bytes, "B")} (${percent(used / best.capacity_bytes)})` : "";
+  return `The best design needs ${show(used, "B")}${of} on its fullest device; the largest part is ${largest.label}.`;
+}
+
+const METHODS: Record<string, string> = {
+  exact: "Worth is the mean over all orders of making the changes (Shapley value): factors that multiply to the gain.",
+  sampled: "Worth is the mean over a sample of the orders of making the changes: factors that multiply to the gain.",
+  one_at_a_time: "Worth is the mean of making a change first and making it last; what only several do together is in the rest.",
+};
+
+/** Returns how the worth of changes was found. */
+export function methodReading(why: Why): string {
+  return METHODS[why.method] ?? "";
+}
+
+export function convergenceReading({ series, better, unit }: Convergence): string {
+  const found = series.filter((each) => each.points.length > 0);
+  if (found.length === 0) return "";
+  const end = (points: [number, number][]): number => points[points.length - 1][1] * (better === "less" ? 1 : -1);
+  const { name, points } = found.reduce((one, other) => (end(other.points) < end(one.points) ? other : one));
+  const [evaluations, best] = points[points.length - 1];
+  const near = points.find(([, value]) => (better === "less" ? value <= 1.05 * best : value >= best / 1.05))!;
+  const came = `The best search, ${name}, came to ${show(best, unit)} after ${count(evaluations)} designs`;
+  return `${came}, and within 5 % of that after ${count(near[0])}.`;
+}
+
+export function failuresReading(trust: Trust): string {
+  const failed = trust.failures.reduce((sum, each) => sum + each.count, 0);
+  if (trust.evaluated === 0 && failed === 0) return "No design has been looked at yet.";
+  if (failed === 0) return `All ${count(trust.evaluated)} designs that were looked at can run.`;
+  return `${count(failed)} designs cannot run; the most frequent reason is ${trust.failures[0].label}.`;
+}
+
+/** Returns why there is no design to explain. */
+export function nothingReading({ trust }: ReportDocument): string {
+  if (trust.feasible > 0) return "This study judges several workloads together: there is no single design to take apart.";
+  const more = trust.failures.length > 0 ? " The reasons are counted under Trust." : "";
+  if (trust.evaluated === 0) return "No design has been looked at yet.";
+  return `No design that was looked at can run, so there is nothing to explain.${more}`;
+}
+
+/** Returns what error to expect; empty where nothing runs. */
+export function expectedReading({ verdict }: ReportDocument): string {
+  if (verdict.expected_error === null) return "";
+  const on = verdict.expected_on ? ` (${verdict.expected_on})` : "";
+  return `Expect the step to be off by ${percent(verdict.expected_error)} on average${on}.`;
+}
+
+/** Returns how many times better `best` is than `base` by a number. */
+export function ratio(base: number | null | undefined, best: number | null | undefined): string {
+  return base && best && base > 0 && best > 0 ? times(best / base) : "–";
+}
+
+export function percent(share: number): string {
+  return `${digits(100 * Number(share.toPrecision(2)))} %`;
+}
+
+export function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}

@@ -1,0 +1,128 @@
+// The verdict band: what the search found, in one sentence, and the numbers behind it.
+
+import { CopyButton, download } from "../base/copy";
+import { times } from "../base/format";
+import type { Gain, ReportDocument } from "../document";
+import type { Shared } from "../state";
+import { FactorBar, factorBounds } from "./bars";
+import { Exact } from "./exact";
+import { capital, expectedReading } from "./readings";
+import { Tabs } from "./reproduce";
+
+/** Letters from which a note is said elsewhere: the error to expect has a line of its own. */
+const LONG = 60;
+/** Letters up to which a sentence is read at one look, and may be large. */
+const ONE_LOOK = 110;
+
+interface VerdictProps {
+  shared: Shared;
+  /** Goes to a section of the page. */
+  jump: (section: string) => void;
+}
+
+export function VerdictView({ shared, jump }: VerdictProps) {
+  const study = shared.source.document;
+  const { verdict } = study;
+  return (
+    <div class="verdict">
+      <div class="verdict-main">
+        <p class={verdict.sentence.length > ONE_LOOK ? "sentence long" : "sentence"}>{verdict.sentence}</p>
+        {verdict.design && <p class="design-words">{verdict.design}</p>}
+        {verdict.caveats.length > 0 && (
+          <ul class="caveats">
+            {verdict.caveats.map((each) => (
+              <li key={each}>{each}</li>
+            ))}
+          </ul>
+        )}
+        <Actions shared={shared} jump={jump} />
+      </div>
+      {study.best !== null && <Gains gains={verdict.gains} bound={verdict.bound} objective={study.convergence.label} />}
+      {verdict.facts.length > 0 && (
+        <dl class="tiles" aria-label="figures of the best design">
+          {verdict.facts.map((each) => (
+            <div key={each.label} class="tile">
+              <dt>{each.label}</dt>
+              <dd>
+                <Exact fact={each} />
+                {each.note && each.note.length < LONG && <span class="note">{each.note}</span>}
+              </dd>
+            </div>
+          ))}
+        </dl>
+      )}
+      <Confidence study={study} />
+      <div class="reproduce">
+        <h3>Search it again</h3>
+        <Tabs
+          id="reproduce"
+          label="Search it again"
+          tabs={[
+            { name: "shell", text: verdict.command },
+            { name: "Python", text: verdict.python },
+          ]}
+        />
+      </div>
+    </div>
+  );
+}
+
+function Actions({ shared, jump }: VerdictProps) {
+  const { document: study, binary } = shared.source;
+  if (study.best === null) return null;
+  const best = study.designs[study.best];
+  const openBest = (): void => {
+    shared.opened.value = { design: best, binary };
+    jump("design");
+  };
+  return (
+    <div class="actions">
+      <button type="button" class="primary" onClick={openBest}>open its timeline</button>
+      <CopyButton text={study.verdict.command} label="copy command" />
+      <CopyButton text={best.yaml} label="copy YAML" />
+      <button type="button" onClick={() => download("best.yaml", best.yaml, "application/yaml")}>download best.yaml</button>
+    </div>
+  );
+}
+
+function Gains({ gains, bound, objective }: { gains: Gain[]; bound: string; objective: string }) {
+  const bounds = factorBounds(gains.map((each) => each.times));
+  return (
+    <div class="gains">
+      <h3>How many times better{objective && <span class="faint"> by {objective}</span>}</h3>
+      {gains.length === 0 ? (
+        <p class="empty">There is nothing to compare with.</p>
+      ) : (
+        <ul>
+          {gains.map((each) => (
+            <li key={each.over}>
+              {each.times === null ? (
+                <span class="faint">{each.over} cannot run</span>
+              ) : (
+                <>
+                  <span>
+                    <b class="number">{times(each.times)}</b> over {each.over}
+                  </span>
+                  <FactorBar factor={each.times} bounds={bounds} />
+                </>
+              )}
+            </li>
+          ))}
+        </ul>
+      )}
+      {bound && <p class="bound">{capital(bound)}.</p>}
+    </div>
+  );
+}
+
+/** What kind of numbers these are, and how far off they may be. */
+export function Confidence({ study }: { study: ReportDocument }) {
+  const { provenance } = study.verdict;
+  const expected = expectedReading(study);
+  if (!provenance && !expected) return null;
+  return (
+    <p class="confidence">
+      {provenance && <span class={`badge ${provenance}`}>{provenance}</span>} {expected}
+    </p>
+  );
+}

@@ -1,0 +1,171 @@
+// Why the best is best: where the time of each design goes, what changed, what it needs and costs.
+
+import { useState } from "preact/hooks";
+import { Card } from "../base/card";
+import { show } from "../base/format";
+import type { Class, Convergence, Design, ReportDocument } from "../document";
+import { type Bar, Legend, StackedBars, total } from "./bars";
+import { Changes } from "./changes";
+import { ConvergenceCard } from "./convergence";
+import { Costs } from "./costs";
+import { breakdownReading, CLASS_LABELS, memoryReading, nothingReading } from "./readings";
+
+const CLASSES = Object.keys(CLASS_LABELS) as Class[];
+const FILLS = ["compute", "exposed", "hidden", "memory", "optimizer", "idle", "other"];
+const REST = "other parts";
+
+export function WhyView({ study }: { study: ReportDocument }) {
+  const { designs, why, convergence } = study;
+  const compared = why.compared.map((place) => designs[place]);
+  const base = study.base === null ? null : designs[study.base];
+  const best = study.best === null ? null : designs[study.best];
+  // Where the search was after something else than the step, shorter bars are not the point.
+  const goal = convergence.objective === "step_s" ? "" : ` The search was after ${convergence.label}.`;
+  const searches = <ConvergenceCard convergence={{ ...convergence, series: wholeFirst(convergence.series) }} />;
+  if (compared.length === 0)
+    return (
+      <>
+        <p class="empty">{nothingReading(study)}</p>
+        {convergence.series.some((each) => each.points.length > 0) && searches}
+      </>
+    );
+  return (
+    <div class="grid">
+      <Breakdown compared={compared} base={base} best={best} goal={goal} />
+      <Changes study={study} />
+      <Memory base={base} best={best} />
+      {searches}
+      <Costs compared={compared} base={base} best={best} />
+    </div>
+  );
+}
+
+/** Returns the search of the whole first, so that it is the solid line, and those of single layers after it. */
+function wholeFirst(series: Convergence["series"]): Convergence["series"] {
+  const isolated = (name: string): number => Number(name.endsWith(" alone"));
+  return [...series].sort((one, other) => isolated(one.name) - isolated(other.name));
+}
+
+interface Sides {
+  base: Design | null;
+  best: Design | null;
+}
+
+/** Returns a design's step as a bar: its parts by class, and those of a class together. */
+export function stepBar(design: Design, best: Design | null): Bar {
+  const parts = [...design.parts].filter((each) => each.seconds > 0);
+  parts.sort((one, other) => CLASSES.indexOf(one.class) - CLASSES.indexOf(other.class));
+  return {
+    title: design.label,
+    segments: parts.map((each) => ({ label: each.label, fill: `fill-${each.class}`, amount: each.seconds })),
+    total: show(design.step_s, "s"),
+    strong: design === best,
+    ...(parts.length === 0 && { problem: whyNot(design) }),
+  };
+}
+
+/** Returns why a design has no bar. */
+function whyNot(design: Design): string {
+  return design.feasible ? "not taken apart" : `cannot run: ${design.reasons[0] ?? "no reason given"}`;
+}
+
+function Breakdown({ compared, base, best, goal }: Sides & { compared: Design[]; goal: string }) {
+  const [shares, setShares] = useState(false);
+  const [lit, setLit] = useState("");
+  const bars = compared.map((design) => stepBar(design, best));
+  const used = CLASSES.filter((name) => compared.some((design) => design.parts.some((part) => part.class === name && part.seconds > 0)));
+  const tools = (
+    <div class="switch" role="group" aria-label="scale">
+      <button type="button" aria-pressed={!shares} onClick={() => setShares(false)}>seconds</button>
+      <button type="button" aria-pressed={shares} onClick={() => setShares(true)}>share</button>
+    </div>
+  );
+  return (
+    <Card
+      id="breakdown"
+      title="Where the time goes"
+      reading={breakdownReading(base, best) + goal}
+      tools={tools}
+      twin={() => partsTable(compared, (design) => design.parts.map((each) => [each.label, each.seconds]), "seconds")}
+      wide
+    >
+      <Legend entries={used.map((name) => ({ label: CLASS_LABELS[name], fill: `fill-${name}` }))} light={setLit} />
+      <StackedBars
+        bars={bars}
+        most={shares ? null : Math.max(...bars.map((bar) => total(bar.segments)))}
+        show={(seconds) => show(seconds, "s")}
+        lit={lit}
+      />
+    </Card>
+  );
+}
+
+function Memory({ base, best }: Sides) {
+  const [lit, setLit] = useState("");
+  const designs = [...new Set([base, best])].filter((each): each is Design => each !== null && each.memory.length > 0);
+  const names = largestParts(designs);
+  const bars = designs.map((design) => memoryBar(design, names, design === best));
+  const most = Math.max(0, ...bars.map((bar) => Math.max(total(bar.segments), bar.limit?.at ?? 0)));
+  const entries = FILLS.map((fill, place) => ({ label: names[place] ?? REST, fill: `fill-${fill}` }));
+  const drawn = new Set(bars.flatMap((bar) => bar.segments.map((each) => each.fill)));
+  return (
+    <Card
+      id="memory"
+      title="Memory against capacity"
+      reading={memoryReading(best)}
+      twin={() => partsTable(designs, (design) => design.memory.map((each) => [each.label, each.bytes]), "bytes")}
+    >
+      {bars.length === 0 ? (
+        <p class="empty">There is no design whose memory is known.</p>
+      ) : (
+        <>
+          <Legend entries={entries.filter((each) => drawn.has(each.fill))} light={setLit} />
+          <StackedBars bars={bars} most={most} show={(bytes) => show(bytes, "B")} lit={lit} />
+          <p class="limit-note">
+            <i class="limit-key" /> capacity of a device: {[...new Set(designs.map((each) => show(each.capacity_bytes, "B")))].join(", ")}
+          </p>
+        </>
+      )}
+    </Card>
+  );
+}
+
+/** Returns the parts of memory that have a colour of their own: as many as there are, largest first. */
+export function largestParts(designs: Design[]): string[] {
+  const sizes = new Map<string, number>();
+  for (const { label, bytes } of designs.flatMap((design) => design.memory))
+    if (bytes > 0) sizes.set(label, Math.max(bytes, sizes.get(label) ?? 0));
+  const sorted = [...sizes].sort((one, other) => other[1] - one[1]).map(([label]) => label);
+  return sorted.slice(0, FILLS.length - 1);
+}
+
+function memoryBar(design: Design, names: string[], strong: boolean): Bar {
+  const amounts = new Array<number>(FILLS.length).fill(0);
+  for (const { label, bytes } of design.memory) {
+    const place = names.indexOf(label);
+    amounts[place < 0 ? FILLS.length - 1 : place] += bytes;
+  }
+  const segments = amounts
+    .map((amount, place) => ({ label: names[place] ?? REST, fill: `fill-${FILLS[place]}`, amount }))
+    .filter((each) => each.amount > 0);
+  const needed = total(segments);
+  const known = design.capacity_bytes > 0;
+  return {
+    title: design.label,
+    segments,
+    total: show(needed, "B"),
+    strong,
+    ...(known && { limit: { at: design.capacity_bytes, label: `capacity: ${show(design.capacity_bytes, "B")}` } }),
+    ...(known && needed > design.capacity_bytes && { failure: `${show(needed - design.capacity_bytes, "B")} too much` }),
+  };
+}
+
+/** Returns a table with a row for each part that any of the designs has, and a column for each design. */
+export function partsTable(designs: Design[], parts: (design: Design) => [string, number][], unit: string) {
+  const tables = designs.map((design) => new Map(parts(design)));
+  const names = [...new Set(tables.flatMap((table) => [...table.keys()]))];
+  return {
+    columns: ["part", ...designs.map((design) => `${design.label}, ${unit}`)],
+    rows: names.map((name) => [name, ...tables.map((table) => table.get(name) ?? 0)]),
+  };
+}

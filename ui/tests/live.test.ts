@@ -1,0 +1,54 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import type { Convergence } from "../src/document";
+import type { Schema } from "../src/live/api";
+import { linkTo } from "../src/live/route";
+import { labelText, varying } from "../src/live/search_form";
+import { courseOf } from "../src/live/study";
+import { study } from "./study";
+
+const schema: Schema = {
+  title: "a set",
+  properties: {
+    "workload.tp": { enum: [1, 2, 4], "x-cosmic": { stack: "workload", ordered: true } },
+    "network.dims.0.topology": { enum: ["ring", "switch"], "x-cosmic": { stack: "network", ordered: false } },
+    "workload.dp": { description: "npus // tp" },
+  },
+  "x-cosmic": {},
+};
+
+test("nothing is said of layers while all are searched", () => {
+  assert.deepEqual(varying(schema, [], {}), { restrict: {} });
+  assert.deepEqual(varying(schema, [], { "workload.tp": [1, 2] }), { restrict: { "workload.tp": [1, 2] } });
+});
+
+test("a frozen layer is left out, and so is what was chosen of it", () => {
+  const asked = varying(schema, ["network"], { "workload.tp": [1], "network.dims.0.topology": ["ring"] });
+  assert.deepEqual(asked, { stacks: ["workload"], restrict: { "workload.tp": [1] } });
+});
+
+test("a search of nothing is refused", () => {
+  assert.throws(() => varying(schema, ["network", "workload"], {}), /at least one layer/);
+});
+
+test("a label that is a list is read as one text", () => {
+  assert.equal(labelText(["ring", ["a", 2], true]), "ring, a, 2, true");
+});
+
+test("the best so far gets better, and goes on to the last trial", () => {
+  const trials = study();
+  const column = trials.columns.find((each) => each.spec.objective)!;
+  const about: Convergence = { objective: "x", label: "x", unit: "", better: column.spec.better as "less" | "more", series: [] };
+  const { points } = courseOf(trials, about).series[0];
+  const sign = about.better === "more" ? -1 : 1;
+  const runs = [...column.values].filter((_, place) => trials.outcomes[place] === 0).map((value) => sign * value);
+  assert.equal(sign * points[points.length - 1][1], Math.min(...runs));
+  assert.equal(points[points.length - 1][0], trials.first + trials.count);
+  for (let place = 1; place < points.length - 1; place++) assert.ok(sign * points[place][1] < sign * points[place - 1][1]);
+});
+
+test("an address names its page, whatever a study is called", () => {
+  const words = new URLSearchParams(linkTo({ page: "study", study: "a&b=#<img>" }).slice(1));
+  assert.equal(words.get("study"), "a&b=#<img>");
+  assert.equal(linkTo({ page: "studies" }), "#");
+});
