@@ -1,0 +1,319 @@
+"""The application: an address for each thing that the page can ask for. Each calls one function of this package."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from cosmic._version import __version__
+from cosmic.errors import CosmicError, UnknownName, require
+from cosmic.live import bodies, designs, forms, pages, views
+from cosmic.live.events import watch
+from cosmic.live.guard import Guard, Keys
+from cosmic.live.library import Library
+from cosmic.live.limits import Limits, Pool, Streams
+from cosmic.live.paths import Root
+from cosmic.live.refusals import CONFLICT, NOT_FOUND, Refusal, sentence, status_of
+from cosmic.live.searches import Searches
+from cosmic.loading.designs import dump_design
+
+CONTAINER = "application/vnd.cosmic.container"
+MOST_COMPARED = 12
+T = TypeVar("T")
+
+
+@dataclass
+class Site:
+    """All that the server holds."""
+
+    root: Root
+    keys: Keys
+    limits: Limits = field(default_factory=Limits)
+    searches: Searches = field(init=False)
+    library: Library = field(init=False)
+    documents: views.Documents = field(init=False)
+    streams: Streams = field(init=False)
+    pool: Pool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.searches = Searches(self.root)
+        self.library = Library(self.root, self.searches)
+        self.documents = views.Documents(self.library)
+        self.streams = Streams(self.limits.streams)
+        self.pool = Pool(self.limits)
+
+    async def work(self, call: Callable[..., T], *given: Any) -> T:
+        """Return what a function returns, called in a thread."""
+        return await self.pool.run(call, *given)
+
+    def close(self) -> None:
+        """End what runs: streams, searches, threads."""
+        self.streams.closing = True
+        self.searches.close()
+        self.pool.close()
+
+
+class Answer(JSONResponse):
+    """Plain data: in ASCII, as a study may hold text that cannot be written, and with null for what is no number."""
+
+    def render(self, content: Any) -> bytes:
+        """Return *content* as JSON."""
+        try:
+            return json.dumps(content, allow_nan=False).encode()
+        except ValueError:
+            return json.dumps(_finite(content)).encode()
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {key: _finite(value) for key, value in content.items()}
+    if isinstance(content, list):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not isfinite(content) else content
+
+
+class Stream(StreamingResponse):
+    """A stream of events, which takes one of the places that there are."""
+
+    def __init__(self, site: Site, study: str, last: str) -> None:
+        super().__init__(watch(site.library, study, site.streams, last), media_type="text/event-stream")
+        self._streams = site.streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send events until one side goes away."""
+        with self._streams.place():
+            await super().__call__(scope, receive, send)
+
+
+def application(site: Site) -> FastAPI:
+    """Return the application without its guard: every address, and how errors are said."""
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
+    app.state.site = site
+    app.add_exception_handler(CosmicError, partial(_said, site))
+    app.add_exception_handler(HTTPException, _missing)
+    for add in (_add_pages, _add_studies, _add_trials, _add_searches):
+        add(app, site)
+    return app
+
+
+def guarded(site: Site) -> Guard:
+    """Return the application as it is served."""
+    return Guard(application(site), site.keys, site.limits)
+
+
+async def _said(site: Site, request: Request, error: Exception) -> Response:
+    """Answer with the sentence of an error that was raised on purpose."""
+    if not isinstance(error, CosmicError):
+        raise error
+    status = status_of(error)
+    headers = {"Retry-After": "1"} if status in (429, 503) else None
+    return Answer({"error": sentence(error, site.root.path)}, status, headers)
+
+
+async def _missing(request: Request, error: Exception) -> Response:
+    """Answer to an address or a method that nothing answers to."""
+    status = error.status_code if isinstance(error, HTTPException) else NOT_FOUND
+    path = request.url.path
+    rule = "nothing is at this address" if status == NOT_FOUND else f"does not take {request.method}"
+    said = str(Refusal(status, "address", path, rule))
+    if path.startswith("/api"):
+        return Answer({"error": said}, status)
+    return HTMLResponse(pages.problem(status, said), status)
+
+
+async def _body(request: Request) -> dict[str, Any]:
+    return bodies.parse(await request.body())
+
+
+def _query(request: Request, known: tuple[str, ...] = (), several: str = "") -> dict[str, list[str]]:
+    return bodies.query(request.query_params.multi_items(), known, several)
+
+
+def _container(content: bytes) -> Response:
+    return Response(content, media_type=CONTAINER)
+
+
+def _attachment(content: bytes, kind: str, name: str) -> Response:
+    """Answer with a file to keep; its name is quoted, as a study's may have anything in it."""
+    headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
+    return Response(content, media_type=kind, headers=headers)
+
+
+# -------------------------------------------------------------------------------------------------- addresses
+
+
+def _add_pages(app: FastAPI, site: Site) -> None:
+    @app.get("/")
+    async def page() -> Response:
+        return HTMLResponse(pages.application())
+
+    for address, kind in pages.FRONT.items():
+
+        @app.get(address)
+        async def front(address: str = address, kind: str = kind) -> Response:
+            return Response(pages.front(address), media_type=kind)
+
+    @app.get("/api/session")
+    async def session(request: Request) -> Response:
+        _query(request)
+        limits = {"body_bytes": site.limits.body_bytes, "trials_most": forms.MOST_TRIALS}
+        return Answer(
+            {
+                "version": __version__,
+                "directory": site.root.path.name,
+                "searches": {"running": len(site.searches.running()), "most": site.searches.most},
+                "limits": limits | {"events_most": site.limits.streams},
+            }
+        )
+
+    @app.get("/api/catalog")
+    async def offered(request: Request) -> Response:
+        _query(request)
+        return Answer(await site.work(forms.offered))
+
+    @app.get("/api/spaces/{space}")
+    async def space(request: Request, space: str) -> Response:
+        given = _query(request, ("stacks",)).get("stacks", [""])[0]
+        stacks = tuple(each.strip() for each in given.split(",") if each.strip())
+        try:
+            found = await site.work(forms.space_of, space, stacks)
+        except UnknownName as error:
+            raise Refusal(NOT_FOUND, error.where, error.value, error.rule) from None
+        return Answer(await site.work(forms.schema_of, found))
+
+
+def _add_studies(app: FastAPI, site: Site) -> None:
+    library = site.library
+
+    @app.get("/api/studies")
+    async def studies(request: Request) -> Response:
+        _query(request)
+        return Answer({"studies": await site.work(library.rows)})
+
+    @app.get("/api/studies/{study}/status")
+    async def status(request: Request, study: str) -> Response:
+        _query(request)
+        return Answer(await site.work(library.row, study))
+
+    @app.get("/api/studies/{study}")
+    async def document(request: Request, study: str) -> Response:
+        _query(request)
+        return _container(await site.work(site.documents.document, study))
+
+    @app.get("/api/studies/{study}/report.html")
+    async def report(request: Request, study: str) -> Response:
+        _query(request)
+        return _attachment(await site.work(site.documents.report, study), "text/html; charset=utf-8", f"{study}.html")
+
+    @app.get("/api/studies/{study}/schema")
+    async def schema(request: Request, study: str) -> Response:
+        _query(request)
+        return Answer(await site.work(lambda: forms.schema_of(library.study(study).problem.space)))
+
+    @app.get("/api/studies/{study}/block")
+    async def block(request: Request, study: str) -> Response:
+        after = bodies.number(_query(request, ("after",)).get("after", ["0"])[0], "after")
+        pulse = await site.work(library.pulse, study)
+        tag = f'"{pulse.seq}-{after}"'
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers={"ETag": tag})
+        answer = _container(await site.work(views.block, library, study, after))
+        answer.headers["ETag"] = tag
+        return answer
+
+    @app.get("/api/studies/{study}/events")
+    async def events(request: Request, study: str) -> Response:
+        _query(request)
+        await site.work(library.pulse, study)  # a study that is not there is refused before anything is sent
+        return Stream(site, study, request.headers.get("last-event-id", ""))
+
+    @app.get("/api/compare")
+    async def compare(request: Request) -> Response:
+        names = list(dict.fromkeys(_query(request, ("study",), "study").get("study", [])))
+        require(1 <= len(names) <= MOST_COMPARED, "study", len(names), f"name 1 to {MOST_COMPARED} studies")
+        return Answer(await site.work(views.comparison, library, names))
+
+
+def _draw(library: Library, study: str, trial: str) -> bytes:
+    one = designs.chosen(library, study, trial)
+    return views.design(one.named, one.study.problem.engine)
+
+
+def _add_trials(app: FastAPI, site: Site) -> None:
+    library = site.library
+
+    @app.get("/api/studies/{study}/trials/{trial}")
+    async def trial(request: Request, study: str, trial: str) -> Response:
+        _query(request)
+        return _container(await site.work(_draw, library, study, trial))
+
+    @app.get("/api/studies/{study}/trials/{trial}/values")
+    async def values(request: Request, study: str, trial: str) -> Response:
+        _query(request)
+        return Answer(await site.work(lambda: designs.values(designs.chosen(library, study, trial))))
+
+    @app.get("/api/studies/{study}/trials/{trial}/design.yaml")
+    async def trial_yaml(request: Request, study: str, trial: str) -> Response:
+        _query(request)
+        found = await site.work(lambda: dump_design(designs.chosen(library, study, trial).point))
+        return _attachment(found.encode(), "application/yaml", f"{study}-{trial}.yaml")
+
+    @app.post("/api/designs")
+    async def what_if(request: Request) -> Response:
+        _query(request)
+        body = await _body(request)
+        return _container(await site.work(lambda: views.design(designs.asked(library, body))))
+
+    @app.post("/api/designs/design.yaml")
+    async def what_if_yaml(request: Request) -> Response:
+        _query(request)
+        body = await _body(request)
+        found = await site.work(lambda: dump_design(designs.asked(library, body).point))
+        return _attachment(found.encode(), "application/yaml", "design.yaml")
+
+
+def _add_searches(app: FastAPI, site: Site) -> None:
+    library, searches = site.library, site.searches
+
+    @app.post("/api/count")
+    async def count(request: Request) -> Response:
+        _query(request)
+        space = await site.work(forms.narrowed, await _body(request))
+        return Answer({"raw": forms.countable(space.raw), "valid": forms.countable(space.valid)})
+
+    @app.post("/api/searches")
+    async def start(request: Request) -> Response:
+        _query(request)
+        wanted = await site.work(forms.search_of, await _body(request))
+        return Answer({"study": await site.work(searches.start, wanted)}, 201)
+
+    @app.post("/api/studies/{study}/stop")
+    async def stop(request: Request, study: str) -> Response:
+        _query(request)
+        bodies.only(await _body(request), ())
+        site.root.folder(study)
+        searches.stop(study)
+        return Answer(await site.work(library.row, study), 202)
+
+    @app.post("/api/studies/{study}/resume")
+    async def resume(request: Request, study: str) -> Response:
+        _query(request)
+        body = await _body(request)
+        bodies.only(body, ("trials",))
+        trials = bodies.integer(body, "trials", None, (1, forms.MOST_TRIALS)) if "trials" in body else None
+        row = await site.work(library.row, study)
+        if row["state"] == "running":
+            raise Refusal(CONFLICT, "study", study, "a search is writing to it already")
+        inputs = (await site.work(library.study, study)).inputs
+        await site.work(searches.resume, study, inputs, trials)
+        return Answer(await site.work(library.row, study), 202)

@@ -1,0 +1,194 @@
+"""Designs that a request asks for: a trial of a study, the base, or any of the catalog, with some fields changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic import catalog
+from cosmic.design import schema
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError, UnknownName, require
+from cosmic.exploration.problem import replace_base
+from cosmic.exploration.studies.study import Study
+from cosmic.live.bodies import mapping, number, only, text
+from cosmic.live.forms import find
+from cosmic.live.library import Library
+from cosmic.live.refusals import CONFLICT, NOT_FOUND, Refusal
+from cosmic.loading.designs import design_tree, load_design, unflatten
+from cosmic.psa.diagram import Indices
+from cosmic.psa.parameters import label
+from cosmic.psa.space import ParameterSet
+from cosmic.publishing.designs import Named
+
+KEYS = ("study", "trial", "design", "settings")
+MOST_NPUS = 2**22
+MOST_LAYERS = 10_000
+MOST_STAGES = 512
+MOST_TURNS = 1_000_000
+"""Micro-batches of a step times stages: what is larger is for the command line, where nobody waits for a picture."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A design of a study."""
+
+    study: Study
+    space: ParameterSet
+    row: Indices | None
+    """Its point of the parameter set; None for a base that is none."""
+    trial: int | None
+
+    @property
+    def point(self) -> DesignPoint:
+        """The design itself."""
+        return self.space.base if self.row is None else self.space.point(self.row)
+
+    @property
+    def named(self) -> Named:
+        """The design and what the page calls it."""
+        if self.trial is None:
+            return Named("base", "base", self.point)
+        return Named(f"trial {self.trial}", "other", self.point, self.trial)
+
+
+def chosen(library: Library, study: str, trial: str) -> Chosen:
+    """Return a design of a study: of a trial by its number, the ``best``, or the ``base``."""
+    if trial == "base":
+        found = library.study(study)
+        space = _space(found)
+        return Chosen(found, space, space.row_of(space.base), None)
+    if trial == "best":
+        best = library.best(study)
+        if best is None:
+            raise Refusal(CONFLICT, "trial", "best", "no design of this study can run yet")
+        return chosen(library, study, str(best))
+    try:
+        place = number(trial, "trial")
+    except SpecError:
+        raise Refusal(NOT_FOUND, "trial", trial, "must be a number, 'best' or 'base'") from None
+    found, trials = library.trial(study, place)
+    space = _space(found)
+    row = trials.rows[0]
+    fits = row.shape == (len(space.parameters),) and bool(space.contains(row[None, :])[0])
+    require(fits, "trial", place, "is no point of the study's parameter set")
+    return Chosen(found, space, row, place)
+
+
+def _space(study: Study) -> ParameterSet:
+    """Return the parameter set around what the system runs: the first workload where there are several."""
+    return replace_base(study.problem.space, study.problem.shares[0])
+
+
+def values(one: Chosen) -> dict[str, Any]:
+    """Return the labels of a design's parameters, and of what follows from them."""
+    space, point = one.space, one.point
+    if one.row is not None:
+        labels = space.labels(one.row)
+        found = {each.name: labels[each.name] for each in space.parameters}
+    else:
+        held = {each.name: tuple(schema.get(point, path) for path in each.paths) for each in space.parameters}
+        found = {
+            each.name: each.labels[each.values.index(held[each.name])]
+            for each in space.parameters
+            if held[each.name] in each.values
+        }
+    derived = {path: label(space.base, path, schema.get(point, path)) for path in space.derived}
+    return {"trial": one.trial, "values": found, "derived": derived}
+
+
+# ------------------------------------------------------------------------------------------------- what if
+
+
+def asked(library: Library, body: Mapping[str, Any]) -> Named:
+    """Return the design that a request describes."""
+    only(body, KEYS)
+    settings = mapping(body, "settings")
+    if "study" not in body:
+        require("trial" not in body, "trial", body.get("trial"), "say of which study")
+        return Named("what if", "other", checked(load_design(_given(body.get("design")), _plain(settings))))
+    require("design" not in body, "design", body.get("design"), "give a study or a design, not both")
+    one = chosen(library, text(body, "study"), _trial(body.get("trial", "best")))
+    return changed(one, settings) if settings else one.named
+
+
+def _trial(value: Any) -> str:
+    if type(value) is int or value in ("best", "base"):
+        return str(value)
+    raise SpecError("trial", value, "must be a number, 'best' or 'base'")
+
+
+def changed(one: Chosen, settings: Mapping[str, Any]) -> Named:
+    """Return a design with some of its parameters, and then some other fields, set otherwise."""
+    parameters = {each.name: (place, each) for place, each in enumerate(one.space.parameters)}
+    point, row = one.point, None if one.row is None else np.array(one.row)
+    fields: dict[str, Any] = {}
+    for name, value in settings.items():
+        if name not in parameters:
+            continue
+        place, parameter = parameters[name]
+        index = find(parameter, value)
+        if index is None:
+            raise UnknownName.among(name, value, "value of it", [str(each) for each in parameter.labels])
+        if row is not None:
+            row[place] = index
+        fields |= dict(zip(parameter.paths, parameter.values[index], strict=True))
+    if row is not None:
+        point = one.space.point(row)
+    elif fields:
+        point = schema.assign(point, fields)
+    rest = {name: value for name, value in settings.items() if name not in parameters}
+    if rest:
+        point = load_design(design_tree(point), _plain(rest))
+    return Named(f"{one.named.label}, changed", "other", checked(point))
+
+
+def _given(design: Any) -> dict[str, Any]:
+    """Return a design as the content of a file, in which no name is one of a file."""
+    if isinstance(design, str):
+        model, at, system = design.rpartition("@")
+        require(bool(at), "design", design, "give MODEL@SYSTEM, or a design")
+        design = {"model": model, "system": system}
+    if not isinstance(design, dict):
+        raise SpecError("design", design, "give MODEL@SYSTEM, or a design, or the study and the trial of one")
+    return _plain(design)
+
+
+def _plain(tree: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *tree* (or settings by path) if what it names is in the catalog: a file could lie anywhere."""
+    for path, value in _names(unflatten(tree)):
+        kind = "accelerators" if path.startswith("compute") else "models" if path.startswith("model") else "systems"
+        stem = value.partition(":")[0] if kind == "systems" and isinstance(value, str) else value
+        if stem not in catalog.names(kind):
+            raise UnknownName.among(path, value, kind.removesuffix("s"), catalog.names(kind))
+    return dict(tree)
+
+
+def _names(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """Return what stands where a name may: with its path."""
+    found = []
+    for layer, key in (("model", "base"), ("compute", "accelerator"), ("system", "")):
+        given = tree.get(layer)
+        if isinstance(given, str) or (layer == "system" and layer in tree):
+            found.append((layer, given))
+        elif isinstance(given, Mapping) and key in given:
+            found.append((f"{layer}.{key}", given[key]))
+    return found
+
+
+def checked(point: DesignPoint) -> DesignPoint:
+    """Return *point* if it is of a size that can be worked out while somebody waits."""
+    npus, workload = point.network.npus, point.workload
+    turns = workload.pp * max(1, workload.global_batch // max(1, workload.dp * workload.micro_batch))
+    layers = getattr(point.model, "layers", 1)
+    for where, value, most in (
+        ("network.npus", npus, MOST_NPUS),
+        ("model.layers", layers, MOST_LAYERS),
+        ("workload.pp", workload.pp, MOST_STAGES),
+        ("stages × micro-batches", turns, MOST_TURNS),
+    ):
+        require(value <= most, where, value, f"the page works out at most {most:,}; use 'cosmic evaluate'")
+    return point

@@ -1,0 +1,45 @@
+"""A study as it grows: server-sent events that say so, in a few words; the numbers are asked for apart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+
+from cosmic.errors import CosmicError
+from cosmic.live.library import Library, Pulse
+from cosmic.live.limits import Streams
+
+INTERVAL_S = 0.5
+"""At most two events a second."""
+HEARTBEAT_S = 15.0
+RETRY_MS = 2000
+
+
+def spoken(pulse: Pulse) -> str:
+    r"""Return an event as it is sent.
+
+    >>> spoken(Pulse(10, 0.5, "running"))
+    'id: 40\ndata: {"seq": 40, "n": 10, "best": 0.5, "state": "running"}\n\n'
+    """
+    return f"id: {pulse.seq}\ndata: {json.dumps(pulse.event)}\n\n"
+
+
+async def watch(library: Library, study: str, streams: Streams, last: str = "") -> AsyncIterator[str]:
+    """Yield what happens to a study until the server ends; *last* is the id of the last event that was seen."""
+    seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else None
+    yield f"retry: {RETRY_MS}\n\n"
+    spoke = time.monotonic()
+    while not streams.closing:
+        try:
+            pulse = await asyncio.to_thread(library.pulse, study)
+        except CosmicError:  # it was removed
+            return
+        if pulse.seq != seen:
+            seen, spoke = pulse.seq, time.monotonic()
+            yield spoken(pulse)
+        elif time.monotonic() - spoke >= HEARTBEAT_S:
+            spoke = time.monotonic()
+            yield ": still here\n\n"
+        await asyncio.sleep(INTERVAL_S)

@@ -1,0 +1,47 @@
+"""The few pages that the server writes itself; all else is drawn by the front end."""
+
+from __future__ import annotations
+
+from html import escape
+from importlib.resources import files
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+{links}</head>
+<body>
+{body}
+</body>
+</html>
+"""
+STYLE = '<link rel="stylesheet" href="/style.css">\n'
+SCRIPT = '<script src="/app.js" defer></script>\n'
+FRONT = {"/app.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"}
+"""What the front end is made of, by address: no part of a request names a file."""
+
+
+def application() -> str:
+    """Return the page of the application."""
+    return PAGE.format(
+        title="COSMIC",
+        links=STYLE + SCRIPT,
+        body='<div id="app"></div>\n<noscript>This page needs JavaScript. The command line needs none: cosmic --help'
+        "</noscript>",
+    )
+
+
+def problem(status: int, said: str) -> str:
+    """Return a small page that says why there is no other."""
+    titles = {403: "Not let in", 404: "Nothing is here", 429: "Too fast"}
+    title = titles.get(status, "That did not work")
+    body = f'<main>\n<h1>{title}</h1>\n<p>{escape(said)}</p>\n<p><a href="/">All studies</a></p>\n</main>'
+    return PAGE.format(title=f"{status} · COSMIC", links="" if status == 403 else STYLE, body=body)
+
+
+def front(address: str) -> bytes:
+    """Return a file of the front end as it was built."""
+    return files("cosmic.publishing").joinpath("front", address.removeprefix("/")).read_bytes()

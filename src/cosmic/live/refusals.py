@@ -1,0 +1,47 @@
+"""What the server refuses, and how it says so: a status of HTTP and one sentence, without paths or stacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import cosmic
+from cosmic.errors import BackendError, CosmicError, SpecError, one_line
+
+BAD_REQUEST, FORBIDDEN, NOT_FOUND, BAD_METHOD, CONFLICT = 400, 403, 404, 405, 409
+TOO_LARGE, LONG_ADDRESS, BAD_TYPE, BAD_VALUE, TOO_MANY, LONG_HEADERS, BUSY = 413, 414, 415, 422, 429, 431, 503
+LONGEST = 400
+"""Characters of a sentence: it quotes what was sent, which may be long."""
+
+
+class Refusal(CosmicError):  # noqa: N818  its base says that it is an error
+    """A request that is not answered.
+
+    >>> print(Refusal(404, "study", "../x", "no such study"))
+    study = '../x': no such study
+    """
+
+    def __init__(self, status: int, where: str, value: Any, rule: str) -> None:
+        super().__init__(str(SpecError(where, value, rule)))
+        self.status = status
+
+
+def status_of(error: CosmicError) -> int:
+    """Return the status that says whose fault an error is: of the request, or of a study's state."""
+    if isinstance(error, Refusal):
+        return error.status
+    return CONFLICT if isinstance(error, BackendError) else BAD_VALUE
+
+
+def sentence(error: CosmicError, root: Path) -> str:
+    """Return what an error says, with places on this machine left out: a study is known by its name.
+
+    >>> sentence(CosmicError("/somewhere/runs/demo: its trials are damaged"), Path("/somewhere/runs"))
+    'demo: its trials are damaged'
+    """
+    text = str(error)
+    for place in (root, Path(cosmic.__file__).parent, Path.cwd(), Path.home()):
+        if len(place.parts) > 1:  # a root of "/" would take every slash
+            text = text.replace(f"{place}/", "").replace(str(place), "the directory")
+    text = one_line(text)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

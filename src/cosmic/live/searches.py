@@ -1,0 +1,209 @@
+"""Searches that the page began: each a process of its own, `cosmic search`, that writes a study like any other.
+
+To stop one is to interrupt it, as Ctrl-C would: it ends with its batch written, and can be resumed from here or from a
+shell. The server knows no more of a search than its process; everything else is in the study.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess  # the command is this package's own, and no shell reads it
+import sys
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import IO
+
+from cosmic.errors import require
+from cosmic.exploration.inputs import Inputs
+from cosmic.exploration.studies.storage import holds_trials
+from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS
+from cosmic.files import write_text
+from cosmic.live.forms import Wanted
+from cosmic.live.paths import Root
+from cosmic.live.refusals import CONFLICT, Refusal
+
+MOST = 3
+"""Searches at once: a page should not take the whole machine."""
+PATIENCE_S = 10.0
+"""How long searches may take to end before they are told again, harder."""
+GOOD = (0, 1, 130, 143)
+"""How `cosmic search` ends when nothing went wrong: done, nothing runs, interrupted, terminated."""
+SPACE = "space.json"
+REMEMBERED = 200
+
+
+@dataclass
+class Search:
+    """One process."""
+
+    inputs: Inputs
+    process: subprocess.Popen[bytes]
+    said: IO[bytes]
+    """What it wrote on standard error."""
+    folder: Path
+    stopped: bool = False
+    failure: str | None = None
+
+
+class Searches:
+    """The searches of this server, by the names of their studies."""
+
+    def __init__(self, root: Root, most: int = MOST) -> None:
+        self.root = root
+        self.most = most
+        self._searches: dict[str, Search] = {}
+        self._lock = Lock()
+        self._closed = False
+
+    # --------------------------------------------------------------------------------------------- looking
+
+    def names(self) -> list[str]:
+        """Return the names of all studies that were begun or resumed here."""
+        return list(self._searches)
+
+    def running(self) -> list[str]:
+        """Return the names of those that run."""
+        return [name for name in self.names() if self.is_running(name)]
+
+    def is_running(self, name: str) -> bool:
+        """Return whether a search of this server runs; what one that failed said is kept."""
+        search = self._searches.get(name)
+        if search is None:
+            return False
+        if search.process.poll() is None:
+            return True
+        if not search.said.closed:
+            with self._lock:
+                _reap(search)
+        return False
+
+    def is_new(self, name: str) -> bool:
+        """Return whether a search was begun here, and has not yet written anything, or never did."""
+        search = self._searches.get(name)
+        return search is not None and (self.is_running(name) or search.failure is not None)
+
+    def inputs(self, name: str) -> Inputs | None:
+        """Return what a search is to do that was begun here."""
+        search = self._searches.get(name)
+        return search.inputs if search is not None and self.is_new(name) else None
+
+    def failure(self, name: str) -> str | None:
+        """Return why a search of this server ended by itself, in a sentence."""
+        search = self._searches.get(name)
+        return None if search is None or self.is_running(name) else search.failure
+
+    # -------------------------------------------------------------------------------------------- changing
+
+    def start(self, wanted: Wanted) -> str:
+        """Begin a search in a new study; return its name."""
+        with self._lock:
+            self._check_room()
+            folder = self.root.make(wanted.name)
+            space = wanted.space
+            if not isinstance(space, str):
+                write_text(folder / SPACE, json.dumps(space, indent=1) + "\n")
+                space = str(folder / SPACE)
+            words = ["search", space, *arguments(wanted.inputs, folder)]
+            self._searches[folder.name] = _spawn(words, wanted.inputs, folder)
+            return folder.name
+
+    def resume(self, name: str, inputs: Inputs, trials: int | None) -> None:
+        """Go on with a study that nobody writes to."""
+        folder = self.root.folder(name)
+        wanted = inputs.trials if trials is None else trials
+        rule = f"the study was begun with {inputs.trials:,}: give as many or more"
+        require(wanted >= inputs.trials, "trials", wanted, rule)
+        with self._lock:
+            before = self._searches.get(name)
+            if before is not None and before.process.poll() is None:  # two asked at once: one would be lost sight of
+                raise Refusal(CONFLICT, "study", name, "a search is writing to it already")
+            self._check_room()
+            if before is not None:
+                _reap(before)
+            words = ["search", "--resume", f"--out={folder}", f"--trials={wanted}", "--json"]
+            self._searches[name] = _spawn(words, inputs, folder)
+
+    def stop(self, name: str) -> None:
+        """Interrupt a search; its study is whole, and can be gone on with."""
+        if not self.is_running(name):
+            raise Refusal(CONFLICT, "study", name, "no search of this server is running there")
+        search = self._searches[name]
+        search.stopped = True
+        search.process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """Interrupt all searches and wait for them; what does not end is ended."""
+        with self._lock:
+            self._closed = True
+        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            left = self.running()
+            for name in left:
+                self._searches[name].stopped = True
+                self._searches[name].process.send_signal(ending)
+            for name in left:
+                with suppress(subprocess.TimeoutExpired):
+                    self._searches[name].process.wait(PATIENCE_S)
+        for name in self.names():
+            self.is_running(name)  # closes what it said
+
+    def _check_room(self) -> None:
+        if self._closed:
+            raise Refusal(CONFLICT, "searches", len(self._searches), "the server is ending")
+        busy = [name for name, search in self._searches.items() if search.process.poll() is None]
+        if len(busy) >= self.most:
+            raise Refusal(CONFLICT, "searches", len(busy), f"{self.most} run already: stop one, or wait for one to end")
+        for name in [name for name in self._searches if name not in busy][: max(0, len(self._searches) - REMEMBERED)]:
+            _reap(self._searches.pop(name))
+
+
+def arguments(inputs: Inputs, folder: Path) -> list[str]:
+    """Return the options of `cosmic search` that state *inputs*; each one word, so that no value can be an option."""
+    return [
+        f"--out={folder}",
+        f"--agent={inputs.agent}",
+        f"--trials={inputs.trials}",
+        f"--seed={inputs.seed}",
+        f"--engine={inputs.engine}",
+        *(f"--objective={name}" for name in inputs.objectives),
+        *(f"--constraint={each}" for each in inputs.constraints),
+        *(f"--setting={name}={json.dumps(value)}" for name, value in inputs.settings.items()),
+        *([f"--stacks={','.join(inputs.stacks)}"] if inputs.stacks else []),
+        "--json",
+    ]
+
+
+def _spawn(words: list[str], inputs: Inputs, folder: Path) -> Search:
+    said = tempfile.TemporaryFile()  # noqa: SIM115  it is open for as long as the process may write
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "cosmic", *words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=said,
+        start_new_session=True,  # Ctrl-C in the server's terminal is the server's: it passes it on
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    return Search(inputs, process, said, folder)
+
+
+def _reap(search: Search) -> None:
+    """Keep the last line of what a search said that failed; leave nothing of one that ended before it wrote a trial."""
+    if search.said.closed:
+        return
+    status = search.process.wait()
+    search.said.seek(max(0, search.said.seek(0, os.SEEK_END) - 4096))
+    lines = search.said.read().decode(errors="replace").strip().splitlines()
+    search.said.close()
+    crashed = any(line.startswith("Traceback ") for line in lines)  # ends with 1 as well, as where nothing runs
+    if (status not in GOOD or crashed) and not search.stopped:
+        search.failure = lines[-1] if lines else f"the search ended with status {status}"
+    if not (search.folder / INPUTS).exists() and not holds_trials(search.folder / TRIALS):
+        for name in (SPACE, LOCK, TRIALS, f"{TRIALS}-wal", f"{TRIALS}-shm"):
+            with suppress(OSError):
+                (search.folder / name).unlink()
+        with suppress(OSError):
+            search.folder.rmdir()

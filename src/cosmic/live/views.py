@@ -1,0 +1,95 @@
+"""What the page shows of studies and designs, as containers: the same that a report holds."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from cosmic.evaluation import BETTER
+from cosmic.exploration.comparison import compare
+from cosmic.exploration.objectives import loss
+from cosmic.live.library import Library
+from cosmic.publishing.block import block_of
+from cosmic.publishing.container import Binary, pack
+from cosmic.publishing.designs import Named, design_of
+from cosmic.publishing.report import report as make_report
+from cosmic.reporting.words import metric_label, metric_unit
+
+MOST_KEPT_BYTES = 2**26
+"""Documents that are remembered, all together."""
+
+
+class Documents:
+    """Documents of studies, made once for as long as the study does not change."""
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._kept: OrderedDict[tuple[str, str, tuple[int, ...]], bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def document(self, name: str) -> bytes:
+        """Return the document of a study as a container."""
+        return self._made(document, name)
+
+    def report(self, name: str) -> bytes:
+        """Return the report of a study as a page."""
+        return self._made(report, name)
+
+    def _made(self, make: Callable[[Library, str], bytes], name: str) -> bytes:
+        key = (make.__name__, name, self._library.root.stamp(name))
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        found = make(self._library, name)
+        with self._lock:
+            self._kept[key] = found
+            while sum(map(len, self._kept.values())) > MOST_KEPT_BYTES:
+                self._kept.popitem(last=False)
+        return found
+
+
+def document(library: Library, name: str) -> bytes:
+    """Return the document of a study as a container: its report's, but for searches beside it, which take a while."""
+    found = make_report(library.study(name), beside={})
+    return pack(found.document, found.binary)
+
+
+def report(library: Library, name: str) -> bytes:
+    """Return the report of a study: one page that needs nothing else."""
+    return make_report(library.study(name)).html.encode()
+
+
+def block(library: Library, name: str, first: int) -> bytes:
+    """Return the trials of a study from *first* on, as a container."""
+    study, trials, pulse = library.block(name, first)
+    binary = Binary()
+    found = block_of(study.problem, trials, binary, first)
+    about = {"n": first + len(trials), "total": pulse.n, "state": pulse.state}
+    return pack({**about, "block": found}, binary)
+
+
+def design(named: Named, engine: str = "analytic") -> bytes:
+    """Return a design with all that the page draws of it, as a container."""
+    binary = Binary()
+    return pack(design_of(named, engine, binary), binary)
+
+
+def comparison(library: Library, names: list[str]) -> dict[str, Any]:
+    """Return studies beside each other: who found what, and how soon."""
+    found = compare([library.study(name) for name in names])
+    curves = [
+        {
+            "name": course.name,
+            "points": [
+                [int(at), float(value)]
+                for at, value in zip(course.evaluations, loss(found.objective, course.losses), strict=True)
+            ],
+        }
+        for course in found.courses
+    ]
+    name = found.objective
+    about = {"objective": name, "label": metric_label(name), "unit": metric_unit(name), "better": BETTER[name]}
+    return {**about, "studies": found.rows(), "curves": curves}

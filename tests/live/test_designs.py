@@ -1,0 +1,115 @@
+"""A parameter is changed, and its metrics change at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cosmic.catalog.yaml_files import parse_yaml
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.exploration.studies.study import open_study
+from cosmic.loading.designs import load_design
+from cosmic.publishing.container import unpack
+from tests.live.asking import Client, tell
+
+WARM_S = 2.0
+"""A bound for a busy machine; on an idle one it takes less than 0.15 s."""
+
+
+def design(client: Client, body: dict[str, Any]) -> dict[str, Any]:
+    answer = client.post("/api/designs", body)
+    assert answer.status == 200, answer.body
+    return unpack(answer.body)[0]
+
+
+def test_a_design_of_the_catalog_is_what_evaluate_says(client: Client) -> None:
+    body = {"design": "gpt3-175b@cosmic-1024", "settings": {"workload.tp": 8}}
+    found = design(client, body)
+    point = load_design("gpt3-175b@cosmic-1024", {"workload.tp": 8})
+    outcome = evaluate(point)
+    assert isinstance(outcome, Metrics)
+    assert (found["identity"], found["step_s"]) == (point.identity, outcome.step_s)
+    assert sum(part["seconds"] for part in found["parts"]) == pytest.approx(outcome.step_s)
+    assert found["cluster"]["npus"] == 1024
+    yaml = client.post("/api/designs/design.yaml", body)
+    assert load_design(parse_yaml(yaml.body, "answer")).identity == point.identity
+
+
+def test_a_design_may_be_given_whole(client: Client) -> None:
+    tree = {"model": "gpt3-125m", "system": "dgx-h100:8", "workload": {"tp": 2}}
+    assert design(client, {"design": tree})["identity"] == load_design(tree).identity
+
+
+def test_a_parameter_of_the_study_takes_a_label_and_derived_fields_follow(client: Client, runs: Path) -> None:
+    space = open_study(runs / "study").problem.space
+    values = client.get("/api/studies/study/trials/best/values").json["values"]
+    other = next(label for label in (1, 2, 4) if label != values["workload.pp"])
+    found = design(client, {"study": "study", "settings": {"workload.pp": other}})
+    workload = parse_yaml(found["yaml"], "yaml")["workload"]
+    assert workload["pp"] == other
+    assert workload["tp"] == space.base.network.npus // (workload["dp"] * workload["sp"] * other)
+    assert found["label"].endswith(", changed")
+
+
+def test_other_fields_are_set_by_path(client: Client) -> None:
+    found = design(client, {"study": "study", "trial": 0, "settings": {"memory.capacity": "1 GB"}})
+    assert (found["feasible"], found["step_s"]) == (False, None)
+    assert found["reasons"]
+    assert found["capacity_bytes"] == 1e9
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ({}, "design = None: give MODEL@SYSTEM"),
+        ({"design": "gpt3-175b"}, "design = 'gpt3-175b': give MODEL@SYSTEM, or a design"),
+        ({"design": "gpt3-175b@x"}, "system = 'x': no such system"),
+        ({"design": "gpt4@dgx-h100"}, "model = 'gpt4': no such model"),
+        ({"design": "gpt3-175b@dgx-h100", "study": "study"}, "give a study or a design, not both"),
+        ({"trial": 3}, "trial = 3: say of which study"),
+        ({"study": "study", "trial": True}, "trial = True: must be a number"),
+        (
+            {"study": "study", "settings": {"workload.pp": 3}},
+            "no such value of it; choose from 1, 2, 4",
+        ),
+        ({"study": "study", "settings": {"workload.pp": True}}, "workload.pp = True: no such value"),
+        ({"study": "study", "settings": {"workload.tpp": 3}}, "no such key"),
+        ({"study": "study", "settings": []}, "settings = []: must map names to values"),
+        ({"design": "gpt3-175b@dgx-h100:8388608"}, "the page works out at most"),
+        ({"desing": "x"}, "desing = 'x': no such key; did you mean 'design'?"),
+    ],
+)
+def test_a_wrong_value_is_a_sentence(client: Client, body: dict[str, Any], said: str) -> None:
+    answer = client.post("/api/designs", body)
+    assert answer.status == 422
+    assert said in answer.error
+
+
+def test_what_if_is_quick(client: Client) -> None:
+    times = []
+    for tp in (1, 2, 4, 8, 16) * 2:
+        began = time.perf_counter()
+        design(client, {"design": "gpt3-175b@cosmic-1024", "settings": {"workload.tp": tp}})
+        times.append(time.perf_counter() - began)
+    warm = sorted(times[1:])
+    tell(f"what-if: median {1e3 * warm[len(warm) // 2]:.0f} ms")
+    assert warm[len(warm) // 2] < WARM_S
+
+
+def test_what_takes_too_long_is_given_up_with_a_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    from cosmic.live.limits import Limits, Pool  # noqa: PLC0415
+
+    pool = Pool(Limits(seconds=0.05, threads=1, waiting=0))
+    monkeypatch.setattr(client.site, "pool", pool)
+    monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: time.sleep(0.4))
+    first = client.get("/api/studies")
+    assert (first.status, first.header("retry-after")) == (503, "1")
+    assert "how long an answer may take" in first.error
+    assert "are being worked on" in client.get("/api/studies").error  # the thread is still at it
+    client.loop.run_until_complete(__import__("asyncio").sleep(0.6))
+    monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: [])
+    assert client.get("/api/studies").json == {"studies": []}
+    pool.close()

@@ -1,0 +1,263 @@
+"""The page lets nobody in: who has no token, comes from elsewhere, or sends too much."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from fastapi.routing import APIRoute
+
+from cosmic.live.app import application
+from cosmic.live.guard import POLICY, Guard, Keys
+from cosmic.live.limits import Limits, Rates
+from tests.live.asking import ORIGIN, PORT, Client, site_at, tell
+
+HOSTS = (
+    "evil.com",
+    f"evil.com:{PORT}",
+    "127.0.0.1",
+    "localhost",
+    "127.0.0.1:80",
+    "localhost:80",
+    f"127.0.0.1:{PORT + 1}",
+    f"127.0.0.1:0{PORT}",
+    f"127.0.0.1:{PORT}0",
+    "127.0.0.1:",
+    f":{PORT}",
+    f"127.0.0.1.evil.com:{PORT}",
+    f"evil.com.127.0.0.1:{PORT}",
+    f"127.0.0.1evil.com:{PORT}",
+    f"localhost.:{PORT}",
+    f"localhost.evil.com:{PORT}",
+    f"evil-localhost:{PORT}",
+    f"LOCALHOST:{PORT}",
+    f"localhost.localdomain:{PORT}",
+    f"127.0.0.1.:{PORT}",
+    f"[::1]:{PORT}",
+    "[::1]",
+    "::1",
+    f"[::ffff:127.0.0.1]:{PORT}",
+    f"0.0.0.0:{PORT}",
+    f"0:{PORT}",
+    f"127.1:{PORT}",
+    f"127.0.1:{PORT}",
+    f"127.0.0.2:{PORT}",
+    f"2130706433:{PORT}",
+    f"0x7f000001:{PORT}",
+    f"0x7f.0.0.1:{PORT}",
+    f"0177.0.0.1:{PORT}",
+    f"127.000.000.001:{PORT}",
+    f"user@127.0.0.1:{PORT}",
+    f"127.0.0.1:{PORT}@evil.com",
+    f"127.0.0.1:{PORT}#evil.com",
+    f"127.0.0.1:{PORT}/",
+    f" 127.0.0.1:{PORT}",
+    f"127.0.0.1:{PORT} ",
+    f"127.0.0.1:{PORT},evil.com",
+    f"http://127.0.0.1:{PORT}",
+    f"127.0.0.1%00:{PORT}",
+    f"１２７.0.0.1:{PORT}",
+    "",
+    "null",
+    "*",
+)
+ORIGINS = (
+    "",
+    "null",
+    "http://evil.com",
+    f"http://127.0.0.1:{PORT}.evil.com",
+    f"http://127.0.0.1:{PORT}/",
+    f"http://127.0.0.1:{PORT + 1}",
+    "http://127.0.0.1",
+    f"https://127.0.0.1:{PORT}",
+    f"http://localhost:{PORT}",
+    f"HTTP://127.0.0.1:{PORT}",
+    f"http://evil.com/127.0.0.1:{PORT}",
+    f"http://127.0.0.1:{PORT} http://evil.com",
+    "file://",
+)
+
+
+def test_another_host_is_refused(client: Client) -> None:
+    assert len(HOSTS) >= 40
+    for host in HOSTS:
+        for target in ("/", "/api/studies", f"/?token={client.site.keys.token}", "/nothing"):
+            answer = client.ask("GET", target, [("host", host), ("cookie", client.cookie)])
+            assert answer.status == 403, (host, target)
+            assert answer.header("set-cookie") is None
+    tell(f"{len(HOSTS)} hosts")
+
+
+def test_a_host_is_named_once(client: Client) -> None:
+    ours = ("host", f"127.0.0.1:{PORT}")
+    for hosts in ([], [ours, ours], [ours, ("host", "evil.com")], [("host", "evil.com"), ours]):
+        assert client.ask("GET", "/api/studies", [*hosts, ("cookie", client.cookie)]).status == 403
+    for name in ("127.0.0.1", "localhost"):
+        answer = client.ask("GET", "/api/studies", [("host", f"{name}:{PORT}"), ("cookie", client.cookie)])
+        assert answer.status == 200
+
+
+def test_the_token_is_traded_for_a_cookie_and_leaves_the_address(client: Client) -> None:
+    keys = client.site.keys
+    assert len(keys.token) >= 43  # 256 bits in base64
+    assert keys.token != keys.cookie
+    assert Keys(1).token != Keys(1).token
+    assert keys.token not in repr(client.site)
+    answer = client.ask("GET", f"/?token={keys.token}", [("host", f"127.0.0.1:{PORT}")])
+    assert (answer.status, answer.header("location")) == (303, "/")
+    cookie = answer.header("set-cookie")
+    assert cookie == f"cosmic-{PORT}={keys.cookie}; Path=/; HttpOnly; SameSite=Strict"
+    assert keys.token not in str(answer.headers)
+
+
+@pytest.mark.parametrize("token", ["", "x", "TOKEN", "%00", "é", "x" * 5000])
+def test_another_token_opens_nothing(client: Client, token: str) -> None:
+    for query in (f"token={token}", f"token={token}&token={client.site.keys.token}", f"next={client.site.keys.token}"):
+        answer = client.ask("GET", f"/?{query}", [("host", f"127.0.0.1:{PORT}")])
+        assert answer.status == 403
+        assert answer.header("set-cookie") is None
+
+
+def test_nothing_answers_without_the_cookie(client: Client) -> None:
+    routes = [route for route in application(client.site).routes if isinstance(route, APIRoute)]
+    wrong = [
+        [],
+        [("cookie", "")],
+        [("cookie", f"cosmic-{PORT}=")],
+        [("cookie", f"cosmic-{PORT}={client.site.keys.token}")],
+        [("cookie", f"cosmic-{PORT + 1}={client.site.keys.cookie}")],
+        [("cookie", f"cosmic-{PORT}={client.site.keys.cookie}x")],
+        [("cookie", f"cosmic-{PORT}={client.site.keys.cookie[:-1]}")],
+        [("cookie", f"cosmic-{PORT}=\xff\xfe")],
+        [("authorization", f"Bearer {client.site.keys.cookie}")],
+    ]
+    for route in routes:
+        target = re.sub(r"{\w+}", "study", route.path)
+        for method in route.methods or ():
+            for headers in wrong:
+                own = [("host", f"127.0.0.1:{PORT}"), ("origin", ORIGIN), ("x-cosmic", "1")]
+                answer = client.ask(method, target, [*own, ("content-type", "application/json"), *headers], b"{}")
+                assert answer.status == 403, (method, target, headers)
+    assert len(routes) > 15
+
+
+def test_a_change_comes_from_the_page_itself(client: Client) -> None:
+    own = {"origin": ORIGIN, "content-type": "application/json", "x-cosmic": "1"}
+    target, body = "/api/designs", json.dumps({"design": "gpt3-125m@dgx-h100:8"}).encode()
+
+    def status(changes: dict[str, str | None]) -> int:
+        headers = {**dict(client.usual), **own, **changes}
+        return client.ask("POST", target, [(k, v) for k, v in headers.items() if v is not None], body).status
+
+    assert status({}) == 200
+    assert status({"content-type": "application/json; charset=utf-8"}) == 200
+    for origin in (None, *ORIGINS):
+        assert status({"origin": origin}) == 403, origin
+    for site in ("cross-site", "same-site", "none", "", "SAME-ORIGIN"):
+        assert status({"sec-fetch-site": site}) == 403, site
+    for mark in (None, "", "0", "true"):
+        assert status({"x-cosmic": mark}) == 403, mark
+    kinds = (None, "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx")
+    for kind in kinds:
+        assert status({"content-type": kind}) == 415, kind
+
+
+def test_nothing_changes_by_anything_but_a_post(client: Client) -> None:
+    posts = [r for r in application(client.site).routes if isinstance(r, APIRoute) and "POST" in (r.methods or ())]
+    assert len(posts) >= 6
+    for route in posts:
+        target = route.path.replace("{study}", "study")
+        assert client.get(target).status in (404, 405), target
+        for method in ("HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "FOO", "get"):
+            answer = client.ask(method, target, [*client.usual, ("origin", ORIGIN), ("x-cosmic", "1")], b"{}")
+            assert answer.status == 405, (method, target)
+            assert not any(name.startswith("access-control") for name, _ in answer.headers)
+
+
+def test_another_site_cannot_read(client: Client) -> None:
+    for header in (("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"), ("origin", "http://evil.com")):
+        headers = [("host", f"127.0.0.1:{PORT}"), ("cookie", client.cookie), header]
+        assert client.ask("GET", "/api/studies", headers).status == 403
+
+
+def test_every_answer_is_protected(client: Client) -> None:
+    stranger = [("host", f"127.0.0.1:{PORT}")]
+    answers = [
+        client.get("/"),
+        client.get("/app.js"),
+        client.get("/nothing"),
+        client.get("/api/studies"),
+        client.get("/api/studies/study"),
+        client.get("/api/nothing"),
+        client.get("/api/studies/study/events"),
+        client.post("/api/designs", {}),
+        client.ask("GET", "/", stranger),
+        client.ask("GET", f"/?token={client.site.keys.token}", stranger),
+        client.ask("GET", "/", [("host", "evil.com")]),
+    ]
+    for answer in answers:
+        assert answer.header("content-security-policy") == POLICY
+        assert answer.header("x-content-type-options") == "nosniff"
+        assert answer.header("cross-origin-opener-policy") == "same-origin"
+        assert answer.header("cross-origin-resource-policy") == "same-origin"
+        assert answer.header("referrer-policy") == "no-referrer"
+        assert answer.header("cache-control") == "no-store"
+        assert answer.header("x-frame-options") == "DENY"
+        assert not any(name.lower().startswith("access-control") for name, _ in answer.headers)
+    assert "unsafe" not in POLICY
+
+
+def test_what_is_unknown_is_said_as_json_or_as_a_page(client: Client) -> None:
+    api, page = client.get("/api/nothing"), client.get("/nothing")
+    assert (api.status, page.status) == (404, 404)
+    assert api.error == "address = '/api/nothing': nothing is at this address"
+    assert page.header("content-type") == "text/html; charset=utf-8"
+    assert b"nothing is at this address" in page.body
+    assert client.get("/docs").status == client.get("/openapi.json").status == 404
+
+
+def test_a_long_body_address_or_head_is_refused(client: Client) -> None:
+    assert client.post("/api/designs", b"x" * (client.site.limits.body_bytes + 1)).status == 413
+    claimed = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json"), ("x-cosmic", "1")]
+    assert client.ask("POST", "/api/designs", [*claimed, ("content-length", "9" * 11)], b"{}").status == 413
+    assert client.ask("POST", "/api/designs", [*claimed, ("content-length", "-1")], b"{}").status == 413
+    assert client.get("/api/studies?" + "x" * 9000).status == 414
+    assert client.get("/api/studies", [("x-a", "x" * 20_000)]).status == 431
+    assert client.get("/api/studies", [("x-a", "x")] * 100).status == 431
+
+
+def test_requests_that_come_too_fast_are_refused(runs: Path) -> None:
+    now = 0.0
+    site = site_at(runs)
+    limits = Limits(requests_per_s=10, posts_per_s=2, strangers_per_s=5, burst_s=1)
+    guard = Guard(application(site), site.keys, limits, Rates(limits, lambda: now))
+    stranger = [("host", f"127.0.0.1:{PORT}")]
+    with Client(site, guard) as client:
+        assert [client.ask("GET", "/", stranger).status for _ in range(6)] == [403] * 5 + [429]
+        assert [client.get("/api/session").status for _ in range(11)] == [200] * 10 + [429]
+        now += 1.0
+        assert [client.post("/api/designs", {}).status for _ in range(3)] == [422, 422, 429]
+        assert client.ask("GET", "/", stranger).status == 403
+
+
+def test_streams_are_bounded(runs: Path) -> None:
+    with Client(site_at(runs, streams=0)) as client:
+        answer = client.get("/api/studies/study/events")
+    assert answer.status == 429
+    assert "no more can be watched at once" in answer.error
+    assert answer.header("retry-after") == "1"
+
+
+def test_a_websocket_is_closed(client: Client) -> None:
+    sent = []
+
+    async def send(message: object) -> None:
+        sent.append(message)
+
+    async def receive() -> dict[str, object]:
+        return {}
+
+    client.loop.run_until_complete(client.guard({"type": "websocket", "path": "/", "headers": []}, receive, send))
+    assert sent == [{"type": "websocket.close", "code": 1008}]
