@@ -14,7 +14,13 @@ from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 
 ROOT = Path(__file__).parents[1]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+APART = ("how-to", "case-studies", "decisions")
+"""Folders of pages that are run elsewhere (tests/docs, tests/examples), or that hold nothing to run."""
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name not in APART),
+]
 CI = (ROOT / ".ci" / "run").read_text()
 
 

@@ -1,0 +1,54 @@
+"""Write the pages of docs/reference from the code, and what the commands of docs/how-to print.
+
+python docs/generate_reference.py             writes both
+python docs/generate_reference.py --check     writes nothing, and ends with 1 where a page is not what it would write
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+os.environ.pop("COSMIC_PATH", None)  # the reference knows nothing of whoever writes it
+
+from generation import commands, formats, formulas, how_to, interface, keys, measures
+
+FOLDER = Path(__file__).parent / "reference"
+PAGES: dict[str, Callable[[], str]] = {
+    "cli.md": commands.make,
+    "api.md": interface.make,
+    "formulas.md": formulas.make,
+    "keys.md": keys.make,
+    "metrics.md": measures.make,
+    "formats.md": formats.make,
+}
+
+
+def stale(*, with_how_to: bool = True) -> dict[Path, str]:
+    """Return what each page should say that says something else."""
+    wanted = {FOLDER / name: make() for name, make in PAGES.items()}
+    if with_how_to:
+        wanted |= {path: how_to.run_page(path.read_text(encoding="utf-8")) for path in how_to.pages()}
+    return {path: text for path, text in wanted.items() if _text(path) != text}
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def main(words: list[str]) -> int:
+    """Write what is stale, or only name it."""
+    checking = words == ["--check"]
+    for path, text in stale().items():
+        sys.stdout.write(f"{'stale' if checking else 'wrote'} {path.relative_to(FOLDER.parent)}\n")
+        if not checking:
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    return 1 if checking and stale(with_how_to=False) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

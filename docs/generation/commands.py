@@ -1,0 +1,138 @@
+"""The command line: every command with its options, from the applications themselves."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
+
+from typer.models import ArgumentInfo
+
+from cosmic import cli
+from cosmic.cli import output, search
+from generation.text import ROOT, escape, fence, page, table
+
+MOST_EXAMPLES = 6
+INTRODUCTION = """
+Every command takes `--help`. What is data goes to standard output, everything else (progress, warnings, mistakes) to
+standard error. A mistake is one sentence, *where = value: the rule*, with what was probably meant.
+"""
+
+
+def make() -> str:
+    """Return the page."""
+    summary = table(["command", "what it does"], [[f"[`{name}`](#cosmic-{name})", text] for name, (_, text) in rows()])
+    parts = [_sections(f"cosmic {name}", import_module(f"cosmic.cli.{module}").app) for name, (module, _) in rows()]
+    return page("Command line", INTRODUCTION, summary, exit_codes(), *parts)
+
+
+def rows() -> list[tuple[str, tuple[str, str]]]:
+    """Return the table of commands: name, module, summary."""
+    return list(cli.COMMANDS.items())
+
+
+def exit_codes() -> str:
+    """Return what a command's exit status says."""
+    meanings = {
+        cli.OK: "done",
+        cli.FAILED: "no design can run, a check did not hold, or something outside failed",
+        cli.BAD_INPUT: "the input is malformed: the sentence on standard error says where",
+        cli.INTERRUPTED: "interrupted (Ctrl-C); a study keeps all that was finished",
+        output.PIPE_CLOSED: "whoever read the output went away",
+        search.TERMINATED: "asked to end (SIGTERM), as clean as Ctrl-C",
+    }
+    return "## Exit status\n\n" + table(["status", "meaning"], [[str(code), text] for code, text in meanings.items()])
+
+
+def _sections(name: str, app: Any, level: int = 2) -> str:
+    """Return the section of a command, and those of its subcommands."""
+    commands = app.registered_commands
+    single = len(commands) == 1 and app.registered_callback is None
+    if single:
+        return _section(name, commands[0].callback, level)
+    head = [f"{'#' * level} {name}", escape(_words(app.info.help)), fence(f"{name} COMMAND [OPTIONS]")]
+    named = [(each.name or each.callback.__name__, each.callback) for each in commands]
+    return "\n\n".join([*head, *(_section(f"{name} {child}", callback, level + 1) for child, callback in named)])
+
+
+def _section(name: str, callback: Any, level: int) -> str:
+    parameters = list(_parameters(callback))
+    arguments = [f"{each.shown}" for each in parameters if each.positional]
+    usage = fence(" ".join([name, *arguments, "[OPTIONS]"]))
+    rows = [[each.names, each.value, each.default, escape(each.help)] for each in parameters]
+    listed = table(["argument or option", "value", "default", "meaning"], rows)
+    parts = [f"{'#' * level} {name}", escape(_words(callback.__doc__)), usage, listed, _examples(name)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _words(text: Any) -> str:
+    return " ".join(text.split()) if isinstance(text, str) else ""
+
+
+class Parameter(NamedTuple):
+    """One argument or option, as a row of the table shows it."""
+
+    names: str
+    value: str
+    default: str
+    help: str
+    shown: str = ""
+    """How the usage line shows it."""
+    positional: bool = False
+
+
+def _parameters(callback: Any) -> Iterator[Parameter]:
+    """Yield what a command takes, from its function's annotations: the same for every release of typer."""
+    hints = get_type_hints(callback, include_extras=True)
+    for name, parameter in inspect.signature(callback).parameters.items():
+        declared, about = get_args(hints[name])[:2]
+        kind = next((each for each in get_args(declared) if get_origin(each) is list), declared)  # list[str] | None
+        if about.hidden:
+            continue
+        required = parameter.default is parameter.empty
+        default = "required" if required else _default(parameter.default)
+        if isinstance(about, ArgumentInfo):
+            word = (about.metavar or name.upper().rstrip("_")) + ("..." if get_origin(kind) is list else "")
+            shown = word if required else f"[{word}]"
+            yield Parameter(f"`{shown}`", _type(kind), default, about.help or "", shown, positional=True)
+        else:
+            again = " May be given several times." if get_origin(kind) is list else ""
+            value = f"`{about.metavar}`" if about.metavar else _type(kind)
+            yield Parameter(_names(name, kind, about), value, default, (about.help or "") + again)
+
+
+def _names(name: str, kind: Any, about: Any) -> str:
+    plain = name.strip("_").replace("_", "-")
+    first = [about.default] if isinstance(about.default, str) and about.default.startswith("-") else []
+    given = [*first, *(about.param_decls or ())] or [f"--{plain}", *([f"--no-{plain}"] if kind is bool else [])]
+    return ", ".join(f"`{each}`" for each in given)
+
+
+def _type(kind: Any) -> str:
+    if kind is bool:
+        return "switch"
+    inner = {each for each in (kind, *get_args(kind)) if each is not type(None)}
+    words = {int: "whole number", float: "number", Path: "path"}
+    return next((word for each, word in words.items() if each in inner), "text")
+
+
+def _default(value: Any) -> str:
+    return "" if value in (None, "", (), []) or value is False else f"`{value}`"
+
+
+def _examples(name: str) -> str:
+    """Return uses of the command in the README and the pages, which tests run."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    found: dict[str, None] = {}
+    for path in pages:
+        found |= dict.fromkeys(_uses(path, name))
+    shown = list(found)[:MOST_EXAMPLES]
+    return f"Examples:\n\n{fence(chr(10).join(shown), 'sh')}" if shown else ""
+
+
+def _uses(path: Path, name: str) -> list[str]:
+    pattern = rf"^\$ (?:pip install uv && )?(?:uv run )?({re.escape(name)}(?: .*)?)$"
+    return [re.sub(r"\s+#", "  #", line) for line in re.findall(pattern, path.read_text(), re.MULTILINE)]

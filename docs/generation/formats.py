@@ -1,0 +1,85 @@
+"""Files that commands read and write: what is in them, and where it is defined."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from cosmic.exploration.studies import storage
+from cosmic.psa.space import FORMAT
+from cosmic.validation.rows import KINDS
+from generation.text import page, prose, source_link, table
+
+INTRODUCTION = """
+Text is UTF-8. YAML holds plain data only, JSON is read where a file ends in `.json`, and a repeated key is refused in
+both. Whatever is written is written beside its place and then moved there, so that nobody sees half a file.
+"""
+FILES = [
+    [
+        "a design",
+        "YAML",
+        "`evaluate`, `show`, `export`, …",
+        "`search` (`best.yaml`), `show`",
+        "[keys](keys.md#a-design)",
+    ],
+    ["a parameter set", "YAML or JSON", "`search`, `psa`", "", "[keys](keys.md#a-parameter-set)"],
+    ["an entry of the catalog", "YAML", "all", "", "[keys](keys.md#entries-of-the-catalog)"],
+    ["a model of Hugging Face", "`config.json`", "all that take a design", "", "[a design](../parameter-set.md)"],
+    ["a study", "a directory", "`compare`, `replay`, `export`, …", "`search`", "[below](#a-study)"],
+    ["trials", "CSV or Parquet", "", "`export STUDY --to FILE`", "[below](#trials)"],
+    ["execution traces", "Chakra, `NAME.RANK.et`", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
+    ["communicators", "JSON", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
+    ["ASTRA-sim's inputs", "JSON, YAML", "`simulate`", "`export --to astra-sim`", "[event engine](../event-engine.md)"],
+    ["a timeline", "Chrome trace JSON", "Perfetto", "`--timeline FILE`", "[event engine](../event-engine.md)"],
+    ["measured rows", "CSV", "`validate`", "", "[below](#measured-rows)"],
+    ["what `--json` prints", "JSON", "programs", "every command", "`cosmic schema COMMAND`"],
+    [
+        "launch arguments",
+        "shell, TOML, JSON",
+        "other software",
+        "`export DESIGN --to NAME`",
+        "[exporting](../export.md)",
+    ],
+]
+TRIAL = {
+    "trial": "Its number, from 0.",
+    "batch": "With which others it was asked for.",
+    "point": "The index of each parameter's value, in the order of `study.json`: little-endian, 32 bits each.",
+    "counted": "Whether it counts against the budget: a design that does not fit together does not.",
+    "reasons": "Why it cannot run; empty where it can.",
+    "excess": "By what share it misses what it must keep to; 0 where it can run.",
+}
+DESCRIBED = (
+    ("A study", "exploration.studies.study"),
+    ("Trials", "exploration.studies.storage"),
+    ("Measured rows", "validation.rows"),
+    ("ASTRA-sim's inputs", "simulation.event.inputs"),
+    ("Units", "units"),
+)
+
+
+def make() -> str:
+    """Return the page."""
+    parts = [INTRODUCTION, table(["file", "format", "read by", "written by", "described"], FILES)]
+    parts += [
+        f"Parameter sets and the studies of them have format {FORMAT}; another one is refused, with both numbers."
+    ]
+    for title, name in DESCRIBED:
+        module = import_module(f"cosmic.{name}")
+        parts += [f"## {title}", prose(module.__doc__), _rest(title), f"Defined in {source_link(module)}."]
+    return page("File formats", *parts)
+
+
+def _rest(title: str) -> str:
+    """Return what a module's docstring leaves to its constants."""
+    if title == "Trials":
+        if set(TRIAL) != set(storage.FIXED):
+            raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(storage.FIXED))}")
+        rows = [[f"`{name}`", TRIAL[name]] for name in storage.FIXED]
+        rows += [["every [metric](metrics.md)", "As evaluated; empty where a design cannot run."]]
+        rows += [["`crc`", "CRC-32 of the rest of the row."]]
+        said = "`cosmic export` writes the same with a column for each parameter's value in place of `point`."
+        return table(["column of `trials`", "meaning"], rows) + f"\n\n{said}"
+    if title == "Measured rows":
+        rows = [[kind.name, ", ".join(f"`{name}`" for name in sorted(kind.columns))] for kind in KINDS]
+        return table(["rows of", "columns that tell them, others being welcome"], rows)
+    return ""

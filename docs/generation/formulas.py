@@ -1,0 +1,139 @@
+"""Formulas: the docstrings of what they are computed by, in the order in which a step is put together."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+import re
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from cosmic.design.collective import algorithms
+from cosmic.design.network import topologies
+from cosmic.workload.schedule import schedules
+from generation.interface import signature
+from generation.text import fence, page, prose, source_link
+
+INTRODUCTION = """
+Every formula stands in the docstring of the function that computes it, with its symbols, assumptions and source; this
+page is made of those. Functions take numbers or arrays of them, so that one formula serves one design and a million.
+Lengths of time are in seconds, sizes in bytes, rates per second. How the parts make up a step:
+[evaluation](../evaluation.md); how far off they are: [accuracy](../accuracy.md).
+"""
+FORMULA = re.compile(r"[=×·^]|\w / |\w \* |\b(?:ceil|floor|log2|max|min)\b|\d \w|\(p - 1\)")
+"""What a docstring has that holds a formula."""
+
+
+class Chapter(NamedTuple):
+    """A part of the page: modules, of which every docstring with a formula is shown, and variants, shown whole."""
+
+    title: str
+    modules: tuple[str, ...] = ()
+    variants: Mapping[str, Any] | None = None
+
+
+WORK = ("workload.sizes", "workload.work", "workload.kernels")
+CHAPTERS = (
+    Chapter("Matrix products, attention, streams", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")),
+    Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
+    Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
+    Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
+    Chapter("Other models of collectives", ("cost.themis", "cost.libra")),
+    Chapter("Work of a device", (*WORK, "workload.serving_work", "workload.precision")),
+    Chapter("Prices of operators and collectives", ("workload.kernel_prices", "workload.prices")),
+    Chapter("Communication", ("workload.collectives", "workload.loads")),
+    Chapter("Memory", ("workload.memory",)),
+    Chapter("Pipeline schedules", ("workload.schedule",), schedules),
+    Chapter("A step", ("simulation.analytic", "serving", "evaluation")),
+    Chapter("Money and energy", ("cost.price",)),
+)
+
+
+def make() -> str:
+    """Return the page."""
+    contents = "\n".join(f"- [{each.title}](#{_anchor(each.title)})" for each in CHAPTERS)
+    return page("Formulas", INTRODUCTION, contents, *(_chapter(each) for each in CHAPTERS))
+
+
+def covered() -> set[str]:
+    """Return the modules that the page takes formulas from, variants of registries included."""
+    named = {f"cosmic.{name}" for chapter in CHAPTERS for name in chapter.modules}
+    found = [variant for chapter in CHAPTERS for variant in _own(chapter).values()]
+    return named | {variant.__module__ for variant in found}
+
+
+def with_formulas(package: str) -> set[str]:
+    """Return the modules of *package* in whose docstring, or in one of a function, a formula is set apart."""
+    found = [import_module(each.name) for each in pkgutil.walk_packages(import_module(package).__path__, f"{package}.")]
+    described = {module: [module, *(thing for _, thing in _documented(module))] for module in found}
+    return {module.__name__ for module, things in described.items() if any(map(_set_apart, things))}
+
+
+def _set_apart(thing: Any) -> bool:
+    lines = inspect.cleandoc(thing.__doc__ or "").splitlines()
+    return any(line.startswith("    ") and FORMULA.search(line) for line in lines)
+
+
+def _anchor(title: str) -> str:
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def _chapter(chapter: Chapter) -> str:
+    parts = [f"## {chapter.title}"]
+    for name in chapter.modules:
+        module = import_module(f"cosmic.{name}")
+        parts += [f"### {name}", prose(module.__doc__), f"In {source_link(module)}."]
+        parts += [_entry(label, thing) for label, thing in _documented(module) if _belongs(label, thing, module)]
+    for name, variant in _own(chapter).items():
+        parts += [f"### {name}", prose(variant.__doc__), f"`{variant.__name__}` in {source_link(variant)}."]
+        parts += [_entry(label, thing) for label, thing in _members(variant)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _own(chapter: Chapter) -> dict[str, Any]:
+    """Return the variants of a chapter that the package itself brings along."""
+    variants = (chapter.variants or {}).items()
+    return {name: variant for name, variant in variants if variant.__module__.startswith("cosmic.")}
+
+
+def _belongs(label: str, thing: Any, module: ModuleType) -> bool:
+    """Return whether something has a formula, or says what every variant must answer."""
+    protocol = getattr(vars(module).get(label.partition(".")[0]), "_is_protocol", False)
+    return bool(protocol or FORMULA.search(_plain(thing)))
+
+
+def _plain(thing: Any) -> str:
+    """Return a docstring without its examples and code."""
+    return re.sub(r"`[^`]*`|^\s*(?:>>>|\.\.\.) .*\n.*$", "", thing.__doc__ or "", flags=re.MULTILINE)
+
+
+def _entry(label: str, thing: Any) -> str:
+    function = inspect.isfunction(thing)
+    shown = [fence(signature(label, thing))] if function else []
+    return "\n\n".join([f"#### {label}", *shown, prose(thing.__doc__)])
+
+
+def _documented(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    """Yield the functions, classes and methods that *module* defines and describes, in its order."""
+    for name, thing in vars(module).items():
+        if getattr(thing, "__module__", None) != module.__name__ or not getattr(thing, "__doc__", None):
+            continue
+        plain = inspect.unwrap(thing) if callable(thing) else thing
+        if inspect.isclass(plain):
+            if not (plain.__doc__ or "").startswith(f"{name}("):
+                yield name, plain
+            yield from _members(plain)
+        elif inspect.isfunction(plain):
+            yield name, plain
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Yield the described methods and properties that a class itself defines."""
+    for name, member in vars(cls).items():
+        function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
+        function = getattr(function, "fget", None) or getattr(function, "func", None) or function
+        function = inspect.unwrap(function) if callable(function) else function
+        if inspect.isfunction(function) and function.__doc__ and not name.startswith("__"):
+            yield f"{cls.__name__}.{name}", function

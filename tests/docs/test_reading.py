@@ -1,0 +1,214 @@
+"""What people read: every page can be found, links lead somewhere, pictures are current, and the notebook runs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pictures
+import pytest
+import yaml
+
+import cosmic
+from cosmic.comparing import compare_designs
+from cosmic.exploration.verdict import best_point, judge
+from cosmic.simulation.schedule_timeline import timeline_of
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+EXAMPLES = ROOT / "examples" / "quickstart"
+PAGES = [*sorted(DOCS.rglob("*.md")), *(ROOT / f"{name}.md" for name in ("README", "ARCHITECTURE", "CONTRIBUTING"))]
+APART: dict[str, str] = {}
+"""Pages that are left out of the navigation on purpose, each with the reason."""
+COPIED = {"architecture.md", "contributing.md", "changelog.md"}
+"""Pages of the site that docs/hooks.py makes of the repository's own."""
+LARGEST_PICTURE = 150_000
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"`[^`\n]*`")
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+LINK = re.compile(r"(?<!!)\[[^\]\[]*(?:\[[^\]]*\][^\]\[]*)*\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#{1,6} (.+?)\s*$", re.MULTILINE)
+
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+def prose(page: Path) -> str:
+    """Return what a page says besides its blocks of code."""
+    return FENCE.sub("", page.read_text(encoding="utf-8"))
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names by which links can reach the headings of a page, as mkdocs makes them."""
+    found: dict[str, int] = {}
+    for heading in HEADING.findall(prose(page)):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "")
+        slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text).strip().lower())
+        found[slug] = found.get(slug, -1) + 1
+    return {name if not turn else f"{name}_{turn}" for name, most in found.items() for turn in range(most + 1)}
+
+
+# ------------------------------------------------------------------------------------------------------ navigation
+
+
+def listed(entries: list[dict[str, Any]]) -> Iterator[str]:
+    """Yield the paths of a navigation, innermost too."""
+    for entry in entries:
+        for value in entry.values():
+            if isinstance(value, list):
+                yield from listed(value)
+            elif value.endswith("/*"):
+                yield from (path.relative_to(DOCS).as_posix() for path in (DOCS / value[:-2]).glob("*.md"))
+            else:
+                yield value
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    paths = list(listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]))
+    assert len(paths) == len(set(paths))
+    pages = {path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md")}
+    assert set(paths) - COPIED == pages - set(APART)
+    assert set(APART) <= pages
+
+
+# ----------------------------------------------------------------------------------------------- links and pictures
+
+
+@by_page
+def test_links_lead_to_files_and_headings_that_are_there(page: Path) -> None:
+    wrong = []
+    for target in LINK.findall(CODE.sub("`", prose(page))):
+        if re.match(r"[a-z]+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        if not found.exists() or (anchor and (found.suffix != ".md" or anchor not in anchors(found))):
+            wrong.append(target)
+    assert wrong == []
+
+
+@by_page
+def test_pictures_are_there_small_and_said_in_words(page: Path) -> None:
+    for words, target in PICTURE.findall(prose(page)):
+        path = (page.parent / target).resolve()
+        assert path.is_file(), target
+        assert len(words.split()) > 1 or "accuracy" in target, f"{target}: what does it show?"
+        assert path.stat().st_size < LARGEST_PICTURE, target
+        if path.suffix == ".svg":
+            root = ElementTree.parse(path).getroot()
+            assert root.get("role") == "img"
+            assert (root.findtext("{http://www.w3.org/2000/svg}title") or "").strip()
+
+
+def test_a_link_to_a_heading_that_is_not_there_is_found_out(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("# cost.shapes\n\n```\n# no heading\n```\n\n## Twice `a`\n\n## Twice a\n")
+    assert anchors(page) == {"costshapes", "twice-a", "twice-a_1"}
+    page.write_text("[one](#nowhere) and [two](missing.md)")
+    with pytest.raises(AssertionError, match="nowhere"):
+        test_links_lead_to_files_and_headings_that_are_there(page)
+
+
+@pytest.mark.parametrize("name", pictures.PICTURES)
+def test_a_picture_shows_what_the_package_says(name: str) -> None:
+    drawn = pictures.PICTURES[name]()
+    assert drawn == (pictures.FOLDER / name).read_text(encoding="utf-8"), "run: python docs/pictures.py"
+    shown = [text for text in re.findall(r">([^<>]*…)<", drawn) if not text.endswith(" …")]
+    assert shown == []  # nothing was cut off
+
+
+def test_every_idea_has_a_picture_and_something_to_check_it_by() -> None:
+    ideas = [path for path in (DOCS / "concepts").glob("*.md") if path.stem != "index"]
+    assert {f"{path.stem}.svg" for path in ideas} == set(pictures.PICTURES)
+    overview = (DOCS / "concepts" / "index.md").read_text()
+    for path in ideas:
+        text = path.read_text()
+        assert f"]({path.stem}.svg)" in text
+        assert "```console\n$ cosmic " in text
+        assert f"]({path.name})" in overview
+
+
+# -------------------------------------------------------------------------------------------- what the words claim
+
+
+def test_the_quickstart_shows_the_files_that_its_commands_read() -> None:
+    text = (DOCS / "quickstart.md").read_text()
+    for name in ("design.yaml", "space.yaml"):
+        assert (EXAMPLES / name).read_text() in text
+        assert f"examples/quickstart/{name}" in text
+
+
+def test_the_quickstart_tells_what_its_search_finds() -> None:
+    text = " ".join((DOCS / "quickstart.md").read_text().split())
+    found = cosmic.search(EXAMPLES / "space.yaml", trials=300, seed=0)
+    assert f"`{judge(found).sentence}`" in text
+    best = best_point(found)
+    assert best is not None
+    first, second, *_ = (each.worth_s for each in compare_designs(found.problem.space.base, best).differences)
+    assert first is not None
+    assert second is not None
+    assert f"saves {-first:.1f} s" in text
+    assert f"gives back {second:.1f} s" in text
+
+
+def test_the_concepts_tell_what_engines_say() -> None:
+    design = cosmic.load_design(pictures.MACHINE, pictures.PIPELINE)
+    closed, played = cosmic.evaluate(design), cosmic.evaluate(design, "event")
+    longer = cosmic.evaluate(cosmic.load_design(pictures.MACHINE, {**pictures.PIPELINE, "workload.global_batch": 64}))
+    assert isinstance(closed, cosmic.Metrics)
+    assert isinstance(played, cosmic.Metrics)
+    assert isinstance(longer, cosmic.Metrics)
+    engines = " ".join((DOCS / "concepts" / "two-engines.md").read_text().split())
+    assert f"say {1e3 * closed.step_s:.0f} ms and {1e3 * played.step_s:.0f} ms" in engines
+    step = " ".join((DOCS / "concepts" / "step.md").read_text().split())
+    bubble = closed.breakdown["bubble"]
+    assert f"of {1e3 * closed.step_s:.0f} ms, the bubble is {1e3 * bubble:.0f} ms, {bubble / closed.step_s:.0%}" in (
+        step.replace(" %", "%")
+    )
+    assert longer.breakdown["bubble"] == pytest.approx(bubble)
+    assert f"only {bubble / longer.step_s:.0%} of a longer step" in step.replace(" %", "%")
+    assert timeline_of(design).duration_s == pytest.approx(closed.step_s, rel=0.01)
+
+
+# ---------------------------------------------------------------------------------------------------- the notebook
+
+
+@pytest.fixture(scope="module")
+def tour(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return the notebook, run from top to bottom."""
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed (extra dev)")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed (extra dev)")
+    pytest.importorskip("ipykernel", reason="ipykernel is not installed (extra dev)")
+    notebook = nbformat.read(ROOT / "examples" / "tour.ipynb", as_version=4)
+    nbformat.validate(notebook)
+    folder = tmp_path_factory.mktemp("tour")
+    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(folder)}}).execute()
+    return notebook
+
+
+def output(notebook: Any, line: str, kind: str) -> str:
+    """Return what the cell with *line* displays, as *kind*."""
+    (cell,) = (cell for cell in notebook.cells if cell.cell_type == "code" and line in cell.source)
+    shown = [each.data[kind] for each in cell.outputs if each.output_type == "execute_result" and kind in each.data]
+    assert shown, f"{line}: displays no {kind}"
+    return str(shown[-1])
+
+
+@pytest.mark.xdist_group("notebook")
+def test_the_notebook_runs_and_shows_the_report(tour: Any) -> None:
+    html = output(tour, "cosmic.report(found", "text/html")
+    assert html.startswith('<iframe sandbox="allow-scripts"')
+    assert "srcdoc=" in html
+    assert len(html) > 100_000  # the page itself, not a link to it
+    assert "needs" in output(tour, "cosmic.Infeasible", "text/markdown")
+    assert "<title>Step against memory</title>" in output(tour, "charts.scatter", "image/svg+xml")
+    assert "tensor parallelism 8 →" in output(tour, "compare_designs(design", "text/markdown")
+
+
+def test_the_notebook_is_kept_without_outputs() -> None:
+    tree = yaml.safe_load((ROOT / "examples" / "tour.ipynb").read_text())  # JSON is YAML
+    code = [cell for cell in tree["cells"] if cell["cell_type"] == "code"]
+    assert code
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)

@@ -1,0 +1,114 @@
+"""The reference is what the code says: every command, name, key, metric and formula, and nothing that is gone."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import subprocess
+import sys
+from dataclasses import fields
+from hashlib import sha256
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import generate_reference
+import pytest
+import typer
+from generation import commands, formats, formulas, how_to, interface, keys, measures, text
+
+import cosmic
+from cosmic import cli
+from cosmic.design import schema
+from cosmic.design.workload import Workload
+from cosmic.evaluation import BETTER
+
+DOCS = Path(generate_reference.__file__).parent
+REFRESH = "run `python docs/generate_reference.py`"
+
+
+def shown(name: str) -> str:
+    """Return a page of the reference as it is committed."""
+    return (DOCS / "reference" / name).read_text()
+
+
+@pytest.mark.parametrize("name", generate_reference.PAGES)
+def test_a_page_is_what_the_code_says(name: str) -> None:
+    assert generate_reference.PAGES[name]() == shown(name), REFRESH
+
+
+def test_pages_are_the_same_in_every_process() -> None:
+    code = (
+        "import generate_reference, hashlib;"
+        "print(*(hashlib.sha256(make().encode()).hexdigest() for make in generate_reference.PAGES.values()))"
+    )
+    environment = os.environ | {"PYTHONHASHSEED": "1", "PYTHONPATH": str(DOCS)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [sha256(shown(name).encode()).hexdigest() for name in generate_reference.PAGES]
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_option_of_a_command_is_listed(name: str) -> None:
+    section = shown("cli.md").split(f"\n## cosmic {name}\n")[1].split("\n## ")[0]
+    command = typer.main.get_command(import_module(f"cosmic.cli.{cli.COMMANDS[name][0]}").app)
+    for each in [command, *getattr(command, "commands", {}).values()]:
+        for parameter in each.params:
+            if parameter.param_type_name == "option" and not getattr(parameter, "hidden", False):
+                assert [option for option in parameter.opts if f"`{option}`" not in section] == []
+
+
+def test_every_subcommand_has_a_section() -> None:
+    page = shown("cli.md")
+    for name, (module, _) in commands.rows():
+        command = typer.main.get_command(import_module(f"cosmic.cli.{module}").app)
+        for child in getattr(command, "commands", {}):
+            assert f"\n### cosmic {name} {child}\n" in page
+
+
+def test_every_public_name_and_every_metric_is_there() -> None:
+    page = shown("api.md")
+    assert [name for name in cosmic.__all__ if f"\n### {name}\n" not in page] == ["__version__"]
+    assert [name for name in BETTER if f"| `{name}` |" not in shown("metrics.md")] == []
+
+
+def test_every_key_of_a_workload_is_there_with_its_meaning() -> None:
+    section = shown("keys.md").split("\n## workload\n")[1].split("\n## ")[0]
+    docs = text.attribute_docs(Workload)
+    for slot in schema.slots(Workload).values():
+        row = next(line for line in section.splitlines() if line.startswith(f"| `{slot.key}` |"))
+        assert row.endswith(f"| {docs.get(slot.name, '')} |")
+    assert len(fields(Workload)) == section.count("\n| `")
+
+
+def test_every_module_with_a_formula_is_on_the_page_of_formulas() -> None:
+    wanted = formulas.with_formulas("cosmic.cost") | formulas.with_formulas("cosmic.workload")
+    assert len(wanted) > 10
+    assert wanted - formulas.covered() == set()
+
+
+def test_every_formula_names_its_source_file() -> None:
+    page = shown("formulas.md")
+    for name in formulas.covered():
+        path = name.replace(".", "/")
+        assert f"src/{path}.py" in page or f"src/{path}/__init__.py" in page
+
+
+def test_a_page_that_is_stale_is_named(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generate_reference, "PAGES", {"cli.md": lambda: "something else\n"})
+    monkeypatch.setattr(how_to, "pages", list)
+    assert generate_reference.main(["--check"]) == 1
+    assert capsys.readouterr().out == "stale reference/cli.md\n"
+
+
+@pytest.mark.parametrize(
+    "module", [commands, formats, formulas, how_to, interface, keys, measures, text], ids=lambda module: module.__name__
+)
+def test_examples_of_what_makes_the_pages_hold(module: ModuleType) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def test_formulas_and_examples_in_docstrings_become_blocks() -> None:
+    docstring = "Return it.\n\n    t = a / b\n\n    a  one\n\nAssumes <nothing>.\n\n>>> 1\n1\n"
+    assert text.prose(docstring) == (
+        "Return it.\n\n```text\nt = a / b\n\na  one\n```\n\nAssumes &lt;nothing>.\n\n```pycon\n>>> 1\n1\n```"
+    )
