@@ -5,10 +5,8 @@ export function afterPaint(then: () => void): void {
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(then)));
 }
 
-/** Draws the parts of the page that were left for later, one in a frame, so that none holds up the reader. */
+/** Draws the parts of the page that were left for later: all at once, as each by itself would lay out the page anew. */
 export async function drawLate(): Promise<void> {
-  for (const part of document.querySelectorAll<HTMLElement>(".late")) {
-    part.classList.remove("late");
-    await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
-  }
+  for (const part of document.querySelectorAll<HTMLElement>(".late")) part.classList.remove("late");
+  await new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)));
 }
