@@ -86,7 +86,7 @@ DESIGNS = st.fixed_dictionaries(
 )
 
 fuzz = settings(
-    max_examples=150,
+    max_examples=80,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
 )

@@ -126,7 +126,7 @@ def test_so_do_they_where_links_are_queues(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=80, deadline=None, derandomize=True)
 @given(jobs(backend="unaware", compat=False))
 def test_so_do_they_where_an_npu_shares_its_bandwidth(work: Job) -> None:
     assert ends(work) == ends(work, folded=False)

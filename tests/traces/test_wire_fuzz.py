@@ -121,7 +121,7 @@ def outcome(read: Callable[[Any], Any], given: Any) -> Any:
 
 
 @given(st.lists(NODES | st.binary(max_size=20), max_size=6))
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_nodes_say_the_same_alone_and_together(nodes: list[bytes]) -> None:
     outcomes = [outcome(alone, content) for content in nodes]
     wrong = {content: said for content, said in zip(nodes, outcomes, strict=True) if isinstance(said, str)}
@@ -175,7 +175,7 @@ def read(data: bytes, few: int) -> Any:
 
 
 @given(spoilt())
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_a_spoilt_file_is_read_or_refused_and_alike_alone_and_together(data: bytes) -> None:
     assert read(data, few=0) == read(data, few=10**9)
 
@@ -183,7 +183,7 @@ def test_a_spoilt_file_is_read_or_refused_and_alike_alone_and_together(data: byt
 @given(
     st.builds(lambda *parts: b"".join(parts), st.sampled_from([b"", file()]), st.just(b"") | NUMBER.map(varint), NOISE)
 )
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     assert read(data, few=0) == read(data, few=10**9)
 

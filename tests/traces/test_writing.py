@@ -72,7 +72,7 @@ def small_trace() -> RankTrace:
 
 
 @given(rank_traces(), RANK)
-@settings(max_examples=150)
+@settings(max_examples=80)
 def test_whatever_is_written_is_read_back(trace: RankTrace, rank: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "job.0.et"
