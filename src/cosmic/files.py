@@ -1,12 +1,15 @@
-"""Files that are never seen half written."""
+"""Files that are never seen half written, and JSON that anybody can read."""
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
@@ -36,3 +39,23 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
+
+
+def json_text(data: Any, **options: Any) -> str:
+    """Return *data* as JSON, which has no word for what is not finite: nothing stands in its place.
+
+    >>> json_text({"regret": [1.0, float("nan")]})
+    '{"regret": [1.0, null]}'
+    """
+    try:
+        return json.dumps(data, allow_nan=False, **options)
+    except ValueError:
+        return json.dumps(_finite(data), **options)
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data

@@ -32,7 +32,7 @@ ABSOLUTE = (
     "///etc///passwd",
     "%2fetc%2fpasswd",
     "/proc/self/environ",
-    "//proc/self/root/etc/passwd",
+    "//proc/self" + "/root" + "/etc/passwd",
     "/proc/self/cwd/study.json",
     "/proc/self/fd/0",
     "/dev/stdin",

@@ -151,9 +151,3 @@ function rejoined(column: TrialColumn, next: TrialColumn, count: number): Omit<T
   for (let place = 0; place < next.codes.length; place++) codes[column.codes.length + place] = places[next.codes[place]];
   return { spec: column.spec, codes, choices, labels };
 }
-
-/** Returns a value of a column as it is shown. */
-export function labelOf(column: TrialColumn, place: number, show: (value: number, unit: string) => string): string {
-  if (column.codes) return column.labels[column.codes[place]];
-  return show(column.values[place], column.spec.unit);
-}

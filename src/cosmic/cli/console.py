@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
-from math import isfinite
 from typing import Annotated, Any, Literal
 
 import typer
 
 from cosmic.cli.output import emit, speaks_unicode
 from cosmic.cli.progress import StatusLine, doing
+from cosmic.files import json_text
 from cosmic.reporting.cells import NUMBER
 from cosmic.units import readable_unit, split_name
 
@@ -73,25 +72,7 @@ def emit_commands(commands: Mapping[str, str]) -> None:
 
 def emit_json(data: Any) -> None:
     """Print *data* as indented JSON; escapes stand for letters that cannot be printed, so that none is lost."""
-    plain = not speaks_unicode()
-    try:
-        text = json.dumps(data, indent=2, ensure_ascii=plain, allow_nan=False)
-    except ValueError:  # JSON has no word for what is not finite
-        text = json.dumps(_finite(data), indent=2, ensure_ascii=plain)
-    emit([text])
-
-
-def _finite(data: Any) -> Any:
-    """Return *data* with nothing in the place of numbers that are not finite.
-
-    >>> _finite({"regret": [1.0, float("nan")]})
-    {'regret': [1.0, None]}
-    """
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not isfinite(data) else data
+    emit([json_text(data, indent=2, ensure_ascii=not speaks_unicode())])
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from math import isfinite
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -17,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from cosmic._version import __version__
 from cosmic.errors import CosmicError, UnknownName, require
+from cosmic.files import json_text
 from cosmic.live import bodies, designs, forms, pages, views
 from cosmic.live.events import watch
 from cosmic.live.guard import Guard, Keys
@@ -68,18 +67,7 @@ class Answer(JSONResponse):
 
     def render(self, content: Any) -> bytes:
         """Return *content* as JSON."""
-        try:
-            return json.dumps(content, allow_nan=False).encode()
-        except ValueError:
-            return json.dumps(_finite(content)).encode()
-
-
-def _finite(content: Any) -> Any:
-    if isinstance(content, dict):
-        return {key: _finite(value) for key, value in content.items()}
-    if isinstance(content, list):
-        return [_finite(value) for value in content]
-    return None if isinstance(content, float) and not isfinite(content) else content
+        return json_text(content).encode()
 
 
 class Stream(StreamingResponse):

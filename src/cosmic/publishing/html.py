@@ -7,15 +7,13 @@ lines unpack them. Before that, and where scripts do not run, the page says the 
 
 from __future__ import annotations
 
-from base64 import b64encode
 from functools import lru_cache
-from hashlib import sha256
-from html import escape
 from pathlib import Path
 
-from cosmic.errors import CosmicError, one_line
+from cosmic.errors import CosmicError
 from cosmic.publishing.container import Binary, packed_text, text_of
 from cosmic.publishing.contract import ReportDocument
+from cosmic.reporting import hypertext, svg
 
 FRONT = Path(__file__).parent / "front"
 START = """(async () => {
@@ -56,49 +54,35 @@ def page(document: ReportDocument, binary: Binary) -> str:
     policy = "; ".join(
         [
             "default-src 'none'",
-            f"script-src {_hash(START)} {_hash(script)}",
-            f"style-src {_hash(PLAIN)} {_hash(style)}",
+            f"script-src {hypertext.hashed(START)} {hypertext.hashed(script)}",
+            f"style-src {hypertext.hashed(PLAIN)} {hypertext.hashed(style)}",
             "img-src data: blob:",
             "base-uri 'none'",
             "form-action 'none'",
         ]
     )
-    return f"""<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="{policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<meta name="color-scheme" content="light dark">
-<link rel="icon" href="data:,">
-<title>{_text(document["title"])}</title>
-<style>{PLAIN}</style>
-</head>
-<body>
-<main id="cosmic" class="page">
+    body = f"""<main id="cosmic" class="page">
 {plain(document)}
 </main>
 <script type="application/octet-stream" id="cosmic-document">{packed_text(document, binary)}</script>
 <script type="application/octet-stream" id="cosmic-style">{_packed(style)}</script>
 <script type="application/octet-stream" id="cosmic-script">{_packed(script)}</script>
-<script>{START}</script>
-</body>
-</html>
-"""
+<script>{START}</script>"""
+    return hypertext.shell(document["title"], policy, PLAIN, body)
 
 
 def plain(document: ReportDocument) -> str:
     """Return the verdict in plain HTML: what the page says until its script has started."""
     verdict = document["verdict"]
-    lines = [f"<h1>{_text(document['title'])}</h1>", f"<p>{_text(verdict['sentence'])}</p>"]
-    lines += [f"<p>{_text(verdict['design'])}</p>"] if verdict["design"] else []
-    lines += [f"<p>{_text(each)}</p>" for each in verdict["caveats"]]
+    lines = [f"<h1>{svg.plain(document['title'])}</h1>", f"<p>{svg.plain(verdict['sentence'])}</p>"]
+    lines += [f"<p>{svg.plain(verdict['design'])}</p>"] if verdict["design"] else []
+    lines += [f"<p>{svg.plain(each)}</p>" for each in verdict["caveats"]]
     rows = "".join(
-        f'<tr><th scope="row">{_text(fact["label"])}</th><td>{_text(fact["text"])}</td></tr>'
+        f'<tr><th scope="row">{svg.plain(fact["label"])}</th><td>{svg.plain(fact["text"])}</td></tr>'
         for fact in verdict["facts"]
     )
     lines += [f"<table><tbody>{rows}</tbody></table>"] if rows else []
-    lines.append(f"<pre><code>{_text(verdict['command'])}</code></pre>")
+    lines.append(f"<pre><code>{svg.plain(verdict['command'])}</code></pre>")
     lines.append('<p id="cosmic-start"></p>')
     lines.append(
         "<noscript><p>Charts, trials and timelines need JavaScript; nothing is loaded from elsewhere.</p></noscript>"
@@ -119,13 +103,3 @@ def _front(name: str) -> str:
 def _packed(text: str) -> str:
     """Return a script or a style as a page carries it: the same in every page, so that it is packed once."""
     return text_of([text.encode()])
-
-
-def _hash(text: str) -> str:
-    """Return what the policy calls a script or a style."""
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-def _text(text: str) -> str:
-    """Return text that stays text, on one line."""
-    return escape(one_line(text))

@@ -84,9 +84,18 @@ th {{ font-weight: 600; vertical-align: bottom; border-bottom: 1px solid var(--m
 def document(title: str, blocks: Iterable[str]) -> str:
     """Return a whole page."""
     body = "\n".join(blocks)
-    styles = dict.fromkeys([STYLE, *STYLES.findall(body)])
-    hashes = " ".join(f"'sha256-{b64encode(sha256(style.encode()).digest()).decode()}'" for style in styles)
-    policy = f"default-src 'none'; style-src {hashes}; img-src data:; base-uri 'none'; form-action 'none'"
+    styles = " ".join(map(hashed, dict.fromkeys([STYLE, *STYLES.findall(body)])))
+    policy = f"default-src 'none'; style-src {styles}; img-src data:; base-uri 'none'; form-action 'none'"
+    return shell(title, policy, STYLE, f"<main>\n{body}\n</main>")
+
+
+def hashed(text: str) -> str:
+    """Return what the policy of a page calls a script or a style."""
+    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
+
+
+def shell(title: str, policy: str, style: str, body: str) -> str:
+    """Return what is around the body of every page; *policy* says what a browser lets it do."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -96,12 +105,10 @@ def document(title: str, blocks: Iterable[str]) -> str:
 <meta name="color-scheme" content="light dark">
 <link rel="icon" href="data:,">
 <title>{plain(title)}</title>
-<style>{STYLE}</style>
+<style>{style}</style>
 </head>
 <body>
-<main>
 {body}
-</main>
 </body>
 </html>
 """

@@ -1,6 +1,6 @@
 // Which page of the live page is shown: part of the address after #, beside the state of the views.
 
-import { readHash, flushHash, onHash, writeHash } from "../base/hash";
+import { onHash, readHash } from "../base/hash";
 import { Signal } from "../base/signal";
 
 export type Route =
@@ -8,8 +8,6 @@ export type Route =
   | { page: "search"; space: string }
   | { page: "study"; study: string }
   | { page: "compare"; studies: string[] };
-
-const OWN = ["page", "study", "with", "space"];
 
 function read(): Route {
   const study = readHash("study");
@@ -48,10 +46,4 @@ export function startRoute(): void {
   };
   onHash(follow);
   follow();
-}
-
-/** Forgets what views of another page have kept in the address. */
-export function clearViews(names: string[]): void {
-  for (const name of names) if (!OWN.includes(name)) writeHash(name, "");
-  flushHash();
 }
