@@ -42,8 +42,8 @@ SYSTEM = {
     **{f"{kind}-implementation": ["ring"] for kind in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")},
 }
 MAPPINGS = {
-    256: {"dp": 8, "tp": 8, "sp": 2, "pp": 2, "global_batch": 64, "micro_batch": 2},
-    1024: {"dp": 16, "tp": 8, "sp": 2, "pp": 4, "global_batch": 128, "micro_batch": 2},
+    256: {"dp": 8, "tp": 8, "cp": 2, "pp": 2, "global_batch": 64, "micro_batch": 2},
+    1024: {"dp": 16, "tp": 8, "cp": 2, "pp": 4, "global_batch": 128, "micro_batch": 2},
 }
 """Those of the STAGE traces that ASTRA-sim was timed on: 8 layers, hidden size 4096."""
 ASTRA_SIM = {

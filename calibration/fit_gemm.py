@@ -55,7 +55,7 @@ Key = tuple[str, str, str]
 
 FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
 SHARES = {
-    "bf16": "matrix_efficiency",
+    "bf16": "gemm_efficiency",
     "fp8": "fp8_efficiency",
     "fp8_block": "fp8_block_efficiency",
     "fp4": "fp4_efficiency",
@@ -82,7 +82,7 @@ UNITS = {
     "mi325x": 304,
     "mi355x": 256,
 }
-"""Streaming multiprocessors, or compute units, of the datasheets."""
+"""Streaming multiprocessors, or compute sms, of the datasheets."""
 RELATIVES = {
     "v100-sxm2-32gb": "a100-sxm-80gb",
     "a100-sxm-40gb": "a100-sxm-80gb",
@@ -103,7 +103,7 @@ SPLITTING = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb")
 SPLIT_K = 8
 
 SPANS = {
-    "matrix_efficiency": (0.85, 0.3, 0.97),
+    "gemm_efficiency": (0.85, 0.3, 0.97),
     "fp8_efficiency": (0.8, 0.3, 0.97),
     "fp8_block_efficiency": (0.7, 0.3, 0.97),
     "fp4_efficiency": (0.6, 0.3, 0.97),
@@ -165,7 +165,7 @@ def stated(name: str) -> dict[str, Any]:
     compute, memory = accelerator_layers(name, "accelerator")
     rates = {"bf16": compute.bf16_flop_per_s, "fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s}
     split = SPLIT_K if RELATIVES.get(name, name) in SPLITTING else 1
-    return {**rates, "bandwidth": memory.bandwidth_bytes_per_s, "units": UNITS[name], "split_k": split}
+    return {**rates, "bandwidth": memory.bandwidth_bytes_per_s, "sms": UNITS[name], "split_k": split}
 
 
 def predicted(key: Key, rows: Rows, fields: Mapping[str, Any]) -> Rows:
@@ -293,7 +293,7 @@ def calibrate(name: str, sets: Mapping[Key, Rows]) -> dict[str, float]:
     print(f"{name:16} {found}")
     if "gap" in found:
         notes["gemm gap"] = f"{1e6 * found['gap']:.3g} us beside each of our own products: eager, one event to the next"
-    fields = {"units": str(known["units"]), "split_k": str(known["split_k"]), **as_text(found)}
+    fields = {"sms": str(known["sms"]), "split_k": str(known["split_k"]), **as_text(found)}
     write_entry(name, {**fields, "provenance": "calibrated"}, notes)
     return found
 
@@ -310,11 +310,11 @@ def estimate(name: str, relative: str, found: Mapping[str, float]) -> None:
         if best is None:
             taken = {key: value for key, value in taken.items() if key not in ("sustained_efficiency", "burst")}
         else:
-            taken["matrix_efficiency"] = best / compute.bf16_flop_per_s
+            taken["gemm_efficiency"] = best / compute.bf16_flop_per_s
         note_ += "; the share of the peak is the best that anybody measured, or the usual"
     if compute.fp4_flop_per_s is None:
         taken = {key: value for key, value in taken.items() if not key.startswith("fp4")}
-    fields = {"units": str(known["units"]), "split_k": str(known["split_k"]), **as_text(taken)}
+    fields = {"sms": str(known["sms"]), "split_k": str(known["split_k"]), **as_text(taken)}
     write_entry(name, {**fields, "provenance": "estimate"}, {"gemm": note_})
 
 

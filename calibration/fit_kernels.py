@@ -103,8 +103,8 @@ def fit_attention() -> AttentionRates:
     forward = np.append(data["fwd_ms"] * 1e-3, TRACE_S["attention"])
     backward = np.append(data["bwd_ms"] * 1e-3, TRACE_S["attention_backward"])
     measured = np.append(forward, backward)
-    jitter = np.append(10e-6 * alone, 20e-6 * alone)  # of the offsets, in seconds
-    sigma = np.hypot(0.05, jitter / measured)
+    straggler_slack = np.append(10e-6 * alone, 20e-6 * alone)  # of the offsets, in seconds
+    sigma = np.hypot(0.05, straggler_slack / measured)
 
     def rates(found: Any) -> AttentionRates:
         return AttentionRates(PEAK_FLOP_PER_S, 0.9 * BANDWIDTH_BYTES_PER_S, found[0], found[1], found[2] * 1e-6)

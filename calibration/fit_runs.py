@@ -1,7 +1,7 @@
 """Fit the few parameters of whole runs that no kernel tells: ``python calibration/fit_runs.py``.
 
-    hidden                    share of weights gathered and of gradients reduced that computation can hide
-    jitter                    how much accelerators differ; the slowest sets the pace
+    overlap_efficiency        share of weights gathered and of gradients reduced that computation can hide
+    straggler_slack                    how much accelerators differ; the slowest sets the pace
     steady, narrow_steady     what nodes full of accelerators keep of the matrix rate in long runs, by accelerator
     tp, ep                    share of tensor- and expert-parallel communication that shows where it is overlapped
 
@@ -32,8 +32,8 @@ from cosmic.workload import prices
 
 SOURCES = ("korthikanti", "sc21", "vtrain-multi", "mosaic", "torchtitan", "simumax", "mbridge", "nemo", "mlperf")
 START = {
-    "hidden": 0.6,
-    "jitter": 0.01,
+    "overlap_efficiency": 0.6,
+    "straggler_slack": 0.01,
     "tp": 0.5,
     "ep": 0.2,
     "steady h100": 0.94,
@@ -43,7 +43,7 @@ START = {
 LIKE = {"h200": "h100", "h800": "h100", "gh200": "h100", "b300": "b200"}
 """Accelerators that keep as much of their rate as another one, on which more was published. Those named nowhere keep
 all of it: the runs of A100, GB200 and GB300 ask for no less."""
-LIMITS = {"hidden": (0.0, 1.0), "jitter": (0.0, 0.05), "tp": (0.0, 1.0), "ep": (0.0, 1.0)}
+LIMITS = {"overlap_efficiency": (0.0, 1.0), "straggler_slack": (0.0, 0.05), "tp": (0.0, 1.0), "ep": (0.0, 1.0)}
 STEPS = (0.85, 0.95, 1.05, 1.15)
 Parameters = Mapping[str, float]
 
@@ -81,7 +81,7 @@ def predicted(case: Case, given: Parameters) -> float:
     """Return the seconds of a run with other parameters."""
     kept = of_accelerator(case.point.compute.accelerator, given)
     compute = replace(case.point.compute, **kept)
-    collective = replace(case.point.collective, hidden=given["hidden"])
+    collective = replace(case.point.collective, overlap_efficiency=given["overlap_efficiency"])
     prices.OVERLAPPED.update(tp=given["tp"], ep=given["ep"])
     point = replace(case.point, compute=compute, collective=collective)
     return float(evaluate_batch(batch_of(point)).columns["step_s"][0])
@@ -92,7 +92,7 @@ def of_accelerator(name: str, given: Parameters) -> dict[str, Any]:
     family = name.partition("-")[0]
     family = LIKE.get(family, family)
     return {
-        "jitter": given["jitter"],
+        "straggler_slack": given["straggler_slack"],
         "steady_efficiency": given.get(f"steady {family}", 1.0),
         "narrow_steady_efficiency": given.get(f"narrow {family}", 1.0),
     }
@@ -101,11 +101,17 @@ def of_accelerator(name: str, given: Parameters) -> dict[str, Any]:
 def write(given: Parameters) -> None:
     """Put the parameters into the files of accelerators and systems of which kernels and links were fitted."""
     for path in sorted(CATALOG.glob("*.yaml")):
-        if "units:" in path.read_text():
+        if "sms:" in path.read_text():
             fields = {key: f"{value:.3g}" for key, value in of_accelerator(path.stem, given).items()}
             write_entry(path.stem, fields, {"runs": "fitted by calibration/fit_runs.py on published runs"}, "runs")
     for path in sorted((CATALOG.parent / "systems").glob("*.yaml")):
-        path.write_text(re.sub(r"hidden: [\d.]+", f"hidden: {given['hidden']:.3g}", path.read_text()))
+        path.write_text(
+            re.sub(
+                r"overlap_efficiency: [\d.]+",
+                f"overlap_efficiency: {given['overlap_efficiency']:.3g}",
+                path.read_text(),
+            )
+        )
 
 
 def errors(found: list[Case], given: Parameters) -> dict[str, Any]:

@@ -34,7 +34,7 @@ OWN = {
     "sequence_s": 1e-5,
     "launch_layer_s": 5e-4,
     "front_s": 0.03,
-    "latent_front_s": 0.03,
+    "mla_front_s": 0.03,
 }
 """Parameters of each engine, and where the search for them starts."""
 SHARED = {
@@ -42,7 +42,7 @@ SHARED = {
     "grouped": 0.3,
     "streamed": 1.0,
     "exchange_s": 1e-5,
-    "latent_layer_s": 2e-5,
+    "mla_layer_s": 2e-5,
     "front_growth": 0.4,
     "train": 1.5,
     "speculation": 1.5,

@@ -18,7 +18,7 @@ from cosmic.loading.designs import load_design
 
 DESIGN = "transformer-1t@dgx-a100:1024"
 SPLITS = (4, 8, 16, 32)
-FIXED = {"sp": 1, "pp": 1, "weight_sharding": "zero2", "recompute": "full", "global_batch": 2048, "micro_batch": 8}
+FIXED = {"cp": 1, "pp": 1, "weight_sharding": "zero2", "recompute": "full", "global_batch": 2048, "micro_batch": 8}
 SCALED = {
     "memory capacity × 2": {"memory.capacity": "160 GiB"},
     "memory capacity × 4": {"memory.capacity": "320 GiB"},

@@ -23,7 +23,7 @@ ACCELERATORS = ("h100-sxm-80gb", "tpu-v5p", "b200-sxm-180gb", "a100-sxm-80gb")
 
 
 def design(name: str, **workload: Any) -> DesignPoint:
-    mesh = {"tp": 1, "pp": 1, "sp": 1, "ep": 1, "dp": 1} | workload
+    mesh = {"tp": 1, "pp": 1, "cp": 1, "ep": 1, "dp": 1} | workload
     return load_design(name, {f"workload.{key}": value for key, value in mesh.items()})
 
 
@@ -66,7 +66,7 @@ CASES = [
     ("mixtral-8x7b@dgx-h100:64", {"precision": "fp8", "weight_sharding": "zero1", "recompute": "full"}),
     ("mixtral-8x7b@dgx-b200:64", {"task": "decode", "precision": "fp4", "weight_sharding": "zero3"}),
     ("mixtral-8x7b@gb200-nvl72:64", {"task": "prefill", "precision": "int4"}),
-    ("mixtral-8x7b@dgx-h100:64", {"sequence": 256, "execution": "eager", "tensor_overlap": True}),
+    ("mixtral-8x7b@dgx-h100:64", {"sequence": 256, "execution": "eager", "tp_overlap": True}),
 ]
 
 
@@ -108,7 +108,7 @@ def test_engines_make_one_product_of_those_that_read_the_same() -> None:
         point = design("llama3-70b@dgx-b200:8", **work, execution=execution)
         return seconds(point, "layer", "ffn_up"), seconds(point, "layer", "ffn_gate")
 
-    first, second = both("fused")  # 28 tiles of 256 columns find a place among 148 units
+    first, second = both("fused")  # 28 tiles of 256 columns find a place among 148 SMs
     assert 0 < second < 0.2 * first
     first, second = both("eager")
     assert second > 0.5 * first
@@ -164,7 +164,7 @@ def test_serving_in_single_precision_multiplies_in_it() -> None:
 
 def test_latent_attention_decodes_no_faster_than_its_products() -> None:
     rates = AttentionRates(989e12, 3e12, efficiency=0.7, backward_efficiency=0.6)
-    work = Attention(64, 128, 1, 1, 4096, 576, 512, element_bytes=1, latent=True)
+    work = Attention(64, 128, 1, 1, 4096, 576, 512, element_bytes=1, mla=True)
     products = 2 * 64 * 128 * 4096 * (576 + 512) / (0.7 * 989e12)
     read = 64 * 4096 * 576 / (3e12 * 1.05)
     assert products > 2 * read
@@ -188,7 +188,7 @@ def test_the_stages_before_the_last_wait_for_no_head_that_they_lack() -> None:
     mesh = {"pp": 4, "dp": 64, "global_batch": 64, "sequence": 512, "precision": "fp8", "recompute": "full"}
     slower = design("llama3-8b@dgx-b200:256", **mesh)  # bound by the host
     faster = slower.changed({"compute.bf16": 1.5 * slower.compute.bf16_flop_per_s})  # the head's rate
-    assert parts(slower)["host"] > 0
+    assert parts(slower)["launch"] > 0
     assert parts(faster)["bubble"] == pytest.approx(parts(slower)["bubble"])
     assert parts(faster)["step_s"] <= parts(slower)["step_s"]
 

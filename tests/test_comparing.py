@@ -154,7 +154,7 @@ def test_networks_of_other_dimensions_change_with_their_algorithms() -> None:
 
 
 def test_designs_that_need_too_much_memory_still_have_a_time() -> None:
-    mapping = {"workload.tp": 8, "workload.pp": 2, "workload.sp": 1, "workload.weight_sharding": "zero1"}
+    mapping = {"workload.tp": 8, "workload.pp": 2, "workload.cp": 1, "workload.weight_sharding": "zero1"}
     found = contrast({**mapping, "memory.capacity": "8 GiB", "workload.recompute": "full"})
     assert [each.group for each in found.differences] == ["workload.recompute", "accelerator"]
     assert found.b.reasons[0].startswith("needs ")

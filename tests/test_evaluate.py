@@ -28,7 +28,7 @@ def metrics(design: str, **workload: Any) -> Metrics:
 
 
 GPT = "gpt3-175b@dgx-h100:512"
-MESH = {"tp": 8, "pp": 8, "sp": 1, "weight_sharding": "zero1", "global_batch": 1536}
+MESH = {"tp": 8, "pp": 8, "cp": 1, "weight_sharding": "zero1", "global_batch": 1536}
 
 
 def test_the_breakdown_adds_up_to_the_step() -> None:
@@ -71,7 +71,7 @@ def test_interleaving_shrinks_the_bubble() -> None:
 
 
 def test_sharded_weights_save_memory_and_add_traffic() -> None:
-    fixed = {"tp": 8, "pp": 1, "sp": 1, "dp": 64, "recompute": "full"}
+    fixed = {"tp": 8, "pp": 1, "cp": 1, "dp": 64, "recompute": "full"}
     kept = load_design(
         "llama3-70b@dgx-h100:512", {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()}
     )
@@ -84,7 +84,7 @@ def test_sharded_weights_save_memory_and_add_traffic() -> None:
 
 
 def test_what_does_not_fit_says_how_much_is_missing() -> None:
-    outcome = evaluate(load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.sp": 1}))
+    outcome = evaluate(load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.cp": 1}))
     assert isinstance(outcome, Infeasible)
     assert outcome.reasons[0].startswith("needs ")
     assert "GiB of 80 GiB per NPU: " in outcome.reasons[0]
@@ -107,17 +107,17 @@ def test_what_is_offloaded_must_fit_the_outer_tiers() -> None:
 
 
 def test_layers_that_do_not_fit_together_say_so() -> None:
-    outcome = evaluate(load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.sp": 1}))
+    outcome = evaluate(load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.cp": 1}))
     assert isinstance(outcome, Infeasible)
     assert any("does not divide the 96 heads" in reason for reason in outcome.reasons)
 
 
 def test_serving_decodes_at_the_pace_of_the_memory() -> None:
     """LLaMA-3 8B on one H100: 16 GB of weights at 3.35 TB/s are 4.8 ms a token, and a little more."""
-    found = metrics("llama3-8b@dgx-h100:1", task="decode", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
+    found = metrics("llama3-8b@dgx-h100:1", task="decode", sequence=1024, global_batch=1, tp=1, pp=1, cp=1, dp=1)
     assert 0.0048 < found.step_s < 0.0085
     assert (found.tpot_s, found.ttft_s) == (found.step_s, None)
-    prompt = metrics("llama3-8b@dgx-h100:1", task="prefill", sequence=1024, global_batch=1, tp=1, pp=1, sp=1, dp=1)
+    prompt = metrics("llama3-8b@dgx-h100:1", task="prefill", sequence=1024, global_batch=1, tp=1, pp=1, cp=1, dp=1)
     assert 0.015 < prompt.step_s < 0.04  # 16 TFLOP at 989 peak
     assert (prompt.tpot_s, prompt.ttft_s) == (None, prompt.step_s)
 
@@ -251,9 +251,9 @@ def test_advice_names_the_bottleneck_and_faster_neighbours() -> None:
 
 
 @pytest.mark.parametrize("attention", ["fused", "unfused"])
-@pytest.mark.parametrize(("tp", "sp"), [(1, 1), (4, 1), (2, 2)])
-def test_what_is_not_kept_is_made_again_and_takes_its_time(attention: str, tp: int, sp: int) -> None:
-    settings = {"tp": tp, "sp": sp, "pp": 1, "weight_sharding": "zero3", "attention": attention, "global_batch": 64}
+@pytest.mark.parametrize(("tp", "cp"), [(1, 1), (4, 1), (2, 2)])
+def test_what_is_not_kept_is_made_again_and_takes_its_time(attention: str, tp: int, cp: int) -> None:
+    settings = {"tp": tp, "cp": cp, "pp": 1, "weight_sharding": "zero3", "attention": attention, "global_batch": 64}
     times, sizes = [], []
     for recompute in ("none", "selective", "alternate", "full"):
         changes = {f"workload.{key}": value for key, value in {**settings, "recompute": recompute}.items()}

@@ -50,7 +50,7 @@ def given(**changes: Any) -> Deployment:
         "running": 8,
         "replicas": 1,
         "layers": 10,
-        "latent": 0.0,
+        "mla": 0.0,
     }
     return Deployment(**{**known, **changes})
 

@@ -20,13 +20,13 @@ PLAIN = {
 }
 """Of metrics whose names say nearly all, the rest."""
 PARTS = {
-    "matrix": "matrix products",
+    "gemm": "matrix products",
     "attention": "fused attention",
     "other": "norms, activations, losses and all else that streams through memory",
     "recompute": "what the backward pass makes anew",
-    "host": "waiting for the host to launch kernels",
+    "launch": "waiting for the host to launch kernels",
     "tp": "exposed communication of tensor parallelism",
-    "sp": "exposed communication of sequence parallelism",
+    "cp": "exposed communication of sequence parallelism",
     "ep": "exposed communication of expert parallelism",
     "weights": "gathering sharded weights and reducing sharded gradients, where nothing hides them",
     "dp": "exposed communication of data parallelism: gradients",

@@ -219,7 +219,7 @@ def degrees(design: DesignPoint) -> str:
     """Return how a design spreads its model over the NPUs."""
     w = design.workload
     sharding = "" if w.weight_sharding == "none" else f", {w.weight_sharding}"
-    return f"dp {w.dp}, tp {w.tp}, sp {w.sp}, pp {w.pp}{sharding}"
+    return f"dp {w.dp}, tp {w.tp}, cp {w.cp}, pp {w.pp}{sharding}"
 
 
 def largest_part(design: DesignPoint) -> str:

@@ -49,7 +49,7 @@ def mapping_table(main: Sequence[Compared]) -> Table:
     for letter, each in lettered(main):
         metrics, w = metrics_of(each.design), each.design.workload
         sent, given = (injected_bytes_per_s(design) / 1e9 for design in (each.design, each.case.base))
-        mapped = [w.dp, w.tp, w.sp, w.pp, w.weight_sharding]
+        mapped = [w.dp, w.tp, w.cp, w.pp, w.weight_sharding]
         achieved = [f"{sent:.0f} of {given:.0f}", f"{metrics.step_s:.3g} s", f"{metrics.mfu:.0%}"]
         rows.append([letter, each.case.name, f"per {REWARDS[each.reward]}", *mapped, *achieved])
     return Table(columns, rows, "Mapping, bandwidth given up, and what the design achieves.")
@@ -145,7 +145,7 @@ def data_parallel(main: Sequence[Compared]) -> str:
     """Return how the mappings differ from the base's."""
     data = [each.design.workload.dp / each.case.base.workload.dp for each in main]
     sharded = sum(each.design.workload.weight_sharding == "zero3" for each in main)
-    degrees = sorted({each.case.base.workload.sp for each in main})
+    degrees = sorted({each.case.base.workload.cp for each in main})
     return f"""Data parallelism is {span(data, ".0f")} times the base's, with weights sharded over it in {sharded} of
     {len(main)}; there is little left for sequence parallelism, which the base mappings use
     {listing((f"{degree}-" for degree in degrees), "or")}fold."""

@@ -28,7 +28,7 @@ FOLLOW = {
 """The same as an expression."""
 MATTERS = 0.001
 """A parameter matters where some other value of it changes the reward by more than this share."""
-WAITING = ("tp", "sp", "ep", "weights", "dp", "pp")
+WAITING = ("tp", "cp", "ep", "weights", "dp", "pp")
 """Those parts of a step in which nothing but communication goes on."""
 
 

@@ -20,20 +20,20 @@ TASK = {"workload.sequence": 8192, "workload.global_batch": 2048, "workload.prec
 NVIDIA = {
     "tp": 4,
     "pp": 8,
-    "sp": 1,
+    "cp": 1,
     "weight_sharding": "zero1",
     "schedule": "interleaved",
     "virtual_stages": 5,
 }
 NAMED: dict[str, dict[str, Any]] = {
     "NVIDIA's": NVIDIA,
-    "TP 8, PP 4": {"tp": 8, "pp": 4, "sp": 1, "weight_sharding": "zero1"},
-    "FSDP alone": {"tp": 1, "pp": 1, "sp": 1, "weight_sharding": "zero3", "recompute": "full"},
-    "FSDP and TP 8": {"tp": 8, "pp": 1, "sp": 1, "weight_sharding": "zero3"},
+    "TP 8, PP 4": {"tp": 8, "pp": 4, "cp": 1, "weight_sharding": "zero1"},
+    "FSDP alone": {"tp": 1, "pp": 1, "cp": 1, "weight_sharding": "zero3", "recompute": "full"},
+    "FSDP and TP 8": {"tp": 8, "pp": 1, "cp": 1, "weight_sharding": "zero3"},
 }
 """The published mapping, and rules of thumb."""
 PARAMETERS = {
-    "workload.{tp,pp,sp,dp}": {"split": "npus", "powers_of_two": True},
+    "workload.{tp,pp,cp,dp}": {"split": "npus", "powers_of_two": True},
     "workload.{schedule,virtual_stages}": [
         ["1f1b", 1],
         ["zero_bubble", 1],
@@ -43,16 +43,16 @@ PARAMETERS = {
     "workload.weight_sharding": ["zero1", "zero2", "zero3"],
     "workload.recompute": ["none", "alternate", "full"],
     "workload.sequence_parallel": [True, False],
-    "workload.context_parallel": ["ring", "all_gather", "ulysses"],
+    "workload.cp_comm_type": ["ring", "all_gather", "ulysses"],
 }
 CONSTRAINTS = [
     "tp <= 8",  # a node
     "pp <= 16",
-    "sp <= 16",
+    "cp <= 16",
     "model.layers % (pp * virtual_stages) == 0",
     "global_batch % (dp * micro_batch) == 0",
     # One spelling of what is the same: a search should not count it twice.
-    'sp > 1 or context_parallel == "ring"',
+    'cp > 1 or cp_comm_type == "ring"',
     "tp > 1 or sequence_parallel",
     'pp > 1 or schedule == "1f1b"',
 ]
@@ -107,7 +107,7 @@ class Candidate:
     def mapping(self) -> str:
         """The mapping in one line, without what is usual."""
         w = self.point.workload
-        parts = [f"tp {w.tp}", *([f"sp {w.sp} ({w.context_parallel})"] if w.sp > 1 else []), f"pp {w.pp}", f"dp {w.dp}"]
+        parts = [f"tp {w.tp}", *([f"cp {w.cp} ({w.cp_comm_type})"] if w.cp > 1 else []), f"pp {w.pp}", f"dp {w.dp}"]
         parts += [f"micro-batch {w.micro_batch}", w.weight_sharding]
         if w.pp > 1:
             parts.append(f"{w.schedule} {w.virtual_stages}" if w.virtual_stages > 1 else w.schedule)

@@ -17,7 +17,7 @@ from cosmic.exploration.searching import Found
 from cosmic.reporting.charts import Axis, Mark, Series, heat_map, lines, scatter
 from cosmic.reporting.page import Figure, Heading, Part, Table, Text
 
-SHOWN = ("matrix", "attention", "other", "recompute", "tp", "sp", "weights", "dp", "pp", "bubble")
+SHOWN = ("gemm", "attention", "other", "recompute", "tp", "cp", "weights", "dp", "pp", "bubble")
 """The parts of a step."""
 WITHIN = (0.01, 0.02, 0.05, 0.10)
 """How near to the best is nearly as good."""
@@ -33,7 +33,7 @@ def mappings(story: Story) -> list[Part]:
         Heading("The mappings"),
         Text(
             """The space: every split of the GPUs over tensor (tp, within a node), pipeline (pp), sequence or context
-            (sp) and data (dp) parallelism in powers of two; micro-batches of 1, 2 and 4; 1F1B, zero-bubble and
+            (cp) and data (dp) parallelism in powers of two; micro-batches of 1, 2 and 4; 1F1B, zero-bubble and
             interleaved schedules of 2 to 20 parts a stage; ZeRO 1 to 3; recomputation of nothing, of all but
             attention and every second matrix product (`alternate`), or of everything; activations between
             tensor-parallel regions split or not; keys gathered, passed round, or heads exchanged. Layers must divide
@@ -95,7 +95,7 @@ def flatness(story: Story) -> list[Part]:
     return [
         Heading("How flat the optimum is"),
         Table(
-            ["within", "mappings", "splits of the GPUs (tp, pp, sp)"],
+            ["within", "mappings", "splits of the GPUs (tp, pp, cp)"],
             [[f"{100 * share:.0f} % of the best", *close(story.found, share)] for share in WITHIN],
             "How many mappings are about as good as the best.",
         ),
@@ -122,7 +122,7 @@ def close(found: Found, share: float) -> tuple[int, int]:
     """Return how many mappings are within a share of the best, and how many splits of the GPUs they have."""
     steps = found.trials.results.columns["step_s"]
     near = steps <= np.nanmin(steps) * (1 + share)
-    splits = np.stack([fields(found, axis) for axis in ("tp", "pp", "sp")], axis=1)
+    splits = np.stack([fields(found, axis) for axis in ("tp", "pp", "cp")], axis=1)
     return int(near.sum()), len(np.unique(splits[near], axis=0))
 
 
@@ -153,7 +153,7 @@ def placement(best: Candidate) -> str:
         outcome = cosmic.evaluate(replace(best.point, workload=replace(best.point.workload, placement=axes)))
         if isinstance(outcome, Metrics):
             times[axes] = outcome.step_s
-    usual, shortest, longest = times["tp", "sp", "dp", "pp"], min(times.values()), max(times.values())
+    usual, shortest, longest = times["tp", "cp", "dp", "pp"], min(times.values()), max(times.values())
     same = sum(each <= shortest * 1.001 for each in times.values())
     return f"""Placement is not searched: of the {len(times)} orders in which the axes of the best mapping can lie on
         the network, {same} are within 0.1 % of the fastest, the usual one (tensor, sequence, data, pipeline) is

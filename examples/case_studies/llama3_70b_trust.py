@@ -14,7 +14,7 @@ PUBLISHED = (1664.0, 1633.0, 1639.0, 1621.0)
 """Tokens a second and GPU of LLAMA3_70B in FP8 on 64 H100: Megatron-Bridge, docs/performance-summary-archive.md."""
 TITAN = (597.3, 652.4)
 """The same of TorchTitan in bf16: pytorch/torchtitan, benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md."""
-FSDP = {"tp": 8, "pp": 1, "sp": 1, "weight_sharding": "zero3", "recompute": "full", "micro_batch": 16}
+FSDP = {"tp": 8, "pp": 1, "cp": 1, "weight_sharding": "zero3", "recompute": "full", "micro_batch": 16}
 """The mapping of TorchTitan's runs."""
 
 

@@ -98,7 +98,7 @@ class Design:
     @property
     def mapping(self) -> str:
         """How the workload is spread, in one line."""
-        parts = [f"{name} {self.values[f'workload.{name}']}" for name in ("tp", "sp", "dp", "pp")]
+        parts = [f"{name} {self.values[f'workload.{name}']}" for name in ("tp", "cp", "dp", "pp")]
         parts += [f"micro-batch {self.values[key]}" for key in ("workload.micro_batch",) if key in self.values]
         sharding = str(self.values["workload.weight_sharding"])
         return ", ".join(parts + ([sharding] if sharding != "none" else []))

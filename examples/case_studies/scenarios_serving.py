@@ -54,7 +54,7 @@ def requests_space(kinds: Iterable[str], memory: str, name: str) -> ParameterSet
         shares[f"{kind} prefill"] = {"workload.task": "prefill", "workload.sequence": asked.prompt}
         decode = {"workload.task": "decode", "workload.sequence": asked.context}
         shares[f"{kind} decode"] = {"weight": asked.written, **decode}
-    usual = {"dp": 64, "tp": 4, "sp": 1, "pp": 4, "weight_sharding": "none"}
+    usual = {"dp": 64, "tp": 4, "cp": 1, "pp": 4, "weight_sharding": "none"}
     workload = {"task": "prefill", "sequence": 1000, "global_batch": 256, **usual}
     return full_stack(
         1024,

@@ -14,13 +14,13 @@ from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics, Outcome, evaluate
 
 NAMES = {
-    "matrix": "matrix products",
+    "gemm": "matrix products",
     "attention": "attention",
     "other": "memory-bound operators",
     "recompute": "recomputation",
-    "host": "launching kernels from the host",
+    "launch": "launching kernels from the host",
     "tp": "tensor-parallel communication",
-    "sp": "context-parallel communication",
+    "cp": "context-parallel communication",
     "ep": "expert-parallel communication",
     "weights": "sharded weights and gradients",
     "dp": "gradient reduction",
@@ -95,7 +95,7 @@ def neighbours(point: DesignPoint) -> Iterator[dict[str, Any]]:
 SWITCHES: dict[str, tuple[str, ...]] = {
     "workload.weight_sharding": ("none", "zero1", "zero2", "zero3"),
     "workload.recompute": ("none", "selective", "full"),
-    "workload.context_parallel": ("ring", "all_gather", "ulysses"),
+    "workload.cp_comm_type": ("ring", "all_gather", "ulysses"),
     "collective.multi_dim": ("baseline", "blueconnect", "themis"),
 }
 

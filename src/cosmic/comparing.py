@@ -26,7 +26,7 @@ from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
 from cosmic.units import SECONDS, show
 from cosmic.workload.checks import unfit
 
-MAPPING = ("tp", "pp", "sp", "ep", "dp", "micro_batch", "virtual_stages", "schedule", "placement")
+MAPPING = ("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "schedule", "placement")
 """Fields of a workload that change together: how it is spread over the devices, dp after the axes that leave it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
 """Layers that change as a whole, and the groups that they are."""
@@ -356,7 +356,7 @@ def _first_and_last(group: Group, groups: list[Group], value: Value) -> float | 
 WORDS = {
     "workload.tp": "tensor parallelism",
     "workload.pp": "pipeline stages",
-    "workload.sp": "context parallelism",
+    "workload.cp": "context parallelism",
     "workload.ep": "expert parallelism",
     "workload.dp": "data parallelism",
     "workload.micro_batch": "microbatch",

@@ -21,6 +21,29 @@ _BRIEF = Repr()  # bounds depth and breadth: a small file can unfold into a huge
 _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 4, SHOWN_CHARACTERS, SHOWN_CHARACTERS
 
 
+RENAMED = {
+    "context_balanced": "cp_balanced",
+    "context_parallel": "cp_comm_type",
+    "expert_overlap": "ep_overlap",
+    "hidden": "overlap_efficiency",
+    "host": "launch",
+    "jitter": "straggler_slack",
+    "kv_rank": "kv_lora_rank",
+    "latent": "mla",
+    "matrix": "gemm",
+    "matrix_efficiency": "gemm_efficiency",
+    "overlap": "dp_overlap",
+    "query_rank": "q_lora_rank",
+    "rope_dim": "qk_rope_head_dim",
+    "rp": "edp",
+    "sp": "cp",
+    "tensor_overlap": "tp_overlap",
+    "units": "sms",
+    "value_dim": "v_head_dim",
+}
+"""Keys of earlier releases, and what each is called now. An old key is refused with its new name."""
+
+
 class CosmicError(Exception):
     """Base of every error this package raises on purpose."""
 
@@ -101,8 +124,14 @@ def one_line(text: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
-    """Return the end of a sentence that helps whoever wrote *name*: a near miss, or a short list."""
+    """Return the end of a sentence that helps whoever wrote *name*: its new name, a near miss, or a short list.
+
+    >>> suggestion("workload.sp", ["workload.cp", "workload.dp"])
+    "; it is called 'workload.cp' now"
+    """
     candidates = sorted(known)
+    if (renamed := _renamed(name)) in candidates:
+        return f"; it is called '{renamed}' now"
     if near := get_close_matches(name.lower(), [each.lower() for each in candidates], n=1, cutoff=0.6):
         alike = [each for each in candidates if each.lower() == near[0]]  # 'Gib' and 'GiB': the case may tell
         return f"; did you mean '{max(alike, key=lambda each: SequenceMatcher(None, name, each).ratio())}'?"
@@ -112,6 +141,12 @@ def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
     if len(candidates) <= shown:
         return f"; choose from {', '.join(candidates)}" if candidates else ""
     return f"; there are {len(candidates)}, for example {', '.join(candidates[:3])}"
+
+
+def _renamed(name: str) -> str:
+    """Return the present name of a key of an earlier release, under the same path; empty if it was never renamed."""
+    outer, _, key = name.rpartition(".")
+    return join(outer, RENAMED[key]) if key in RENAMED else ""
 
 
 def shorten(value: Any) -> str:

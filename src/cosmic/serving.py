@@ -6,13 +6,13 @@ answered, its client sends the next. What a step reads, computes and sends comes
 what the accelerator reaches from the catalog. An engine's kernels are fused and replayed from a graph, so that a step
 is a roofline over its sums, and what engines differ in is what they add to it:
 
-    step     = x (max(weights / B, flop / F) + max(cache / B', pairs / F')) + exchange + l (layer + latent) + r/k seq
+    step     = x (max(weights / B, flop / F) + max(cache / B', pairs / F')) + exchange + l (layer + mla) + r/k seq
     prompt   = y (max(weights / B, flop / F) + pairs / F') + activations m / B' + exchange
     exchange = n e + min((g - 1) S / L,  n e + 2 (g - 1)/g S / L)       n exchanges of S bytes in all, among g devices:
                                                                         each to all others at once, or in two halves
 
     B, B'  rates of reading weights and cache      F, F'  rates of products (by format) and of attention
-    L      a device's bandwidth into its network   x, y, e, m, layer, latent, seq  the engine's: see `Engine`
+    L      a device's bandwidth into its network   x, y, e, m, layer, mla, seq  the engine's: see `Engine`
 
 From these two times follows what clients see:
 
@@ -48,7 +48,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.cost.compute import matrix_efficiency
+from cosmic.cost.compute import gemm_efficiency
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
@@ -104,16 +104,16 @@ class Engine:
     """e: of a collective, however small."""
     layer_s: Any = 0.0
     """Gaps between the kernels of a layer in a decode step."""
-    latent_layer_s: Any = 0.0
-    """So much more where attention is latent, which takes more and smaller kernels."""
+    mla_layer_s: Any = 0.0
+    """So much more with MLA, which takes more and smaller kernels."""
     sequence_s: Any = 0.0
     """Host's time in each step for each request of a replica: sampling, handing out tokens."""
     launch_layer_s: Any = 0.0
     """To launch the kernels of a layer for a prompt, which runs without a graph: seen by that request alone."""
     front_s: Any = 0.0
     """What a request waits besides, with 16 in flight: the front end, and a server that is still cold."""
-    latent_front_s: Any = 0.0
-    """So much more where attention is latent."""
+    mla_front_s: Any = 0.0
+    """So much more with MLA."""
     front_growth: Any = 0.0
     """w: how that grows with requests in flight."""
     hold_steps: Any = 0.0
@@ -157,8 +157,8 @@ class Deployment:
     running: Any
     replicas: Any
     layers: Any
-    latent: Any
-    """1 where attention is latent, else 0."""
+    mla: Any
+    """1 with MLA, else 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +219,7 @@ def deployment(batch: Batch, load: Load, engine: Engine) -> Deployment:
         running=running,
         replicas=replicas,
         layers=getattr(model, "layers", 0),
-        latent=float(getattr(model, "latent", None) is not None),
+        mla=float(getattr(model, "mla", None) is not None),
     )
 
 
@@ -233,7 +233,7 @@ def rates(batch: Batch) -> Rates:
     def field(key: str) -> Any:
         return batch[f"compute.{key}"]
 
-    usual = matrix_efficiency(field)
+    usual = gemm_efficiency(field)
     wide = narrow = field("bf16") * usual
     if precision in REACHED and field(precision) is not None:
         narrow = field(precision) * (field(REACHED[precision]) or usual)
@@ -270,7 +270,7 @@ def step_seconds(given: Deployment, engine: Engine) -> Any:
     work, rate = given.decoding, given.rates
     reading = np.maximum(work.cache_bytes / rate.cache_bytes_per_s, work.attention_flop / rate.attention_flop_per_s)
     kernels = engine.decode * (_products(work, rate, engine) + reading)
-    gaps = given.layers * (engine.layer_s + given.latent * engine.latent_layer_s)
+    gaps = given.layers * (engine.layer_s + given.mla * engine.mla_layer_s)
     host = engine.sequence_s * given.running / given.replicas
     return kernels + _exchange(work, rate, engine) + gaps + host
 
@@ -317,7 +317,7 @@ def continuous_batching(given: Deployment, load: Load, engine: Engine, speculati
     calm = calm + engine.hold_steps * step
     share = burst_share(load, engine, busy)
     train = np.where(np.asarray(load.spread) > 0, 1.0, engine.train)
-    front = engine.front_s + given.latent * engine.latent_front_s
+    front = engine.front_s + given.mla * engine.mla_front_s
     front = front * (concurrency / USUAL_CONCURRENCY) ** engine.front_growth
     queueing = (concurrency - running) / running * stay
     ttft = share * added * (running + 1) / 2 + (1 - share) * train * calm + front + queueing
@@ -345,7 +345,7 @@ COMMON: Mapping[str, float] = {
     "grouped": 0.277,
     "streamed": 1.45,
     "exchange_s": 6.66e-06,
-    "latent_layer_s": 1.95e-05,
+    "mla_layer_s": 1.95e-05,
     "front_growth": 0.394,
     "train": 1.46,
 }
@@ -358,7 +358,7 @@ ENGINES: Mapping[str, Engine] = {
         sequence_s=7.66e-06,
         launch_layer_s=0.000751,
         front_s=0.0115,
-        latent_front_s=0.123,
+        mla_front_s=0.123,
         reserves=True,
     ),
     "vllm": Engine(
@@ -368,7 +368,7 @@ ENGINES: Mapping[str, Engine] = {
         sequence_s=8.93e-06,
         launch_layer_s=0.000295,
         front_s=0.0207,
-        latent_front_s=0.025,
+        mla_front_s=0.025,
     ),
     "sglang": Engine(
         **COMMON,
@@ -377,7 +377,7 @@ ENGINES: Mapping[str, Engine] = {
         sequence_s=2.07e-05,
         launch_layer_s=0.000664,
         front_s=0.163,
-        latent_front_s=0.00111,
+        mla_front_s=0.00111,
         prompts_first=True,
     ),
 }

@@ -103,9 +103,9 @@ def test_a_carried_copy_has_the_same_bytes_for_the_same_rows(tmp_path: Path) -> 
 def test_writing_an_entry_leaves_other_keys_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = copied(monkeypatch, tmp_path, H200) / f"{H200}.yaml"
     before = entry(path)
-    fit_gemm.write_entry(H200, {"matrix_efficiency": "0.5", "launch": "3 us"}, {"gemm": "tried"})
+    fit_gemm.write_entry(H200, {"gemm_efficiency": "0.5", "launch": "3 us"}, {"gemm": "tried"})
     after = entry(path)
-    assert after["compute"] == before["compute"] | {"matrix_efficiency": 0.5, "launch": "3 us"}
+    assert after["compute"] == before["compute"] | {"gemm_efficiency": 0.5, "launch": "3 us"}
     others = {key: text for key, text in before["calibration"].items() if not key.startswith("gemm")}
     assert others
     assert after["calibration"] == others | {"gemm": "tried"}
@@ -124,12 +124,12 @@ def test_parameters_of_products_are_found_in_times_made_with_them() -> None:
     key = ("a100-sxm-80gb", "bf16", "aiconfigurator")
     known = fit_gemm.stated(key[0])
     start = {name: fit_gemm.SPANS[name][0] for name in fit_gemm.free({key: np.ones((1, 4))})}
-    true = {**known, **start, "matrix_efficiency": 0.7, "operand_efficiency": 0.6, "launch": 5e-6}
+    true = {**known, **start, "gemm_efficiency": 0.7, "operand_efficiency": 0.6, "launch": 5e-6}
     rows = fit_gemm.measured()[key].copy()
     rows[:, 3] = fit_gemm.predicted(key, rows, true)
     found = fit_gemm.fit({key: rows}, known)
     assert np.abs(fit_gemm.errors(key, rows, {**known, **found})).max() < 0.03
-    assert found["matrix_efficiency"] == pytest.approx(0.7, rel=0.03)
+    assert found["gemm_efficiency"] == pytest.approx(0.7, rel=0.03)
     assert found["operand_efficiency"] == pytest.approx(0.6, rel=0.03)
 
 
@@ -137,15 +137,15 @@ def test_an_accelerator_nobody_measured_takes_its_relatives_parameters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = copied(monkeypatch, tmp_path, "h100-pcie-80gb", "mi300x")
-    taken = {"matrix_efficiency": 0.5, "launch": 3e-6, "gap": 1.0, "fp4_ramp": 1e-6}
+    taken = {"gemm_efficiency": 0.5, "launch": 3e-6, "gap": 1.0, "fp4_ramp": 1e-6}
     for name in ("h100-pcie-80gb", "mi300x"):
         fit_gemm.estimate(name, "h100-sxm-80gb", taken)
         found = entry(folder / f"{name}.yaml")["compute"]
         assert found["provenance"] == "estimate"
         assert found["launch"] == "3 us"
         assert not {"gap", "fp4_ramp"} & set(found)
-    assert entry(folder / "h100-pcie-80gb.yaml")["compute"]["matrix_efficiency"] == 0.5
-    assert entry(folder / "mi300x.yaml")["compute"]["matrix_efficiency"] != 0.5
+    assert entry(folder / "h100-pcie-80gb.yaml")["compute"]["gemm_efficiency"] == 0.5
+    assert entry(folder / "mi300x.yaml")["compute"]["gemm_efficiency"] != 0.5
 
 
 # --------------------------------------------------------------------------------------------- collectives
@@ -204,23 +204,23 @@ def test_every_accelerator_whose_units_are_known_is_of_one_family() -> None:
 
 
 def test_an_accelerator_keeps_as_much_of_its_rate_as_its_relative() -> None:
-    given = {"jitter": 0.02, "steady h100": 0.9, "narrow h100": 0.8, "steady b200": 0.7}
-    hopper = {"jitter": 0.02, "steady_efficiency": 0.9, "narrow_steady_efficiency": 0.8}
+    given = {"straggler_slack": 0.02, "steady h100": 0.9, "narrow h100": 0.8, "steady b200": 0.7}
+    hopper = {"straggler_slack": 0.02, "steady_efficiency": 0.9, "narrow_steady_efficiency": 0.8}
     assert fit_runs.of_accelerator(H200, given) == fit_runs.of_accelerator("h100-sxm-80gb", given) == hopper
     assert fit_runs.of_accelerator("b300-sxm", given)["steady_efficiency"] == 0.7
     assert fit_runs.of_accelerator("a100-sxm-80gb", given)["steady_efficiency"] == 1.0
 
 
 def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = {"hidden": 2.0, "jitter": 0.012, "steady h100": 0.8}
+    target = {"overlap_efficiency": 2.0, "straggler_slack": 0.012, "steady h100": 0.8}
     monkeypatch.setattr(
         fit_runs, "loss", lambda _, given: sum(abs(given[name] / value - 1) for name, value in target.items())
     )
-    start = {"hidden": 0.6, "jitter": 0.01, "steady h100": 0.94}
+    start = {"overlap_efficiency": 0.6, "straggler_slack": 0.01, "steady h100": 0.94}
     told: list[str] = []
     found = fit_runs.fit([], start, 20, told.append)
-    assert found["hidden"] == 1.0
-    assert found["jitter"] == pytest.approx(0.012, rel=0.05)
+    assert found["overlap_efficiency"] == 1.0
+    assert found["straggler_slack"] == pytest.approx(0.012, rel=0.05)
     assert found["steady h100"] == pytest.approx(0.8, rel=0.05)
     assert told == sorted(told, reverse=True)
 
@@ -233,11 +233,11 @@ def test_what_runs_tell_is_written_to_accelerators_and_systems(tmp_path: Path, m
     folder = copied(monkeypatch, accelerators, H200)
     monkeypatch.setattr(fit_runs, "CATALOG", folder)
     before = entry(systems / "dgx-h100.yaml")
-    fit_runs.write({"hidden": 0.25, "jitter": 0.03, "steady h100": 0.9})
-    assert entry(folder / f"{H200}.yaml")["compute"]["jitter"] == 0.03
+    fit_runs.write({"overlap_efficiency": 0.25, "straggler_slack": 0.03, "steady h100": 0.9})
+    assert entry(folder / f"{H200}.yaml")["compute"]["straggler_slack"] == 0.03
     after = entry(systems / "dgx-h100.yaml")
-    assert after["collective"].pop("hidden") == 0.25
-    before["collective"].pop("hidden")
+    assert after["collective"].pop("overlap_efficiency") == 0.25
+    before["collective"].pop("overlap_efficiency")
     assert after == before
 
 

@@ -109,5 +109,5 @@ def test_scaling_leaves_the_catalog_as_it_is() -> None:
 
 def test_published_systems_keep_the_published_mapping() -> None:
     workload = load_design("gpt3-175b@cosmic-1024").workload
-    assert (workload.dp, workload.tp, workload.sp, workload.pp) == (8, 4, 8, 4)
+    assert (workload.dp, workload.tp, workload.cp, workload.pp) == (8, 4, 8, 4)
     assert (workload.weight_sharding, workload.global_batch, workload.sequence) == ("zero3", 2048, 2048)

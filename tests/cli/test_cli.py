@@ -98,7 +98,7 @@ def test_wrong_usage_exits_with_2_and_shows_the_right_one(
         ),
         (
             ("show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp"),
-            "cosmic show: --set = 'workload.tp': write PATH=VALUE, such as workload.tp=8\n",
+            "cosmic show: --set = 'workload.tp': write PATH=VALUE, such as tp=8\n",
         ),
         (("show", "a\nb\x1b[31m@x"), "cosmic show: system = 'x': no such system; "),
         (("list", "modles"), "cosmic list: kind = 'modles': no such kind; did you mean 'models'?\n"),
@@ -171,9 +171,9 @@ def test_show_prints_json_with_identity_and_what_does_not_fit(capsys: pytest.Cap
 
 
 def test_show_says_why_a_design_cannot_run(capsys: pytest.CaptureFixture[str]) -> None:
-    settings = [f"workload.{axis}={degree}" for axis, degree in (("dp", 2), ("tp", 1), ("sp", 1), ("pp", 1))]
+    settings = [f"workload.{axis}={degree}" for axis, degree in (("dp", 2), ("tp", 1), ("cp", 1), ("pp", 1))]
     out = output(capsys, "show", "gpt3-13b@dgx-h100:16", *(word for text in settings for word in ("--set", text)))
-    assert "\n# cannot run: dp 2 × tp 1 × sp 1 × pp 1 = 2 ranks on 16 NPUs: make them equal\n" in out
+    assert "\n# cannot run: dp 2 × tp 1 × cp 1 × pp 1 = 2 ranks on 16 NPUs: make them equal\n" in out
 
 
 def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
@@ -220,7 +220,8 @@ def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.C
     assert "kept at the worst moment" in out
     reasons = output(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
     assert (
-        "out makes it [batch: rp ep, sequence: sp, partial: tp], it is kept [batch: rp ep, sequence: sp tp]" in reasons
+        "out makes it [batch: edp ep, sequence: cp, partial: tp], it is kept [batch: edp ep, sequence: cp tp]"
+        in reasons
     )
 
 
@@ -248,8 +249,8 @@ def test_list_prints_base_units_in_json(capsys: pytest.CaptureFixture[str]) -> N
 def test_psa_show_folds_dimensions_into_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "psa", "show", "cosmic-1024-full-stack")
     assert re.search(r"network +network\.dims\.\*\.npus +3 each, × 4 +4, 8, 16", out)
-    assert "= npus // (dp * sp * pp)" in out
-    assert "where dp * sp * pp <= npus" in out
+    assert "= npus // (dp * cp * pp)" in out
+    assert "where dp * cp * pp <= npus" in out
 
 
 def test_psa_show_prints_every_parameter_in_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -277,7 +278,7 @@ def test_psa_sample_draws_valid_points_and_the_same_ones_again(capsys: pytest.Ca
     first = output(capsys, *command, "--seed", "3")
     points = [json.loads(line) for line in first.splitlines()]
     assert len(points) == 5
-    assert all(point["workload.dp"] * point["workload.sp"] * point["workload.pp"] <= 1024 for point in points)
+    assert all(point["workload.dp"] * point["workload.cp"] * point["workload.pp"] <= 1024 for point in points)
     assert all(point["network.dims.0.topology"] != "switch" for point in points)
     assert output(capsys, *command, "--seed", "3") == first
     assert output(capsys, *command, "--seed", "4") != first

@@ -52,7 +52,7 @@ def test_the_table_of_words_is_what_the_commands_say() -> None:
         ("evaluate x --set workload.sch", ["workload.schedule="]),
         ("evaluate x --set workload.recompute=s", ["workload.recompute=selective"]),
         ("evaluate x --set network.dims.0.topology=sw", ["network.dims.0.topology=switch"]),
-        ("sweep x --vary workload.overlap=", ["workload.overlap=true", "workload.overlap=false"]),
+        ("sweep x --vary workload.dp_overlap=", ["workload.dp_overlap=true", "workload.dp_overlap=false"]),
         ("sweep x --metric mf", ["mfu"]),
         ("simulate --backend a", ["aware"]),
         ("export x --to meg", ["megatron"]),

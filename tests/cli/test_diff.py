@@ -67,7 +67,7 @@ def test_a_design_without_enough_memory_is_compared_all_the_same(capsys: pytest.
 
 
 def test_many_differences_say_that_orders_were_sampled(capsys: pytest.CaptureFixture[str]) -> None:
-    fields = "tp=4 recompute=full precision=fp8 loss=chunked execution=eager tensor_overlap=true overlap=false"
+    fields = "tp=4 recompute=full precision=fp8 loss=chunked execution=eager tp_overlap=true dp_overlap=false"
     fields += " dropout=true attention=unfused"
     words = [word for field in fields.split() for word in ("--set-b", f"workload.{field}")]
     out = output(capsys, "diff", "llama3-8b@dgx-h100:64", "llama3-8b@dgx-h100:64", *words)

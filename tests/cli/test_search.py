@@ -73,7 +73,7 @@ def test_a_study_goes_on_without_its_space_being_named_again(capsys: pytest.Capt
 
 def test_layers_can_be_isolated(capsys: pytest.CaptureFixture[str]) -> None:
     found = data(capsys, "search", SPACE, "--stacks", "workload", "-n", "300", "--agent", "random")
-    assert set(found["best"]["point"]) == {f"workload.{name}" for name in ("dp", "sp", "pp", "weight_sharding", "tp")}
+    assert set(found["best"]["point"]) == {f"workload.{name}" for name in ("dp", "cp", "pp", "weight_sharding", "tp")}
     assert found["stopped"] == "exhausted"
 
 

@@ -26,9 +26,9 @@ CALIBRATION = Path(__file__).parents[2] / "calibration"
 GAP_S = 17.6e-6
 """What eager execution adds to each of our own products, from one event to the next (the catalog's note)."""
 
-FAST = MatrixUnit(flop_per_s=1e12, bytes_per_s=1e30, units=10, tiles=((64, 64),))
+FAST = MatrixUnit(flop_per_s=1e12, bytes_per_s=1e30, sms=10, tiles=((64, 64),))
 LOOP_S = 2 * 64 * 64 * 1000 / 1e11
-"""A tile of 64 x 64 x 1000 on one of ten units."""
+"""A tile of 64 x 64 x 1000 on one of ten SMs."""
 
 
 def close(found: Any, wanted: float) -> bool:
@@ -57,7 +57,7 @@ def test_the_best_of_the_tiles_counts() -> None:
 def test_idle_units_share_a_sum_where_it_is_long() -> None:
     unit = replace(FAST, bytes_per_s=1e12, operand_bytes=0.0, result_bytes=0.0, split_k=4, ramp_s=1e-6)
     merge = 1e-6 + MERGE_BYTES * 64 * 64 * 10 / 1e12
-    assert close(gemm_seconds(1, 128, 64, 1000, unit), 1e-6 + LOOP_S / 4 + merge)  # two tiles: 5 units for each, of 4
+    assert close(gemm_seconds(1, 128, 64, 1000, unit), 1e-6 + LOOP_S / 4 + merge)  # two tiles: 5 SMs for each, of 4
     assert close(gemm_seconds(1, 320, 64, 1000, unit), 1e-6 + LOOP_S / 2 + merge)
     assert close(gemm_seconds(1, 384, 64, 1000, unit), 1e-6 + LOOP_S)  # six tiles leave no unit a partner
     short = gemm_seconds(1, 64, 64, 1, unit)
@@ -77,12 +77,12 @@ def test_a_long_product_comes_down_to_the_sustained_rate() -> None:
 
 
 def test_a_product_that_memory_bounds_takes_the_time_of_its_bytes() -> None:
-    unit = MatrixUnit(flop_per_s=1e30, bytes_per_s=1e12, operand_bytes=1.0, units=10)
+    unit = MatrixUnit(flop_per_s=1e30, bytes_per_s=1e12, operand_bytes=1.0, sms=10)
     assert close(gemm_seconds(3, 16, 1000, 500, unit), 3 * (16 * 500 + 500 * 1000 + 2 * 16 * 1000) / 1e12)
 
 
 def test_eight_bits_pay_for_the_cast() -> None:
-    fields = {"bf16": 1e15, "fp8": 2e15, "fp8_efficiency": 0.5, "memory_efficiency": 1.0, "units": 0, "launch": 1e-6}
+    fields = {"bf16": 1e15, "fp8": 2e15, "fp8_efficiency": 0.5, "memory_efficiency": 1.0, "sms": 0, "launch": 1e-6}
     fields |= {"fp8_cast": 7e-6, "sustained_efficiency": 1.0, "burst": 0.0, "tile_ramp": 0.0}
     unit = matrix_unit(fields.get, 1e12, "fp8")
     work, cast = 2 * 4096 * 8192 * 8192 / 1e15, 4096 * 8192 * 5 / (CAST_SHARE * 1e12)

@@ -34,10 +34,10 @@ def test_members_are_the_coordinates_that_a_group_has(dims: tuple[int, ...], dat
 
 
 def test_a_whole_mesh_fills_the_network() -> None:
-    placed = strides(("tp", "sp", "dp", "pp"), {"tp": 4, "sp": 8, "dp": 8, "pp": 4})
-    assert placed == {"tp": 1, "sp": 4, "dp": 32, "pp": 256}
+    placed = strides(("tp", "cp", "dp", "pp"), {"tp": 4, "cp": 8, "dp": 8, "pp": 4})
+    assert placed == {"tp": 1, "cp": 4, "dp": 32, "pp": 256}
     dims = (4, 8, 4, 8)
-    shapes = [shape(dims, placed[axis], degree) for axis, degree in (("tp", 4), ("sp", 8), ("dp", 8), ("pp", 4))]
+    shapes = [shape(dims, placed[axis], degree) for axis, degree in (("tp", 4), ("cp", 8), ("dp", 8), ("pp", 4))]
     assert [[int(part.members) for part in each] for each in shapes] == [
         [4, 1, 1, 1],
         [1, 8, 1, 1],

@@ -111,10 +111,10 @@ def test_the_number_of_mixtures_is_that_of_the_layers_that_are_mixtures(
 
 
 def test_latent_attention_has_its_own_projections_and_norms() -> None:
-    direct = LatentAttention(kv_rank=3, rope_dim=2, value_dim=5)
+    direct = LatentAttention(kv_lora_rank=3, qk_rope_head_dim=2, v_head_dim=5)
     query, compress, expand, out = 4 * 2 * (2 + 2), 4 * (3 + 2) + 3, 3 * 2 * (2 + 5), 2 * 5 * 4
-    assert attention_parameters(replace(BARE, latent=direct)) == query + compress + expand + out
-    compressed = replace(BARE, latent=replace(direct, query_rank=6))
+    assert attention_parameters(replace(BARE, mla=direct)) == query + compress + expand + out
+    compressed = replace(BARE, mla=replace(direct, q_lora_rank=6))
     assert attention_parameters(compressed) == (4 * 6 + 6 + 6 * 2 * 4) + compress + expand + out
 
 
@@ -147,8 +147,8 @@ def test_heads_of_keys_and_their_width_follow_from_the_rest() -> None:
             "model.experts.active = 3: must be 1 … 2, the experts there are",
         ),
         (
-            {"latent": {"kv_rank": 0, "rope_dim": 1, "value_dim": 1}},
-            "model.latent.kv_rank = 0: must be at least 1",
+            {"mla": {"kv_lora_rank": 0, "qk_rope_head_dim": 1, "v_head_dim": 1}},
+            "model.mla.kv_lora_rank = 0: must be at least 1",
         ),
     ],
 )

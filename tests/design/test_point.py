@@ -67,7 +67,11 @@ EXPERTS = st.integers(1, 64).flatmap(
     )
 )
 LATENT = values(
-    LatentAttention, query_rank=st.none() | SIZES, kv_rank=SIZES, rope_dim=st.integers(0, 9), value_dim=SIZES
+    LatentAttention,
+    q_lora_rank=st.none() | SIZES,
+    kv_lora_rank=SIZES,
+    qk_rope_head_dim=st.integers(0, 9),
+    v_head_dim=SIZES,
 )
 IMAGES = st.builds(
     lambda patch, count, **rest: Image(size=patch * count, patch=patch, **rest),
@@ -99,7 +103,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
             biases=st.lists(st.sampled_from(["qkv", "out", "ffn"]), unique=True).map(tuple),
             window=st.none() | SIZES,
             experts=st.none() | EXPERTS,
-            latent=st.none() | LATENT,
+            mla=st.none() | LATENT,
             image=IMAGES if family == "vision" else st.none(),
         )
     )
@@ -203,7 +207,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
         "scheduling": "lifo",
         "chunks": 4,
         "multi_dim": "blueconnect",
-        "hidden": 1.0,
+        "overlap_efficiency": 1.0,
         "algorithms": ["ring", "direct"],
     }
     assert tree["network"]["dims"] == [
@@ -216,7 +220,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
 
 def test_a_tree_has_the_workload_in_full_as_that_is_what_one_tunes() -> None:
     assert set(to_tree(POINT)["workload"]) == set(schema.slots(Workload))
-    chosen = {"dp": 4, "tp": 2, "pp": 1, "sequence_parallel": True, "placement": ["tp", "sp", "dp", "pp"]}
+    chosen = {"dp": 4, "tp": 2, "pp": 1, "sequence_parallel": True, "placement": ["tp", "cp", "dp", "pp"]}
     assert chosen.items() <= to_tree(POINT)["workload"].items()
 
 
@@ -236,7 +240,7 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "collective.algorithms.1": "double_binary_tree",
         "network.dims.0.topology": "fully_connected",
         "network.dims.1.topology": "fully_connected",
-        "compute.matrix_efficiency": 0.5,
+        "compute.gemm_efficiency": 0.5,
         "compute.fp8_efficiency": 0.5,
         "compute.fp8_block_efficiency": 0.5,
         "compute.fp4_efficiency": 0.5,
@@ -248,21 +252,21 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
         "compute.provenance": "measured",
         "compute.steady_efficiency": 0.5,
         "compute.narrow_steady_efficiency": 0.5,
-        "collective.hidden": 0.5,
+        "collective.overlap_efficiency": 0.5,
         **{
             f"network.dims.{place}.transport.{key}": 0.5
             for place in (0, 1)
             for key in ("efficiency", "small_efficiency", "reduction_efficiency", "direct_share", "direct_small_share")
         },
     }
-    alone = ("model.encoder_layers", "model.kv_heads", "model.experts", "model.latent", "model.image")
+    alone = ("model.encoder_layers", "model.kv_heads", "model.experts", "model.mla", "model.image")
     seen = {POINT.identity}
     leaves = [path for path, _ in schema.leaves(POINT) if path not in alone and "placement" not in path]
     for path in leaves:
         current = schema.get(POINT, path)
         other = chosen.get(path, (not current) if isinstance(current, bool) else others[type(current)])
         seen.add(schema.assign(POINT, {path: other}).identity)
-    seen.add(schema.assign(POINT, {"workload.placement": ("pp", "dp", "sp", "tp")}).identity)
+    seen.add(schema.assign(POINT, {"workload.placement": ("pp", "dp", "cp", "tp")}).identity)
     assert len(seen) == len(leaves) + 2
 
 
@@ -319,7 +323,7 @@ def test_there_is_one_algorithm_for_each_dimension() -> None:
             "network.dims = [2147483648, 4]: their sizes multiply to more than 4,294,967,296 NPUs",
         ),
         ({"workload.tp": 0}, "workload.tp = 0: must be at least 1"),
-        ({"workload.placement": ("tp",)}, "workload.placement = ['tp']: must hold each of tp, sp, dp, pp once"),
+        ({"workload.placement": ("tp",)}, "workload.placement = ['tp']: must hold each of tp, cp, dp, pp once"),
         ({"collective.chunks": 0}, "collective.chunks = 0: must be at least 1"),
         (
             {"collective.algorithms.1": "rign"},

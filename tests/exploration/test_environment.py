@@ -85,7 +85,7 @@ def test_an_impossible_action_is_taken_for_the_nearest_possible_one() -> None:
     env.reset()
     assert env.parameter == "workload.dp"
     env.step(np.int64(9))  # dp 512
-    assert np.flatnonzero(env.action_masks()).tolist() == [0, 1]  # sp 1 or 2
+    assert np.flatnonzero(env.action_masks()).tolist() == [0, 1]  # cp 1 or 2
     _, _, _, _, info = env.step(np.int64(7))
     assert info["wished"] == 7
     assert env._row[1] == 1

@@ -17,7 +17,7 @@ SMALL: dict[str, Any] = {
     "base": {
         "model": "gpt3-125m",
         "system": "dgx-h100:8",
-        "workload": {"sequence": 1024, "global_batch": 64, "dp": 8, "tp": 1, "sp": 1, "pp": 1},
+        "workload": {"sequence": 1024, "global_batch": 64, "dp": 8, "tp": 1, "cp": 1, "pp": 1},
     },
     "parameters": {"workload.{dp,tp,pp}": {"split": "npus"}, "workload.weight_sharding": ["none", "zero3"]},
 }

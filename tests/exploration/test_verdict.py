@@ -32,7 +32,7 @@ def test_a_verdict_says_the_gain_and_what_bounds_it() -> None:
 
 
 def test_where_communication_takes_most_the_dimension_is_named() -> None:
-    slow = {"workload.tp": 32, "workload.sp": 1, "network.dims.1.bandwidth": "100 MB/s"}
+    slow = {"workload.tp": 32, "workload.cp": 1, "network.dims.1.bandwidth": "100 MB/s"}
     point = load_design("gpt3-175b@cosmic-1024", slow)
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
@@ -133,16 +133,16 @@ def test_a_decoded_token_is_bounded_by_the_memory() -> None:
     point = load_design("llama3-8b@dgx-h100:1", {"workload.task": "decode", "workload.global_batch": 8})
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
-    assert bounded_by(point, metrics).startswith(f"memory bandwidth bounds it ({NAMES['matrix']}, ")
+    assert bounded_by(point, metrics).startswith(f"memory bandwidth bounds it ({NAMES['gemm']}, ")
     trained = load_design("llama3-8b@dgx-h100:8")
     metrics = evaluate(trained)
     assert isinstance(metrics, Metrics)
-    assert bounded_by(trained, metrics).startswith(f"{NAMES['matrix']} bound it (")
+    assert bounded_by(trained, metrics).startswith(f"{NAMES['gemm']} bound it (")
 
 
 @pytest.mark.parametrize("sharding", ["zero2", "zero3"])
 def test_gradients_reduced_for_each_microbatch_name_their_dimension(sharding: str) -> None:
-    wide = {"workload.dp": 1024, "workload.tp": 1, "workload.sp": 1, "workload.pp": 1, "workload.overlap": False}
+    wide = {"workload.dp": 1024, "workload.tp": 1, "workload.cp": 1, "workload.pp": 1, "workload.dp_overlap": False}
     slow = {"network.dims.3.bandwidth": "1 MB/s", "memory.capacity": "4 TiB", "workload.weight_sharding": sharding}
     point = load_design("gpt3-175b@cosmic-1024", wide | slow)
     metrics = evaluate(point)

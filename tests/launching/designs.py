@@ -21,7 +21,7 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "llama3-8b-zero3": (
         "llama3-8b@dgx-h100:64",
-        {"workload.dp": 32, "workload.tp": 1, "workload.sp": 2, "workload.pp": 1, "workload.weight_sharding": "zero3"},
+        {"workload.dp": 32, "workload.tp": 1, "workload.cp": 2, "workload.pp": 1, "workload.weight_sharding": "zero3"},
     ),
 }
 

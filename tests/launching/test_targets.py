@@ -31,11 +31,11 @@ VARIANTS: dict[str, Any] = {
     "schedule": words.schedules,
     "recompute": words.Recompute,
     "attention": words.Attention,
-    "context_parallel": words.ContextParallel,
+    "cp_comm_type": words.ContextParallel,
     "loss": words.Loss,
     "execution": words.Execution,
 }
-SWITCHES = ("sequence_parallel", "context_balanced", "dropout", "overlap", "tensor_overlap", "expert_overlap")
+SWITCHES = ("sequence_parallel", "cp_balanced", "dropout", "dp_overlap", "tp_overlap", "ep_overlap")
 
 
 def with_workload(point: DesignPoint, **changes: Any) -> DesignPoint:
@@ -59,8 +59,8 @@ def variants() -> Iterator[DesignPoint]:
         for field in SWITCHES:
             yield from (with_workload(base, **{field: value}) for value in (True, False))
         yield from (with_workload(base, offload=(each,)) for each in get_args(words.Offloaded))
-        yield with_workload(base, placement=("tp", "sp", "pp", "dp"))
-        yield with_workload(base, placement=("dp", "pp", "sp", "tp"))
+        yield with_workload(base, placement=("tp", "cp", "pp", "dp"))
+        yield with_workload(base, placement=("dp", "pp", "cp", "tp"))
         yield with_workload(base, schedule="interleaved", virtual_stages=3, pp=4, recompute="full")
     base = design("gpt3-175b")
     yield from (replace(base, model=model) for model in decoders())
@@ -154,8 +154,8 @@ def test_degrees_multiply_to_the_number_of_npus() -> None:
         ({"recompute": "alternate"}, "not every other product"),
         ({"offload": ("weights",)}, "keeps weights on the device"),
         ({"precision": "bf16_pure"}, "fp32 copy"),
-        ({"placement": ("dp", "tp", "sp", "pp")}, "numbers ranks"),
-        ({"tensor_overlap": True, "sequence_parallel": False}, "needs sequence_parallel"),
+        ({"placement": ("dp", "tp", "cp", "pp")}, "numbers ranks"),
+        ({"tp_overlap": True, "sequence_parallel": False}, "needs sequence_parallel"),
         ({"execution": "eager"}, "execution is eager"),
         ({"global_batch": 1537}, "divides by 32"),
     ],
@@ -171,7 +171,7 @@ def test_what_megatron_cannot_express_is_said(changes: dict[str, Any], sentence:
 def test_a_placement_that_megatron_knows_is_an_argument() -> None:
     base = design("gpt3-175b")
     assert "--use-tp-pp-dp-mapping" not in targets["megatron"](base).arguments
-    swapped = targets["megatron"](with_workload(base, placement=("tp", "sp", "pp", "dp")))
+    swapped = targets["megatron"](with_workload(base, placement=("tp", "cp", "pp", "dp")))
     assert "--use-tp-pp-dp-mapping" in swapped.arguments
     assert not swapped.warnings
 

@@ -26,7 +26,7 @@ KEYS = {
     "/api/count": ("space", "stacks", "restrict", "fixed"),
 }
 FIELDS = (
-    *("workload.tp", "workload.pp", "workload.dp", "workload.sp", "workload.micro_batch", "workload.global_batch"),
+    *("workload.tp", "workload.pp", "workload.dp", "workload.cp", "workload.micro_batch", "workload.global_batch"),
     *("workload.sequence", "workload.recompute", "workload.schedule", "workload.task", "workload", "collective.chunks"),
     *("network.dims.0.bandwidth", "network.dims.0.npus", "network.dims.9.npus", "network.dims", "model.layers"),
     *("model.hidden", "model.heads", "model.vocab", "model.family", "memory.capacity", "compute.bf16", "x", ""),

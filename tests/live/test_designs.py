@@ -50,7 +50,7 @@ def test_a_parameter_of_the_study_takes_a_label_and_derived_fields_follow(client
     found = design(client, {"study": "study", "settings": {"workload.pp": other}})
     workload = parse_yaml(found["yaml"], "yaml")["workload"]
     assert workload["pp"] == other
-    assert workload["tp"] == space.base.network.npus // (workload["dp"] * workload["sp"] * other)
+    assert workload["tp"] == space.base.network.npus // (workload["dp"] * workload["cp"] * other)
     assert found["label"].endswith(", changed")
 
 

@@ -205,11 +205,11 @@ def test_overrides_can_replace_a_whole_layer_s_name() -> None:
 
 
 def test_settings_of_the_command_line_are_paths_and_yaml() -> None:
-    texts = ["workload.tp=8", "memory.capacity=80 GiB", "workload.placement=[tp, pp, sp, dp]", "a=b=c", "x= "]
+    texts = ["workload.tp=8", "memory.capacity=80 GiB", "workload.placement=[tp, pp, cp, dp]", "a=b=c", "x= "]
     assert parse_overrides(texts) == {
         "workload.tp": 8,
         "memory.capacity": "80 GiB",
-        "workload.placement": ["tp", "pp", "sp", "dp"],
+        "workload.placement": ["tp", "pp", "cp", "dp"],
         "a": "b=c",
         "x": None,
     }
@@ -219,7 +219,7 @@ def test_settings_of_the_command_line_are_paths_and_yaml() -> None:
 def test_a_setting_without_path_or_value_is_refused(text: str) -> None:
     with pytest.raises(SpecError) as caught:
         parse_overrides([text])
-    assert str(caught.value) == f"--set = '{text}': write PATH=VALUE, such as workload.tp=8"
+    assert str(caught.value) == f"--set = '{text}': write PATH=VALUE, such as tp=8"
 
 
 def test_paths_become_a_tree_and_may_not_contradict_each_other() -> None:
@@ -265,7 +265,7 @@ def test_merging_changes_neither_side() -> None:
         (named(workload={"tpp": 1}), "workload.tpp = 1: no such key; did you mean 'tp'?"),
         (named(workload={"tp": 0}), "workload.tp = 0: must be at least 1"),
         (named(workload={"tp": "8"}), "workload.tp = '8': must be a whole number"),
-        (named(workload={"tp": 3}), "workload.dp = (missing): give it: 16 NPUs do not divide by tp × sp × pp = 3"),
+        (named(workload={"tp": 3}), "workload.dp = (missing): give it: 16 NPUs do not divide by tp × cp × pp = 3"),
         (named(compute=5), "compute = 5: must be an accelerator's name or a mapping of keys to values"),
         (
             named(compute="h100"),

@@ -46,7 +46,7 @@ def test_a_model_on_a_system_runs_and_fits(system: str) -> None:
 
 def test_the_mapping_that_a_system_prefers_is_taken_where_it_fits() -> None:
     workload = load_design("gpt3-175b@cosmic-1024").workload
-    assert (workload.dp, workload.tp, workload.sp, workload.pp) == (8, 4, 8, 4)
+    assert (workload.dp, workload.tp, workload.cp, workload.pp) == (8, 4, 8, 4)
     assert (workload.weight_sharding, workload.recompute, workload.global_batch) == ("zero3", "none", 2048)
 
 
@@ -63,7 +63,7 @@ def test_experts_are_spread() -> None:
 
 
 def test_whoever_states_the_mesh_gets_the_rest_plain() -> None:
-    stated = {"workload.tp": 8, "workload.pp": 8, "workload.sp": 1}
+    stated = {"workload.tp": 8, "workload.pp": 8, "workload.cp": 1}
     workload = load_design("gpt3-175b@dgx-h100:512", stated).workload
     assert (workload.dp, workload.ep, workload.weight_sharding, workload.recompute) == (8, 1, "none", "none")
 
@@ -71,7 +71,7 @@ def test_whoever_states_the_mesh_gets_the_rest_plain() -> None:
 STATED = st.fixed_dictionaries(
     {},
     optional={
-        **{key: st.sampled_from([1, 2, 3, 4, 8, 64, 1000]) for key in ("dp", "tp", "sp", "pp", "ep", "micro_batch")},
+        **{key: st.sampled_from([1, 2, 3, 4, 8, 64, 1000]) for key in ("dp", "tp", "cp", "pp", "ep", "micro_batch")},
         "global_batch": st.integers(1, 5000),
         "sequence": st.integers(1, 5000),
         "task": st.sampled_from(["training", "prefill", "decode"]),
@@ -85,7 +85,7 @@ STATED = st.fixed_dictionaries(
 @settings(max_examples=60)
 def test_what_is_stated_is_kept(model: str, system: str, stated: dict[str, Any]) -> None:
     npus = catalog.entry("systems", system)["npus"]
-    rest = stated.get("tp", 1) * stated.get("sp", 1) * stated.get("pp", 1)
+    rest = stated.get("tp", 1) * stated.get("cp", 1) * stated.get("pp", 1)
     if npus % rest:
         stated = {**stated, "dp": stated.get("dp", 1)}  # without it, it would have to be asked for
     workload = load_design({"model": model, "system": system, "workload": stated}).workload

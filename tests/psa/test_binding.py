@@ -109,8 +109,8 @@ def test_something_that_is_no_text_is_refused() -> None:
 
 def test_derivations_that_go_in_a_circle_are_shown() -> None:
     with pytest.raises(SpecError) as error:
-        space(OPEN, derived={"workload.tp": "sp * 2", "workload.sp": "tp // 2"})
-    assert error.value.rule == "goes in a circle: workload.tp → workload.sp → workload.tp"
+        space(OPEN, derived={"workload.tp": "cp * 2", "workload.cp": "tp // 2"})
+    assert error.value.rule == "goes in a circle: workload.tp → workload.cp → workload.tp"
 
 
 def test_a_derived_field_must_get_what_it_holds() -> None:

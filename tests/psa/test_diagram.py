@@ -20,21 +20,21 @@ from cosmic.psa.diagram import Diagram
 from cosmic.psa.expressions import Constant, Variable, operation
 from tests.psa.spaces import space
 
-NAMES = ("dp", "tp", "sp", "pp")
+NAMES = ("dp", "tp", "cp", "pp")
 SCOPE = Scope(space({"workload.dp": [1]}).base, frozenset(f"workload.{name}" for name in NAMES), {})
 
 Test = Callable[[int, int, int, int], bool]
 RULES: list[tuple[str, Test]] = [  # an expression, and the same in Python
-    ("dp * tp * sp * pp == 12", lambda dp, tp, sp, pp: dp * tp * sp * pp == 12),
-    ("dp * tp <= 6", lambda dp, tp, sp, pp: dp * tp <= 6),
-    ("dp + tp + sp + pp in [5, 7]", lambda dp, tp, sp, pp: dp + tp + sp + pp in (5, 7)),
-    ("sp % tp == 0", lambda dp, tp, sp, pp: sp % tp == 0),
-    ("dp != pp or tp > 2", lambda dp, tp, sp, pp: dp != pp or tp > 2),
-    ("min(dp, tp) < max(sp, pp)", lambda dp, tp, sp, pp: min(dp, tp) < max(sp, pp)),
-    ("not (dp == tp and sp == pp)", lambda dp, tp, sp, pp: not (dp == tp and sp == pp)),
-    ("(pp == 2) if dp > 2 else (sp <= 3)", lambda dp, tp, sp, pp: pp == 2 if dp > 2 else sp <= 3),
-    ("dp ** 2 + tp ** 2 <= 20", lambda dp, tp, sp, pp: dp**2 + tp**2 <= 20),
-    ("dp / tp < sp / pp", lambda dp, tp, sp, pp: Fraction(dp, tp) < Fraction(sp, pp)),
+    ("dp * tp * cp * pp == 12", lambda dp, tp, cp, pp: dp * tp * cp * pp == 12),
+    ("dp * tp <= 6", lambda dp, tp, cp, pp: dp * tp <= 6),
+    ("dp + tp + cp + pp in [5, 7]", lambda dp, tp, cp, pp: dp + tp + cp + pp in (5, 7)),
+    ("cp % tp == 0", lambda dp, tp, cp, pp: cp % tp == 0),
+    ("dp != pp or tp > 2", lambda dp, tp, cp, pp: dp != pp or tp > 2),
+    ("min(dp, tp) < max(cp, pp)", lambda dp, tp, cp, pp: min(dp, tp) < max(cp, pp)),
+    ("not (dp == tp and cp == pp)", lambda dp, tp, cp, pp: not (dp == tp and cp == pp)),
+    ("(pp == 2) if dp > 2 else (cp <= 3)", lambda dp, tp, cp, pp: pp == 2 if dp > 2 else cp <= 3),
+    ("dp ** 2 + tp ** 2 <= 20", lambda dp, tp, cp, pp: dp**2 + tp**2 <= 20),
+    ("dp / tp < cp / pp", lambda dp, tp, cp, pp: Fraction(dp, tp) < Fraction(cp, pp)),
 ]
 domains = st.lists(st.lists(st.integers(1, 6), min_size=1, max_size=4, unique=True), min_size=4, max_size=4)
 chosen_rules = st.lists(st.sampled_from(range(len(RULES))), max_size=3, unique=True)

@@ -69,7 +69,7 @@ def test_several_fields_can_be_chosen_together() -> None:
 
 
 def test_a_split_is_every_way_to_multiply_to_a_number() -> None:
-    (binary,) = parameters({"workload.{dp,sp,pp,tp}": {"split": 1024, "powers_of_two": True}})
+    (binary,) = parameters({"workload.{dp,cp,pp,tp}": {"split": 1024, "powers_of_two": True}})
     assert len(binary.values) == 286  # C(13, 3)
     (other,) = parameters({"workload.{dp,tp}": {"split": 12}})
     assert other.labels == ([1, 12], [2, 6], [3, 4], [4, 3], [6, 2], [12, 1])
@@ -78,8 +78,8 @@ def test_a_split_is_every_way_to_multiply_to_a_number() -> None:
 
 
 def test_a_list_may_be_a_value() -> None:
-    (parameter,) = parameters({"workload.placement": [["tp", "sp", "dp", "pp"], ["dp", "tp", "sp", "pp"]]})
-    assert parameter.values[1] == (("dp", "tp", "sp", "pp"),)
+    (parameter,) = parameters({"workload.placement": [["tp", "cp", "dp", "pp"], ["dp", "tp", "cp", "pp"]]})
+    assert parameter.values[1] == (("dp", "tp", "cp", "pp"),)
 
 
 def test_an_accelerator_brings_its_compute_and_memory() -> None:

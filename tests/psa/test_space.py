@@ -32,7 +32,7 @@ def test_the_full_stack_spaces_have_the_size_that_counting_by_hand_gives(
 ) -> None:
     whole = load_space(f"cosmic-{npus}-full-stack")
     powers = [2**exponent for exponent in range(10)]
-    fitting = sum(dp * sp * pp <= npus for dp, sp, pp in product(powers, powers, (1, 2, 4)))
+    fitting = sum(dp * cp * pp <= npus for dp, cp, pp in product(powers, powers, (1, 2, 4)))
     assert networks == sum(prod(sizes) == npus for sizes in product((4, 8, 16), repeat=4))
     assert whole.raw == 600 * 4096 * 3**4 * 3**4 * 10**4
     assert whole.valid == fitting * 2 * 4096 * networks * (2 * 3**3) * 10**4
@@ -42,7 +42,7 @@ def test_the_full_stack_spaces_have_the_size_that_counting_by_hand_gives(
 
 def test_independent_parts_are_found() -> None:
     tied = [len(component.columns) for component in FULL.components if len(component.columns) > 1]
-    assert sorted(tied) == [3, 4]  # dp, sp, pp; and the four sizes
+    assert sorted(tied) == [3, 4]  # dp, cp, pp; and the four sizes
 
 
 def test_every_sample_is_valid_and_the_same_seed_gives_the_same() -> None:
@@ -52,7 +52,7 @@ def test_every_sample_is_valid_and_the_same_seed_gives_the_same() -> None:
     columns = FULL.columns(rows)
     sizes: list[Any] = [columns[f"network.dims.{place}.npus"] for place in range(4)]
     assert np.unique(np.prod(sizes, axis=0)).tolist() == [1024]
-    mesh: list[Any] = [columns[f"workload.{axis}"] for axis in ("dp", "tp", "sp", "pp")]
+    mesh: list[Any] = [columns[f"workload.{axis}"] for axis in ("dp", "tp", "cp", "pp")]
     assert np.unique(np.prod(mesh, axis=0)).tolist() == [1024]
     assert (columns["network.dims.0.topology"] != "switch").all()
 
@@ -161,19 +161,19 @@ def test_a_set_without_parameters_is_its_base() -> None:
 
 sizes = st.lists(st.sampled_from([1, 2, 3, 4, 6, 8]), min_size=1, max_size=4, unique=True)
 texts = st.sampled_from(
-    ["dp * sp == 8", "dp <= pp", "sp + pp != chunks", "dp * pp <= npus", "chunks in [2, 4] or dp == 1"]
+    ["dp * cp == 8", "dp <= pp", "cp + pp != chunks", "dp * pp <= npus", "chunks in [2, 4] or dp == 1"]
 )
 
 
 @given(sizes, sizes, sizes, sizes, st.lists(texts, max_size=3, unique=True))
 @settings(max_examples=80, deadline=None)
 def test_counting_agrees_with_trying_every_combination(
-    dp: list[int], sp: list[int], pp: list[int], chunks: list[int], constraints: list[str]
+    dp: list[int], cp: list[int], pp: list[int], chunks: list[int], constraints: list[str]
 ) -> None:
-    domains = {"workload.dp": dp, "workload.sp": sp, "workload.pp": pp, "collective.chunks": chunks}
+    domains = {"workload.dp": dp, "workload.cp": cp, "workload.pp": pp, "collective.chunks": chunks}
 
     def holds(text: str, values: tuple[int, ...]) -> bool:
-        names = dict(zip(("dp", "sp", "pp", "chunks"), values, strict=True))
+        names = dict(zip(("dp", "cp", "pp", "chunks"), values, strict=True))
         return bool(eval(text, {"__builtins__": {}}, {"npus": 512, **names}))
 
     combinations = list(product(*(sorted(values) for values in domains.values())))

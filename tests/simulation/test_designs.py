@@ -34,25 +34,25 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
     """Return a random training design that fits together; whether its memory suffices does not matter here."""
     while True:
         npus = rng.choice([16, 64, 128, 256])
-        tp, sp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice(stages)
-        told: dict[str, Any] = {"tp": tp, "sp": sp, "pp": pp, "dp": max(1, npus // (tp * sp * pp))}
+        tp, cp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice(stages)
+        told: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "dp": max(1, npus // (tp * cp * pp))}
         told |= {
             "weight_sharding": rng.choice(["none", "zero1", "zero2", "zero3"]),
             "schedule": rng.choice(["gpipe", "1f1b", "interleaved"]),
             "recompute": rng.choice(["none", "full", "selective"]),
-            "context_parallel": rng.choice(["ring", "all_gather", "ulysses"]),
+            "cp_comm_type": rng.choice(["ring", "all_gather", "ulysses"]),
             "sequence_parallel": rng.random() < 0.5,
             "global_batch": told["dp"] * rng.choice([8, 16]),
         }
         told["virtual_stages"] = 2 if told["schedule"] == "interleaved" and pp > 1 else 1
         model = rng.choice(["gpt3-175b", "megatron-145.6b", "mixtral-8x22b"])
         told["ep"] = rng.choice([1, 2, 4]) if model == "mixtral-8x22b" else 1
-        npus = told["dp"] * tp * sp * pp
+        npus = told["dp"] * tp * cp * pp
         try:
             point = design(f"{model}@dgx-h100:{npus}", 32, **told)
         except SpecError:  # a layer refuses the combination
             continue
-        order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.hidden": 1.0}
+        order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.overlap_efficiency": 1.0}
         ordered: DesignPoint = schema.assign(point, order)
         if not unfit(batch_of(ordered)):
             return ordered
@@ -88,7 +88,7 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
 @pytest.mark.parametrize("stages", [16, 32])
 def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     """DeepSeek's first three layers are dense: the first stage is not the fullest."""
-    told = {"pp": stages, "tp": 64 // stages, "dp": 1, "sp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
+    told = {"pp": stages, "tp": 64 // stages, "dp": 1, "cp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
     point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()})
     assert play_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
 

@@ -44,14 +44,14 @@ def parts_of(point: DesignPoint) -> dict[str, float]:
 def drawn(rng: random.Random) -> DesignPoint:
     """Return a random design that fits together; whether its memory suffices does not matter here."""
     while True:
-        tp, sp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice([1, 2, 4, 8])
-        told: dict[str, Any] = {"tp": tp, "sp": sp, "pp": pp, "dp": max(1, rng.choice([16, 64, 256]) // (tp * sp * pp))}
+        tp, cp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice([1, 2, 4, 8])
+        told: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "dp": max(1, rng.choice([16, 64, 256]) // (tp * cp * pp))}
         told |= {
             "task": rng.choice(["training", "training", "training", "prefill", "decode"]),
             "weight_sharding": rng.choice(["none", "zero1", "zero2", "zero3"]),
             "schedule": rng.choice(SCHEDULES),
             "recompute": rng.choice(["none", "full", "selective"]),
-            "context_parallel": rng.choice(["ring", "all_gather", "ulysses"]),
+            "cp_comm_type": rng.choice(["ring", "all_gather", "ulysses"]),
             "sequence_parallel": rng.random() < 0.5,
             "global_batch": told["dp"] * rng.choice([1, 2, 4, 8, 16, 32]),
         }
@@ -60,12 +60,15 @@ def drawn(rng: random.Random) -> DesignPoint:
         told["ep"] = rng.choice([1, 2, 4]) if model in {"mixtral-8x22b", "deepseek-v2"} else 1
         try:
             point = load_design(
-                f"{model}@dgx-h100:{told['dp'] * tp * sp * pp}",
+                f"{model}@dgx-h100:{told['dp'] * tp * cp * pp}",
                 {f"workload.{key}": value for key, value in told.items()},
             )
         except SpecError:  # a layer refuses the combination
             continue
-        order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.hidden": rng.choice([1.0, 0.8])}
+        order = {
+            "collective.scheduling": rng.choice(["lifo", "fifo"]),
+            "collective.overlap_efficiency": rng.choice([1.0, 0.8]),
+        }
         ordered: DesignPoint = schema.assign(point, order)
         if not unfit(batch_of(ordered)):
             return ordered
@@ -106,7 +109,7 @@ def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
         assert totals.compute_s == pytest.approx(computing, rel=1e-5, abs=1e-7)
     if workload.pp == 1:
         assert totals.exposed_s == pytest.approx(sum(parts[name] for name in COMMUNICATED), rel=1e-5, abs=1e-7)
-        assert totals.idle_s == pytest.approx(parts["host"] + parts["offload"] + parts["bubble"], rel=1e-4, abs=1e-7)
+        assert totals.idle_s == pytest.approx(parts["launch"] + parts["offload"] + parts["bubble"], rel=1e-4, abs=1e-7)
     assert totals.compute_s == pytest.approx(seconds_of(timeline, last, "compute", "optimizer"), abs=1e-9)
     levels = [counter for counter in timeline.counters if counter.name == "memory"]
     assert len(levels) == workload.pp
@@ -191,7 +194,7 @@ def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
     assert one["B"] + one["W"] == pytest.approx(one["BW"])
     parts = found.step.parts
     last = times.tasks[Mark("F", True, True)].seconds + times.tasks[Mark("BW", True, True)].seconds
-    busy = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "host", "tp", "sp", "ep", "weights"))
+    busy = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "launch", "tp", "cp", "ep", "weights"))
     assert last * count == pytest.approx(float(busy))
 
 

@@ -160,7 +160,7 @@ def test_a_path_that_cannot_be_written_is_one_sentence(
     [
         ("gpt3-175b@dgx-h100:16", {"tp": 4, "dp": 4, "weight_sharding": "zero1"}, {"tp", "dp"}),
         ("mixtral-8x7b@dgx-h100:16", {"pp": 2, "dp": 8, "ep": 4, "weight_sharding": "zero1"}, {"ep", "dp", "pp"}),
-        ("gpt3-175b@dgx-h100:16", {"sp": 4, "tp": 4, "context_parallel": "ring"}, {"sp", "tp"}),
+        ("gpt3-175b@dgx-h100:16", {"cp": 4, "tp": 4, "cp_comm_type": "ring"}, {"cp", "tp"}),
     ],
 )
 def test_a_designs_own_traces_have_a_track_for_each_axis(

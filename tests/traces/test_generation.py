@@ -25,7 +25,7 @@ from cosmic.workload.sizes import microbatches
 from cosmic.workload.work import operators
 from tests.traces.player import play
 
-ALONE = {"dp": 1, "tp": 1, "sp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
+ALONE = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
 
 
 def design(name: str = "gpt3-175b@dgx-h100:8", layers: int | None = 8, **workload: Any) -> DesignPoint:
@@ -142,7 +142,7 @@ def test_each_part_of_the_work_is_a_node() -> None:
 
 
 def test_the_first_axis_of_the_placement_is_the_fastest() -> None:
-    point = design("gpt3-175b@dgx-h100:16", tp=2, dp=4, pp=2, global_batch=8, placement=["dp", "tp", "pp", "sp"])
+    point = design("gpt3-175b@dgx-h100:16", tp=2, dp=4, pp=2, global_batch=8, placement=["dp", "tp", "pp", "cp"])
     job = generate(point)
     assert {job.groups[name] for rank in job.traces.ranks for name in rank.groups} == set(job.groups.values())
     assert (0, 4) in job.groups.values()  # tp, inside which dp is placed
@@ -160,10 +160,10 @@ def test_experts_divide_data_parallel_ranks() -> None:
     assert {(0, 1, 8, 9), (6, 7, 14, 15)} <= groups  # of an expert's gradients: those who hold the same experts
 
 
-@pytest.mark.parametrize("told", [{"dp": 2, "tp": 2, "sp": 2, "pp": 2}, {"dp": 2, "sp": 4, "ep": 8, "pp": 2}])
+@pytest.mark.parametrize("told", [{"dp": 2, "tp": 2, "cp": 2, "pp": 2}, {"dp": 2, "cp": 4, "ep": 8, "pp": 2}])
 def test_members_of_a_group_list_the_same_collectives_in_the_same_order(told: dict[str, int]) -> None:
     model = "mixtral-8x7b" if "ep" in told else "gpt3-175b"
-    job = generate(design(f"{model}@dgx-h100:16", **told, global_batch=8, context_parallel="all_gather"))
+    job = generate(design(f"{model}@dgx-h100:16", **told, global_batch=8, cp_comm_type="all_gather"))
     listed: dict[str, dict[int, list[tuple[int, int]]]] = {name: {} for name in job.groups}
     for number, rank in enumerate(job.traces.ranks):
         template = rank.template
@@ -176,7 +176,7 @@ def test_members_of_a_group_list_the_same_collectives_in_the_same_order(told: di
 
 
 def test_keys_and_values_go_round() -> None:
-    job = generate(design(sp=8, global_batch=1, context_parallel="ring"))
+    job = generate(design(cp=8, global_batch=1, cp_comm_type="ring"))
     assert [rank.peers[2:] for rank in job.traces.ranks][:2] == [(1, 7), (2, 0)]
     (template,) = job.traces.templates()
     beside = [name for name in template.names if "layer3" in name and "ring.send" in name]
@@ -192,7 +192,7 @@ def test_keys_and_values_go_round() -> None:
         ("gpt3-175b@dgx-h100:8", {"tp": 2, "pp": 4, "schedule": "zero_bubble", "recompute": "full"}),
         ("mixtral-8x7b@dgx-h100:8", {"dp": 4, "ep": 4, "pp": 2, "weight_sharding": "zero3"}),
         ("gpt3-175b@dgx-h100:8", {"pp": 4, "dp": 2, "schedule": "dualpipe"}),
-        ("llama3-8b@dgx-h100:8", {"sp": 8}),
+        ("llama3-8b@dgx-h100:8", {"cp": 8}),
     ],
 )
 def test_all_ranks_together_do_the_flop_of_the_workload(name: str, told: dict[str, Any]) -> None:

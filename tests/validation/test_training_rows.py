@@ -28,7 +28,7 @@ def test_a_complete_row_is_the_design_that_was_published_and_nothing_is_assumed(
     w = point.workload
     assert (w.tp, w.pp, w.dp, w.virtual_stages, w.schedule) == (8, 35, 1, 3, "interleaved")
     assert (w.precision, w.recompute, w.sequence_parallel, w.weight_sharding) == ("fp16", "selective", True, "none")
-    assert (w.attention, w.dropout, w.overlap) == ("unfused", True, False)
+    assert (w.attention, w.dropout, w.dp_overlap) == ("unfused", True, False)
     assert [dim.npus for dim in point.network.dims] == [8, 35]
     assert parameters(point.model) == pytest.approx(530e9, rel=0.01)
     assert fields.assumed == []

@@ -22,7 +22,7 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
     [
         (
             "gpt3-175b@dgx-h100:1024",
-            {"tp": 64, "pp": 1, "sp": 1},
+            {"tp": 64, "pp": 1, "cp": 1},
             "tp 64 does not divide the 96 heads: choose a divisor",
         ),
         (
@@ -38,7 +38,7 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         (
             "mixtral-8x7b@dgx-h100:8",
             {"ep": 8, "dp": 4, "tp": 2, "pp": 1},
-            "ep 8 does not divide dp × sp = 4: choose a divisor",
+            "ep 8 does not divide dp × cp = 4: choose a divisor",
         ),
         (
             "gpt3-125m@dgx-h100:64",
@@ -53,12 +53,12 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         (
             "gpt3-175b@dgx-h100:8",
             {"dp": 4, "tp": 8, "pp": 1},
-            "dp 4 × tp 8 × sp 1 × pp 1 = 32 ranks on 8 NPUs: make them equal",
+            "dp 4 × tp 8 × cp 1 × pp 1 = 32 ranks on 8 NPUs: make them equal",
         ),
         (
             "llama3-8b@dgx-h100:8",
-            {"sp": 8, "tp": 1, "dp": 1, "pp": 1, "sequence": 1001},
-            "sequence 1001 does not divide by sp 8 × tp 1: lower them, or choose another sequence",
+            {"cp": 8, "tp": 1, "dp": 1, "pp": 1, "sequence": 1001},
+            "sequence 1001 does not divide by cp 8 × tp 1: lower them, or choose another sequence",
         ),
         (
             "gpt3-175b@dgx-h100:512",
@@ -70,7 +70,7 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
             {"offload": ["optimizer"]},
             "offload optimizer without outer tiers: give memory.tiers, or empty offload",
         ),
-        ("dlrm-criteo@dgx-h100:8", {"dp": 4, "tp": 2}, "a recommender is spread over dp alone: set tp, sp and pp to 1"),
+        ("dlrm-criteo@dgx-h100:8", {"dp": 4, "tp": 2}, "a recommender is spread over dp alone: set tp, cp and pp to 1"),
     ],
 )
 def test_what_does_not_fit_says_what_to_change(design: str, workload: dict[str, Any], sentence: str) -> None:

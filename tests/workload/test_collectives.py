@@ -33,14 +33,14 @@ GPT = "gpt3-175b@dgx-h100:512"
 
 
 def test_tensor_parallelism_has_two_all_reduces_each_way() -> None:
-    found = uses(GPT, tp=8, dp=8, pp=8, sp=1, sequence_parallel=False, weight_sharding="none")
+    found = uses(GPT, tp=8, dp=8, pp=8, cp=1, sequence_parallel=False, weight_sharding="none")
     assert tally(found, "tp") == {("forward", "all_reduce"): 2, ("backward", "all_reduce"): 2}
     payload = 2 * 2048 * 12288  # a microbatch of one in bf16
     assert {use.bytes for use in found if use.axes == ("tp",)} == {payload}
 
 
 def test_sequence_parallelism_has_pairs_instead_and_gathers_again_for_weight_gradients() -> None:
-    found = uses(GPT, tp=8, dp=8, pp=8, sp=1, sequence_parallel=True, weight_sharding="none")
+    found = uses(GPT, tp=8, dp=8, pp=8, cp=1, sequence_parallel=True, weight_sharding="none")
     assert tally(found, "tp") == {
         ("forward", "all_gather"): 2,
         ("forward", "reduce_scatter"): 2,
@@ -50,7 +50,7 @@ def test_sequence_parallelism_has_pairs_instead_and_gathers_again_for_weight_gra
 
 
 def test_data_parallelism_reduces_each_weight_once_a_step() -> None:
-    found = [use for use in uses(GPT, tp=8, dp=8, pp=8, sp=1, weight_sharding="none") if "dp" in use.axes]
+    found = [use for use in uses(GPT, tp=8, dp=8, pp=8, cp=1, weight_sharding="none") if "dp" in use.axes]
     assert {(use.phase, use.kind) for use in found} == {("step", "all_reduce")}
     assert sorted(use.tensor for use in found) == ["d_w_ffn_down", "d_w_ffn_up", "d_w_k", "d_w_out", "d_w_q", "d_w_v"]
     assert {use.times for use in found} == {12}  # layers of a stage
@@ -59,12 +59,12 @@ def test_data_parallelism_reduces_each_weight_once_a_step() -> None:
 
 
 def test_sharded_optimizer_states_scatter_gradients_and_gather_weights() -> None:
-    found = [use for use in uses(GPT, tp=8, dp=8, pp=8, sp=1, weight_sharding="zero1") if "dp" in use.axes]
+    found = [use for use in uses(GPT, tp=8, dp=8, pp=8, cp=1, weight_sharding="zero1") if "dp" in use.axes]
     assert {(use.phase, use.kind) for use in found} == {("step", "reduce_scatter"), ("step", "all_gather")}
 
 
 def test_sharded_weights_are_gathered_twice_and_their_gradients_scattered_once() -> None:
-    found = uses(GPT, tp=1, dp=512, pp=1, sp=1, weight_sharding="zero3", global_batch=512)
+    found = uses(GPT, tp=1, dp=512, pp=1, cp=1, weight_sharding="zero3", global_batch=512)
     weights = Counter((use.tensor.removeprefix("d_"), use.phase, use.kind) for use in found)
     for name in ("w_q", "w_k", "w_v", "w_out", "w_ffn_up", "w_ffn_down"):
         assert weights[name, "forward", "all_gather"] == 1
@@ -75,7 +75,7 @@ def test_sharded_weights_are_gathered_twice_and_their_gradients_scattered_once()
 
 
 def test_a_mixture_of_experts_has_four_all_to_alls() -> None:
-    found = uses("mixtral-8x7b@dgx-h100:64", "mixture_layer", ep=8, dp=64, tp=1, pp=1, sp=1, weight_sharding="none")
+    found = uses("mixtral-8x7b@dgx-h100:64", "mixture_layer", ep=8, dp=64, tp=1, pp=1, cp=1, weight_sharding="none")
     assert tally(found, "ep") == {
         ("forward", "all_to_all"): 2,
         ("backward", "all_to_all"): 2,
@@ -90,17 +90,17 @@ def test_a_mixture_of_experts_has_four_all_to_alls() -> None:
 
 
 def test_experts_are_reduced_over_their_own_replicas() -> None:
-    found = uses("mixtral-8x7b@dgx-h100:64", "mixture_layer", ep=8, dp=64, tp=1, pp=1, sp=1, weight_sharding="none")
+    found = uses("mixtral-8x7b@dgx-h100:64", "mixture_layer", ep=8, dp=64, tp=1, pp=1, cp=1, weight_sharding="none")
     groups = {use.tensor: use.group for use in found if use.phase == "step"}
     assert groups["d_w_expert_down"] == 8
     assert groups["d_w_q"] == 64
 
 
-LONG: dict[str, Any] = {"sp": 4, "tp": 1, "dp": 2, "pp": 1, "sequence": 32768, "weight_sharding": "none"}
+LONG: dict[str, Any] = {"cp": 4, "tp": 1, "dp": 2, "pp": 1, "sequence": 32768, "weight_sharding": "none"}
 
 
 def test_ring_attention_passes_keys_and_values_round() -> None:
-    found = [use for use in uses("llama3-8b@dgx-h100:8", context_parallel="ring", **LONG) if use.axes == ("sp",)]
+    found = [use for use in uses("llama3-8b@dgx-h100:8", cp_comm_type="ring", **LONG) if use.axes == ("cp",)]
     assert {use.kind for use in found} == {"collective_permute"}
     forward = [use for use in found if use.phase == "forward"]
     assert {use.tensor for use in forward} == {"key", "value"}
@@ -110,7 +110,7 @@ def test_ring_attention_passes_keys_and_values_round() -> None:
 
 
 def test_gathering_attention_gathers_keys_and_values() -> None:
-    found = [use for use in uses("llama3-8b@dgx-h100:8", context_parallel="all_gather", **LONG) if use.axes == ("sp",)]
+    found = [use for use in uses("llama3-8b@dgx-h100:8", cp_comm_type="all_gather", **LONG) if use.axes == ("cp",)]
     assert Counter((use.phase, use.kind) for use in found) == {
         ("forward", "all_gather"): 2,
         ("backward", "all_gather"): 2,
@@ -119,7 +119,7 @@ def test_gathering_attention_gathers_keys_and_values() -> None:
 
 
 def test_ulysses_exchanges_tokens_for_heads() -> None:
-    found = [use for use in uses("llama3-8b@dgx-h100:8", context_parallel="ulysses", **LONG) if use.axes == ("sp",)]
+    found = [use for use in uses("llama3-8b@dgx-h100:8", cp_comm_type="ulysses", **LONG) if use.axes == ("cp",)]
     assert Counter((use.phase, use.kind) for use in found) == {
         ("forward", "all_to_all"): 4,  # queries, keys and values in, what attention made out
         ("backward", "all_to_all"): 4,
@@ -134,9 +134,9 @@ def test_stages_send_activations_forward_and_gradients_back() -> None:
 
 
 def test_recomputation_repeats_the_forward_collectives() -> None:
-    once = uses(GPT, tp=8, dp=8, pp=8, sp=1, recompute="none", weight_sharding="none")
-    twice = uses(GPT, tp=8, dp=8, pp=8, sp=1, recompute="full", weight_sharding="none")
-    to_end = uses(GPT, tp=8, dp=8, pp=8, sp=1, recompute="full", recompute_to_end=True, weight_sharding="none")
+    once = uses(GPT, tp=8, dp=8, pp=8, cp=1, recompute="none", weight_sharding="none")
+    twice = uses(GPT, tp=8, dp=8, pp=8, cp=1, recompute="full", weight_sharding="none")
+    to_end = uses(GPT, tp=8, dp=8, pp=8, cp=1, recompute="full", recompute_to_end=True, weight_sharding="none")
     found = [{use.tensor: use.times for use in each if use.phase == "forward"} for each in (once, twice, to_end)]
     assert found[2] == {tensor: 2 * times for tensor, times in found[0].items()}
     assert {tensor for tensor in found[0] if found[1][tensor] == found[0][tensor]} == {"ffn_down"}  # nobody needs it

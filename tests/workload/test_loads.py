@@ -88,7 +88,7 @@ def test_baseline_sends_the_whole_in_every_dimension() -> None:
 
 
 def test_themis_levels_what_the_usual_order_leaves_to_the_first_dimension() -> None:
-    wide = {"workload__dp": 1024, "workload__tp": 1, "workload__sp": 1, "workload__pp": 1}
+    wide = {"workload__dp": 1024, "workload__tp": 1, "workload__cp": 1, "workload__pp": 1}
 
     def spread(name: str) -> float:
         sent = loads(design(collective__multi_dim=name, collective__chunks=64, **wide))
@@ -99,11 +99,11 @@ def test_themis_levels_what_the_usual_order_leaves_to_the_first_dimension() -> N
 
 
 def test_axes_lie_where_the_placement_puts_them() -> None:
-    point = design()  # tp 4, sp 8, dp 8, pp 4 on 4 x 8 x 4 x 8
+    point = design()  # tp 4, cp 8, dp 8, pp 4 on 4 x 8 x 4 x 8
     members = {axis: [float(part.members) for part in parts] for axis, parts in shapes_of(point).items()}
     assert members["tp"] == [4, 1, 1, 1]
-    assert members["sp"] == [1, 8, 1, 1]
-    for axis in ("tp", "sp", "dp", "pp"):
+    assert members["cp"] == [1, 8, 1, 1]
+    for axis in ("tp", "cp", "dp", "pp"):
         assert prod(members[axis]) == getattr(point.workload, axis)
 
 
@@ -113,7 +113,7 @@ def test_nothing_is_sent_where_there_is_nobody() -> None:
 
 def test_more_ranks_send_more_of_the_same() -> None:
     sent = [
-        sum(load.bytes for load in loads(design(workload__dp=dp, workload__sp=64 // dp)) if load.part == "sp")
+        sum(load.bytes for load in loads(design(workload__dp=dp, workload__cp=64 // dp)) if load.part == "cp")
         for dp in (4, 8, 16)
     ]
     assert all(more > fewer for more, fewer in pairwise(sent))
@@ -156,8 +156,8 @@ def test_loads_are_those_of_the_stage_that_bounds_the_step(pp: int) -> None:
 )
 def test_gradients_belong_where_the_breakdown_has_them(sharding: str, parts: set[str]) -> None:
     """Those that are reduced for each microbatch are waited for with sharded weights, those of a step after it."""
-    wide = {"workload__dp": 1024, "workload__tp": 1, "workload__sp": 1, "workload__pp": 1}
-    point = design(workload__weight_sharding=sharding, workload__overlap=False, memory__capacity="4 TiB", **wide)
+    wide = {"workload__dp": 1024, "workload__tp": 1, "workload__cp": 1, "workload__pp": 1}
+    point = design(workload__weight_sharding=sharding, workload__dp_overlap=False, memory__capacity="4 TiB", **wide)
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     assert {load.part for load in loads(point)} == parts

@@ -95,7 +95,7 @@ def published(row: dict[str, str]) -> DesignPoint:
         "dp": int(row["dp"]),
         "tp": int(row["tp"]),
         "pp": stages,
-        "sp": int(row["cp"]),
+        "cp": int(row["cp"]),
         "ep": int(row["ep"]),
         "weight_sharding": "zero3" if row["zero_stage"] == "3" and stages == 1 else "zero1",
         "sequence_parallel": row["seq_par"] == "1",
@@ -131,7 +131,7 @@ def layer_activations(**workload: Any) -> float:
             "model.name": "",
             **{f"workload.{key}": value for key, value in workload.items()},
         }
-        point = load_design("gpt3-175b@dgx-h100:8", {"workload.dp": 1, "workload.pp": 1, "workload.sp": 1, **overrides})
+        point = load_design("gpt3-175b@dgx-h100:8", {"workload.dp": 1, "workload.pp": 1, "workload.cp": 1, **overrides})
         found.append(float(footprint(batch_of(point)).parts["activations"]))
     return found[1] - found[0]
 
@@ -154,7 +154,7 @@ def test_activations_follow_korthikanti_where_the_formula_applies(switches: dict
 
 def test_sharding_states_saves_what_it_says() -> None:
     """7.5 billion parameters over 64 replicas: 18 bytes each, of which ZeRO splits 12, then 16, then all."""
-    fixed = {"dp": 64, "tp": 1, "pp": 1, "sp": 1, "recompute": "full"}
+    fixed = {"dp": 64, "tp": 1, "pp": 1, "cp": 1, "recompute": "full"}
     found = {
         sharding: needs("megatron-7.5b@dgx-a100:64", weight_sharding=sharding, **fixed)
         for sharding in ("none", "zero1", "zero2", "zero3")
@@ -170,8 +170,8 @@ def test_sharding_states_saves_what_it_says() -> None:
 
 
 def test_the_first_stage_keeps_as_many_microbatches_as_there_are_stages() -> None:
-    shallow = needs("gpt3-175b@dgx-h100:512", tp=8, pp=4, sp=1, micro_batch=1, global_batch=512)
-    deep = needs("gpt3-175b@dgx-h100:512", tp=8, pp=8, sp=1, micro_batch=1, global_batch=512)
+    shallow = needs("gpt3-175b@dgx-h100:512", tp=8, pp=4, cp=1, micro_batch=1, global_batch=512)
+    deep = needs("gpt3-175b@dgx-h100:512", tp=8, pp=8, cp=1, micro_batch=1, global_batch=512)
     assert deep.parts["activations"] == pytest.approx(
         shallow.parts["activations"], rel=0.01
     )  # half the layers, twice in flight
@@ -179,14 +179,14 @@ def test_the_first_stage_keeps_as_many_microbatches_as_there_are_stages() -> Non
 
 
 def test_a_long_context_split_over_ranks_needs_what_a_short_one_does() -> None:
-    short = needs("llama3-8b@dgx-h100:8", sp=1, tp=1, dp=8, sequence=8192, weight_sharding="zero1", recompute="full")
-    split = needs("llama3-8b@dgx-h100:8", sp=8, tp=1, dp=1, sequence=65536, weight_sharding="zero1", recompute="full")
+    short = needs("llama3-8b@dgx-h100:8", cp=1, tp=1, dp=8, sequence=8192, weight_sharding="zero1", recompute="full")
+    split = needs("llama3-8b@dgx-h100:8", cp=8, tp=1, dp=1, sequence=65536, weight_sharding="zero1", recompute="full")
     assert split.parts["activations"] == pytest.approx(short.parts["activations"], rel=0.01)
 
 
 def test_the_cache_of_keys_and_values_is_what_papers_say() -> None:
     """LLaMA-3 70B: 80 layers × 2 × 8 heads × 128 × 2 bytes = 327,680 a token; DeepSeek-V3: 61 × 576 × 2 = 70,272."""
-    common = {"task": "decode", "sequence": 1000, "global_batch": 1, "dp": 1, "tp": 1, "pp": 1, "sp": 1}
+    common = {"task": "decode", "sequence": 1000, "global_batch": 1, "dp": 1, "tp": 1, "pp": 1, "cp": 1}
     llama = needs("llama3-70b@dgx-h100:1", **common)
     assert llama.parts["kv_cache"] == 327_680 * 1000
     deepseek = needs("deepseek-v3@dgx-h100:1", **common)
@@ -194,7 +194,7 @@ def test_the_cache_of_keys_and_values_is_what_papers_say() -> None:
 
 
 def test_offloading_moves_bytes_and_makes_traffic() -> None:
-    mesh = {"dp": 4, "tp": 2, "sp": 1, "pp": 1, "weight_sharding": "zero1"}
+    mesh = {"dp": 4, "tp": 2, "cp": 1, "pp": 1, "weight_sharding": "zero1"}
     here = needs("llama3-8b@dgx-h100:8", **mesh)
     away = needs("llama3-8b@dgx-h100:8", **mesh, offload=["optimizer"])
     assert away.parts["optimizer"] == 0

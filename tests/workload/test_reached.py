@@ -39,8 +39,8 @@ def test_products_take_what_the_breakdown_says(source: str, changes: dict[str, A
     assert isinstance(outcome, Metrics)
     products = sum(each.seconds for each in reached(point, slowest_stage(point)) if each.kind == "einsum")
     again = outcome.breakdown["recompute"]
-    assert outcome.breakdown["matrix"] <= products * (1 + 1e-9)
-    assert products <= (outcome.breakdown["matrix"] + again) * (1 + 1e-9)
+    assert outcome.breakdown["gemm"] <= products * (1 + 1e-9)
+    assert products <= (outcome.breakdown["gemm"] + again) * (1 + 1e-9)
 
 
 def test_decoding_waits_for_memory_and_training_does_not() -> None:

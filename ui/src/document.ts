@@ -72,7 +72,7 @@ export interface Gain {
 export interface Verdict {
   /** "4.10× over the base design; matrix products bound it (80 % of the step)". */
   sentence: string;
-  /** The best design in a few words: "dp 128 · tp 2 · sp 4 on ring × switch × ring × fully connected". */
+  /** The best design in a few words: "dp 128 · tp 2 · cp 4 on ring × switch × ring × fully connected". */
   design: string;
   objective: string;
   gains: Gain[];
@@ -183,7 +183,7 @@ export interface Design {
 
 /** A parallel axis, innermost first. */
 export interface Axis {
-  /** dp, tp, sp, pp, ep … */
+  /** dp, tp, cp, pp, ep … */
   name: string;
   label: string;
   size: number;

@@ -257,13 +257,13 @@ def _deepseek(config: Config) -> Tree:
         "shared_ffn": ffn * config.size("n_shared_experts", least=0),
         "dense_first": config.size("first_k_dense_replace", least=0),
     }
-    latent = {
-        "query_rank": config.optional("q_lora_rank", 1536),
-        "kv_rank": config.size("kv_lora_rank", default=512),
-        "rope_dim": config.size("qk_rope_head_dim", default=64),
-        "value_dim": config.size("v_head_dim", default=128),
+    mla = {
+        "q_lora_rank": config.optional("q_lora_rank", 1536),
+        "kv_lora_rank": config.size("kv_lora_rank", default=512),
+        "qk_rope_head_dim": config.size("qk_rope_head_dim", default=64),
+        "v_head_dim": config.size("v_head_dim", default=128),
     }
-    model = _gated_decoder(config, experts=experts, latent=latent)
+    model = _gated_decoder(config, experts=experts, mla=mla)
     # Every head has keys and values of its own, made from the one vector: there are no groups of heads.
     return model | {"kv_heads": model["heads"], "head_dim": config.size("qk_nope_head_dim", default=128)}
 

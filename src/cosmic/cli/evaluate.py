@@ -79,7 +79,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     from cosmic.advice import bottleneck, improvements  # noqa: PLC0415  heavy
 
     w = point.workload
-    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "sp", "pp"))
+    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
     emit(
         [
             f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {mesh}",

@@ -34,8 +34,8 @@ def workload(
 
     point = load_design(design, parse_overrides(settings))
     batch = batch_of(point)
-    degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "sp", "pp", "ep")}
-    degrees["rp"] = max(1, degrees["dp"] // degrees["ep"])
+    degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "cp", "pp", "ep")}
+    degrees["edp"] = max(1, degrees["dp"] // degrees["ep"])
     work, sent = summarize_operators(operators(batch)), summarize_collectives(collectives(batch), degrees)
     memory = footprint(batch)
     if why:
@@ -102,7 +102,7 @@ def explain(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[
 
 def _axes(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     """Return the axes along which there is more than one rank."""
-    return " · ".join("dp / ep" if axis == "rp" else axis for axis in use.axes if degrees[axis] > 1)
+    return " · ".join("dp / ep" if axis == "edp" else axis for axis in use.axes if degrees[axis] > 1)
 
 
 def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:

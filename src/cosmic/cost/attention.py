@@ -73,7 +73,7 @@ class Attention:
     visible: Any = 1.0
     """Share of all pairs of query and key that are computed: about half with a causal mask."""
     element_bytes: Any = 2
-    latent: bool = False
+    mla: bool = False
     """Whether values are a part of the keys, and read with them."""
 
 
@@ -94,10 +94,10 @@ class AttentionRates:
     @property
     def softmax_width(self) -> Any:
         """The width of a product that takes as long as the exponentials."""
-        return SOFTMAX_WIDTH * self.peak_flop_per_s / self.units / HOPPER_FLOP_PER_S
+        return SOFTMAX_WIDTH * self.peak_flop_per_s / self.sms / HOPPER_FLOP_PER_S
 
     @property
-    def units(self) -> Any:
+    def sms(self) -> Any:
         """Units that each work on a tile."""
         return np.where(np.asarray(self.multiprocessors) > 0, self.multiprocessors, USUAL_MULTIPROCESSORS)
 
@@ -147,10 +147,10 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Any 
     [5.8, 52.2]
     """
     both, seen = work.width + work.value_width, work.batch * work.keys * work.visible
-    cache = work.kv_heads * seen * (work.width if work.latent else both) * work.element_bytes
+    cache = work.kv_heads * seen * (work.width if work.mla else both) * work.element_bytes
     computing = 2 * work.heads * work.queries * seen * both / (rates.efficiency * rates.peak_flop_per_s)
-    readers = np.where(split, rates.units, work.batch * work.kv_heads)
-    share = np.minimum(1.0, readers * ONE_READER / rates.units)
+    readers = np.where(split, rates.sms, work.batch * work.kv_heads)
+    share = np.minimum(1.0, readers * ONE_READER / rates.sms)
     return np.maximum(cache / (rates.bytes_per_s * READ_ALONE * share), computing) + rates.ramp_s
 
 
@@ -165,7 +165,7 @@ def _stretched(efficiency: Any, rates: AttentionRates) -> Any:
 
 def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Any, ramp_s: Any) -> Any:
     """Return the seconds until the busiest multiprocessor has done its tiles; *pair_flop* counts at the full peak."""
-    units = rates.units
+    units = rates.sms
     key_tiles = np.ceil(work.keys / KEY_TILE)
     load = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / units
     waves = np.ceil(load)

@@ -60,13 +60,13 @@ def first_known(*values: Any) -> Any:
     return best
 
 
-def matrix_efficiency(compute: Any) -> Any:
+def gemm_efficiency(compute: Any) -> Any:
     """Return the share of the peak that large matrix products reach: as stated, as achieved, or as usual.
 
-    >>> matrix_efficiency({"matrix_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
+    >>> gemm_efficiency({"gemm_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
     0.4
     """
-    return _each(_reached, compute("matrix_efficiency"), compute("achieved_bf16"), compute("bf16"))
+    return _each(_reached, compute("gemm_efficiency"), compute("achieved_bf16"), compute("bf16"))
 
 
 def _each(choose: Callable[..., Any], *values: Any) -> Any:

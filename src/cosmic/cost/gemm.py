@@ -1,6 +1,6 @@
 """How long a matrix product takes by its shape and number format: tiles in waves, against memory.
 
-*c* products ``y[m, n] = x[m, k] w[k, n]``, alike and independent, run as one kernel on an accelerator of *u* units
+*c* products ``y[m, n] = x[m, k] w[k, n]``, alike and independent, run as one kernel on an accelerator of *u* SMs
 (streaming multiprocessors). The kernel cuts y into tiles of a x b, one for each unit at a time:
 
     t      = (compute^3 + memory^3)^(1/3) + cast + launch
@@ -9,7 +9,7 @@
     W       = min over tiles a x b of   waves (ramp + min(loop, loop / split + merge))
     waves   = ceil(c ceil(m/a) ceil(n/b) / u)
     loop    = 2 a b k / (e peak / u)
-    split   = how many units share the sum over k, where there are more units than tiles
+    split   = how many SMs share the sum over k, where there are more SMs than tiles
     merge   = ramp + 16 bytes a b u / (e_o bandwidth), to add up the parts of split sums
     memory  = c ((m k + k n) operand bytes + m n result bytes) / (e_o bandwidth)
 
@@ -22,7 +22,7 @@
     cast   formats of 8 and 4 bits: x is scaled and written in the new format before the product reads it
 
 Compute and memory overlap, but not when both are short: hence the cubes, a maximum with its corner rounded. On an
-accelerator that states no units (*u* = 0) nothing of this is known, and the product is a plain roofline,
+accelerator that states no SMs (*u* = 0) nothing of this is known, and the product is a plain roofline,
 
     t = max(work / (e peak), memory) + launch.
 
@@ -39,7 +39,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from cosmic.cost.compute import RATES, first_known, matrix_efficiency
+from cosmic.cost.compute import RATES, first_known, gemm_efficiency
 
 Load = Literal["alone", "repeated", "workload"]
 """A product timed alone, from a cool chip; over and over, with the host in between; or as one of many of a workload."""
@@ -97,7 +97,7 @@ class MatrixUnit:
     """Rate at which operands are read and results written."""
     operand_bytes: Any = 2.0
     result_bytes: Any = 2.0
-    units: Any = 0
+    sms: Any = 0
     """Units that run a tile each at a time; 0: not known, no quantisation."""
     split_k: Any = 1
     """Units at most that share the sum of a tile."""
@@ -124,7 +124,7 @@ def matrix_unit(
     *load* is what else the chip does: see `Load`.
     """
     chosen = FORMATS[number]
-    usual = matrix_efficiency(compute)
+    usual = gemm_efficiency(compute)
     share = first_known(compute(chosen.efficiency), usual) if chosen.efficiency else usual
     operands = first_known(compute("operand_efficiency"), compute("memory_efficiency"))
     cast = chosen.cast_bytes / (CAST_SHARE * memory_bytes_per_s) if chosen.cast_bytes else 0.0
@@ -133,7 +133,7 @@ def matrix_unit(
         bytes_per_s=memory_bytes_per_s * operands,
         operand_bytes=chosen.bytes,
         result_bytes=result_bytes,
-        units=compute("units"),
+        sms=compute("sms"),
         split_k=compute("split_k") if chosen.splits else 1,
         tiles=chosen.tiles,
         ramp_s=first_known(compute(chosen.ramp), compute("tile_ramp")),
@@ -148,13 +148,13 @@ def matrix_unit(
 def gemm_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
     """Return the seconds of *count* independent products ``y[m, n] = x[m, k] w[k, n]`` in one kernel.
 
-    On 4 units of 1 flop/s in all, 64 x 64 x 1 takes each 2 * 64 * 64 / (1/4) s; the fifth tile begins a new wave:
+    On 4 SMs of 1 flop/s in all, 64 x 64 x 1 takes each 2 * 64 * 64 / (1/4) s; the fifth tile begins a new wave:
 
-    >>> four = MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30, units=4, tiles=((64, 64),))
+    >>> four = MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30, sms=4, tiles=((64, 64),))
     >>> [float(gemm_seconds(1, 64 * tiles, 64, 1, four)) for tiles in (1, 4, 5)]
     [32768.0, 32768.0, 65536.0]
 
-    and without units, as much as the work asks for:
+    and without SMs, as much as the work asks for:
 
     >>> float(gemm_seconds(1, 64, 64, 1, MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30)))
     8192.0
@@ -162,26 +162,26 @@ def gemm_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
     moved = count * (unit.operand_bytes * (m + n) * k + unit.result_bytes * m * n)
     memory = moved / unit.bytes_per_s
     roofline = np.maximum(2.0 * count * m * n * k / unit.flop_per_s, memory)
-    if np.ndim(unit.units) == 0 and unit.units == 0:
+    if np.ndim(unit.sms) == 0 and unit.sms == 0:
         busy = roofline
     else:
         compute = _throttled(_waves_seconds(count, m, n, k, unit), unit)
         tiled = np.cbrt(compute * compute * compute + memory * memory * memory)
-        busy = np.where(unit.units == 0, roofline, tiled) if np.ndim(unit.units) else tiled
+        busy = np.where(unit.sms == 0, roofline, tiled) if np.ndim(unit.sms) else tiled
     return busy + count * m * k * unit.cast_s_per_element + (unit.cast_s + unit.launch_s)
 
 
 def _waves_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
     """Return the seconds that the best of the tiles takes while the chip is cool."""
-    units = np.maximum(unit.units, 1)
+    sms = np.maximum(unit.sms, 1)
     best: Any = np.inf
     for rows, columns in unit.tiles:
         tiles = np.maximum(count * np.ceil(m / rows) * np.ceil(n / columns), 1)
-        loop = (2.0 * rows * columns) * k * units / unit.flop_per_s
-        shared = np.clip(np.floor(units / tiles), 1, unit.split_k)
-        merge = unit.ramp_s + (MERGE_BYTES * rows * columns) * units / unit.bytes_per_s
+        loop = (2.0 * rows * columns) * k * sms / unit.flop_per_s
+        shared = np.clip(np.floor(sms / tiles), 1, unit.split_k)
+        merge = unit.ramp_s + (MERGE_BYTES * rows * columns) * sms / unit.bytes_per_s
         each = unit.ramp_s + np.minimum(loop, loop / shared + merge)
-        best = np.minimum(best, np.ceil(tiles / units) * each)
+        best = np.minimum(best, np.ceil(tiles / sms) * each)
     return best
 
 

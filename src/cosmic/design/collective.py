@@ -57,13 +57,18 @@ class Collective:
     """Parts of a collective that follow each other through the network's dimensions."""
     multi_dim: MultiDim = "blueconnect"
     """In which order a chunk visits the dimensions."""
-    hidden: float = 1.0
+    overlap_efficiency: float = 1.0
     """Share that computation can hide at best of gathering weights and of reducing gradients."""
     algorithms: tuple[str, ...] = field(metadata={"names": algorithms})
     """One for each network dimension, innermost first."""
 
     def __post_init__(self) -> None:
         require(self.chunks >= 1, "chunks", self.chunks, "must be at least 1")
-        require(0 <= self.hidden <= 1, "hidden", self.hidden, "must be a share, from 0 to 1")
+        require(
+            0 <= self.overlap_efficiency <= 1,
+            "overlap_efficiency",
+            self.overlap_efficiency,
+            "must be a share, from 0 to 1",
+        )
         for place, name in enumerate(self.algorithms):
             algorithms.check(name, f"algorithms.{place}")

@@ -9,7 +9,7 @@ from cosmic.errors import require
 
 Provenance = Literal["measured", "calibrated", "estimate"]
 SHARES = (
-    "matrix_efficiency",
+    "gemm_efficiency",
     "fp8_efficiency",
     "fp8_block_efficiency",
     "fp4_efficiency",
@@ -40,7 +40,7 @@ class Compute:
     int8_flop_per_s: float | None = None
     achieved_bf16_flop_per_s: float | None = None
     """The highest 16-bit rate that anybody measured on a large matrix product."""
-    matrix_efficiency: float | None = None
+    gemm_efficiency: float | None = None
     """Share of the peak that large matrix products reach; if not given, what was achieved, or the usual. Where the
     units are known, the share that the inner loop of a tile reaches on a cool chip."""
     fp8_efficiency: float | None = None
@@ -57,7 +57,7 @@ class Compute:
     """The same in 8 and 4 bits."""
     burst_s: float = 0.0
     """How long a product alone runs before half of that loss shows."""
-    units: int = 0
+    sms: int = 0
     """Units (streaming multiprocessors) that each work on a tile of a product; 0: not known, no quantisation."""
     split_k: int = 1
     """Units at most that share the sum of a tile, in 16 bits."""
@@ -85,7 +85,7 @@ class Compute:
     """Time that each kernel takes beside its work: launch, ramp and tail."""
     host_launch_s: float = 0.0
     """Time that the host takes to issue one kernel, which bounds small kernels in eager execution."""
-    jitter: float = 0.0
+    straggler_slack: float = 0.0
     """Standard deviation of the time that several take for the same work, as a share; the slowest is waited for."""
     provenance: Provenance = "estimate"
     """Where the efficiencies are from."""
@@ -103,8 +103,8 @@ class Compute:
             time = getattr(self, f"{key}_s")
             require(time is None or time >= 0, key, time, "must not be negative")
         require(self.stream_ramp_bytes >= 0, "stream_ramp", self.stream_ramp_bytes, "must not be negative")
-        require(self.jitter >= 0, "jitter", self.jitter, "must not be negative")
-        require(self.units >= 0, "units", self.units, "must not be negative")
+        require(self.straggler_slack >= 0, "straggler_slack", self.straggler_slack, "must not be negative")
+        require(self.sms >= 0, "sms", self.sms, "must not be negative")
         require(self.split_k >= 1, "split_k", self.split_k, "must be at least 1")
         for key in SHARES:
             share = getattr(self, key)

@@ -49,21 +49,21 @@ class Experts:
 class LatentAttention:
     """Latent attention (DeepSeek-V2): all heads' keys and values are made from one small vector per token."""
 
-    query_rank: int | None = None
+    q_lora_rank: int | None = None
     """Width of the compressed query; without it queries are projected directly."""
-    kv_rank: int
+    kv_lora_rank: int
     """Width of the vector from which all keys and values are made; this is what the cache keeps."""
-    rope_dim: int
+    qk_rope_head_dim: int
     """Width per head of the part that carries the position, shared by all heads' keys."""
-    value_dim: int
+    v_head_dim: int
     """Width per head of the values."""
 
     def __post_init__(self) -> None:
-        rank = self.query_rank
-        require(rank is None or rank >= 1, "query_rank", rank, "must be at least 1")
-        require(self.kv_rank >= 1, "kv_rank", self.kv_rank, "must be at least 1")
-        require(self.rope_dim >= 0, "rope_dim", self.rope_dim, "must not be negative")
-        require(self.value_dim >= 1, "value_dim", self.value_dim, "must be at least 1")
+        rank = self.q_lora_rank
+        require(rank is None or rank >= 1, "q_lora_rank", rank, "must be at least 1")
+        require(self.kv_lora_rank >= 1, "kv_lora_rank", self.kv_lora_rank, "must be at least 1")
+        require(self.qk_rope_head_dim >= 0, "qk_rope_head_dim", self.qk_rope_head_dim, "must not be negative")
+        require(self.v_head_dim >= 1, "v_head_dim", self.v_head_dim, "must be at least 1")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +140,7 @@ class Transformer:
     """Whether BERT's heads are there: a dense layer and a two-way classifier on the first token, and a dense
     layer with a norm before the vocabulary."""
     experts: Experts | None = None
-    latent: LatentAttention | None = None
+    mla: LatentAttention | None = None
     image: Image | None = None
 
     def __post_init__(self) -> None:
@@ -268,24 +268,24 @@ def _shared_parameters(model: Transformer) -> int:
 
 def attention_parameters(model: Transformer) -> int:
     """Return the parameters of one attention block: projections, their offsets, norms inside."""
-    if model.latent:
-        return _latent_parameters(model, model.latent)
+    if model.mla:
+        return _latent_parameters(model, model.mla)
     query, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     weights = model.hidden * (query + 2 * keys) + query * model.hidden
     offsets = ("qkv" in model.biases) * (query + 2 * keys) + ("out" in model.biases) * model.hidden
     return weights + offsets + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
 
 
-def _latent_parameters(model: Transformer, latent: LatentAttention) -> int:
+def _latent_parameters(model: Transformer, mla: LatentAttention) -> int:
     d, h = model.hidden, model.heads
-    query_width = h * (model.head_dim + latent.rope_dim)
-    if latent.query_rank is None:
+    query_width = h * (model.head_dim + mla.qk_rope_head_dim)
+    if mla.q_lora_rank is None:
         query = d * query_width
     else:
-        query = d * latent.query_rank + latent.query_rank + latent.query_rank * query_width
-    compress = d * (latent.kv_rank + latent.rope_dim) + latent.kv_rank
-    expand = latent.kv_rank * h * (model.head_dim + latent.value_dim)
-    return query + compress + expand + h * latent.value_dim * d
+        query = d * mla.q_lora_rank + mla.q_lora_rank + mla.q_lora_rank * query_width
+    compress = d * (mla.kv_lora_rank + mla.qk_rope_head_dim) + mla.kv_lora_rank
+    expand = mla.kv_lora_rank * h * (model.head_dim + mla.v_head_dim)
+    return query + compress + expand + h * mla.v_head_dim * d
 
 
 def _ffn_parameters(model: Transformer) -> int:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 from cosmic.errors import require
 from cosmic.registry import Registry
 
-Axis = Literal["tp", "sp", "dp", "pp"]
+Axis = Literal["tp", "cp", "dp", "pp"]
 AXES: tuple[Axis, ...] = get_args(Axis)
 Task = Literal["training", "prefill", "decode"]
 Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
@@ -30,7 +30,7 @@ class Workload:
     """What is run, and the mesh of devices it is run on.
 
     The mesh has the four axes of `Axis`; expert parallelism is no axis of its own but divides the devices
-    of dp and sp once more, so that ``dp * tp * sp * pp`` is the number of NPUs.
+    of dp and cp once more, so that ``dp * tp * cp * pp`` is the number of NPUs.
     """
 
     task: Task = "training"
@@ -47,7 +47,7 @@ class Workload:
     """Data parallelism."""
     tp: int = 1
     """Tensor parallelism."""
-    sp: int = 1
+    cp: int = 1
     """Sequence (context) parallelism."""
     pp: int = 1
     """Pipeline stages."""
@@ -68,10 +68,10 @@ class Workload:
     reads, as PyTorch does."""
     attention: Attention = "fused"
     """Whether scores stay on chip (flash attention) or are written out."""
-    context_parallel: ContextParallel = "ring"
-    """How queries meet the keys of other sp ranks: gathered, passed round, or heads exchanged for tokens."""
-    context_balanced: bool = True
-    """Whether each sp rank takes an early and a late piece of the sequence. With one piece each, a causal mask leaves
+    cp_comm_type: ContextParallel = "ring"
+    """How queries meet the keys of other cp ranks: gathered, passed round, or heads exchanged for tokens."""
+    cp_balanced: bool = True
+    """Whether each cp rank takes an early and a late piece of the sequence. With one piece each, a causal mask leaves
     the last rank nearly twice the work of the average."""
     loss: Loss = "eager"
     """How many copies of the logits are alive at the worst moment: a chunk, the usual ones, or all ever made."""
@@ -80,11 +80,11 @@ class Workload:
     """How kernels run: one for each operation, as PyTorch does by itself (eager), or neighbours fused into one: by a
     compiler, or by hand, which casts numbers on the way, too. When decoding, all are replayed from a graph, and wait
     for no host."""
-    overlap: bool = True
+    dp_overlap: bool = True
     """Whether gradients are reduced, and weights gathered, while computation goes on."""
-    tensor_overlap: bool = False
+    tp_overlap: bool = False
     """Whether what tensor parallelism sends travels while the products next to it run, piece by piece."""
-    expert_overlap: bool = False
+    ep_overlap: bool = False
     """Whether tokens travel to experts and back while other microbatches compute."""
     offload: tuple[Offloaded, ...] = ()
     """What waits in the memory's outer tiers until it is used."""
@@ -94,7 +94,7 @@ class Workload:
     """Tables of the catalog, or of your own, that say how more tensors are split than the switches above imply."""
 
     def __post_init__(self) -> None:
-        for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "sp", "pp", "ep", "virtual_stages"):
+        for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         schedules.check(self.schedule, "schedule")
         complete = sorted(self.placement) == sorted(AXES)
@@ -103,4 +103,4 @@ class Workload:
     @property
     def ranks(self) -> int:
         """Devices that the mesh needs."""
-        return prod((self.dp, self.tp, self.sp, self.pp))
+        return prod((self.dp, self.tp, self.cp, self.pp))

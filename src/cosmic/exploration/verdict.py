@@ -199,13 +199,13 @@ def reason_text(reason: str) -> str:
 REASONS = {
     "memory": "more than the accelerators have",
     "offloaded": "more is moved out than the outer tiers hold",
-    "ranks": "dp × tp × sp × pp is not the number of NPUs",
+    "ranks": "dp × tp × cp × pp is not the number of NPUs",
     "heads": "tp does not divide them",
     "ffn": "tp does not divide the feed-forward width",
     "tokens": "the sequence does not divide by its parallel axes",
     "stages": "more pipeline stages than layers",
     "experts": "ep does not divide the number of experts",
-    "expert_ranks": "ep does not divide dp × sp",
+    "expert_ranks": "ep does not divide dp × cp",
     "batch": "the global batch does not divide by dp × micro_batch",
     "schedule": "the pipeline schedule cannot run with these stages and microbatches",
     "precision": "the accelerator does not multiply in this format",
@@ -260,7 +260,7 @@ def bounded_by(point: DesignPoint, metrics: Metrics) -> str:
     return f"{NAMES[part]} bound{'' if NAMES[part].endswith('s') else 's'} it ({share})"
 
 
-KINDS = {"matrix": ("einsum",), "attention": ("attention",), "compute": ("einsum", "attention")}
+KINDS = {"gemm": ("einsum",), "attention": ("attention",), "compute": ("einsum", "attention")}
 """Parts of a step that either the matrix units or the memory may hold back, and the operators that they are made of."""
 MOSTLY = 0.5
 
@@ -285,7 +285,7 @@ def busy_seconds(some: Iterable[Load], part: str) -> dict[int, float]:
 def in_words(point: DesignPoint) -> str:
     """Return a design in a few words: its mesh, and the network that it lies on."""
     workload = point.workload
-    axes = ("dp", "tp", "sp", "pp", "ep")
+    axes = ("dp", "tp", "cp", "pp", "ep")
     mesh = " · ".join(f"{axis} {getattr(workload, axis)}" for axis in axes if getattr(workload, axis) > 1)
     network = " × ".join(f"{dim.topology.replace('_', ' ')} {dim.npus}" for dim in point.network.dims)
     return f"{mesh or 'one accelerator'}{f' on {network}' if network else ''}"

@@ -28,7 +28,7 @@ from cosmic.workload.sizes import microbatches
 
 CONFIG = "ds_config.json"
 STAGES = {"none": 0, "zero1": 1, "zero2": 2, "zero3": 3}
-ORDER = ("tp", "sp", "dp", "pp")
+ORDER = ("tp", "cp", "dp", "pp")
 
 
 @targets.register("deepspeed")
@@ -76,7 +76,7 @@ def config(point: DesignPoint) -> dict[str, Any]:
 def _zero(w: Workload) -> dict[str, Any]:
     zero: dict[str, Any] = {"stage": STAGES[w.weight_sharding]}
     if zero["stage"]:
-        zero |= {"overlap_comm": w.overlap, "contiguous_gradients": True, "reduce_scatter": True}
+        zero |= {"overlap_comm": w.dp_overlap, "contiguous_gradients": True, "reduce_scatter": True}
     if zero["stage"] and "optimizer" in w.offload:
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     if zero["stage"] == 3 and "weights" in w.offload:
@@ -93,17 +93,17 @@ def _left_to_code(draft: Draft, point: DesignPoint) -> None:
     odd = w.pp > 1 and w.schedule != "1f1b"
     draft.warn(f"DeepSpeed has no schedule like {w.schedule}", when=odd)
     draft.warn("DeepSpeed splits tensors (AutoTP) up to ZeRO stage 2", when=w.tp > 1 and w.weight_sharding == "zero3")
-    draft.warn(f"sp {w.sp}: the script registers Ulysses attention of that size", when=w.sp > 1)
+    draft.warn(f"cp {w.cp}: the script registers Ulysses attention of that size", when=w.cp > 1)
     draft.warn(
-        f"DeepSpeed exchanges heads for tokens (ulysses), not {w.context_parallel}",
-        when=w.sp > 1 and w.context_parallel != "ulysses",
+        f"DeepSpeed exchanges heads for tokens (ulysses), not {w.cp_comm_type}",
+        when=w.cp > 1 and w.cp_comm_type != "ulysses",
     )
     draft.warn(f"ep {w.ep}: the script passes ep_size={w.ep} to its mixture layers", when=w.ep > 1)
     draft.warn(f"recompute {w.recompute}: the script checkpoints the layers", when=w.recompute != "none")
     draft.warn(f"DeepSpeed multiplies in 16 bits, not in {w.precision}", when=w.precision in ("fp8", "fp4", "int4"))
     draft.warn("DeepSpeed keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
-    draft.warn("DeepSpeed hides no tensor-parallel transfers", when=w.tensor_overlap and w.tp > 1)
-    draft.warn("DeepSpeed hides no transfers to experts", when=w.expert_overlap and w.ep > 1)
+    draft.warn("DeepSpeed hides no tensor-parallel transfers", when=w.tp_overlap and w.tp > 1)
+    draft.warn("DeepSpeed hides no transfers to experts", when=w.ep_overlap and w.ep > 1)
     draft.warn(
         "DeepSpeed offloads weights in ZeRO stage 3", when="weights" in w.offload and w.weight_sharding != "zero3"
     )

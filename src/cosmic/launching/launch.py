@@ -109,7 +109,7 @@ def torchrun(point: DesignPoint) -> str:
 def about(point: DesignPoint, rest: str) -> str:
     """Return a line that says which design this is, and *rest*."""
     w, npus = point.workload, point.network.npus
-    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "sp", "pp"))
+    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
     return f"{point.model.name or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
 
 

@@ -27,7 +27,7 @@ COMMIT = "000c4ac24f61"
 """Of github.com/NVIDIA/Megatron-LM, against which names were checked."""
 SHARDING = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
 CONTEXT = {"ring": "p2p", "ulysses": "a2a", "all_gather": "allgather"}
-ORDERS = (("tp", "sp", "dp", "pp"), ("tp", "sp", "pp", "dp"))
+ORDERS = (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"))
 """How ranks can lie, innermost first: as they do by themselves, and with --use-tp-pp-dp-mapping."""
 SCHEDULES = ("1f1b", "interleaved")
 
@@ -62,22 +62,22 @@ def _environment(w: Workload) -> dict[str, str]:
     """Return how many queues a device has: one keeps collectives in order, shards of weights need several."""
     if w.weight_sharding in SHARDING:
         return {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
-    if w.expert_overlap and w.ep > 1:
+    if w.ep_overlap and w.ep > 1:
         return {"CUDA_DEVICE_MAX_CONNECTIONS": "32"}
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if w.tp > 1 or w.sp > 1 else {}
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if w.tp > 1 or w.cp > 1 else {}
 
 
 def _parallelism(draft: Draft, w: Workload) -> None:
     draft.add("--tensor-model-parallel-size", w.tp)
     draft.add("--pipeline-model-parallel-size", w.pp)
-    draft.add("--context-parallel-size", w.sp)
-    draft.add("--cp-comm-type", [CONTEXT[w.context_parallel]], when=w.sp > 1)
+    draft.add("--context-parallel-size", w.cp)
+    draft.add("--cp-comm-type", [CONTEXT[w.cp_comm_type]], when=w.cp > 1)
     draft.add("--sequence-parallel", when=w.sequence_parallel and w.tp > 1)
-    draft.warn("Megatron-LM gives each context-parallel rank two pieces", when=w.sp > 1 and not w.context_balanced)
-    halves = 2 * w.sp
+    draft.warn("Megatron-LM gives each context-parallel rank two pieces", when=w.cp > 1 and not w.cp_balanced)
+    halves = 2 * w.cp
     draft.warn(
         f"Megatron-LM wants a sequence that divides by {halves}, twice its context parallelism",
-        when=w.sp > 1 and w.sequence % halves != 0,
+        when=w.cp > 1 and w.sequence % halves != 0,
     )
 
 
@@ -157,7 +157,7 @@ def _states(draft: Draft, w: Workload) -> None:
         draft.warn("Megatron-FSDP beside pipeline stages is little tried", when=w.pp > 1)
         draft.warn(
             "Megatron-FSDP wants several device queues, tensor and context parallelism want one: it gets several",
-            when=w.tp > 1 or w.sp > 1,
+            when=w.tp > 1 or w.cp > 1,
         )
     draft.add("--optimizer-cpu-offload", when="optimizer" in w.offload)
     draft.add("--use-precision-aware-optimizer", when="optimizer" in w.offload)
@@ -165,13 +165,13 @@ def _states(draft: Draft, w: Workload) -> None:
 
 
 def _overlap(draft: Draft, w: Workload) -> None:
-    replicas = w.dp * w.sp > 1
-    draft.add("--overlap-grad-reduce", when=w.overlap and replicas)
-    draft.add("--overlap-param-gather", when=w.overlap and replicas and w.weight_sharding != "none")
-    tensor = w.tensor_overlap and w.tp > 1
+    replicas = w.dp * w.cp > 1
+    draft.add("--overlap-grad-reduce", when=w.dp_overlap and replicas)
+    draft.add("--overlap-param-gather", when=w.dp_overlap and replicas and w.weight_sharding != "none")
+    tensor = w.tp_overlap and w.tp > 1
     draft.add("--tp-comm-overlap", when=tensor and w.sequence_parallel)
     draft.warn("--tp-comm-overlap needs sequence_parallel", when=tensor and not w.sequence_parallel)
-    experts = w.expert_overlap and w.ep > 1
+    experts = w.ep_overlap and w.ep > 1
     draft.add("--overlap-moe-expert-parallel-comm", when=experts)
     draft.warn("Megatron-LM overlaps no experts beside full recomputation", when=experts and w.recompute == "full")
     draft.warn(

@@ -25,8 +25,8 @@ def describe(draft: Draft, model: Transformer, workload: Workload) -> None:
 
 def _attention(draft: Draft, model: Transformer) -> None:
     draft.add("--num-attention-heads", model.heads)
-    if model.latent is not None:
-        _latent(draft, model, model.latent)
+    if model.mla is not None:
+        _mla(draft, model, model.mla)
         return
     grouped = model.kv_heads < model.heads
     draft.add("--group-query-attention", when=grouped)
@@ -40,13 +40,13 @@ def _attention(draft: Draft, model: Transformer) -> None:
         draft.add("--window-attn-skip-freq", every or 0, when=every is not None)
 
 
-def _latent(draft: Draft, model: Transformer, latent: LatentAttention) -> None:
+def _mla(draft: Draft, model: Transformer, mla: LatentAttention) -> None:
     draft.add("--multi-latent-attention")
-    draft.add("--q-lora-rank", latent.query_rank or 0, when=latent.query_rank is not None)
-    draft.add("--kv-lora-rank", latent.kv_rank)
+    draft.add("--q-lora-rank", mla.q_lora_rank or 0, when=mla.q_lora_rank is not None)
+    draft.add("--kv-lora-rank", mla.kv_lora_rank)
     draft.add("--qk-head-dim", model.head_dim)
-    draft.add("--qk-pos-emb-head-dim", latent.rope_dim)
-    draft.add("--v-head-dim", latent.value_dim)
+    draft.add("--qk-pos-emb-head-dim", mla.qk_rope_head_dim)
+    draft.add("--v-head-dim", mla.v_head_dim)
     draft.add("--qk-layernorm")  # the norms of both compressed vectors
 
 

@@ -46,7 +46,7 @@ SCHEDULES = {
     "dualpipe": "DualPipeV",
 }
 """Names of torch.distributed.pipelining."""
-ORDER = ("tp", "sp", "dp", "pp")
+ORDER = ("tp", "cp", "dp", "pp")
 
 
 @targets.register("torchtitan")
@@ -137,28 +137,28 @@ def _data_parallelism(draft: Draft, w: Workload) -> None:
     )
     draft.warn(
         "TorchTitan replicates (DDP) only where nothing else is split: choose a weight_sharding",
-        when=not sharded and w.dp > 1 and w.tp * w.sp * w.pp > 1,
+        when=not sharded and w.dp > 1 and w.tp * w.cp * w.pp > 1,
     )
-    draft.warn("TorchTitan always hides what FSDP sends where it can", when=not w.overlap and w.dp > 1)
+    draft.warn("TorchTitan always hides what FSDP sends where it can", when=not w.dp_overlap and w.dp > 1)
 
 
 def _parallelism(draft: Draft, point: DesignPoint) -> None:
     w = point.workload
     draft.add("parallelism.tensor_parallel_degree", w.tp)
-    draft.add("parallelism.enable_async_tensor_parallel", when=w.tensor_overlap and w.tp > 1)
-    draft.add("parallelism.context_parallel_degree", w.sp)
-    rotate = "allgather" if w.context_parallel == "all_gather" else "alltoall"
-    draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.sp > 1)
+    draft.add("parallelism.enable_async_tensor_parallel", when=w.tp_overlap and w.tp > 1)
+    draft.add("parallelism.context_parallel_degree", w.cp)
+    rotate = "allgather" if w.cp_comm_type == "all_gather" else "alltoall"
+    draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.cp > 1)
     draft.add("parallelism.expert_parallel_degree", w.ep, when=w.ep > 1)
     draft.warn(
         "TorchTitan splits activations between tensor-parallel regions", when=w.tp > 1 and not w.sequence_parallel
     )
     draft.warn(
-        "TorchTitan passes keys round, it does not exchange heads", when=w.sp > 1 and w.context_parallel == "ulysses"
+        "TorchTitan passes keys round, it does not exchange heads", when=w.cp > 1 and w.cp_comm_type == "ulysses"
     )
-    draft.warn("TorchTitan gives each context-parallel rank two pieces", when=w.sp > 1 and not w.context_balanced)
-    draft.warn("TorchTitan hides no transfers to experts", when=w.expert_overlap and w.ep > 1)
-    draft.warn("TorchTitan wants ep of at least sp", when=1 < w.ep < w.sp)
+    draft.warn("TorchTitan gives each context-parallel rank two pieces", when=w.cp > 1 and not w.cp_balanced)
+    draft.warn("TorchTitan hides no transfers to experts", when=w.ep_overlap and w.ep > 1)
+    draft.warn("TorchTitan wants ep of at least cp", when=1 < w.ep < w.cp)
     if other_placement(point, [ORDER]):
         draft.warn(f"TorchTitan numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
 

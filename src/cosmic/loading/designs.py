@@ -17,6 +17,7 @@ from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Recommender, Transformer
 from cosmic.design.network import Network, topologies
+from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, as_key, require
@@ -24,7 +25,7 @@ from cosmic.loading import mapping as mappings
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
 YAML_ENDINGS = (".yaml", ".yml")
-_PATHS = "write PATH=VALUE, such as workload.tp=8"
+_PATHS = "write PATH=VALUE, such as tp=8"
 EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, such as population=50"}
 """How the options are written that set something."""
 
@@ -33,13 +34,21 @@ def load_design(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
     """Return the complete design that *source* and *overrides* describe.
 
     *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
-    *overrides* maps paths to values as they stand in files.
+    *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
 
-    >>> load_design("gpt3-175b@cosmic-1024", {"workload.tp": 8}).workload.dp
+    >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
     """
     tree, folder = _tree(source)
-    return complete(merge(_spell_out(tree), unflatten(overrides or {})), folder)
+    given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
+    return complete(merge(_spell_out(tree), unflatten(given)), folder)
+
+
+def _in_full(path: str, value: Any) -> str:
+    try:
+        return full_path(path)
+    except SpecError as error:
+        raise type(error)(path, value, error.rule) from None
 
 
 def dump_design(point: DesignPoint) -> str:
@@ -218,8 +227,8 @@ def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workl
     task = {key: value for key, value in chosen.items() if key not in mappings.MAPPING}
     base = replace(draft, workload=Workload(**{"global_batch": 1, **task}))
     chosen |= mappings.suggest(base, chosen, stated)
-    npus, others = draft.network.npus, chosen["tp"] * chosen["sp"] * chosen["pp"]
-    rule = f"give it: {npus} NPUs do not divide by tp × sp × pp = {others}"
+    npus, others = draft.network.npus, chosen["tp"] * chosen["cp"] * chosen["pp"]
+    rule = f"give it: {npus} NPUs do not divide by tp × cp × pp = {others}"
     require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
     if "global_batch" not in stated:
         chosen["global_batch"] = mappings.suggest_batch(chosen)

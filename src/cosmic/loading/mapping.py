@@ -41,8 +41,8 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
     *stated* is kept. If the preferred mapping does not fit, others are tried; if none does, the one that needs
     least is returned.
     """
-    if {"tp", "sp", "pp"} <= stated.keys():  # whoever says how the mesh is made gets no other surprises
-        rest = base.network.npus // (stated["tp"] * stated["sp"] * stated["pp"])
+    if {"tp", "cp", "pp"} <= stated.keys():  # whoever says how the mesh is made gets no other surprises
+        rest = base.network.npus // (stated["tp"] * stated["cp"] * stated["pp"])
         return {"dp": max(rest, 1), **{key: usual[key] for key in MAPPING if key in stated}}
     preferred = {key: usual[key] for key in MAPPING if key in usual}
     if "dp" not in stated and stated.keys() & set(AXES):
@@ -95,9 +95,9 @@ def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[st
     for sharding, recompute in product(shardings, recomputes):
         order = _widest_first if sharding == "zero3" else _smallest_first
         for tp, pp in sorted(product(tensor, stages), key=order):
-            for dp, sp in _replicas(npus, tp * pp, given):
-                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * sp, inner):
-                    mesh = {"dp": dp, "tp": tp, "sp": sp, "pp": pp, "ep": ep}
+            for dp, cp in _replicas(npus, tp * pp, given):
+                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * cp, inner):
+                    mesh = {"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep}
                     yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
 
 
@@ -113,10 +113,10 @@ def _shardings(given: Mapping[str, Any], trained: bool) -> tuple[str, ...]:
 
 
 def _replicas(npus: int, split: int, given: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield (dp, sp) that use every NPU; a stated dp leaves the rest to the other axes."""
-    sp = given.get("sp", 1)
-    if npus % (split * sp) == 0 and given.get("dp", npus // (split * sp)) == npus // (split * sp):
-        yield npus // (split * sp), sp
+    """Yield (dp, cp) that use every NPU; a stated dp leaves the rest to the other axes."""
+    cp = given.get("cp", 1)
+    if npus % (split * cp) == 0 and given.get("dp", npus // (split * cp)) == npus // (split * cp):
+        yield npus // (split * cp), cp
 
 
 def _smallest_first(mesh: tuple[int, int]) -> tuple[int, int]:

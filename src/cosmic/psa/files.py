@@ -13,7 +13,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, join
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
-from cosmic.psa.parameters import Parameter, expand, read_parameters
+from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share
 
 ABOUT = ("version", "name", "title", "source", "notes")
@@ -110,7 +110,7 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
     found = {}
     for key, text in given.items():
         where = join("derived", as_key(key))
-        for place, path in enumerate(expand(base, as_key(key), where)):
+        for place, path in enumerate(expand(base, full_key(as_key(key), where), where)):
             here = "*" in as_key(key) and isinstance(text, str)
             found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
     return found

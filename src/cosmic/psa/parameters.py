@@ -18,6 +18,7 @@ from typing import Any
 from cosmic import units
 from cosmic.arithmetic import splits
 from cosmic.design import schema
+from cosmic.design.paths import full_path
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, suggestion
 from cosmic.loading.designs import accelerator_layers
@@ -74,13 +75,21 @@ def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
         where = f"parameters.{as_key(key)}"
         if not isinstance(key, str):
             raise SpecError(where, domain, "is no path")
-        for parameter in _read(base, key, domain, where):
+        for parameter in _read(base, full_key(key, where), domain, where):
             for path in parameter.paths:
                 if path in taken and ACCELERATOR not in (parameter.name, taken[path]):
                     raise SpecError(where, domain, f"sets {path}, which parameters.{taken[path]} sets too")
                 taken.setdefault(path, parameter.name)
             found.append(parameter)
     return _give_way(found)
+
+
+def full_key(key: str, where: str) -> str:
+    """Return the path that a key of a parameter set stands for, in full (see `cosmic.design.paths`)."""
+    try:
+        return full_path(key)
+    except SpecError as error:
+        raise type(error)(where, key, error.rule) from None
 
 
 def _give_way(parameters: list[Parameter]) -> tuple[Parameter, ...]:

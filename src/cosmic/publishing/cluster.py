@@ -12,7 +12,7 @@ from cosmic.workload.loads import Load, loads, shapes_of
 
 AXIS_NAMES = {
     "tp": "tensor parallel",
-    "sp": "context parallel",
+    "cp": "context parallel",
     "dp": "data parallel",
     "pp": "pipeline stages",
     "ep": "expert parallel",
@@ -38,7 +38,7 @@ def cluster_of(point: DesignPoint, step_s: float) -> Cluster | None:
 
 
 def axes_of(point: DesignPoint) -> list[Axis]:
-    """Return the axes that have more than one rank, innermost first; ep, inside dp and sp, behind them."""
+    """Return the axes that have more than one rank, innermost first; ep, inside dp and cp, behind them."""
     names = [*point.workload.placement, "ep"]
     sizes = {name: getattr(point.workload, name) for name in names}
     return [{"name": name, "label": AXIS_NAMES[name], "size": sizes[name]} for name in names if sizes[name] > 1]

@@ -21,12 +21,12 @@ from cosmic.simulation.schedule_timeline import timeline_of as scheduled_timelin
 from cosmic.simulation.timeline import Timeline
 
 CLASSES: dict[str, Class] = {
-    "matrix": "compute",
+    "gemm": "compute",
     "attention": "compute",
     "other": "compute",
     "recompute": "compute",
     "compute": "compute",
-    "host": "idle",
+    "launch": "idle",
     "bubble": "idle",
     "idle": "idle",
     "optimizer": "optimizer",

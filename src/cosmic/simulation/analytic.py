@@ -7,8 +7,8 @@
           for; longer where the host launches kernels more slowly than the device runs them. Of several stages the
           last is the fullest, with the head; the others, through which a microbatch must pass before and after (the
           bubble), have layers only
-    what cannot hide: a share of gathering weights and of reducing gradients (`collective.hidden` is the rest); weight
-          gathering beyond the compute beside it; gradient reduction beyond the backward pass of one microbatch and,
+    what cannot hide: a share of gathering weights and of reducing gradients (`collective.overlap_efficiency` is the rest);
+          weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one microbatch and,
           where the newest collective goes first (LIFO), the forward pass of the next step, which then finds the
           weights that it needs first; activations on their way through an empty pipeline; offloading beyond the whole
           step
@@ -35,11 +35,11 @@ from cosmic.workload.sizes import Stage, block_shares, microbatches
 from cosmic.workload.strategies import strategies_of
 from cosmic.workload.work import OperatorUse, operators
 
-COMPUTE_PARTS = ("matrix", "attention", "other")
-COMMUNICATED = ("tp", "sp", "ep", "weights", "dp", "pp")
-BREAKDOWN = (*COMPUTE_PARTS, "recompute", "host", *COMMUNICATED, "bubble", "optimizer", "offload")
+COMPUTE_PARTS = ("gemm", "attention", "other")
+COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")
+BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "optimizer", "offload")
 """Every part of a step, in the order in which it is told."""
-WAITED = ("tp", "sp", "ep", "dp")
+WAITED = ("tp", "cp", "ep", "dp")
 """Axes whose collectives lie on the critical path: the next operator needs what they bring."""
 
 
@@ -131,12 +131,12 @@ def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Anatomy:
     traffic = Traffic(_communicated(prices, talks, shares), prices.hidden)
     parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
     parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
-    parts["sp"] = parts["sp"] + traffic.behind("ring", "forward", work["attention"] / 3)
-    parts["sp"] = parts["sp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
+    parts["cp"] = parts["cp"] + traffic.behind("ring", "forward", work["attention"] / 3)
+    parts["cp"] = parts["cp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
     head_forward = work["head.forward"] + traffic.at_head("forward")
     head_backward = work["head.backward"] + traffic.at_head("backward")
     forward, backward, (early, late) = _passes(work, traffic, head_forward)
-    parts["host"] = early + late
+    parts["launch"] = early + late
     parts["weights"] = traffic.beside("weights", "forward", forward)
     parts["weights"] = parts["weights"] + traffic.beside("weights", "backward", backward)
     newest_first = batch["collective.scheduling"] == "lifo"
@@ -257,7 +257,7 @@ def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -
     apart = ("head.forward", "head.backward", "host.forward", "host.backward", "host.head")
     total: dict[str, Any] = dict.fromkeys((*names, *apart), 0.0)
     for use in uses:
-        part = {"einsum": "matrix", "attention": "attention"}.get(use.kind, "other")
+        part = {"einsum": "gemm", "attention": "attention"}.get(use.kind, "other")
         times = use.times * shares.get(use.block, 1.0)
         once = prices.operator(use) * times
         own = once / 2 if use.again else once

@@ -39,7 +39,7 @@ MOST_SPANS = 60_000
 """Beyond, tasks are drawn whole, and then several as one."""
 MOST_TASKS = 120_000
 """Beyond, a step is drawn with fewer microbatches."""
-TRACKS = ("compute", "tp", "sp", "ep", "dp", "pp", "weights", "offload", "idle")
+TRACKS = ("compute", "tp", "cp", "ep", "dp", "pp", "weights", "offload", "idle")
 APART = 1e-3
 """From this relative difference on, the reading tells how far closed form and order are apart."""
 

@@ -201,7 +201,7 @@ class _Pass:
         cover = self.found.work["attention"] * (2 / 3 if self.place else 1 / 3)
         whole = float(traffic.waited("ring", self.phase)) / self.count
         shown = float(traffic.behind("ring", self.phase, cover)) / self.count
-        return self._both("sp", f"keys and values, {self.phase}", shown, whole - shown)
+        return self._both("cp", f"keys and values, {self.phase}", shown, whole - shown)
 
     @staticmethod
     def _both(track: str, name: str, shown: float, beside: float) -> tuple[Piece, Piece]:
@@ -238,5 +238,5 @@ def _rates(found: Anatomy) -> dict[str, float]:
 def _track(role: str, phase: str) -> str:
     """Return the track of a collective: the part of the breakdown in which its seconds are."""
     if role == "ring":
-        return "sp"
+        return "cp"
     return "dp" if phase == "step" and role in ("weights", "returned") else role

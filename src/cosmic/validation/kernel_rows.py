@@ -177,7 +177,7 @@ def attention_rates(compute: Compute, memory: Memory) -> AttentionRates:
         efficiency=compute.attention_efficiency,
         backward_efficiency=compute.attention_backward_efficiency,
         ramp_s=compute.attention_ramp_s,
-        multiprocessors=compute.units,
+        multiprocessors=compute.sms,
     )
 
 

@@ -41,7 +41,7 @@ from cosmic.workload.memory import footprint
 from cosmic.workload.work import model_flop_per_token
 
 MEGATRON_2021: dict[str, Any] = {"attention": "unfused", "dropout": True, "recompute_to_end": True}
-MEGATRON: dict[str, Any] = {"tensor_overlap": True}
+MEGATRON: dict[str, Any] = {"tp_overlap": True}
 PRACTICE: dict[str, dict[str, Any]] = {
     "korthikanti": MEGATRON_2021,
     "sc21": MEGATRON_2021,
@@ -99,7 +99,7 @@ def require_fit(point: DesignPoint) -> None:
     """Raise a `SpecError` with the reasons where a design does not fit together."""
     if reasons := unfit(point):
         w = point.workload
-        raise SpecError("mapping", f"dp {w.dp} × tp {w.tp} × sp {w.sp} × pp {w.pp}", "; ".join(reasons))
+        raise SpecError("mapping", f"dp {w.dp} × tp {w.tp} × cp {w.cp} × pp {w.pp}", "; ".join(reasons))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +170,11 @@ def _mesh(fields: Fields) -> dict[str, int]:
     stated = bool(fields.text("tp") and fields.text("pp"))
     one_node = count <= fields.whole("accel_per_node", 8, "as usual")
     require(stated or one_node, "tp", fields.text("tp"), "the mapping is not published")
-    tp, pp, sp = (fields.whole(name, 1) for name in ("tp", "pp", "cp"))
-    ways = tp * pp * sp
+    tp, pp, cp = (fields.whole(name, 1) for name in ("tp", "pp", "cp"))
+    ways = tp * pp * cp
     require(count % ways == 0, "n_accel", count, f"does not divide by tp × pp × cp = {ways}")
     dp = fields.whole("dp", count // ways, "what the other axes leave")
-    return {"tp": tp, "pp": pp, "sp": sp, "dp": dp, "ep": _expert_spread(fields, dp * sp)}
+    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": _expert_spread(fields, dp * cp)}
 
 
 def _expert_spread(fields: Fields, ranks: int) -> int:
@@ -200,7 +200,7 @@ def _workload(fields: Fields, mesh: dict[str, int], model: Transformer) -> Workl
         "weight_sharding": _sharding(fields, mesh),
         "sequence_parallel": _sequence_parallel(fields, mesh["tp"]),
         "recompute": _recompute(fields),
-        "overlap": overlaps(fields),
+        "dp_overlap": overlaps(fields),
         **_practice(fields),
     }
     return Workload(**(settings | mesh))
@@ -226,9 +226,9 @@ def _practice(fields: Fields) -> dict[str, Any]:
         return {
             "loss": "retained" if "202412" in fields.text("source_loc") else "eager",
             "execution": "compiled" if "compile" in fields.text("notes") else "eager",
-            "tensor_overlap": tensors_overlap(fields),
-            "context_parallel": "all_gather",
-            "context_balanced": False,
+            "tp_overlap": tensors_overlap(fields),
+            "cp_comm_type": "all_gather",
+            "cp_balanced": False,
         }
     name = fields.text("set")
     known = next((known for start, known in PRACTICE.items() if name.startswith(start)), {})
@@ -244,7 +244,7 @@ def _of_release(fields: Fields) -> dict[str, Any]:
     found = re.search(r"summary (\d+\.\d+)", fields.text("source"))
     recent = found is not None and float(found[1]) >= FUSED_SINKS
     sinks = "gpt oss" in fields.text("model").lower() and (not recent or "regression" in fields.text("notes"))
-    return {"expert_overlap": recent} | ({"attention": "unfused"} if sinks else {})
+    return {"ep_overlap": recent} | ({"attention": "unfused"} if sinks else {})
 
 
 def _is_titan(fields: Fields) -> bool:

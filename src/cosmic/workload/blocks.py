@@ -105,13 +105,13 @@ def dimensions(model: Model) -> dict[str, float]:
         "pair": 2,
         "stacks": 2 if model.family == "encoder_decoder" else 1,
     }
-    if model.latent:
+    if model.mla:
         sizes |= {
-            "kv_rank": model.latent.kv_rank,
-            "query_rank": model.latent.query_rank or 0,
-            "rope_dim": model.latent.rope_dim,
-            "qk_dim": model.head_dim + model.latent.rope_dim,
-            "value_dim": model.latent.value_dim,
+            "kv_lora_rank": model.mla.kv_lora_rank,
+            "q_lora_rank": model.mla.q_lora_rank or 0,
+            "qk_rope_head_dim": model.mla.qk_rope_head_dim,
+            "qk_dim": model.head_dim + model.mla.qk_rope_head_dim,
+            "v_head_dim": model.mla.v_head_dim,
         }
     if model.experts:
         experts = model.experts

@@ -33,7 +33,7 @@ def _w(batch: Batch, name: str) -> Any:
 
 
 def _ranks(batch: Batch) -> Any:
-    return _w(batch, "dp") * _w(batch, "tp") * _w(batch, "sp") * _w(batch, "pp")
+    return _w(batch, "dp") * _w(batch, "tp") * _w(batch, "cp") * _w(batch, "pp")
 
 
 def _transformer(batch: Batch) -> Transformer | None:
@@ -49,7 +49,7 @@ def _divides(name: str, whole: Callable[[Transformer], int]) -> Callable[[Batch]
 
 
 def _tokens_split(batch: Batch) -> Any:
-    ways = _w(batch, "sp")
+    ways = _w(batch, "cp")
     if batch.base.workload.sequence_parallel and batch.base.workload.task == "training":
         ways = ways * _w(batch, "tp")
     return (_w(batch, "sequence") % ways == 0) | (batch.base.workload.task == "decode")
@@ -57,7 +57,7 @@ def _tokens_split(batch: Batch) -> Any:
 
 def _tokens_sentence(point: DesignPoint) -> str:
     w = point.workload
-    split = f"sp {w.sp}" + (f" × tp {w.tp}" if w.sequence_parallel and w.task == "training" else "")
+    split = f"cp {w.cp}" + (f" × tp {w.tp}" if w.sequence_parallel and w.task == "training" else "")
     return f"sequence {w.sequence} does not divide by {split}: lower them, or choose another sequence"
 
 
@@ -110,7 +110,7 @@ RULES = {
     "ranks": Rule(
         lambda b: _ranks(b) == b.npus,
         lambda p: (
-            f"dp {p.workload.dp} × tp {p.workload.tp} × sp {p.workload.sp} × pp {p.workload.pp} = "
+            f"dp {p.workload.dp} × tp {p.workload.tp} × cp {p.workload.cp} × pp {p.workload.pp} = "
             f"{p.workload.ranks} ranks on {p.network.npus} NPUs: make them equal"
         ),
     ),
@@ -134,8 +134,8 @@ RULES = {
     ),
     "experts": Rule(_experts_fit, _experts_sentence),
     "expert_ranks": Rule(
-        lambda b: (_w(b, "dp") * _w(b, "sp")) % _w(b, "ep") == 0,
-        lambda p: f"ep {p.workload.ep} does not divide dp × sp = {p.workload.dp * p.workload.sp}: choose a divisor",
+        lambda b: (_w(b, "dp") * _w(b, "cp")) % _w(b, "ep") == 0,
+        lambda p: f"ep {p.workload.ep} does not divide dp × cp = {p.workload.dp * p.workload.cp}: choose a divisor",
     ),
     "batch": Rule(
         lambda b: _w(b, "global_batch") % (_w(b, "dp") * _w(b, "micro_batch")) == 0,
@@ -150,8 +150,8 @@ RULES = {
         lambda p: f"{p.compute.accelerator or 'the accelerator'} multiplies no {p.workload.precision}: choose bf16",
     ),
     "tables": Rule(
-        lambda b: (_w(b, "tp") * _w(b, "sp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
-        lambda _: "a recommender is spread over dp alone: set tp, sp and pp to 1",
+        lambda b: (_w(b, "tp") * _w(b, "cp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
+        lambda _: "a recommender is spread over dp alone: set tp, cp and pp to 1",
     ),
     "offload": Rule(
         lambda b: not b.base.workload.offload or bool(b.base.memory.tiers),

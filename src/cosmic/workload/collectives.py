@@ -26,7 +26,7 @@ from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
 from cosmic.workload.strategies import strategies_of
 
 Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
-ORDER = ("tp", "sp", "ep", "rp", "dp", "pp")
+ORDER = ("tp", "cp", "ep", "edp", "dp", "pp")
 NARROW = ("fp8", "fp4")
 """Precisions whose products read what takes a byte or less."""
 PASSED_ROUND = ("key", "value", "d_key", "d_value")
@@ -39,7 +39,7 @@ class CollectiveUse:
 
     kind: Kind
     axes: tuple[str, ...]
-    """Mesh axes whose ranks take part: tp, sp, ep, dp or pp, or several together; rp: those of dp that hold the same
+    """Mesh axes whose ranks take part: tp, cp, ep, dp or pp, or several together; edp: those of dp that hold the same
     experts."""
     group: Any
     """How many ranks take part."""
@@ -101,19 +101,19 @@ class _Step:
         """Return what collectives of the plan that are alike amount to in the step."""
         found = alike[0]
         weight, gradient = _belongs(each, found.tensor)
-        ring = self.workload.context_parallel == "ring" and found.tensor in PASSED_ROUND and found.axes == ("sp",)
+        ring = self.workload.cp_comm_type == "ring" and found.tensor in PASSED_ROUND and found.axes == ("cp",)
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent when they are there
         times = layers * (len(alike) / together) * (1 if deferred else self.microbatches)
         if not weight and is_repeated(found, each.block, self.workload):
             times = times * 2  # before the backward pass
         if ring:
-            times = times * np.maximum(self.sizes["sp"] - 1, 0)
+            times = times * np.maximum(self.sizes["cp"] - 1, 0)
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=named_axes(found.axes),
             group=found.group(self.sizes),
-            bytes=self.mean_bytes(each, alike) * together / (self.sizes["sp"] if ring else 1),
+            bytes=self.mean_bytes(each, alike) * together / (self.sizes["cp"] if ring else 1),
             times=times,
             phase="step" if deferred else found.phase,
             block=each.block.name,
@@ -170,7 +170,7 @@ class _Step:
         together: dict[tuple[str, ...], Any] = {}
         for weight in each.block.graph.weights:
             sharding = each.shardings[weight.name]
-            axes = tuple(axis for axis in ("rp", "ep", "sp") if axis not in sharding.used)
+            axes = tuple(axis for axis in ("edp", "ep", "cp") if axis not in sharding.used)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
         for axes, elements in together.items():
             group: Any = 1
@@ -233,9 +233,9 @@ def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp
 def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
     """Return mesh axes by the names that designs use: the two halves of data parallelism are dp.
 
-    >>> named_axes(("rp", "ep", "sp")), named_axes(("ep",)), named_axes(("rp", "sp"))
-    (('sp', 'dp'), ('ep',), ('sp', 'rp'))
+    >>> named_axes(("edp", "ep", "cp")), named_axes(("ep",)), named_axes(("edp", "cp"))
+    (('cp', 'dp'), ('ep',), ('cp', 'edp'))
     """
-    both = "rp" in axes and "ep" in axes
-    names = {"dp" if both and axis in ("rp", "ep") else axis for axis in axes}
+    both = "edp" in axes and "ep" in axes
+    names = {"dp" if both and axis in ("edp", "ep") else axis for axis in axes}
     return tuple(axis for axis in ORDER if axis in names)

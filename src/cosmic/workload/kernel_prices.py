@@ -26,7 +26,7 @@ from cosmic.cost.attention import (
     attention_seconds,
     decode_attention_seconds,
 )
-from cosmic.cost.compute import matrix_efficiency, operator_seconds, peak_flop_per_s
+from cosmic.cost.compute import gemm_efficiency, operator_seconds, peak_flop_per_s
 from cosmic.cost.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.cost.streaming import (
     Phase,
@@ -79,7 +79,7 @@ class KernelPrices:
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]
         self._bytes_per_s = self._bandwidth * field("memory_efficiency")
-        self._modelled = np.asarray(field("units")) > 0
+        self._modelled = np.asarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
         self._mixture = has_experts(batch.base.model)
@@ -244,13 +244,13 @@ class KernelPrices:
             efficiency=self._field("attention_efficiency"),
             backward_efficiency=self._field("attention_backward_efficiency"),
             ramp_s=self._field("attention_ramp"),
-            multiprocessors=np.maximum(self._field("units"), 1),
+            multiprocessors=np.maximum(self._field("sms"), 1),
         )
 
     @cached_property
     def _waiting(self) -> Any:
         """How much longer the slowest of all accelerators takes: the largest of n normal numbers is √(2 ln n) off."""
-        return 1 + self._field("jitter") * np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        return 1 + self._field("straggler_slack") * np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
 
     @cached_property
     def _peak(self) -> Any:
@@ -258,7 +258,7 @@ class KernelPrices:
 
     @cached_property
     def _matrix_rate(self) -> Any:
-        return self._peak * matrix_efficiency(self._field)
+        return self._peak * gemm_efficiency(self._field)
 
     @cached_property
     def _attention_rate(self) -> Any:

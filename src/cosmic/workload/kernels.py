@@ -85,8 +85,8 @@ def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False
         visible=sizes["visible"],
     )
     if width == "qk_dim" and decoding:
-        rank = sizes["kv_rank"]
-        return replace(found, kv_heads=1, width=rank + sizes["rope_dim"], value_width=rank, latent=True)
+        rank = sizes["kv_lora_rank"]
+        return replace(found, kv_heads=1, width=rank + sizes["qk_rope_head_dim"], value_width=rank, mla=True)
     return found
 
 

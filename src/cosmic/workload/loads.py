@@ -41,13 +41,13 @@ class Load:
 
     dimension: int
     part: str
-    """The part of the step's breakdown that waits for it: tp, sp, ep, weights, dp or pp."""
+    """The part of the step's breakdown that waits for it: tp, cp, ep, weights, dp or pp."""
     bytes: float
     seconds: float
 
 
 def shapes_of(point: DesignPoint) -> dict[str, tuple[Part, ...]]:
-    """Return what every mesh axis has of each dimension: those of `AXES`, and ep and rp, into which dp divides."""
+    """Return what every mesh axis has of each dimension: those of `AXES`, and ep and edp, into which dp divides."""
     return Prices(batch_of(point)).shapes
 
 
@@ -77,7 +77,7 @@ def part_of(use: CollectiveUse) -> str:
     if use.kind == "send":
         return "pp"
     if use.kind == "collective_permute":
-        return "sp"
+        return "cp"
     if use.hides:  # once a step, or for each microbatch, where weights or gradients are sharded
         return "dp" if use.phase == "step" else "weights"
     return use.axes[0]

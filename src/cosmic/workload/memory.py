@@ -275,7 +275,7 @@ class _Stage:
         """Bytes for communication: gathered weights and their whole gradient, gathered activations."""
         buffers: Any = 0.0
         if self.workload.weight_sharding == "zero3":
-            unit = self.largest_layer_weights() * (np.asarray(self.sizes["dp"] * self.sizes["sp"]) > 1)
+            unit = self.largest_layer_weights() * (np.asarray(self.sizes["dp"] * self.sizes["cp"]) > 1)
             buffers = unit * (GATHERED_UNITS * self.recipe.weight + self.recipe.weight)
         if self.workload.sequence_parallel:
             buffers = (
@@ -347,9 +347,9 @@ def cache_bytes(batch: Batch, counts: Mapping[str, Any], blocks: Mapping[str, Bl
     if isinstance(model, Recommender):
         return 0.0
     per_token: Any = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
-    if model.latent:
-        per_token = model.latent.kv_rank + model.latent.rope_dim
-    tokens = np.asarray(batch["workload.sequence"] / batch["workload.sp"], dtype=float)
+    if model.mla:
+        per_token = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
+    tokens = np.asarray(batch["workload.sequence"] / batch["workload.cp"], dtype=float)
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     layers = sum(counts[name] for name, each in blocks.items() if each.block.part == "layers")

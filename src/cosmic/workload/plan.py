@@ -16,7 +16,7 @@ from cosmic.workload.graph import Graph, Sizes
 from cosmic.workload.sharding import Partitioned, Propagation, Sharding, differentiate, partition, propagate
 from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings
 
-PLANNING = {"rp": 2, "ep": 2, "sp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
+PLANNING = {"edp": 2, "ep": 2, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
 PLANNING |= {"samples": 4}
 """Sizes at which ways to partition are compared, beside the model's own: any mapping of ordinary proportions."""
 

@@ -35,8 +35,8 @@ class Prices:
         self.shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
         ep = batch["workload.ep"]
         self.shapes["ep"] = shape(sizes, placed["dp"], ep)
-        self.shapes["rp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
-        """What every mesh axis has of each dimension: those of `AXES`, and ep and rp, into which dp divides."""
+        self.shapes["edp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
+        """What every mesh axis has of each dimension: those of `AXES`, and ep and edp, into which dp divides."""
         self._groups: dict[tuple[str, ...], list[Crossing]] = {}
 
     def operator(self, use: OperatorUse) -> Any:
@@ -67,13 +67,13 @@ class Prices:
     def shown(self, axis: str) -> float:
         """Return the share of what ranks along *axis* send that computation waits for."""
         workload = self.batch.base.workload
-        beside = {"tp": workload.tensor_overlap, "ep": workload.expert_overlap}
+        beside = {"tp": workload.tp_overlap, "ep": workload.ep_overlap}
         return OVERLAPPED[axis] if beside.get(axis) else 1.0
 
     @property
     def hidden(self) -> Any:
         """The share that computation hides at best of what need not be waited for."""
-        return self.batch["collective.hidden"] if self.batch.base.workload.overlap else 0.0
+        return self.batch["collective.overlap_efficiency"] if self.batch.base.workload.dp_overlap else 0.0
 
     def update(self, elements: Any) -> tuple[Any, Any]:
         """Return the seconds to update *elements* weights, and the bytes that pass through memory for it."""

@@ -44,7 +44,7 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
     for weight in each.block.graph.weights:
         if only is not None and weight.name not in only:
             continue
-        replicas = sizes["dp"] * sizes["sp"]
+        replicas = sizes["dp"] * sizes["cp"]
         for axis in (*each.shardings[weight.name].axes("experts"), *each.shardings[weight.name].axes("tables")):
             replicas = replicas / sizes[axis]
         total = total + used_elements(each, weight, sizes) / (replicas if replicas_split else 1)

@@ -8,7 +8,7 @@ under its mapping, as everything does (`cosmic.workload.plan`), with the experts
 Of experts only those are read that some token of the step picks (`cosmic.workload.kernels.product_of`). Latent
 attention decodes in the space of the cache: each head's query, turned into that space, meets the vectors kept there,
 
-    2 (2 c + r) operations for a query's head and a token of the cache        c  kv_rank       r  rope_dim
+    2 (2 c + r) operations for a query's head and a token of the cache        c  kv_lora_rank       r  qk_rope_head_dim
 
 and devices that split the heads read the same cache. Of a prompt only the last token needs the head. What experts split
 over tp make is added up per token, with what shared experts make, before it is exchanged.
@@ -120,9 +120,9 @@ def _attention(part: PartitionedOperator, sizes: SizeTable) -> Any:
     shape = attention_of(part, sizes)
     pairs = shape.batch * shape.heads * shape.queries * shape.keys * shape.visible
     usual = 2 * pairs * (shape.width + shape.value_width)
-    if "kv_rank" not in sizes:
+    if "kv_lora_rank" not in sizes:
         return usual
-    latent = 2 * pairs * (2 * sizes["kv_rank"] + sizes["rope_dim"])
+    latent = 2 * pairs * (2 * sizes["kv_lora_rank"] + sizes["qk_rope_head_dim"])
     return np.where(np.asarray(sizes["sequence"]) == 1, latent, usual)
 
 

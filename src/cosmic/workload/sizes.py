@@ -16,14 +16,14 @@ SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompu
 STRUCTURE = (
     *SWITCHES,
     "recompute_to_end",
-    "context_parallel",
-    "context_balanced",
+    "cp_comm_type",
+    "cp_balanced",
     "loss",
     "dropout",
     "execution",
-    "overlap",
-    "tensor_overlap",
-    "expert_overlap",
+    "dp_overlap",
+    "tp_overlap",
+    "ep_overlap",
     "offload",
     "placement",
     "strategies",
@@ -40,7 +40,7 @@ def sizes_of(batch: Batch) -> SizeTable:
     """Return the size of every dimension of one microbatch and of every mesh axis.
 
     The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
-    its microbatch. dp is two axes, rp and ep, whose product it is: see `cosmic.workload.strategies`.
+    its microbatch. dp is two axes, edp and ep, whose product it is: see `cosmic.workload.strategies`.
     """
     if sizes_of not in batch.known:
         batch.known[sizes_of] = _sizes_of(batch)
@@ -55,7 +55,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
     dp, ep = field("dp"), field("ep")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
-    sizes |= {"rp": dp / ep, "ep": ep, "sp": field("sp"), "tp": field("tp"), "pp": field("pp"), "dp": dp}
+    sizes |= {"edp": dp / ep, "ep": ep, "cp": field("cp"), "tp": field("tp"), "pp": field("pp"), "dp": dp}
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
     return SizeTable(sizes)
@@ -73,8 +73,8 @@ def visible_share(batch: Batch, block: Block) -> Any:
     s = np.asarray(batch["workload.sequence"], dtype=float)
     decoding = batch.base.workload.task == "decode"
     everything = np.ones_like(s) if decoding else (s + 1) / (2 * s)
-    if not (decoding or batch.base.workload.context_balanced):
-        everything = np.minimum(1.0, everything * (2 - 1 / batch["workload.sp"]))  # the last rank's
+    if not (decoding or batch.base.workload.cp_balanced):
+        everything = np.minimum(1.0, everything * (2 - 1 / batch["workload.cp"]))  # the last rank's
     if model.window is None:
         return everything
     w = np.minimum(float(model.window), s)

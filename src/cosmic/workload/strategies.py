@@ -4,7 +4,7 @@ A strategy is a YAML file of the catalog or of a user: rules that name tensors (
 their dimensions mesh axes. Several strategies together make a mapping: their axes are appended, each axis once
 per tensor, in the order in which the strategies are listed.
 
-Mesh axes: tp, sp, pp, and for data parallelism rp and ep, whose product is dp: the batch is split over both, and
+Mesh axes: tp, cp, pp, and for data parallelism edp and ep, whose product is dp: the batch is split over both, and
 the ranks of ep share out the experts.
 """
 
@@ -22,7 +22,7 @@ from cosmic.errors import SpecError, UnknownName
 from cosmic.workload.graph import Graph, Tensor
 from cosmic.workload.sharding.annotation import Annotation, Sharding
 
-AXES = ("rp", "ep", "sp", "tp", "pp")
+AXES = ("edp", "ep", "cp", "tp", "pp")
 WEIGHTS = "weight"
 RESIDUAL = "residual"
 STREAM = frozenset(
@@ -73,7 +73,7 @@ def strategy(name: str) -> Strategy:
 def read_strategy(tree: Mapping[str, Any], name: str) -> Strategy:
     """Return the strategy that the content of a file describes.
 
-    >>> read_strategy({"annotations": [{"tensors": ["x"], "dims": {"batch": ["rp"]}}]}, "mine").rules[0].tensors
+    >>> read_strategy({"annotations": [{"tensors": ["x"], "dims": {"batch": ["edp"]}}]}, "mine").rules[0].tensors
     ('x',)
     """
     for key in tree:
@@ -115,7 +115,7 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
         names.append("expert_tensor_parallel")
     elif workload.sequence_parallel:
         names.append("sequence_parallel")
-    if workload.context_parallel == "ulysses":
+    if workload.cp_comm_type == "ulysses":
         names.append("ulysses")
     if workload.weight_sharding == "zero3":
         names.append("zero3")

@@ -66,7 +66,7 @@ def _dropped(build: Builder, name: str, read: Tensor, dropout: bool) -> Tensor:
 
 def self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add attention of a sequence to itself; return what it adds to the residual stream."""
-    if model.latent:
+    if model.mla:
         query, key, value = _latent_projections(build, model, read)
     else:
         query, key, value = _projections(build, model, read, "")
@@ -104,19 +104,19 @@ def rotary(model: Transformer) -> bool:
 
 def _latent_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values of multi-head latent attention, expanded from small vectors."""
-    if model.latent and model.latent.query_rank:
+    if model.mla and model.mla.q_lora_rank:
         small = _norm(
-            build, model, "q_down_norm", build.linear("q_down", read, ("hidden",), ("query_rank",)), "query_rank"
+            build, model, "q_down_norm", build.linear("q_down", read, ("hidden",), ("q_lora_rank",)), "q_lora_rank"
         )
-        query = build.linear("q_up", small, ("query_rank",), ("heads", "qk_dim"))
+        query = build.linear("q_up", small, ("q_lora_rank",), ("heads", "qk_dim"))
     else:
         query = build.linear("q", read, ("hidden",), ("heads", "qk_dim"))
     query = build.apply("rope", "q_placed", (query,), query.dims)
-    shared = build.linear("kv_down", read, ("hidden",), ("kv_rank",))
-    position = build.linear("k_position", read, ("hidden",), ("rope_dim",))
-    small = _norm(build, model, "kv_down_norm", shared, "kv_rank")
-    content = build.linear("k_up", small, ("kv_rank",), ("heads", "head_dim"))
-    value = build.linear("v_up", small, ("kv_rank",), ("heads", "value_dim"))
+    shared = build.linear("kv_down", read, ("hidden",), ("kv_lora_rank",))
+    position = build.linear("k_position", read, ("hidden",), ("qk_rope_head_dim",))
+    small = _norm(build, model, "kv_down_norm", shared, "kv_lora_rank")
+    content = build.linear("k_up", small, ("kv_lora_rank",), ("heads", "head_dim"))
+    value = build.linear("v_up", small, ("kv_lora_rank",), ("heads", "v_head_dim"))
     key = build.apply("rope", "k_placed", (content, position), (*TOKENS, "heads", "qk_dim"))
     return query, key, value
 

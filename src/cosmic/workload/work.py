@@ -105,7 +105,7 @@ def _served_bytes(kernel: Kernel, moved: Any, recipe: Recipe, batch: Batch) -> A
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
         both = shape.width + shape.value_width
-        cache = shape.kv_heads * shape.keys * shape.visible * (shape.width if shape.latent else both)
+        cache = shape.kv_heads * shape.keys * shape.visible * (shape.width if shape.mla else both)
         return shape.batch * (recipe.cache * cache + recipe.activation * shape.heads * shape.queries * both)
     return moved
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# gpt3-175b on 512 × h100-sxm-80gb, dp 32 × tp 8 × sp 1 × pp 2: Megatron-LM's arguments, as of commit 000c4ac24f61
+# gpt3-175b on 512 × h100-sxm-80gb, dp 32 × tp 8 × cp 1 × pp 2: Megatron-LM's arguments, as of commit 000c4ac24f61
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 torchrun --nnodes 64 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}" \
   pretrain_gpt.py \

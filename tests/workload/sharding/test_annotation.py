@@ -8,7 +8,7 @@ import pytest
 from cosmic.errors import SpecError
 from cosmic.workload.sharding import REPLICATED, Sharding, annotate
 
-TWO = Sharding.of({"hidden": ("tp", "ep"), "batch": "dp"}, partial=("sp",))
+TWO = Sharding.of({"hidden": ("tp", "ep"), "batch": "dp"}, partial=("cp",))
 
 
 def test_an_axis_may_be_used_once_only() -> None:
@@ -28,12 +28,12 @@ def test_axes_are_found_by_dimension_and_dimensions_by_axis() -> None:
     assert TWO.axes("hidden") == ("tp", "ep")
     assert TWO.axes("sequence") == ()
     assert TWO.holds("ep") == "hidden"
-    assert TWO.holds("sp") is None
-    assert TWO.used == ("dp", "tp", "ep", "sp")
+    assert TWO.holds("cp") is None
+    assert TWO.used == ("dp", "tp", "ep", "cp")
 
 
 def test_a_dimension_can_be_split_anew() -> None:
-    assert TWO.split("batch", ()).split("hidden", ("dp",)) == Sharding.of({"hidden": "dp"}, partial=("sp",))
+    assert TWO.split("batch", ()).split("hidden", ("dp",)) == Sharding.of({"hidden": "dp"}, partial=("cp",))
     assert TWO.pending(()).partial == ()
 
 
@@ -45,7 +45,7 @@ def test_local_sizes_are_rounded_up_for_numbers_and_arrays() -> None:
 
 
 def test_a_sharding_reads_as_a_table() -> None:
-    assert str(TWO) == "batch: dp, hidden: tp ep, partial: sp"
+    assert str(TWO) == "batch: dp, hidden: tp ep, partial: cp"
     assert str(REPLICATED) == "replicated"
 
 

@@ -64,14 +64,14 @@ def test_what_an_annotation_fixes_is_told() -> None:
 
 
 def test_what_is_needed_whole_is_split_only_if_nothing_else_claims_the_axis() -> None:
-    found = propagate(layer(), {"x": annotate({"sequence": "sp"})})
-    assert found["k"] == Sharding.of({"context": "sp"})
-    assert found["scores"] == found["shares"] == Sharding.of({"sequence": "sp"})
+    found = propagate(layer(), {"x": annotate({"sequence": "cp"})})
+    assert found["k"] == Sharding.of({"context": "cp"})
+    assert found["scores"] == found["shares"] == Sharding.of({"sequence": "cp"})
 
 
 def test_tokens_become_slots() -> None:
-    found = propagate(mixture(), {"x": annotate({"batch": "dp", "sequence": "sp"})})
-    assert found["sent"] == Sharding.of({"slots": ("dp", "sp")})
+    found = propagate(mixture(), {"x": annotate({"batch": "dp", "sequence": "cp"})})
+    assert found["sent"] == Sharding.of({"slots": ("dp", "cp")})
 
 
 def test_axes_that_stay_pending_are_used() -> None:

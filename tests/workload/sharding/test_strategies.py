@@ -111,10 +111,10 @@ def test_context_parallelism_gathers_keys_and_values_and_scatters_their_gradient
         )
     )
     graph = Graph(forward.operators + differentiate(forward, ("out",)).operators)
-    sizes = SIZES | {"sp": 4, "dp": 2}
-    stream = annotate({"batch": "dp", "sequence": "sp"})
+    sizes = SIZES | {"cp": 4, "dp": 2}
+    stream = annotate({"batch": "dp", "sequence": "cp"})
     found = split(graph, dict.fromkeys(("q", "k", "v", "out"), stream), sizes)
-    assert counts(found, "sp") == {
+    assert counts(found, "cp") == {
         ("forward", "all_gather"): 2,
         ("backward", "all_gather"): 2,
         ("backward", "reduce_scatter"): 2,
@@ -143,18 +143,18 @@ def test_every_collective_says_why() -> None:
 FOUR_AXES = {
     name: annotate({"hidden": "fs", inner: "tp"}, priority={"hidden": 2})
     for name, inner in zip(WEIGHTS, ("heads",) * 4 + ("ffn",) * 2, strict=True)
-} | {name: annotate({"batch": ("dp", "fs"), "sequence": ("sp", "tp")}, priority={"sequence": 1}) for name in STREAM}
+} | {name: annotate({"batch": ("dp", "fs"), "sequence": ("cp", "tp")}, priority={"sequence": 1}) for name in STREAM}
 
 
 def test_four_kinds_of_parallelism_combine() -> None:
-    found = split(TRAINED, FOUR_AXES, SIZES | {"dp": 4, "fs": 4, "sp": 2, "tp": 8})
+    found = split(TRAINED, FOUR_AXES, SIZES | {"dp": 4, "fs": 4, "cp": 2, "tp": 8})
     assert counts(found, "tp") == {
         ("forward", "all_gather"): 2,
         ("forward", "reduce_scatter"): 2,
         ("backward", "all_gather"): 4,
         ("backward", "reduce_scatter"): 2,
     }
-    assert counts(found, "sp") == {  # keys and values
+    assert counts(found, "cp") == {  # keys and values
         ("forward", "all_gather"): 2,
         ("backward", "all_gather"): 2,
         ("backward", "reduce_scatter"): 2,
@@ -164,16 +164,16 @@ def test_four_kinds_of_parallelism_combine() -> None:
         ("backward", "all_gather"): 6,
         ("backward", "reduce_scatter"): 6,
     }
-    rest = Counter(each.kind for each in found.collectives if each.axes == ("dp", "sp"))
+    rest = Counter(each.kind for each in found.collectives if each.axes == ("cp", "dp"))
     assert rest == {"all_reduce": 6}  # what is left of the weight gradients' sums
-    assert sum(rest.values()) + sum(counts(found, axis).total() for axis in ("tp", "sp", "fs")) == len(
+    assert sum(rest.values()) + sum(counts(found, axis).total() for axis in ("tp", "cp", "fs")) == len(
         found.collectives
     )
 
 
 def test_a_layer_over_four_axes_is_planned_quickly() -> None:
     """About 0.1 s on an idle core; the bound leaves room for a busy one. Sizes are new, so that no plan is known."""
-    sizes = SIZES | {"hidden": 12288 + 64, "dp": 4, "fs": 4, "sp": 2, "tp": 8}
+    sizes = SIZES | {"hidden": 12288 + 64, "dp": 4, "fs": 4, "cp": 2, "tp": 8}
     start = perf_counter()
     split(TRAINED, FOUR_AXES, sizes)
     assert perf_counter() - start < 0.5

@@ -236,7 +236,7 @@ export function strides(axes: { name: string; ranks: number }[]): Span[] {
 function strideOfOthers(axes: { name: string; ranks: number }[]): number {
   let stride = 1;
   for (const { name, ranks } of axes) {
-    if (name === "dp" || name === "sp") return stride;
+    if (name === "dp" || name === "cp") return stride;
     stride *= ranks;
   }
   return stride;

@@ -76,7 +76,7 @@ def axes_of_groups(point: DesignPoint) -> tuple[str, ...]:
     batch = batch_of(point)
     found, _ = pieces(batch, Prices(batch))
     kinds = dict.fromkeys(talk.axes for piece in found for talk in _talks(piece))
-    return tuple("+".join("dp" if axis == "rp" else axis for axis in named_axes(axes)) for axes in kinds)
+    return tuple("+".join("dp" if axis == "edp" else axis for axis in named_axes(axes)) for axes in kinds)
 
 
 def _talks(piece: Piece) -> Iterator[Talk]:
@@ -167,7 +167,7 @@ class _Rank:
                 found[self.talks & (template.group == place)] = drawing.track(self.place, name)
             messages = self.talks & (template.type != NodeType.COMM_COLL)
             found[messages] = drawing.track(self.place, "pp")
-            found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "sp")
+            found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "cp")
         found[np.isin(template.type, MEMORY)] = drawing.track(self.place, "memory")
         return found
 

@@ -60,7 +60,7 @@ def generate(point: DesignPoint) -> Job:
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
     mesh = Mesh(point.workload)
     groups, names = name_groups(mesh, plan.groups)
-    sides = [mesh.beside("pp", 1), mesh.beside("pp", -1), mesh.beside("sp", 1), mesh.beside("sp", -1)]
+    sides = [mesh.beside("pp", 1), mesh.beside("pp", -1), mesh.beside("cp", 1), mesh.beside("cp", -1)]
     peers = list(zip(*(side.tolist() for side in sides), strict=True))
     own = list(zip(*names, strict=True)) if names else [()] * len(peers)
     ranks = tuple(

@@ -26,8 +26,8 @@ from cosmic.workload.sizes import sizes_of
 from cosmic.workload.strategies import STREAM, strategies_of
 from cosmic.workload.work import OperatorUse, operators
 
-MESH = ("tp", "sp", "ep", "rp", "pp")
-REPLICAS = ("rp", "ep", "sp")
+MESH = ("tp", "cp", "ep", "edp", "pp")
+REPLICAS = ("edp", "ep", "cp")
 WEIGHT_SHARE = 0.5
 """Of a backward pass, what makes the gradients of weights, as schedules that split it are told."""
 
@@ -284,7 +284,7 @@ class _Cutter:
 
     def _ring(self, items: Sequence[Operator | _Call]) -> tuple[Talk, ...]:
         """Return what is passed round behind attention: all rounds, of keys and values and their gradients, in one."""
-        rounds = float(self.batch["workload.sp"]) - 1
+        rounds = float(self.batch["workload.cp"]) - 1
         calls = [item for item in items if isinstance(item, _Call) and item.use.kind == "collective_permute"]
         talks = [_talk("ring", call.planned.axes, call.use, self.prices, rounds) for call in calls]
         return merged(talks, "ring") if rounds > 0 else ()

@@ -45,17 +45,17 @@ class Mesh:
     def keys(self, axes: Iterable[str]) -> Ints:
         """Return a number for each rank that it shares with those from which it differs along *axes* alone.
 
-        Experts are shared out over dp or, where there are more shares than that, over dp and sp together.
+        Experts are shared out over dp or, where there are more shares than that, over dp and cp together.
         """
         wanted = set(axes)
-        data, tokens = self.along("dp"), self.along("sp")
+        data, tokens = self.along("dp"), self.along("cp")
         ep = self.workload.ep
         inside = self.workload.dp % ep == 0
         joint = data if inside else data + self.workload.dp * tokens
-        fixed = [] if "sp" in wanted or (not inside and "ep" in wanted and "rp" not in wanted) else [tokens]
+        fixed = [] if "cp" in wanted or (not inside and "ep" in wanted and "edp" not in wanted) else [tokens]
         if "ep" not in wanted:
-            fixed.append(joint % ep if "rp" in wanted else data)
-        elif "rp" not in wanted:
+            fixed.append(joint % ep if "edp" in wanted else data)
+        elif "edp" not in wanted:
             fixed.append(joint // ep)
         fixed += [self.along(axis) for axis in ("tp", "pp") if axis not in wanted]
         key = np.zeros_like(self.ranks)

@@ -16,7 +16,7 @@ class Talk:
     name: str
     kind: str
     axes: tuple[str, ...]
-    """Data parallelism is two axes, `rp` and `ep`, as in `cosmic.workload.strategies`."""
+    """Data parallelism is two axes, `edp` and `ep`, as in `cosmic.workload.strategies`."""
     members: float
     bytes: float
     """What a gather ends with, what any other collective starts from."""

@@ -1,0 +1,85 @@
+"""Short names of fields: ``tp`` stands for ``workload.tp`` wherever a path may be written."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Iterator
+from dataclasses import is_dataclass
+from functools import cache
+from typing import Any, Union, get_args, get_origin
+
+from cosmic.design import schema
+from cosmic.design.point import STACKS, DesignPoint
+from cosmic.errors import SpecError, UnknownName
+
+WHOLE = (*STACKS, "system")
+"""First parts of paths that are written in full."""
+
+
+def full_path(name: str) -> str:
+    """Return the path of the field that *name* stands for: a path, or the end of just one.
+
+    A field of a list needs its place, or ``*`` for each. A name that ends no path is returned as it is, for the reader
+    of the file to refuse.
+
+    >>> full_path("tp"), full_path("workload.tp"), full_path("dims.0.bandwidth"), full_path("{dp,tp}")
+    ('workload.tp', 'workload.tp', 'network.dims.0.bandwidth', 'workload.{dp,tp}')
+    """
+    if name.partition(".")[0] in WHOLE:
+        return name
+    if name.startswith("{") and name.endswith("}"):
+        return _joint(name)
+    parts = name.split(".")
+    found = [outer for outer in (_outer(parts, pattern) for pattern in patterns()) if outer is not None]
+    if len(found) == 1 and "*" not in found[0]:
+        return f"{found[0]}.{name}"
+    if found:
+        raise SpecError(
+            "path", name, f"could be {' or '.join(f'{outer}.{name}' for outer in found[:3])}: write it in full"
+        )
+    if len(parts) == 1:
+        raise UnknownName.among(
+            "path", name, "field", {part for pattern in patterns() for part in pattern.split(".")[1:]} - {"*"}
+        )
+    return name
+
+
+def _joint(name: str) -> str:
+    """Return the path of several fields of one layer, as ``{dp,tp,pp}``."""
+    paths = [full_path(each.strip()) for each in name[1:-1].split(",")]
+    layers = {path.rpartition(".")[0] for path in paths}
+    if len(layers) > 1:
+        raise SpecError("path", name, f"names fields of several layers: {', '.join(sorted(layers))}")
+    return f"{layers.pop()}.{{{','.join(path.rpartition('.')[2] for path in paths)}}}"
+
+
+def _outer(parts: list[str], pattern: str) -> str | None:
+    """Return what stands before *parts* in the path *pattern*, if they are its end."""
+    outer, inner = pattern.split(".")[: -len(parts)], pattern.split(".")[-len(parts) :]
+    matches = len(inner) == len(parts) and outer and all(map(_is, parts, inner))
+    return ".".join(outer) if matches else None
+
+
+def _is(part: str, key: str) -> bool:
+    return part == key or (key == "*" and part.isdecimal())
+
+
+@cache
+def patterns() -> tuple[str, ...]:
+    """Return the path of every field that a design can have, with ``*`` for the place in a list, each once."""
+    return tuple(dict.fromkeys(_patterns(DesignPoint, "")))
+
+
+def _patterns(hint: Any, path: str) -> Iterator[str]:
+    origin = get_origin(hint)
+    if origin in (Union, types.UnionType):
+        for option in get_args(hint):
+            yield from _patterns(option, path)
+    elif origin is tuple:
+        yield from _patterns(get_args(hint)[0], f"{path}.*")
+    elif is_dataclass(hint):
+        for slot in schema.slots(typing.cast(type, hint)).values():
+            yield from _patterns(slot.hint, f"{path}.{slot.key}" if path else slot.key)
+    elif hint is not type(None):
+        yield path
