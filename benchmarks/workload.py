@@ -13,11 +13,11 @@ from command import main
 
 from cosmic.design.batch import Batch
 from cosmic.psa.files import load_space
+from cosmic.step.communication import collectives
+from cosmic.step.compute import operators
+from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
-from cosmic.workload.collectives import collectives
-from cosmic.workload.memory import footprint
 from cosmic.workload.sizes import structural_paths
-from cosmic.workload.work import operators
 
 
 def shard_and_size(batch: Batch) -> int:

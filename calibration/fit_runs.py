@@ -8,7 +8,7 @@
 Every second row of each source is fitted, the others are kept to check; then each source in turn is left out, fitted
 without, and predicted. Runs are those that the package carries (cosmic.validation). The loss is the mean over
 sources of their mean absolute error, so that a source with many rows counts no more than one with few. With ``--write``
-the catalog takes what is found; tp and ep stand in `cosmic.workload.prices.OVERLAPPED`.
+the catalog takes what is found; tp and ep stand in `cosmic.step.costs.OVERLAPPED`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate_batch
+from cosmic.step import costs as prices
 from cosmic.validation.rows import Fields, carried_files, read_rows
 from cosmic.validation.training_rows import read_run, require_fit
-from cosmic.workload import prices
 
 SOURCES = ("korthikanti", "sc21", "vtrain-multi", "mosaic", "torchtitan", "simumax", "mbridge", "nemo", "mlperf")
 START = {

@@ -14,10 +14,10 @@ from cosmic.design.batch import Batch, Names, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import evaluate_batch
 from cosmic.loading.designs import accelerator_layers, load_design
+from cosmic.step.communication import collectives
+from cosmic.step.compute import OperatorUse, operators
+from cosmic.step.costs import Prices
 from cosmic.units import split_name
-from cosmic.workload.collectives import collectives
-from cosmic.workload.prices import Prices
-from cosmic.workload.work import OperatorUse, operators
 
 ACCELERATORS = ("h100-sxm-80gb", "tpu-v5p", "b200-sxm-180gb", "a100-sxm-80gb")
 

@@ -27,7 +27,7 @@ from cosmic.serving import (
     serve,
     step_seconds,
 )
-from cosmic.workload.serving_work import ServingWork
+from cosmic.step.serving_work import ServingWork
 
 NOTHING: dict[str, Any] = dict.fromkeys(ServingWork.__slots__, 0.0)
 PACE = Rates(

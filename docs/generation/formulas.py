@@ -34,20 +34,20 @@ class Chapter(NamedTuple):
     variants: Mapping[str, Any] | None = None
 
 
-WORK = ("workload.sizes", "workload.work", "workload.kernels")
+WORK = ("workload.sizes", "step.compute", "step.kernels")
 CHAPTERS = (
     Chapter("Matrix products, attention, streams", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")),
     Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
     Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
     Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
-    Chapter("Other models of collectives", ("cost.themis", "cost.libra")),
-    Chapter("Work of a device", (*WORK, "workload.serving_work", "workload.precision")),
-    Chapter("Prices of operators and collectives", ("workload.kernel_prices", "workload.prices")),
-    Chapter("Communication", ("workload.collectives", "workload.loads")),
-    Chapter("Memory", ("workload.memory",)),
+    Chapter("Themis", ("cost.themis",)),
+    Chapter("Work of a device", (*WORK, "step.serving_work", "workload.precision")),
+    Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.costs")),
+    Chapter("Communication", ("step.communication", "step.network_load")),
+    Chapter("Memory", ("step.memory",)),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
     Chapter("A step", ("simulation.analytic", "serving", "evaluation")),
-    Chapter("Money and energy", ("cost.price",)),
+    Chapter("Money and energy", ("pricing.price",)),
 )
 
 

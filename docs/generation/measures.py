@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cosmic.evaluation import BETTER, Metrics
 from cosmic.simulation.analytic import BREAKDOWN
+from cosmic.step.memory import COMPONENTS
 from cosmic.units import split_name
-from cosmic.workload.memory import COMPONENTS
 from generation.text import attribute_docs, escape, page, table
 
 INTRODUCTION = """

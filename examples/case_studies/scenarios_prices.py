@@ -22,8 +22,8 @@ from scenarios_designs import (
     seconds,
 )
 
-from cosmic.cost.price import rates
 from cosmic.exploration.problem import Results
+from cosmic.pricing.price import rates
 from cosmic.reporting.charts import Axis, Mark, scatter
 from cosmic.reporting.page import Figure, Part, Table, Text
 

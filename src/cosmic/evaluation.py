@@ -15,15 +15,15 @@ import numpy.typing as npt
 
 from cosmic.catalog.accuracy import expected_error
 from cosmic.cost.compute import peak_flop_per_s
-from cosmic.cost.price import capital_usd, network_usd, network_w, owned_usd_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
+from cosmic.pricing.price import capital_usd, network_usd, network_w, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
+from cosmic.step.compute import model_flop_per_token
+from cosmic.step.memory import COMPONENTS, footprint
 from cosmic.workload.checks import RULES, held, unfit
-from cosmic.workload.memory import COMPONENTS, footprint
 from cosmic.workload.sizes import structural_paths
-from cosmic.workload.work import model_flop_per_token
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result

@@ -2,7 +2,7 @@
 
 A serving engine batches continuously: in each step every running request gets one more token, and requests that came
 meanwhile have their prompts processed between steps. Clients keep c requests in flight (a closed loop): when one is
-answered, its client sends the next. What a step reads, computes and sends comes from `cosmic.workload.serving_work`,
+answered, its client sends the next. What a step reads, computes and sends comes from `cosmic.step.serving_work`,
 what the accelerator reaches from the catalog. An engine's kernels are fused and replayed from a graph, so that a step
 is a roofline over its sums, and what engines differ in is what they add to it:
 
@@ -54,8 +54,8 @@ from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
 from cosmic.evaluation import Infeasible
+from cosmic.step.serving_work import ServingWork, serving_work
 from cosmic.workload.checks import unfit
-from cosmic.workload.serving_work import ServingWork, serving_work
 
 USUAL_CONCURRENCY = 16
 """The requests in flight at which `Engine.front_s` is stated."""

@@ -24,7 +24,7 @@ from cosmic.design.collective import Kind
 from cosmic.design.network import Dimension, Transport
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
-from cosmic.workload.prices import Prices
+from cosmic.step.costs import Prices
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
 KINDS: tuple[Kind, ...] = get_args(Kind)

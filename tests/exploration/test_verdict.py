@@ -13,8 +13,8 @@ from cosmic.exploration.problem import METRICS
 from cosmic.exploration.searching import Found, search
 from cosmic.exploration.verdict import REASONS, bounded_by, gain, judge, reason_text
 from cosmic.loading.designs import load_design
+from cosmic.step.network_load import loads
 from cosmic.workload.checks import RULES
-from cosmic.workload.loads import loads
 from tests.publishing.studies import SPACE, found, small, source
 
 

@@ -13,8 +13,8 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design
 from cosmic.loading.mapping import suggest_batch
+from cosmic.step.memory import footprint
 from cosmic.workload.checks import unfit
-from cosmic.workload.memory import footprint
 
 SYSTEMS = catalog.names("systems")
 MODELS = (

@@ -17,10 +17,10 @@ from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation.analytic import step
 from cosmic.simulation.event.designs import play_design
+from cosmic.step.memory import footprint
 from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
 from cosmic.workload.checks import unfit
-from cosmic.workload.memory import footprint
 from tests.traces.player import play
 from tests.traces.test_generation import design
 

@@ -23,8 +23,8 @@ from cosmic.simulation.schedule_play import play
 from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
 from cosmic.simulation.schedule_times import Mark, step_times
 from cosmic.simulation.timeline import CODE, Timeline
+from cosmic.step.memory import footprint
 from cosmic.workload.checks import unfit
-from cosmic.workload.memory import footprint
 from cosmic.workload.schedule import Task, schedules
 from cosmic.workload.sizes import microbatches
 from tests.commands import run

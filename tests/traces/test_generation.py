@@ -16,13 +16,13 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import step
+from cosmic.step.compute import operators
+from cosmic.step.memory import footprint
 from cosmic.traces.generation import Job, generate
 from cosmic.traces.order import dependencies
 from cosmic.traces.trace import CollectiveType, NodeType, Template
-from cosmic.workload.memory import footprint
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches
-from cosmic.workload.work import operators
 from tests.traces.player import play
 
 ALONE = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}

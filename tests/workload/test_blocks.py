@@ -13,10 +13,10 @@ from cosmic.design import schema
 from cosmic.design.model import Model, Transformer, parameters
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design, read_model
+from cosmic.step.compute import model_flop_per_token
 from cosmic.workload.blocks import blocks, dimensions, weight_count
 from cosmic.workload.graph import Graph, Operator, Tensor
 from cosmic.workload.operators import kept, kinds
-from cosmic.workload.work import model_flop_per_token
 
 CONFIGS = sorted((Path(__file__).parents[1] / "catalog" / "data").glob("*.json"))
 

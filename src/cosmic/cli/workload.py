@@ -11,8 +11,8 @@ from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app, s
 from cosmic.cli.output import emit
 
 if TYPE_CHECKING:
-    from cosmic.workload.collectives import CollectiveUse
-    from cosmic.workload.work import OperatorUse
+    from cosmic.step.communication import CollectiveUse
+    from cosmic.step.compute import OperatorUse
 
 app = new_app()
 
@@ -27,10 +27,10 @@ def workload(
     """Print what the busiest device of a design computes, sends and keeps in one step."""
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.step.communication import collectives  # noqa: PLC0415  heavy
+    from cosmic.step.compute import operators  # noqa: PLC0415  heavy
+    from cosmic.step.memory import footprint  # noqa: PLC0415  heavy
     from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
-    from cosmic.workload.collectives import collectives  # noqa: PLC0415  heavy
-    from cosmic.workload.memory import footprint  # noqa: PLC0415  heavy
-    from cosmic.workload.work import operators  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
     batch = batch_of(point)

@@ -18,8 +18,8 @@ from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
 from cosmic.reporting.words import figure, metric_label
 from cosmic.simulation.analytic import COMMUNICATED, slowest_stage
-from cosmic.workload.loads import Load, loads
-from cosmic.workload.reached import peak_of, reached
+from cosmic.step.network_load import Load, loads
+from cosmic.step.roofline import peak_of, reached
 
 BASE = "the base design"
 CANNOT = "cannot run"

@@ -20,8 +20,8 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
+from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
-from cosmic.workload.memory import footprint
 
 MAPPING = (*AXES, "ep", "weight_sharding", "recompute")
 BUDGET = 0.95

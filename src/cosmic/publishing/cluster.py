@@ -8,7 +8,7 @@ from cosmic.publishing.contract import Axis, Cluster, Dimension
 from cosmic.publishing.links import links
 from cosmic.reporting.words import share
 from cosmic.simulation.analytic import slowest_stage
-from cosmic.workload.loads import Load, loads, shapes_of
+from cosmic.step.network_load import Load, loads, shapes_of
 
 AXIS_NAMES = {
     "tp": "tensor parallel",

@@ -6,7 +6,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.publishing.contract import Roofline, RooflinePoint
 from cosmic.reporting.words import share
 from cosmic.simulation.analytic import slowest_stage
-from cosmic.workload.reached import Reached, peak_of, reached
+from cosmic.step.roofline import Reached, peak_of, reached
 
 MOST = 24
 """Operators that are told apart; what the others take is one point."""

@@ -7,11 +7,11 @@
           for; longer where the host launches kernels more slowly than the device runs them. Of several stages the
           last is the fullest, with the head; the others, through which a microbatch must pass before and after (the
           bubble), have layers only
-    what cannot hide: a share of gathering weights and of reducing gradients (`collective.overlap_efficiency` is the rest);
-          weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one microbatch and,
-          where the newest collective goes first (LIFO), the forward pass of the next step, which then finds the
-          weights that it needs first; activations on their way through an empty pipeline; offloading beyond the whole
-          step
+    what cannot hide: a share of gathering weights and of reducing gradients (`collective.overlap_efficiency` is the
+          rest); weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one
+          microbatch and, where the newest collective goes first (LIFO), the forward pass of the next step, which then
+          finds the weights that it needs first; activations on their way through an empty pipeline; offloading beyond
+          the whole step
 
 Every term is named in the breakdown, which sums to the step.
 """
@@ -26,14 +26,14 @@ import numpy as np
 
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.workload.collectives import CollectiveUse, collectives
-from cosmic.workload.memory import Footprint, footprint, state_bytes
+from cosmic.step.communication import CollectiveUse, collectives
+from cosmic.step.compute import OperatorUse, operators
+from cosmic.step.costs import Prices
+from cosmic.step.memory import Footprint, footprint, state_bytes
 from cosmic.workload.plan import plan
-from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import Stage, block_shares, microbatches
 from cosmic.workload.strategies import strategies_of
-from cosmic.workload.work import OperatorUse, operators
 
 COMPUTE_PARTS = ("gemm", "attention", "other")
 COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")

@@ -31,7 +31,7 @@ from cosmic.simulation.timeline import (
     covered,
     stepped,
 )
-from cosmic.workload.memory import Footprint, footprint
+from cosmic.step.memory import Footprint, footprint
 from cosmic.workload.schedule import Kind, Task, schedules
 from cosmic.workload.sizes import microbatches
 

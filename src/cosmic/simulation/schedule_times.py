@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cosmic.design.batch import Batch
 from cosmic.simulation.analytic import WAITED, Anatomy, role_of
 from cosmic.simulation.timeline import Class
-from cosmic.workload.memory import Footprint
+from cosmic.step.memory import Footprint
 from cosmic.workload.schedule import Kind
 from cosmic.workload.sizes import microbatches
 

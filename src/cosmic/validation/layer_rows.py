@@ -27,10 +27,10 @@ from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import require
+from cosmic.step.compute import operators
+from cosmic.step.costs import Prices
 from cosmic.validation.hardware import machine
 from cosmic.validation.rows import Fields, Row, Verdict, judged
-from cosmic.workload.prices import Prices
-from cosmic.workload.work import operators
 
 ACCELERATOR = "h200-sxm-141gb"
 """On which rows were measured that do not say."""

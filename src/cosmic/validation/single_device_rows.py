@@ -22,9 +22,9 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import require
 from cosmic.evaluation import evaluate_batch
+from cosmic.step.memory import footprint
 from cosmic.validation.hardware import machine
 from cosmic.validation.rows import Fields, Row, Verdict, judged
-from cosmic.workload.memory import footprint
 
 ACCELERATOR = "h200-sxm-141gb"
 """On which rows were measured that do not say."""

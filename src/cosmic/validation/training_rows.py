@@ -33,12 +33,12 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Precision, Workload
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import evaluate_batch
+from cosmic.step.compute import model_flop_per_token
+from cosmic.step.memory import footprint
 from cosmic.validation.hardware import fabric_in, machine, with_attention
 from cosmic.validation.models import model_of
 from cosmic.validation.rows import GIB, Fields, Row, Verdict, judged
 from cosmic.workload.checks import unfit
-from cosmic.workload.memory import footprint
-from cosmic.workload.work import model_flop_per_token
 
 MEGATRON_2021: dict[str, Any] = {"attention": "unfused", "dropout": True, "recompute_to_end": True}
 MEGATRON: dict[str, Any] = {"tp_overlap": True}

@@ -27,12 +27,12 @@ from cosmic.simulation.timeline import (
     covered,
     stepped,
 )
+from cosmic.step.communication import named_axes
+from cosmic.step.costs import Prices
 from cosmic.traces.generation.blocks import pieces
 from cosmic.traces.generation.pieces import Piece, Talk
 from cosmic.traces.generation.tapes import RING_NEXT
 from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, NodeType, Template
-from cosmic.workload.collectives import named_axes
-from cosmic.workload.prices import Prices
 
 DETAILS = ("num_ops", "tensor_size", "comm_size", "comm_tag", "comm_type")
 MOST_POINTS = 8_000

@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
+from cosmic.step.costs import Prices
+from cosmic.step.memory import footprint
 from cosmic.traces.generation.blocks import pieces
 from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.pieces import Piece, Run, Talk
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import unfit
-from cosmic.workload.memory import footprint
-from cosmic.workload.prices import Prices
 from cosmic.workload.schedule import Task, schedules
 from cosmic.workload.sizes import microbatches
 

@@ -13,18 +13,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cosmic.design.batch import Batch
+from cosmic.step.activations import weight_elements
+from cosmic.step.communication import CollectiveUse, collectives
+from cosmic.step.compute import OperatorUse, operators
+from cosmic.step.costs import Prices
+from cosmic.step.recomputation import repeated
 from cosmic.traces.generation.pieces import Piece, Run, Talk, Unit, in_one_buffer, merged
-from cosmic.workload.collectives import CollectiveUse, collectives
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan
-from cosmic.workload.prices import Prices
-from cosmic.workload.recomputation import repeated
-from cosmic.workload.residue import weight_elements
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.sizes import sizes_of
 from cosmic.workload.strategies import STREAM, strategies_of
-from cosmic.workload.work import OperatorUse, operators
 
 MESH = ("tp", "cp", "ep", "edp", "pp")
 REPLICAS = ("edp", "ep", "cp")
@@ -290,7 +290,7 @@ class _Cutter:
         return merged(talks, "ring") if rounds > 0 else ()
 
     def _returns(self) -> Iterator[Talk]:
-        """Yield the gathering of updated weights: see `cosmic.workload.collectives`, whose order this follows."""
+        """Yield the gathering of updated weights: see `cosmic.step.communication`, whose order this follows."""
         uses = [
             use for use in self.uses if use.tensor == "weights" and use.phase == "step" and use.kind == "all_gather"
         ]

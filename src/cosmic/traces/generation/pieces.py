@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from cosmic.workload.collectives import named_axes
-from cosmic.workload.prices import Prices
+from cosmic.step.communication import named_axes
+from cosmic.step.costs import Prices
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,13 +8,13 @@ from typing import Any, Literal
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, has_experts
+from cosmic.step.kernels import Kernel, Product, kernel_of
+from cosmic.step.recomputation import repeated
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
-from cosmic.workload.kernels import Kernel, Product, kernel_of
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import plan
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
-from cosmic.workload.recomputation import repeated
 from cosmic.workload.sharding import PartitionedOperator
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of, visible_share
 from cosmic.workload.strategies import strategies_of

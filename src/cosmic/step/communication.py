@@ -17,10 +17,10 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.design.model import has_experts
 from cosmic.design.workload import Workload
+from cosmic.step.recomputation import is_repeated, repeated
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
-from cosmic.workload.recomputation import is_repeated, repeated
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
 from cosmic.workload.strategies import strategies_of

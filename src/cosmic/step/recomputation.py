@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import cache
 
 from cosmic.design.workload import Workload
+from cosmic.step.activations import kept_tensors
 from cosmic.workload.blocks import Block
 from cosmic.workload.operators import kinds
-from cosmic.workload.residue import kept_tensors
 from cosmic.workload.sharding import CollectiveOp
 
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender, has_experts
+from cosmic.step.activations import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.graph import Sizes
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
-from cosmic.workload.residue import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
 from cosmic.workload.strategies import strategies_of

@@ -9,7 +9,7 @@ import pytest
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import slowest_stage
-from cosmic.workload.reached import peak_of, reached
+from cosmic.step.roofline import peak_of, reached
 
 DECODE = {"workload.task": "decode", "workload.global_batch": 8, "workload.micro_batch": 8}
 DESIGNS: list[tuple[str, dict[str, Any]]] = [

@@ -16,9 +16,9 @@ from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import COMMUNICATED, slowest_stage
-from cosmic.workload.collectives import CollectiveUse
-from cosmic.workload.loads import _sent, entering, loads, part_of, shapes_of, uses_of
-from cosmic.workload.prices import Prices
+from cosmic.step.communication import CollectiveUse
+from cosmic.step.costs import Prices
+from cosmic.step.network_load import _sent, entering, loads, part_of, shapes_of, uses_of
 
 COSMIC = "gpt3-175b@cosmic-1024"
 REDUCED = ("dp", "weights")

@@ -15,9 +15,9 @@ from cosmic.design.model import parameters
 from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
+from cosmic.step.memory import COMPONENTS, Footprint, footprint
 from cosmic.validation.rows import Fields, carried_files, read_rows
 from cosmic.validation.single_device_rows import training_design
-from cosmic.workload.memory import COMPONENTS, Footprint, footprint
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIB = 2**30

@@ -40,10 +40,10 @@ from cosmic.cost.streaming import (
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import has_experts
-from cosmic.workload.kernels import Product
+from cosmic.step.compute import OperatorUse
+from cosmic.step.kernels import Product
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import microbatches
-from cosmic.workload.work import OperatorUse
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""

@@ -10,8 +10,8 @@ from cosmic.design.batch import batch_of
 from cosmic.design.model import Transformer, parameters
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
+from cosmic.step.serving_work import ServingWork, serving_work
 from cosmic.workload.precision import SERVING, recipe_of, weight_bytes
-from cosmic.workload.serving_work import ServingWork, serving_work
 
 
 def work(model: str, npus: int, **workload: Any) -> ServingWork:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cosmic.cost.price import capital_usd, network_usd, network_w, owned_usd_per_s, tiers
 from cosmic.design.network import topologies
+from cosmic.pricing.price import capital_usd, network_usd, network_w, owned_usd_per_s, tiers
 
 RING, FULL, SWITCH = "ring", "fully_connected", "switch"
 LOGGED = [  # topologies, sizes, bandwidth of one link in GB/s, dollars: logs of the authors' exp 8

@@ -11,7 +11,7 @@ import pytest
 from cosmic.design.batch import Batch, batch_of
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
-from cosmic.workload.collectives import CollectiveUse, collectives
+from cosmic.step.communication import CollectiveUse, collectives
 from cosmic.workload.sizes import structural_paths
 
 BIG = 1e6

@@ -12,8 +12,8 @@ from cosmic.cost.shapes import Part, larger, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
-from cosmic.workload.kernel_prices import KernelPrices
-from cosmic.workload.work import OperatorUse
+from cosmic.step.compute import OperatorUse
+from cosmic.step.kernel_costs import KernelPrices
 
 OVERLAPPED = {"tp": 0.47, "ep": 0.2}
 """Share of the communication of an axis that still shows where it travels beside computation: calibration/fit_runs.py

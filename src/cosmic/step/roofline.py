@@ -13,9 +13,9 @@ import numpy as np
 from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.workload.prices import Prices
+from cosmic.step.compute import operators
+from cosmic.step.costs import Prices
 from cosmic.workload.sizes import Stage, block_shares
-from cosmic.workload.work import operators
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ another, norms and casts ride along. What is left of a step is therefore told by
 that are read once, operations by number format, and exchanges between devices. They come out of the plan of the model
 under its mapping, as everything does (`cosmic.workload.plan`), with the experts' widths split over tp too.
 
-Of experts only those are read that some token of the step picks (`cosmic.workload.kernels.product_of`). Latent
+Of experts only those are read that some token of the step picks (`cosmic.step.kernels.product_of`). Latent
 attention decodes in the space of the cache: each head's query, turned into that space, meets the vectors kept there,
 
     2 (2 c + r) operations for a query's head and a token of the cache        c  kv_lora_rank       r  qk_rope_head_dim
@@ -25,13 +25,13 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer, has_experts
 from cosmic.errors import require
+from cosmic.step.activations import weight_elements
+from cosmic.step.kernels import Product, attention_of, product_of
+from cosmic.step.memory import cache_bytes
 from cosmic.workload.graph import SizeTable
-from cosmic.workload.kernels import Product, attention_of, product_of
-from cosmic.workload.memory import cache_bytes
 from cosmic.workload.operators import moved_elements
 from cosmic.workload.plan import BlockPlan, plan
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
-from cosmic.workload.residue import weight_elements
 from cosmic.workload.sharding import CollectiveOp, PartitionedOperator
 from cosmic.workload.sizes import sizes_of, visible_share
 from cosmic.workload.strategies import strategies_of

@@ -27,8 +27,8 @@ from cosmic.cost.transport import Phase
 from cosmic.design.batch import batch_of
 from cosmic.design.collective import Kind, algorithms
 from cosmic.design.point import DesignPoint
-from cosmic.workload.collectives import CollectiveUse, collectives
-from cosmic.workload.prices import Prices
+from cosmic.step.communication import CollectiveUse, collectives
+from cosmic.step.costs import Prices
 from cosmic.workload.sizes import Stage, block_shares
 
 SCHEDULED_BYTES = 2**30
