@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cosmic.step.costs import Prices
 
 from cosmic.catalog.accuracy import UNKNOWN, expected_error
 from cosmic.cost.attention import Attention, AttentionRates, decode_attention_seconds
@@ -16,7 +17,6 @@ from cosmic.evaluation import evaluate_batch
 from cosmic.loading.designs import accelerator_layers, load_design
 from cosmic.step.communication import collectives
 from cosmic.step.compute import OperatorUse, operators
-from cosmic.step.costs import Prices
 from cosmic.units import split_name
 
 ACCELERATORS = ("h100-sxm-80gb", "tpu-v5p", "b200-sxm-180gb", "a100-sxm-80gb")

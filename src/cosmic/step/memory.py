@@ -19,11 +19,10 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender, has_experts
 from cosmic.step.activations import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.graph import Sizes
-from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
-from cosmic.workload.strategies import strategies_of
 
 WORKSPACE_BYTES = 64 * 2**20
 """What matrix libraries keep for themselves: two workspaces of 32 MiB (cuBLAS and cuBLASLt on recent GPUs)."""
@@ -93,7 +92,7 @@ def footprint(batch: Batch) -> Footprint:
 def _footprint(batch: Batch) -> Footprint:
     workload = batch.base.workload
     training = workload.task == "training"
-    blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    blocks = plan_of(batch)
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     first = _Stage(batch, blocks, sizes, recipe, first=True)
     last = _Stage(batch, blocks, sizes, recipe, first=False)

@@ -5,7 +5,7 @@ another, norms and casts ride along. What is left of a step is therefore told by
 that are read once, operations by number format, and exchanges between devices. They come out of the plan of the model
 under its mapping, as everything does (`cosmic.workload.plan`), with the experts' widths split over tp too.
 
-Of experts only those are read that some token of the step picks (`cosmic.step.kernels.product_of`). Latent
+Of experts only those are read that some token of the step picks (`cosmic.step.compute.gemm_of`). Latent
 attention decodes in the space of the cache: each head's query, turned into that space, meets the vectors kept there,
 
     2 (2 c + r) operations for a query's head and a token of the cache        c  kv_lora_rank       r  qk_rope_head_dim
@@ -26,15 +26,14 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer, has_experts
 from cosmic.errors import require
 from cosmic.step.activations import weight_elements
-from cosmic.step.kernels import Product, attention_of, product_of
+from cosmic.step.compute import Gemm, attention_of, gemm_of
 from cosmic.step.memory import cache_bytes
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.operators import moved_elements
-from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import CollectiveOp, PartitionedOperator
 from cosmic.workload.sizes import sizes_of, visible_share
-from cosmic.workload.strategies import strategies_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     workload, model = batch.base.workload, batch.base.model
     require(workload.task != "training", "task", workload.task, "must be prefill or decode")
     require(isinstance(model, Transformer), "model", model.name, "only transformers are served")
-    blocks = plan(model, strategies_of(workload), False, False)
+    blocks = plan_of(batch)
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     if cache is not None:
         recipe = replace(recipe, cache=cache)
@@ -95,7 +94,7 @@ def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, pas
         return
     for part in each.partitioned.operators:
         if part.operator.kind == "einsum":
-            yield from _product(part, product_of(part, sizes), recipe, mixture)
+            yield from _product(part, gemm_of(part, sizes), recipe, mixture)
         elif part.operator.kind == "attention":
             yield "attention_flop", _attention(part, sizes)
         else:
@@ -107,7 +106,7 @@ def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, pas
             yield from _exchange(found, sizes, recipe, 1 / sizes["active"] if slots else 1.0)
 
 
-def _product(part: PartitionedOperator, shape: Product, recipe: Recipe, mixture: bool) -> Iterator[tuple[str, Any]]:
+def _product(part: PartitionedOperator, shape: Gemm, recipe: Recipe, mixture: bool) -> Iterator[tuple[str, Any]]:
     name = part.operator.inputs[1].name
     width = weight_bytes(recipe, name, mixture=mixture)
     yield "weight_bytes", width * shape.count * shape.n * shape.k
