@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
-from cosmic.cost.shapes import Part, larger, shape, strides, together
+from cosmic.cost.shapes import Part, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
+from cosmic.numeric import larger
 from cosmic.step.compute import OperatorUse
 from cosmic.step.kernel_costs import KernelPrices
 
