@@ -172,7 +172,7 @@ def predicted(key: Key, rows: Rows, fields: Mapping[str, Any]) -> Rows:
     """Return the seconds of products as *fields* have them, measured in the way of their source."""
     _, form, source = key
     unit = matrix_unit(fields.get, fields["bandwidth"], form, load="repeated" if source == OWN else "alone")
-    seconds: Rows = gemm_seconds(1, rows[:, 0], rows[:, 1], rows[:, 2], unit)
+    seconds: Rows = np.asarray(gemm_seconds(1, rows[:, 0], rows[:, 1], rows[:, 2], unit))
     return seconds + (fields["gap"] if source == OWN else 0.0)
 
 

@@ -122,7 +122,7 @@ def test_nothing_beats_the_bandwidth_bound(
     network: list[Lane], kind: Kind, size: float, chunks: int, mode: str
 ) -> None:
     """All but one's own part must leave every NPU, through all its dimensions together."""
-    members = float(np.prod([each.npus for each in network]))
+    members = float(np.prod([float(each.npus) for each in network]))
     bound = size * (members - 1) / members / sum(each.bandwidth_bytes_per_s for each in network)
     assert collective_seconds(network, whole(*network), kind, size, chunks, mode) >= bound * (1 - 1e-9)
 

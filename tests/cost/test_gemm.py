@@ -144,7 +144,7 @@ def test_a_batch_of_accelerators_gives_what_each_gives() -> None:
     for number in FORMATS:
         together = gemm_seconds(4, 100.5, 4096, 14336, matrix_unit(column, bandwidth, number, load="repeated"))
         alone = [float(gemm_seconds(4, 100.5, 4096, 14336, unit_of(name, number))) for name in names]
-        assert together.tolist() == pytest.approx(alone, rel=1e-12)
+        assert np.asarray(together).tolist() == pytest.approx(alone, rel=1e-12)
 
 
 def test_what_is_known_first_counts() -> None:

@@ -138,11 +138,11 @@ def test_the_catalog_has_what_the_calibration_finds(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("kind", KINDS)
 def test_time_grows_with_size_and_less_than_in_proportion(link: str, kind: Kind) -> None:
     """Concave, too: sizes of a given mean never take longer than if all were of that mean."""
-    found = one_dimension_seconds(kind, "auto", 8, SIZES, link_dimension(link, 8))
+    found = np.asarray(one_dimension_seconds(kind, "auto", 8, SIZES, link_dimension(link, 8)))
     assert (np.diff(found) > 0).all()
     assert (np.diff(found) / np.diff(SIZES) <= found[:-1] / SIZES[:-1]).all()
     halfway = one_dimension_seconds(kind, "auto", 8, (SIZES[1:] + SIZES[:-1]) / 2, link_dimension(link, 8))
-    assert (halfway >= (found[1:] + found[:-1]) / 2 * (1 - 1e-12)).all()
+    assert (np.asarray(halfway) >= (found[1:] + found[:-1]) / 2 * (1 - 1e-12)).all()
 
 
 @every_link

@@ -53,7 +53,7 @@ def test_arrays_give_what_numbers_give() -> None:
     together_ = shape((4, 8), 2, degrees)
     for place, degree in enumerate(degrees):
         alone = shape((4, 8), 2, int(degree))
-        assert [part.members[place] for part in together_] == [part.members for part in alone]
+        assert [np.asarray(part.members)[place] for part in together_] == [part.members for part in alone]
 
 
 def test_degrees_that_do_not_divide_still_multiply_to_the_degree() -> None:

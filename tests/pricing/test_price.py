@@ -32,7 +32,7 @@ def test_a_batch_costs_what_its_networks_cost() -> None:
     for cost in (network_usd, network_w):
         batch = cost(names, sizes, rates)
         singles = [cost(names, [n[i] for n in sizes], [rates[0][i], 5e10, rates[2][i]]) for i in range(3)]
-        assert batch.tolist() == singles
+        assert np.asarray(batch).tolist() == singles
 
 
 def test_the_outermost_dimension_is_the_pod() -> None:
@@ -55,7 +55,7 @@ def test_a_pod_port_at_400_gbps_draws_its_optics_its_nic_and_its_share_of_the_sw
 
 def test_owning_is_depreciation_upkeep_and_energy() -> None:
     capital = capital_usd(np.array([0, 30_000]), 8, 10_000)
-    assert capital.tolist() == [10_000, 250_000]
+    assert np.asarray(capital).tolist() == [10_000, 250_000]
     year = 365.25 * 86400
     assert owned_usd_per_s(capital, 0) * year == pytest.approx([3_000, 75_000])
     assert owned_usd_per_s(0, 1_000) * 3600 == pytest.approx(1.25 * 0.08)

@@ -30,9 +30,10 @@ here are those of Hopper's; `calibration/fit_kernels.py` fits them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+
+from cosmic.numeric import Condition, Numeric
 
 QUERY_TILE = 128
 KEY_TILE = 128
@@ -62,17 +63,17 @@ GRADIENT_STREAM_BYTES = 3 * 4
 class Attention:
     """One call of attention on one accelerator: numbers, or arrays over a batch."""
 
-    batch: Any
-    heads: Any
-    kv_heads: Any
-    queries: Any
-    keys: Any
-    width: Any
+    batch: Numeric
+    heads: Numeric
+    kv_heads: Numeric
+    queries: Numeric
+    keys: Numeric
+    width: Numeric
     """Of queries and keys."""
-    value_width: Any
-    visible: Any = 1.0
+    value_width: Numeric
+    visible: Numeric = 1.0
     """Share of all pairs of query and key that are computed: about half with a causal mask."""
-    element_bytes: Any = 2
+    element_bytes: Numeric = 2
     mla: bool = False
     """Whether values are a part of the keys, and read with them."""
 
@@ -81,28 +82,28 @@ class Attention:
 class AttentionRates:
     """What an accelerator's attention kernels reach."""
 
-    peak_flop_per_s: Any
-    bytes_per_s: Any
+    peak_flop_per_s: Numeric
+    bytes_per_s: Numeric
     """What streaming kernels reach of the memory's bandwidth."""
-    efficiency: Any
-    backward_efficiency: Any
-    ramp_s: Any = 2e-6
+    efficiency: Numeric
+    backward_efficiency: Numeric
+    ramp_s: Numeric = 2e-6
     """Filling and draining of one tile in the forward pass; the backward pass has five products instead of two."""
-    multiprocessors: Any = 132
+    multiprocessors: Numeric = 132
     """Units that each work on a tile; 0 where that is not known, which counts as the usual."""
 
     @property
-    def softmax_width(self) -> Any:
+    def softmax_width(self) -> Numeric:
         """The width of a product that takes as long as the exponentials."""
         return SOFTMAX_WIDTH * self.peak_flop_per_s / self.sms / HOPPER_FLOP_PER_S
 
     @property
-    def sms(self) -> Any:
+    def sms(self) -> Numeric:
         """Units that each work on a tile."""
         return np.where(np.asarray(self.multiprocessors) > 0, self.multiprocessors, USUAL_MULTIPROCESSORS)
 
 
-def attention_seconds(work: Attention, rates: AttentionRates) -> Any:
+def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the forward kernel.
 
     >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
@@ -115,7 +116,7 @@ def attention_seconds(work: Attention, rates: AttentionRates) -> Any:
     return np.maximum(computing, _tensor_bytes(work) / rates.bytes_per_s)
 
 
-def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Any:
+def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the backward kernels: the gradients of queries, keys and values.
 
     >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
@@ -131,7 +132,7 @@ def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Any:
     return np.maximum(computing, 2 * _tensor_bytes(work) / rates.bytes_per_s) + around / rates.bytes_per_s
 
 
-def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Any = True) -> Any:
+def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Condition = True) -> Numeric:
     """Return the seconds of attention of few queries against a long cache: mostly, the time to read the cache.
 
         t = max(cache / (B min(1, readers * 1.25 / M)), 2 pairs (d_qk + d_v) / (e peak))  +  ramp
@@ -154,21 +155,21 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Any 
     return np.maximum(cache / (rates.bytes_per_s * READ_ALONE * share), computing) + rates.ramp_s
 
 
-def _filled(width: Any) -> Any:
+def _filled(width: Numeric) -> Numeric:
     return np.ceil(width / WIDTH_TILE) * WIDTH_TILE
 
 
-def _stretched(efficiency: Any, rates: AttentionRates) -> Any:
+def _stretched(efficiency: Numeric, rates: AttentionRates) -> Numeric:
     """Return the efficiency without exponentials, given that with them at the usual width."""
     return efficiency * (USUAL_WIDTH + rates.softmax_width) / USUAL_WIDTH
 
 
-def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Any, ramp_s: Any) -> Any:
+def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Numeric, ramp_s: Numeric) -> Numeric:
     """Return the seconds until the busiest multiprocessor has done its tiles; *pair_flop* counts at the full peak."""
     units = rates.sms
-    key_tiles = np.ceil(work.keys / KEY_TILE)
-    load = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / units
-    waves = np.ceil(load)
+    key_tiles: Numeric = np.ceil(work.keys / KEY_TILE)
+    load: Numeric = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / units
+    waves: Numeric = np.ceil(load)
     masked = work.visible < 1
     mean = np.minimum(key_tiles * work.visible + 0.5 * masked, key_tiles)
     longest = key_tiles * np.minimum(1.0, 2 * work.visible)
@@ -177,7 +178,7 @@ def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Any, ramp_
     return tile_s * (load * mean + waiting) + waves * ramp_s
 
 
-def _tensor_bytes(work: Attention) -> Any:
+def _tensor_bytes(work: Attention) -> Numeric:
     """Return the bytes of queries, keys, values and output: each is moved once."""
     both = work.width + work.value_width
     rows = work.heads * work.queries + work.kv_heads * work.keys

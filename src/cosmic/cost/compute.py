@@ -16,6 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.numeric import Numeric
+
+FieldLookup = Callable[[str], Any]
+"""Looks up a field of an accelerator by its key: a number, None where it is not known, or an array of these."""
 SUSTAINED = 0.8
 """What the matrix products of a whole step reach of the best single product that anybody measured, on accelerators of
 which nothing else is known. Declared, not fitted."""
@@ -33,13 +37,14 @@ RATES: dict[str, tuple[str, ...]] = {
 """The rates at which each precision multiplies, the best first; bf16's where none of them is known."""
 
 
-def peak_flop_per_s(compute: Any, precision: str) -> Any:
+def peak_flop_per_s(compute: FieldLookup, precision: str) -> Numeric:
     """Return the dense matrix rate of a precision; *compute* looks up fields by their key.
 
     >>> peak_flop_per_s({"bf16": 1e15, "fp8": None}.get, "fp8")
     1000000000000000.0
     """
-    return first_known(*(compute(name) for name in (*RATES[precision], "bf16")))
+    known: Numeric = first_known(*(compute(name) for name in (*RATES[precision], "bf16")))
+    return known
 
 
 def first_known(*values: Any) -> Any:
@@ -60,7 +65,7 @@ def first_known(*values: Any) -> Any:
     return best
 
 
-def gemm_efficiency(compute: Any) -> Any:
+def gemm_efficiency(compute: FieldLookup) -> Numeric:
     """Return the share of the peak that large matrix products reach: as stated, as achieved, or as usual.
 
     >>> gemm_efficiency({"gemm_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
@@ -69,13 +74,14 @@ def gemm_efficiency(compute: Any) -> Any:
     return _each(_reached, compute("gemm_efficiency"), compute("achieved_bf16"), compute("bf16"))
 
 
-def _each(choose: Callable[..., Any], *values: Any) -> Any:
+def _each(choose: Callable[..., float], *values: Any) -> Numeric:
     """Return what *choose* makes of single values, or of each design's.
 
     A batch mixes accelerators that state a figure with some that do not, where it is None.
     """
     if any(isinstance(value, np.ndarray) for value in values):
-        return np.vectorize(choose, otypes=[float])(*values)
+        found: Numeric = np.vectorize(choose, otypes=[float])(*values)
+        return found
     return choose(*values)
 
 
@@ -86,8 +92,8 @@ def _reached(stated: float | None, achieved: float | None, peak: float) -> float
 
 
 def operator_seconds(
-    work_flop: Any, moved_bytes: Any, rate_flop_per_s: Any, rate_bytes_per_s: Any, launch_s: Any
-) -> Any:
+    work_flop: Numeric, moved_bytes: Numeric, rate_flop_per_s: Numeric, rate_bytes_per_s: Numeric, launch_s: Numeric
+) -> Numeric:
     """Return the seconds of one run.
 
     >>> float(operator_seconds(2e12, 1e9, 1e15, 1e12, 0.0))

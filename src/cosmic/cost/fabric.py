@@ -23,18 +23,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import prod
-from typing import Any
+from typing import Any, TypeGuard, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.cost.collectives import depth
-from cosmic.cost.shapes import Part, choose, larger
+from cosmic.cost.shapes import Part
 from cosmic.cost.themis import bottleneck_seconds
-from cosmic.cost.transport import IDEAL, Phase, Way, phase, somewhere, transport_of
-from cosmic.design.batch import Batch, Names, numbered
+from cosmic.cost.transport import IDEAL, Phase, TransportColumns, Way, phase, transport_of
+from cosmic.design.batch import Batch, Column, Label, Names, numbered
 from cosmic.design.collective import Kind, algorithms
-from cosmic.design.network import Dimension, topologies
+from cosmic.design.network import Dimension, Transport, topologies
+from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller, where
 
 LARGE = 2**19
 
@@ -43,13 +44,12 @@ LARGE = 2**19
 class Lane:
     """One dimension of the network: numbers and names, or columns of them over a batch."""
 
-    topology: Any
-    npus: Any
-    bandwidth_bytes_per_s: Any
-    latency_s: Any
-    algorithm: Any
-    transport: Any = IDEAL
-    """A `Transport`, or the like with columns in place of numbers."""
+    topology: Label
+    npus: Numeric
+    bandwidth_bytes_per_s: Numeric
+    latency_s: Numeric
+    algorithm: Label
+    transport: Transport | TransportColumns = IDEAL
 
     @classmethod
     def of(cls, batch: Batch, place: int) -> Lane:
@@ -78,24 +78,27 @@ class Crossing:
     def distinct(self) -> tuple[list[tuple[str, str, float, float, float]], npt.NDArray[np.intp] | None]:
         """The distinct combinations of topology, algorithm, NPUs, members and step; and which one each design has."""
         lane, part = self.lane, self.part
-        columns = [lane.topology, lane.algorithm, lane.npus, part.members, part.step]
+        columns: list[Label | Numeric] = [lane.topology, lane.algorithm, lane.npus, part.members, part.step]
         length = max((len(column) for column in columns if _varies(column)), default=0)
         if not length:
-            return [(lane.topology, lane.algorithm, float(lane.npus), float(part.members), float(part.step))], None
+            topology, algorithm = str(lane.topology), str(lane.algorithm)
+            return [(topology, algorithm, float(lane.npus), float(part.members), float(part.step))], None
         _, first, which = np.unique(_codes(columns, length), return_index=True, return_inverse=True)
         rows = zip(*(_values(column, first) for column in columns), strict=True)
         return list(rows), which.reshape(-1)
 
     @cached_property
-    def chosen(self) -> Any:
+    def chosen(self) -> Condition:
         """Whether the algorithm is left to the library."""
-        return self._looked_up([algorithm == "auto" for _, algorithm, *_ in self.distinct[0]])
+        found: Condition = self._looked_up([algorithm == "auto" for _, algorithm, *_ in self.distinct[0]])
+        return found
 
-    def _looked_up(self, values: list[float]) -> Any:
+    def _looked_up(self, values: list[Any]) -> Any:
+        """Return each design's own of the *values* of the distinct combinations."""
         which = self.distinct[1]
         return values[0] if which is None else np.array(values)[which]
 
-    def phase(self, kind: Kind, alone: Any = True) -> Phase:
+    def phase(self, kind: Kind, alone: Condition = True) -> Phase:
         """Return what the dimension takes for its part of a collective; *alone*: nobody is in another dimension."""
         terms = [phase_terms(kind, *row) for row in self.distinct[0]]
         hops, traffic = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
@@ -157,7 +160,7 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
     return share * talking / contention
 
 
-def one_dimension_seconds(kind: Kind, algorithm: str, members: Any, size_bytes: Any, dim: Dimension) -> Any:
+def one_dimension_seconds(kind: Kind, algorithm: str, members: Numeric, size_bytes: Numeric, dim: Dimension) -> Numeric:
     """Return the seconds of one collective among *members* side by side in one dimension; numbers or arrays.
 
     >>> dim = Dimension(topology="switch", npus=8, bandwidth_bytes_per_s=100e9, latency_s=0.0)
@@ -174,12 +177,12 @@ def one_dimension_seconds(kind: Kind, algorithm: str, members: Any, size_bytes: 
 def crossings(lanes: Sequence[Lane], parts: Sequence[Part]) -> list[Crossing]:
     """Return a group that lies on the network as *parts* say: the dimensions in which it has several members."""
     pairs = zip(lanes, parts, strict=True)
-    return [Crossing(lane, part) for lane, part in pairs if somewhere(part.members > 1)]
+    return [Crossing(lane, part) for lane, part in pairs if anywhere(part.members > 1)]
 
 
 def collective_seconds(
-    group: Sequence[Crossing], kind: Kind, size_bytes: Any, chunks: Any, multi_dim: Any, copies: int = 1
-) -> Any:
+    group: Sequence[Crossing], kind: Kind, size_bytes: Numeric, chunks: Numeric, multi_dim: Label, copies: int = 1
+) -> Numeric:
     """Return the seconds of one collective of *size_bytes* among a group.
 
     An all-to-all whose tokens go to several experts each sends one of the *copies* to a node, which spreads it.
@@ -187,10 +190,11 @@ def collective_seconds(
     if not group:
         return 0.0
     phases = [each.phase(kind, _alone(each, group)) for each in group]
+    shrunk: Numeric
     unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
-    times: list[Any] = []
-    inside: Any = 1.0
-    besides: Any = 0.0
+    times: list[Numeric] = []
+    inside: Numeric = 1.0
+    besides: Numeric = 0.0
     for part, each in zip(phases, group, strict=True):
         if kind == "all_to_all":
             shrunk = 1 / sent_once(copies, each.part.members, inside)
@@ -201,13 +205,13 @@ def collective_seconds(
         inside = inside * each.part.members
     in_turn = sum(times) + (chunks - 1) * _largest(times) + besides
     levelling = multi_dim == "themis"
-    if kind == "all_to_all" or not somewhere(levelling):
+    if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
     levelled = _levelled_seconds(phases, [each.part for each in group], size_bytes, chunks) + besides
-    return np.where(levelling, np.minimum(in_turn, levelled), in_turn)
+    return where(levelling, smaller(in_turn, levelled), in_turn)
 
 
-def sent_once(copies: int, members: Any, inside: Any) -> Any:
+def sent_once(copies: int, members: Numeric, inside: Numeric) -> Numeric:
     """Return the share of an all-to-all that crosses a dimension if copies for one member travel once.
 
     Of k copies, p members get p (1 - (1 - 1/p)^k) different ones on average. Only where others are *inside* a member,
@@ -222,27 +226,27 @@ def sent_once(copies: int, members: Any, inside: Any) -> Any:
     return choose(inside > 1, different, 1.0)
 
 
-def _alone(each: Crossing, group: Sequence[Crossing]) -> Any:
+def _alone(each: Crossing, group: Sequence[Crossing]) -> Condition:
     """Return whether all members of a group that chooses its algorithm are in one dimension."""
-    if len(group) == 1 or not somewhere(each.chosen):
+    if len(group) == 1 or not anywhere(each.chosen):
         return True
     return prod(other.part.members for other in group) == each.part.members
 
 
-def around(kind: Kind, each: Crossing, inside: Any) -> Any:
+def around(kind: Kind, each: Crossing, inside: Numeric) -> Numeric:
     """Return how much more than its share a dimension carries when a library's rings go round all members.
 
     ((1 - 1 / (m p)) / (1 - 1 / p)) for p members, each standing for m in dimensions inside: nothing is reduced inside
     before it is sent on.
     """
     members, chosen = each.part.members, each.chosen
-    if kind == "all_to_all" or not somewhere(chosen) or not somewhere(inside > 1):
+    if kind == "all_to_all" or not anywhere(chosen) or not anywhere(inside > 1):
         return 1.0
     factor = (1 - 1 / (inside * members)) / larger(1 - 1 / members, 0.5)
     return choose(chosen & (members > 1), factor, 1.0)
 
 
-def _levelled_seconds(phases: Sequence[Phase], parts: Sequence[Part], size_bytes: Any, chunks: Any) -> Any:
+def _levelled_seconds(phases: Sequence[Phase], parts: Sequence[Part], size_bytes: Numeric, chunks: Numeric) -> Numeric:
     """Return the seconds when each chunk visits the dimensions in the order that levels their loads (Themis).
 
     Rashidi et al., ISCA 2022. The most loaded dimension sets the pace; a chunk alone still passes through all.
@@ -255,9 +259,9 @@ def _levelled_seconds(phases: Sequence[Phase], parts: Sequence[Part], size_bytes
     return levelled if any(np.ndim(part.members) for part in parts) else float(np.asarray(levelled).flat[0])
 
 
-def broadcast_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
+def broadcast_seconds(group: Sequence[Crossing], size_bytes: Numeric) -> Numeric:
     """Return the seconds until all members have what one of them has: down a tree, pipelined, in each dimension."""
-    seconds: Any = 0.0
+    seconds: Numeric = 0.0
     for each in group:
         door, several = each.next_door(), each.part.members > 1
         seconds = seconds + depth(each.part.members) * door.again_s + size_bytes * door.per_byte_s * several
@@ -265,14 +269,14 @@ def broadcast_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
     return seconds
 
 
-def barrier_seconds(group: Sequence[Crossing]) -> Any:
+def barrier_seconds(group: Sequence[Crossing]) -> Numeric:
     """Return the seconds until all members know that all have arrived: an all-reduce of nothing."""
     return collective_seconds(group, "all_reduce", 0.0, 1, "blueconnect")
 
 
-def send_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
+def send_seconds(group: Sequence[Crossing], size_bytes: Numeric) -> Numeric:
     """Return the seconds to send *size_bytes* to the next member: over the outermost dimension that it lies in."""
-    seconds: Any = 0.0
+    seconds: Numeric = 0.0
     for each in group:
         door = each.next_door()
         alone = door.again_s + size_bytes * door.per_byte_s + door.besides_s(size_bytes)
@@ -280,14 +284,14 @@ def send_seconds(group: Sequence[Crossing], size_bytes: Any) -> Any:
     return seconds
 
 
-def _largest(values: Sequence[Any]) -> Any:
-    found: Any = 0.0
+def _largest(values: Sequence[Numeric]) -> Numeric:
+    found: Numeric = 0.0
     for value in values:
         found = larger(found, value)
     return found
 
 
-def _codes(columns: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
+def _codes(columns: Sequence[Label | Numeric], length: int) -> npt.NDArray[np.int64]:
     """Return a number for each design that two of them share only if they agree in all *columns*.
 
     Whole numbers, which sizes nearly always are, take 19 bits each; otherwise each column's values are numbered.
@@ -295,7 +299,7 @@ def _codes(columns: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
     codes = np.zeros(length, dtype=np.int64)
     for column in columns:
         whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
-        if whole is not None and np.array_equal(whole, column) and whole.max(initial=0) < LARGE:
+        if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < LARGE:
             codes = codes * LARGE + whole
         elif _varies(column):
             count, numbers = numbered(column)
@@ -303,14 +307,14 @@ def _codes(columns: Sequence[Any], length: int) -> npt.NDArray[np.int64]:
     return codes
 
 
-def _varies(column: Any) -> bool:
+def _varies(column: Label | Numeric) -> TypeGuard[Column]:
     """Return whether *column* has a value for each design, not one for all."""
     return isinstance(column, Names) or (isinstance(column, np.ndarray) and column.ndim > 0)
 
 
-def _values(column: Any, rows: npt.NDArray[np.intp]) -> list[Any]:
+def _values(column: Label | Numeric, rows: npt.NDArray[np.intp]) -> list[Any]:
     """Return the values of the designs at *rows*."""
-    if _varies(column):
+    if isinstance(column, Names) or (isinstance(column, np.ndarray) and column.ndim > 0):
         found: list[Any] = column[rows].tolist()
         return found
     return [column if isinstance(column, str) else float(column)] * len(rows)  # an array of no dimension is no key

@@ -33,13 +33,13 @@ far off the model is. Waves: NVIDIA, *Matrix Multiplication Background User's Gu
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from cosmic.cost.compute import RATES, first_known, gemm_efficiency
+from cosmic.cost.compute import RATES, FieldLookup, first_known, gemm_efficiency
+from cosmic.numeric import Numeric
 
 Load = Literal["alone", "repeated", "workload"]
 """A product timed alone, from a cool chip; over and over, with the host in between; or as one of many of a workload."""
@@ -91,33 +91,33 @@ class MatrixUnit:
     The defaults are neutral: no quantisation, no ramp, no launch, the full rate for ever.
     """
 
-    flop_per_s: Any
+    flop_per_s: Numeric
     """Rate that the inner loop reaches."""
-    bytes_per_s: Any
+    bytes_per_s: Numeric
     """Rate at which operands are read and results written."""
-    operand_bytes: Any = 2.0
-    result_bytes: Any = 2.0
-    sms: Any = 0
+    operand_bytes: Numeric = 2.0
+    result_bytes: Numeric = 2.0
+    sms: Numeric = 0
     """Units that run a tile each at a time; 0: not known, no quantisation."""
-    split_k: Any = 1
+    split_k: Numeric = 1
     """Units at most that share the sum of a tile."""
     tiles: tuple[tuple[int, int], ...] = FORMATS["bf16"].tiles
-    ramp_s: Any = 0.0
-    sustained: Any = 1.0
+    ramp_s: Numeric = 0.0
+    sustained: Numeric = 1.0
     """Share of the rate that is left at the power limit."""
-    burst_s: Any = 0.0
-    launch_s: Any = 0.0
-    cast_s: Any = 0.0
-    cast_s_per_element: Any = 0.0
+    burst_s: Numeric = 0.0
+    launch_s: Numeric = 0.0
+    cast_s: Numeric = 0.0
+    cast_s_per_element: Numeric = 0.0
 
 
 def matrix_unit(
-    compute: Callable[[str], Any],
-    memory_bytes_per_s: Any,
+    compute: FieldLookup,
+    memory_bytes_per_s: Numeric,
     number: str = "bf16",
     *,
     load: Load = "workload",
-    result_bytes: Any = 2.0,
+    result_bytes: Numeric = 2.0,
 ) -> MatrixUnit:
     """Return how an accelerator multiplies in the format *number*; *compute* looks up its fields by their key.
 
@@ -145,7 +145,7 @@ def matrix_unit(
     )
 
 
-def gemm_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
+def gemm_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: MatrixUnit) -> Numeric:
     """Return the seconds of *count* independent products ``y[m, n] = x[m, k] w[k, n]`` in one kernel.
 
     On 4 SMs of 1 flop/s in all, 64 x 64 x 1 takes each 2 * 64 * 64 / (1/4) s; the fifth tile begins a new wave:
@@ -171,10 +171,10 @@ def gemm_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
     return busy + count * m * k * unit.cast_s_per_element + (unit.cast_s + unit.launch_s)
 
 
-def _waves_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
+def _waves_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: MatrixUnit) -> Numeric:
     """Return the seconds that the best of the tiles takes while the chip is cool."""
     sms = np.maximum(unit.sms, 1)
-    best: Any = np.inf
+    best: Numeric = np.inf
     for rows, columns in unit.tiles:
         tiles = np.maximum(count * np.ceil(m / rows) * np.ceil(n / columns), 1)
         loop = (2.0 * rows * columns) * k * sms / unit.flop_per_s
@@ -185,6 +185,6 @@ def _waves_seconds(count: Any, m: Any, n: Any, k: Any, unit: MatrixUnit) -> Any:
     return best
 
 
-def _throttled(cool_s: Any, unit: MatrixUnit) -> Any:
+def _throttled(cool_s: Numeric, unit: MatrixUnit) -> Numeric:
     """Return the seconds that are taken where the cool chip takes *cool_s*: more, the longer it lasts."""
     return cool_s * (1 + (1 / unit.sustained - 1) * cool_s / (cool_s + unit.burst_s + TINY_S))

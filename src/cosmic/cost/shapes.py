@@ -17,45 +17,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+
+from cosmic.numeric import Numeric, larger, smaller
+
+N = TypeVar("N", int, Numeric)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     """What a group has of one network dimension: numbers, or arrays over a batch."""
 
-    members: Any
-    step: Any
+    members: Numeric
+    step: Numeric
 
 
-def larger(left: Any, right: Any) -> Any:
-    """Return the larger of two numbers, or of two arrays place by place; numbers without NumPy's detour."""
-    arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)
-    return np.maximum(left, right) if arrays else max(left, right)
-
-
-def smaller(left: Any, right: Any) -> Any:
-    """Return the smaller of two numbers, or of two arrays place by place."""
-    arrays = isinstance(left, np.ndarray) or isinstance(right, np.ndarray)
-    return np.minimum(left, right) if arrays else min(left, right)
-
-
-def choose(holds: Any, then: Any, otherwise: Any) -> Any:
-    """Return one value or the other, or of two arrays the one that each place asks for."""
-    if isinstance(holds, np.ndarray):
-        return np.where(holds, then, otherwise)
-    return then if holds else otherwise
-
-
-def strides(placement: Sequence[str], degrees: Mapping[str, Any]) -> dict[str, Any]:
+def strides(placement: Sequence[str], degrees: Mapping[str, N]) -> dict[str, N]:
     """Return the distance between neighbouring ranks of each axis.
 
     >>> strides(("tp", "dp"), {"tp": 4, "dp": 8})
     {'tp': 1, 'dp': 4}
     """
-    found: dict[str, Any] = {}
+    found: dict[str, N] = {}
     inside: Any = 1
     for axis in placement:
         found[axis] = inside
@@ -63,14 +48,14 @@ def strides(placement: Sequence[str], degrees: Mapping[str, Any]) -> dict[str, A
     return found
 
 
-def shape(dims: Sequence[Any], stride: Any, degree: Any) -> tuple[Part, ...]:
+def shape(dims: Sequence[Numeric], stride: Numeric, degree: Numeric) -> tuple[Part, ...]:
     """Return what an axis of *degree* ranks, *stride* apart, has of each of the dimensions of sizes *dims*.
 
     >>> [(int(part.members), int(part.step)) for part in shape((4, 8), stride=2, degree=8)]
     [(2, 2), (4, 1)]
     """
     parts = []
-    inside: Any = 1
+    inside: Numeric = 1
     for size in dims:
         low, high = larger(stride, inside), smaller(stride * degree, inside * size)
         parts.append(Part(larger(1.0, high / low), smaller(larger(1.0, stride / inside), size)))
@@ -84,8 +69,8 @@ def together(shapes: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
         return shapes[0]
     parts = []
     for each in zip(*shapes, strict=True):
-        members: Any = 1.0
-        step: Any = np.inf
+        members: Numeric = 1.0
+        step: Numeric = np.inf
         for part in each:
             step = np.minimum(step, np.where(part.members > 1, part.step, np.inf))
             members = members * part.members

@@ -21,7 +21,9 @@ measured.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
+
+from cosmic.numeric import Numeric
 
 Phase = Literal["forward", "backward"]
 Style = Literal["eager", "fused"]
@@ -101,11 +103,11 @@ TRAFFIC: dict[str, KindTraffic] = {
 class Stream:
     """What an accelerator's memory gives kernels that stream."""
 
-    bytes_per_s: Any
+    bytes_per_s: Numeric
     """What a plain copy reaches."""
-    ramp_bytes: Any = 10e6
+    ramp_bytes: Numeric = 10e6
     """What could have streamed while a kernel starts and drains."""
-    launch_s: Any = 0.0
+    launch_s: Numeric = 0.0
     """Between two kernels of one queue."""
 
 
@@ -123,7 +125,7 @@ def traffic(kind: str, phase: Phase, style: Style = "eager") -> Traffic:
     return found
 
 
-def streaming_seconds(moved: Traffic, elements: Any, element_bytes: Any, stream: Stream) -> Any:
+def streaming_seconds(moved: Traffic, elements: Numeric, element_bytes: Numeric, stream: Stream) -> Numeric:
     """Return the seconds of the kernels of one operator over *elements*.
 
     >>> h200 = Stream(bytes_per_s=4e12, ramp_bytes=16e6)
@@ -138,7 +140,9 @@ OPTIMIZER_PACE = 0.52
 """Fused AdamW inside whole steps, relative to a plain copy. Alone, on one large tensor, it reaches 0.62."""
 
 
-def optimizer_bytes_per_parameter(weight_bytes: Any, gradient_bytes: Any, moment_bytes: Any, master_bytes: Any) -> Any:
+def optimizer_bytes_per_parameter(
+    weight_bytes: Numeric, gradient_bytes: Numeric, moment_bytes: Numeric, master_bytes: Numeric
+) -> Numeric:
     """Return what a fused Adam moves for each parameter: gradient read; weight, moments and master read and written.
 
     With a master copy the working weight is only written.
@@ -150,7 +154,7 @@ def optimizer_bytes_per_parameter(weight_bytes: Any, gradient_bytes: Any, moment
     return gradient_bytes + weight + 2 * (2 * moment_bytes + master_bytes)
 
 
-def optimizer_seconds(parameters: Any, bytes_per_parameter: Any, stream: Stream) -> Any:
+def optimizer_seconds(parameters: Numeric, bytes_per_parameter: Numeric, stream: Stream) -> Numeric:
     """Return the seconds of a fused Adam over all *parameters* of a device.
 
     >>> float(round(optimizer_seconds(1e9, 14, Stream(4.3e12, 0.0)) * 1e3, 2))

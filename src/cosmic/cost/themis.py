@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,7 @@ MIB = 2**20
 EVEN_ENOUGH = 16
 """A chunk takes the default order if less than this part of it would level the loads."""
 
+Rows = NDArray[np.float64]
 Kind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 
 
@@ -162,7 +163,7 @@ def bottleneck_seconds(
 
 
 def _even(
-    p: NDArray[Any], speed: NDArray[Any], load: NDArray[Any], part: NDArray[Any], earlier: dict[tuple[int, int], Any]
+    p: Rows, speed: Rows, load: Rows, part: Rows, earlier: dict[tuple[int, int], NDArray[np.bool_]]
 ) -> NDArray[np.bool_]:
     """Return where less than 1/16 of a chunk would lift the first dimension to the most loaded one."""
     place = np.where(p > 1, 0, len(p))  # a dimension of one member is passed over
@@ -177,7 +178,7 @@ def _even(
 
 def _rows(
     npus: Sequence[ArrayLike], bandwidths: Sequence[ArrayLike], size_bytes: ArrayLike, splits: ArrayLike
-) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
+) -> tuple[Rows, Rows, Rows, Rows]:
     """Return the arguments as arrays: dimensions by designs, twice, and designs, twice."""
     given = [np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (*npus, *bandwidths, size_bytes, splits)]
     *by_dimension, size, many = np.broadcast_arrays(*given)

@@ -27,17 +27,16 @@ Checked against NCCL on NVLink 2 to 5 and PCIe; the parameters of each link are 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
 from cosmic.cost.collectives import depth
 from cosmic.cost.collectives.auto import HOST, reduction_traffic
-from cosmic.cost.shapes import choose, larger, smaller
 from cosmic.design.network import Transport
+from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller
 from cosmic.units import split_name
 
 IDEAL = Transport()
@@ -46,23 +45,43 @@ ANNOUNCED = 0.5
 NEVER = 1e-12
 """Stands for a share of 0: a protocol that is never the quickest."""
 
+Line = tuple[Numeric, Numeric]
+"""A protocol's seconds for each call and for each byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportColumns:
+    """A `Transport` whose fields are arrays where the designs of a batch differ."""
+
+    efficiency: Numeric
+    overhead_s: Numeric
+    bulk_s: Numeric
+    bulk_latency_s: Numeric
+    small_efficiency: Numeric
+    reduction_s: Numeric
+    reduction_efficiency: Numeric
+    direct_share: Numeric
+    direct_small_share: Numeric
+    copy_share: Numeric
+    contention: Numeric
+
 
 @dataclass(frozen=True, slots=True)
 class Phase:
     """What one dimension takes for its part of a collective."""
 
-    again_s: Any
+    again_s: Numeric
     """Seconds that each chunk takes whatever its size."""
-    per_byte_s: Any
+    per_byte_s: Numeric
     """Seconds for each byte that enters the dimension."""
-    lines: tuple[tuple[Any, Any], ...] = ()
+    lines: tuple[Line, ...] = ()
     """Of each protocol: seconds that a call takes besides, and for each byte besides."""
 
-    def besides_s(self, size_bytes: Any) -> Any:
+    def besides_s(self, size_bytes: Numeric) -> Numeric:
         """Return the seconds that a call takes besides what its chunks do, in the protocol that is quickest."""
         if not self.lines:
             return 0.0
-        least: Any = np.inf
+        least: Numeric = np.inf
         for once, per_byte in self.lines:
             least = smaller(least, once + per_byte * size_bytes)
         return least
@@ -72,32 +91,38 @@ class Phase:
 class Way:
     """How data goes through a dimension: the algorithm's part of a phase."""
 
-    members: Any
-    hops: Any
+    members: Numeric
+    hops: Numeric
     """Links that are crossed one after the other."""
-    traffic: Any
+    traffic: Numeric
     """Bytes sent per byte of payload, over the share of the bandwidth that the algorithm can use."""
     copies: bool = True
     """Whether NPUs copy their own part, too."""
     direct: bool = False
     """Whether it goes straight to those who need it."""
-    chosen: Any = False
+    chosen: Condition = False
     """Whether a library chooses among algorithms, and pipelines: then chunks do not pay for latency again."""
-    alone: Any = True
+    alone: Condition = True
     """Whether the group lies in this dimension only: a switch can add up no more than it is sent."""
 
 
-def phase(way: Way, bandwidth_bytes_per_s: Any, latency_s: Any, how: Any, reduces: bool = False) -> Phase:
+def phase(
+    way: Way,
+    bandwidth_bytes_per_s: Numeric,
+    latency_s: Numeric,
+    how: Transport | TransportColumns,
+    reduces: bool = False,
+) -> Phase:
     """Return what a dimension takes for data that goes *way*, driven as *how* (a `Transport`, or columns) says.
 
     With *reduces*, the data may be reduced in the switch or over a tree instead, where a library chooses.
     """
     latency = way.hops * latency_s
-    if how is IDEAL and not somewhere(way.chosen):
+    if how is IDEAL and not anywhere(way.chosen):
         return Phase(latency, way.traffic / bandwidth_bytes_per_s)
     rate, several = bandwidth_bytes_per_s, way.members > 1
-    crowd = 1.0
-    if somewhere(how.contention):
+    crowd: Numeric = 1.0
+    if anywhere(how.contention):
         crowd = larger(way.members / 2, 1.0) ** how.contention
     own = several * how.copy_share / way.members if way.copies else 0.0
     wire = (way.traffic + own) * crowd / rate
@@ -108,20 +133,22 @@ def phase(way: Way, bandwidth_bytes_per_s: Any, latency_s: Any, how: Any, reduce
         bulk = several * how.bulk_s * ANNOUNCED
     pipelined = choose(way.chosen, latency, 0.0)
     overhead = several * how.overhead_s + pipelined
-    lines = [(overhead + bulk, 0.0)]
-    if somewhere(how.small_efficiency):
+    lines: list[Line] = [(overhead + bulk, 0.0)]
+    if anywhere(how.small_efficiency):
         lines.append((overhead, small - full))
     added = way.chosen & way.alone
-    if reduces and somewhere(added) and somewhere(how.reduction_efficiency):
+    if reduces and anywhere(added) and anywhere(how.reduction_efficiency):
         per_byte = reduction_traffic(way.members) * crowd / rate / larger(how.reduction_efficiency, NEVER)
         once = overhead - pipelined + how.reduction_s
         lines.append((choose(added, once, np.inf), per_byte - full))
-    if reduces and somewhere(way.chosen & (way.members > HOST)):
+    if reduces and anywhere(way.chosen & (way.members > HOST)):
         lines += _tree(way, lines[:2], latency, how.bulk_latency_s, (full, small))
     return Phase(latency - pipelined, full, tuple(lines))
 
 
-def _tree(way: Way, ring: list[tuple[Any, Any]], latency: Any, bulk_latency_s: Any, rates: tuple[Any, Any]) -> Any:
+def _tree(
+    way: Way, ring: list[Line], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
+) -> Iterator[Line]:
     """Yield the lines of a tree, from those of the *ring* and their seconds per byte: fewer hops, more sent."""
     others = larger(way.members - 1, 1.0)
     fewer = 1 - depth(way.members) / others
@@ -132,13 +159,8 @@ def _tree(way: Way, ring: list[tuple[Any, Any]], latency: Any, bulk_latency_s: A
         yield choose(applies, once - saved, np.inf), per_byte + rates[place] / others
 
 
-def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> Any:
+def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> Transport | TransportColumns:
     """Return how a library drives a dimension: *base*, or the like with columns where designs *vary* in it."""
     if not varies:
         return IDEAL if base == IDEAL else base
-    return SimpleNamespace(**{each.name: field(split_name(each.name)[0]) for each in fields(Transport)})
-
-
-def somewhere(holds: Any) -> bool:
-    """Return whether something holds, or is not zero, in any design."""
-    return bool(holds.any()) if isinstance(holds, np.ndarray) else bool(holds)
+    return TransportColumns(**{each.name: field(split_name(each.name)[0]) for each in fields(Transport)})

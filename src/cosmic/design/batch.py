@@ -47,6 +47,8 @@ class Names:
 
 
 Column = npt.NDArray[Any] | Names
+Label = str | Names
+"""A name, or a column of names over a batch."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
 from math import prod
-from typing import Any, Literal
+from typing import Literal
 
 import yaml
 
 from cosmic import units
-from cosmic.design.batch import by_name
+from cosmic.design.batch import Label, by_name
 from cosmic.design.network import topologies
+from cosmic.numeric import Numeric
 
+Quantity = Literal["price", "power"]
 SECONDS_PER_YEAR = 365.25 * 86400
 JOULES_PER_KWH = 3.6e6
 
@@ -34,7 +36,7 @@ class Rates:
 
 
 @cache
-def rates(quantity: Literal["price", "power"]) -> dict[str, Rates]:
+def rates(quantity: Quantity) -> dict[str, Rates]:
     """Return what parts cost (or draw) in each tier, innermost first, as `catalog/prices.yaml` says.
 
     >>> rates("price")["pod"]
@@ -62,7 +64,7 @@ def tiers(dims: int) -> tuple[str, ...]:
     return ("chiplet",) * (dims - 3) + ("package", "node", "pod")
 
 
-def network_usd(names: Sequence[Any], npus: Sequence[Any], bandwidth_bytes_per_s: Sequence[Any]) -> Any:
+def network_usd(names: Sequence[Label], npus: Sequence[Numeric], bandwidth_bytes_per_s: Sequence[Numeric]) -> Numeric:
     """Return the dollars of a network: topology, NPUs and injection bandwidth per NPU of each dimension.
 
         sum over dimensions of  N / n * B / k * (L link + S switch + C nic)
@@ -81,7 +83,7 @@ def network_usd(names: Sequence[Any], npus: Sequence[Any], bandwidth_bytes_per_s
     return _total("price", names, npus, bandwidth_bytes_per_s)
 
 
-def network_w(names: Sequence[Any], npus: Sequence[Any], bandwidth_bytes_per_s: Sequence[Any]) -> Any:
+def network_w(names: Sequence[Label], npus: Sequence[Numeric], bandwidth_bytes_per_s: Sequence[Numeric]) -> Numeric:
     """Return the watts that a network draws, idle or not: `network_usd` with watts for dollars. An estimate.
 
     From data sheets of 400 Gbit/s parts, in proportion to bandwidth: 25 W a NIC, 747 W / 64 a switch port, 8 W the
@@ -93,7 +95,7 @@ def network_w(names: Sequence[Any], npus: Sequence[Any], bandwidth_bytes_per_s: 
     return _total("power", names, npus, bandwidth_bytes_per_s)
 
 
-def capital_usd(accelerator_price_usd: Any, npus: Any, network_usd: Any) -> Any:
+def capital_usd(accelerator_price_usd: Numeric, npus: Numeric, network_usd: Numeric) -> Numeric:
     """Return the price of so many accelerators and their network; hosts, storage and buildings are not in it.
 
     >>> capital_usd(30_000, 1024, 9_441_280)
@@ -103,14 +105,14 @@ def capital_usd(accelerator_price_usd: Any, npus: Any, network_usd: Any) -> Any:
 
 
 def owned_usd_per_s(
-    capital_usd: Any,
-    power_w: Any,
+    capital_usd: Numeric,
+    power_w: Numeric,
     *,
     years: float = 4.0,
     upkeep_per_year: float = 0.05,
     pue: float = 1.25,
     usd_per_kwh: float = 0.08,
-) -> Any:
+) -> Numeric:
     """Return the total cost of ownership, in dollars for each second that a cluster runs.
 
         K (1 / T + u) / year  +  P e c
@@ -130,10 +132,13 @@ def owned_usd_per_s(
 
 
 def _total(
-    quantity: Literal["price", "power"], names: Sequence[Any], npus: Sequence[Any], bandwidth_bytes_per_s: Sequence[Any]
-) -> Any:
+    quantity: Quantity,
+    names: Sequence[Label],
+    npus: Sequence[Numeric],
+    bandwidth_bytes_per_s: Sequence[Numeric],
+) -> Numeric:
     """Return the sum over dimensions, blocks and parts of bandwidth times the tier's rate."""
-    total: Any = 0.0
+    total: Numeric = 0.0
     dims = zip(names, npus, bandwidth_bytes_per_s, tiers(len(names)), strict=True)
     for name, size, bandwidth, tier in dims:
         rate = rates(quantity)[tier]
@@ -143,11 +148,13 @@ def _total(
     return total
 
 
-def _links(name: str, npus: Any) -> Any:
-    return topologies[name].links(npus)
+def _links(name: str, npus: Numeric) -> Numeric:
+    links: Numeric = topologies[name].links(npus)
+    return links
 
 
-def _block(name: str, npus: Any, rate: Rates) -> Any:
+def _block(name: str, npus: Numeric, rate: Rates) -> Numeric:
     """Return what the parts that join *npus* NPUs cost (or draw) for each unit of bandwidth."""
     parts = topologies[name].parts(npus)
-    return parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
+    total: Numeric = parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
+    return total

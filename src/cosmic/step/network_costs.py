@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
-from cosmic.cost.shapes import Part, larger, shape, strides, together
+from cosmic.cost.shapes import Part, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, larger
 from cosmic.step.communication import CommunicationKind, Role
 
 OVERLAPPED = {"tp": 0.47, "ep": 0.2}

@@ -78,7 +78,7 @@ def _sent(
     chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
     alone = len(group) == 1
     for place, each, share in zip(places, group, entering(kind, point, group, use.copies), strict=True):
-        traffic = float(algorithms[each.lane.algorithm].traffic(kind, each.part.members))
+        traffic = float(algorithms[str(each.lane.algorithm)].traffic(kind, each.part.members))
         yield place, payload * share * traffic, _busy(each.phase(kind, alone), payload * share, chunks)
 
 
@@ -103,7 +103,7 @@ def entering(kind: Kind, point: DesignPoint, group: Sequence[Crossing], copies: 
 
 def _levelled(kind: Kind, point: DesignPoint, group: Sequence[Crossing], members: Sequence[float]) -> list[float]:
     """Return the shares when each chunk takes the order that Themis gives it."""
-    rates = [(own - 1) / own / each.phase(kind).per_byte_s for own, each in zip(members, group, strict=True)]
+    rates = [float((own - 1) / own / each.phase(kind).per_byte_s) for own, each in zip(members, group, strict=True)]
     chunks = point.collective.chunks
     plan = Plan(
         npus=tuple(int(own) for own in members), bandwidths=tuple(rates), size_bytes=SCHEDULED_BYTES, splits=chunks

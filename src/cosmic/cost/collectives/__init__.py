@@ -6,11 +6,10 @@ members of a group, S bytes of payload, q the largest power of two up to p.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.design.collective import Kind
+from cosmic.numeric import Numeric
 
 
 def passes(kind: Kind) -> int:
@@ -18,12 +17,12 @@ def passes(kind: Kind) -> int:
     return 2 if kind == "all_reduce" else 1
 
 
-def all_but_own(p: Any) -> Any:
+def all_but_own(p: Numeric) -> Numeric:
     """Return (p - 1) / p: the share of a buffer that comes from, or goes to, others."""
     return (p - 1) / p
 
 
-def depth(p: Any) -> Any:
+def depth(p: Numeric) -> Numeric:
     """Return ceil(log2 p): the rounds in which news reaches p members.
 
     >>> [int(depth(p)) for p in (1, 2, 3, 8, 9)]
@@ -32,7 +31,7 @@ def depth(p: Any) -> Any:
     return np.ceil(np.log2(np.maximum(p, 1)) - 1e-9)
 
 
-def halving_distance(p: Any) -> Any:
+def halving_distance(p: Numeric) -> Numeric:
     """Return the mean distance of partners 1, 2, 4, … apart that exchange a half, a quarter, … of the data.
 
     (log2 p / 2) / ((p - 1) / p)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
 from cosmic.design.collective import Kind, algorithms
+from cosmic.numeric import Numeric
 
 
 @algorithms.register("auto")
@@ -20,7 +19,7 @@ class Auto:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: Kind, p: Numeric) -> Numeric:
         """Return p - 1 a pass, once round; 1 + log2 p for an all-to-all, whose sends are started one by one.
 
         >>> float(Auto.steps("all_reduce", 8)), float(Auto.steps("all_to_all", 8))
@@ -31,7 +30,7 @@ class Auto:
         return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return (p - 1) / p a pass.
 
         >>> Auto.traffic("all_reduce", 4), Auto.traffic("all_to_all", 4)
@@ -40,12 +39,12 @@ class Auto:
         return passes(kind) * all_but_own(p)
 
     @staticmethod
-    def peers(p: Any) -> Any:
+    def peers(p: Numeric) -> Numeric:
         """Return p - 1: there are as many rings as it takes to use every link."""
         return np.maximum(p - 1, 1)
 
     @staticmethod
-    def distance(p: Any) -> Any:
+    def distance(p: Numeric) -> Numeric:
         """Return 1: next door."""
         return 1.0
 
@@ -54,7 +53,7 @@ HOST = 8
 """Members up to which a group is taken to share a host: libraries build trees only across hosts."""
 
 
-def reduction_traffic(p: Any) -> Any:
+def reduction_traffic(p: Numeric) -> Numeric:
     """Return what an NPU sends in an all-reduce that switches add up: 1 + 1 / p.
 
     Everybody reads the sum of its own 1 / p of the data off the switch, for which all members send theirs: S in all.

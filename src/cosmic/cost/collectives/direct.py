@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
 from cosmic.design.collective import Kind, algorithms
+from cosmic.numeric import Numeric
 
 
 @algorithms.register("direct")
@@ -15,12 +14,12 @@ class Direct:
     """One step a pass, at the bandwidth bound; wants a link between every two NPUs."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: Kind, p: Numeric) -> Numeric:
         """Return 1 a pass."""
-        return passes(kind) * (p > 1)
+        return 1.0 * passes(kind) * (p > 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return (p - 1) / p a pass: all parts but one's own.
 
         >>> Direct.traffic("all_gather", 8)
@@ -29,11 +28,11 @@ class Direct:
         return passes(kind) * all_but_own(p)
 
     @staticmethod
-    def peers(p: Any) -> Any:
+    def peers(p: Numeric) -> Numeric:
         """Return p - 1: everybody."""
         return p - 1
 
     @staticmethod
-    def distance(p: Any) -> Any:
+    def distance(p: Numeric) -> Numeric:
         """Return max(1, p / 4): the mean way to everybody else, going the shorter way round."""
         return np.maximum(1.0, p / 4)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
 from cosmic.design.collective import Kind, algorithms
+from cosmic.numeric import Numeric
 
 
 @algorithms.register("double_binary_tree")
@@ -15,7 +14,7 @@ class DoubleBinaryTree:
     """Logarithmic steps; an NPU inside one tree is a leaf of the other (Sanders, Speck & Träff, 2009)."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: Kind, p: Numeric) -> Numeric:
         """Return ceil(log2 p) a pass: up the tree to reduce, down to broadcast.
 
         >>> float(DoubleBinaryTree.steps("all_reduce", 8)), float(DoubleBinaryTree.steps("all_reduce", 5))
@@ -24,7 +23,7 @@ class DoubleBinaryTree:
         return passes(kind) * depth(p)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return 1 a pass for three or more: half up in both trees, and two halves down in one of them.
 
         Two NPUs form trees of one edge each, which meet the bound. An all-to-all has nothing to share: it is direct.
@@ -34,11 +33,11 @@ class DoubleBinaryTree:
         return passes(kind) * np.where(np.asarray(p) > 2, 1.0, all_but_own(p))
 
     @staticmethod
-    def peers(p: Any) -> Any:
+    def peers(p: Numeric) -> Numeric:
         """Return 3: a parent and two children."""
         return np.minimum(3, p - 1)
 
     @staticmethod
-    def distance(p: Any) -> Any:
+    def distance(p: Numeric) -> Numeric:
         """Return what halving has: most edges are short, a few are long."""
         return halving_distance(p)

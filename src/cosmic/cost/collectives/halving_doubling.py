@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, halving_distance, passes
 from cosmic.design.collective import Kind, algorithms
+from cosmic.numeric import Numeric
 
 
 @algorithms.register("halving_doubling")
@@ -19,7 +18,7 @@ class HalvingDoubling:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: Kind, p: Numeric) -> Numeric:
         """Return log2 q a pass, and one more unless p = q.
 
         >>> float(HalvingDoubling.steps("all_reduce", 8)), float(HalvingDoubling.steps("all_reduce", 9))
@@ -29,7 +28,7 @@ class HalvingDoubling:
         return passes(kind) * (rounds + (p > 2**rounds))
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return (q - 1) / q a pass, and 1/2 more unless p = q; of an all-to-all log2 p / 2 (Bruck's algorithm)."""
         if kind == "all_to_all":
             return np.maximum(all_but_own(p), np.log2(np.maximum(p, 1)) / 2)
@@ -37,11 +36,11 @@ class HalvingDoubling:
         return passes(kind) * (all_but_own(q) + 0.5 * (p > q))
 
     @staticmethod
-    def peers(p: Any) -> Any:
+    def peers(p: Numeric) -> Numeric:
         """Return 1: one partner at a time."""
         return 1.0
 
     @staticmethod
-    def distance(p: Any) -> Any:
+    def distance(p: Numeric) -> Numeric:
         """Return the mean of 1, 2, 4, … over the bytes that go that far."""
         return halving_distance(p)

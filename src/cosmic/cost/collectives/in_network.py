@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own
 from cosmic.design.collective import Kind, algorithms
+from cosmic.numeric import Numeric
 
 
 @algorithms.register("in_network")
@@ -19,12 +18,12 @@ class InNetwork:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: Kind, p: Numeric) -> Numeric:
         """Return 1: sending up and receiving down overlap."""
         return 1.0 * (np.asarray(p) > 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return 1 for an all-reduce, each byte sent once; (p - 1) / p otherwise.
 
         >>> float(InNetwork.traffic("all_reduce", 8))
@@ -33,11 +32,11 @@ class InNetwork:
         return 1.0 * (np.asarray(p) > 1) if kind == "all_reduce" else all_but_own(p)
 
     @staticmethod
-    def peers(p: Any) -> Any:
+    def peers(p: Numeric) -> Numeric:
         """Return 1: the switch."""
         return 1.0
 
     @staticmethod
-    def distance(p: Any) -> Any:
+    def distance(p: Numeric) -> Numeric:
         """Return what halving has, where end points must forward."""
         return np.maximum(1.0, p / 4)

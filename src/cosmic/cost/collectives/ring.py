@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
 from cosmic.design.collective import Kind, algorithms
+from cosmic.numeric import Numeric
 
 
 @algorithms.register("ring")
@@ -15,12 +14,12 @@ class Ring:
     """Meets the bandwidth bound with only neighbours talking (Patarasuk & Yuan, JPDC 69(2), 2009)."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: Kind, p: Numeric) -> Numeric:
         """Return p - 1 a pass: once round."""
         return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return (p - 1) / p a pass; of an all-to-all p / 4, as parts travel a quarter round on average.
 
         >>> Ring.traffic("all_reduce", 4), float(Ring.traffic("all_to_all", 16))
@@ -31,11 +30,11 @@ class Ring:
         return passes(kind) * all_but_own(p)
 
     @staticmethod
-    def peers(p: Any) -> Any:
+    def peers(p: Numeric) -> Numeric:
         """Return 2: data goes round both ways."""
         return np.minimum(2, p - 1)
 
     @staticmethod
-    def distance(p: Any) -> Any:
+    def distance(p: Numeric) -> Numeric:
         """Return 1: next door."""
         return 1.0

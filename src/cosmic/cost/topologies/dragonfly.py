@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import cast
 
 import numpy as np
 
 from cosmic.cost.topologies.switch import Switch
 from cosmic.design.network import Parts, topologies
+from cosmic.numeric import Numeric, larger
 
 _CAPACITY = np.array([4 * h**4 + 2 * h**2 for h in range(2, 183)])
 """NPUs of a whole dragonfly with h = 2, 3, … NPUs per router: up to more than 2**32."""
@@ -26,16 +27,16 @@ class Dragonfly:
     switched = True
 
     @staticmethod
-    def per_router(npus: Any) -> Any:
+    def per_router(npus: Numeric) -> Numeric:
         """Return h, the NPUs of one router.
 
         >>> [int(Dragonfly.per_router(npus)) for npus in (2, 72, 73, 1056)]
         [2, 2, 3, 4]
         """
-        return 2 + np.searchsorted(_CAPACITY, npus)
+        return cast(Numeric, 2 + np.searchsorted(_CAPACITY, npus))
 
     @staticmethod
-    def links(npus: Any) -> Any:
+    def links(npus: Numeric) -> Numeric:
         """Return 1, to the router.
 
         >>> int(Dragonfly.links(72))
@@ -44,7 +45,7 @@ class Dragonfly:
         return Switch.links(npus)
 
     @staticmethod
-    def diameter(npus: Any) -> Any:
+    def diameter(npus: Numeric) -> Numeric:
         """Return 2 on one router, 3 in one group, 5 in all: router, local, global, local, and down again.
 
         >>> [int(Dragonfly.diameter(npus)) for npus in (2, 8, 72)]
@@ -53,7 +54,7 @@ class Dragonfly:
         return _links_apart(npus - 1, Dragonfly.per_router(npus))
 
     @staticmethod
-    def mean_hops(npus: Any) -> Any:
+    def mean_hops(npus: Numeric) -> Numeric:
         """Return the mean of 2, 3 and 5 - 1 / h links, to the others on the router, in the group, and elsewhere.
 
         Between groups, a router has the global link itself in one of 2 h cases, on either side.
@@ -64,11 +65,11 @@ class Dragonfly:
         """
         h = Dragonfly.per_router(npus)
         router, group = np.minimum(h, npus), np.minimum(2 * h**2, npus)
-        ways = 2 * (router - 1) + 3 * (group - router) + (5 - 1 / h) * (npus - group)
-        return ways / np.maximum(1, npus - 1)
+        ways: Numeric = 2 * (router - 1) + 3 * (group - router) + (5 - 1 / h) * (npus - group)
+        return ways / larger(1, npus - 1)
 
     @staticmethod
-    def bisection(npus: Any) -> Any:
+    def bisection(npus: Numeric) -> Numeric:
         """Return the links between two halves of the routers of one group, or of the groups.
 
             floor(r / 2) ceil(r / 2)    or    floor(g / 2) ceil(g / 2) floor(2 h² / (g - 1))
@@ -87,7 +88,7 @@ class Dragonfly:
         return np.minimum(npus // 2, np.where(groups == 1, local, between))[()]
 
     @staticmethod
-    def share(members: Any, npus: Any, step: Any) -> Any:
+    def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1 where neighbours share a router (step < h), else 1/2.
 
         Groups side by side keep most of their data within routers, and have links to spare for the rest. If members
@@ -100,7 +101,7 @@ class Dragonfly:
         return np.where((members == 1) | (step < Dragonfly.per_router(npus)), 1.0, 0.5)[()]
 
     @staticmethod
-    def hops(members: Any, npus: Any, step: Any) -> Any:
+    def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 2, 3 or 5, as NPUs a step apart are on one router, in one group, or neither.
 
         >>> [int(Dragonfly.hops(2, 72, step)) for step in (1, 2, 8)]
@@ -109,7 +110,7 @@ class Dragonfly:
         return _links_apart(step, Dragonfly.per_router(npus))
 
     @staticmethod
-    def parts(npus: Any) -> Parts:
+    def parts(npus: Numeric) -> Parts:
         """Return the links, ports and NICs of p NPUs on a switch, and those between routers.
 
         Each router has a port to each other one of its group and, if there are several groups, h to other groups;
@@ -125,6 +126,6 @@ class Dragonfly:
         return Parts(links=2 * npus + ports, switch_ports=npus + ports, nics=npus)
 
 
-def _links_apart(distance: Any, h: Any) -> Any:
+def _links_apart(distance: Numeric, h: Numeric) -> Numeric:
     """Return the links between NPUs whose numbers are *distance* apart, with *h* NPUs a router."""
     return 2 + np.where(distance >= h, 1, 0) + np.where(distance >= 2 * h**2, 2, 0)

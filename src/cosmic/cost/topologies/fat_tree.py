@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.cost.topologies.switch import Switch
 from cosmic.design.network import Parts, topologies
+from cosmic.numeric import Numeric, smaller
 
 RADIX = 64
 """Ports of a switch, half of them down and half up: the usual size of 400G switches."""
@@ -27,16 +26,17 @@ class FatTree:
     switched = True
 
     @staticmethod
-    def levels(npus: Any) -> Any:
+    def levels(npus: Numeric) -> Numeric:
         """Return the levels of switches that *npus* NPUs need.
 
         >>> [int(FatTree.levels(npus)) for npus in (2, 64, 65, 2048, 2049)]
         [1, 1, 2, 2, 3]
         """
-        return 1 + sum(np.greater(npus, 2 * (RADIX // 2) ** level).astype(np.int64) for level in range(1, LEVELS))
+        above: Numeric = sum(np.greater(npus, 2 * (RADIX // 2) ** level).astype(np.int64) for level in range(1, LEVELS))
+        return 1 + above
 
     @staticmethod
-    def links(npus: Any) -> Any:
+    def links(npus: Numeric) -> Numeric:
         """Return 1.
 
         >>> int(FatTree.links(1024))
@@ -45,7 +45,7 @@ class FatTree:
         return Switch.links(npus)
 
     @staticmethod
-    def diameter(npus: Any) -> Any:
+    def diameter(npus: Numeric) -> Numeric:
         """Return 2 L: up to the top and down again.
 
         >>> int(FatTree.diameter(64)), int(FatTree.diameter(1024))
@@ -54,7 +54,7 @@ class FatTree:
         return 2 * FatTree.levels(npus)
 
     @staticmethod
-    def mean_hops(npus: Any) -> Any:
+    def mean_hops(npus: Numeric) -> Numeric:
         """Return 2 * sum of (p - (k / 2)^l) / (p - 1) over the levels l = 0 … L - 1.
 
         That is two links, up and down, for each level below which two NPUs do not meet: (k / 2)^l of p NPUs are
@@ -68,7 +68,7 @@ class FatTree:
         return 2 * apart / np.maximum(1, npus - 1)
 
     @staticmethod
-    def bisection(npus: Any) -> Any:
+    def bisection(npus: Numeric) -> Numeric:
         """Return floor(p / 2), as of one switch.
 
         >>> FatTree.bisection(1024)
@@ -77,7 +77,7 @@ class FatTree:
         return Switch.bisection(npus)
 
     @staticmethod
-    def share(members: Any, npus: Any, step: Any) -> Any:
+    def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1: no level has less bandwidth than the one below.
 
         >>> float(FatTree.share(32, 1024, 32))
@@ -86,17 +86,19 @@ class FatTree:
         return Switch.share(members, npus, step)
 
     @staticmethod
-    def hops(members: Any, npus: Any, step: Any) -> Any:
+    def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 2 l for the lowest level l whose switches have NPUs a step apart below them.
 
         >>> [int(FatTree.hops(2, 4096, step)) for step in (1, 32, 1024)]
         [2, 4, 6]
         """
-        apart = 1 + sum(np.greater_equal(step, (RADIX // 2) ** level).astype(np.int64) for level in range(1, LEVELS))
-        return 2 * np.minimum(apart, FatTree.levels(npus))
+        above: Numeric = sum(
+            np.greater_equal(step, (RADIX // 2) ** level).astype(np.int64) for level in range(1, LEVELS)
+        )
+        return 2 * smaller(1 + above, FatTree.levels(npus))
 
     @staticmethod
-    def parts(npus: Any) -> Parts:
+    def parts(npus: Numeric) -> Parts:
         """Return 2 L p links, (2 L - 1) p switch ports and p NICs: each level carries what p NPUs can send.
 
         All switches but those at the top have as many ports up as down. Switches are counted by the ports in use.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.design.network import Parts, topologies
+from cosmic.numeric import Numeric
 
 
 @topologies.register("fully_connected")
@@ -17,7 +16,7 @@ class FullyConnected:
     switched = False
 
     @staticmethod
-    def links(npus: Any) -> Any:
+    def links(npus: Numeric) -> Numeric:
         """Return p - 1 for p NPUs.
 
         >>> FullyConnected.links(8)
@@ -26,7 +25,7 @@ class FullyConnected:
         return npus - 1
 
     @staticmethod
-    def diameter(npus: Any) -> Any:
+    def diameter(npus: Numeric) -> Numeric:
         """Return 1 (0 for an NPU alone).
 
         >>> int(FullyConnected.diameter(8))
@@ -35,7 +34,7 @@ class FullyConnected:
         return np.minimum(1, npus - 1)
 
     @staticmethod
-    def mean_hops(npus: Any) -> Any:
+    def mean_hops(npus: Numeric) -> Numeric:
         """Return 1.
 
         >>> float(FullyConnected.mean_hops(8))
@@ -44,7 +43,7 @@ class FullyConnected:
         return np.minimum(1.0, npus - 1)
 
     @staticmethod
-    def bisection(npus: Any) -> Any:
+    def bisection(npus: Numeric) -> Numeric:
         """Return floor(p / 2) * ceil(p / 2): each NPU of one half reaches each of the other.
 
         >>> FullyConnected.bisection(8)
@@ -53,7 +52,7 @@ class FullyConnected:
         return (npus // 2) * (npus - npus // 2)
 
     @staticmethod
-    def share(members: Any, npus: Any, step: Any) -> Any:
+    def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return (m - 1) / (p - 1) for m members: their links to each other, which no other group uses.
 
         Assumes that data takes the direct link, and no way over NPUs outside the group.
@@ -64,7 +63,7 @@ class FullyConnected:
         return np.where(members == 1, 1.0, (members - 1) / np.maximum(1, npus - 1))[()]
 
     @staticmethod
-    def hops(members: Any, npus: Any, step: Any) -> Any:
+    def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1.
 
         >>> int(FullyConnected.hops(4, 8, 2))
@@ -73,7 +72,7 @@ class FullyConnected:
         return np.ones_like(step)[()]
 
     @staticmethod
-    def parts(npus: Any) -> Parts:
+    def parts(npus: Numeric) -> Parts:
         """Return p (p - 1) links.
 
         >>> FullyConnected.parts(8).links

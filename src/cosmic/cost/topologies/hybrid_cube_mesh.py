@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import cache
 from itertools import pairwise, permutations
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from cosmic.cost.topologies.fully_connected import FullyConnected
 from cosmic.cost.topologies.hypercube import Hypercube
 from cosmic.cost.topologies.product import Product
 from cosmic.design.network import topologies
+from cosmic.numeric import Numeric
 
 Pair = frozenset[int]
 
@@ -61,7 +61,7 @@ class HybridCubeMesh(Product):
         return (4, *Hypercube.split(npus // 4))
 
     @classmethod
-    def share(cls, members: Any, npus: Any, step: Any) -> Any:
+    def share(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return the lanes' worth that the group placed worst can use, over the six of an NPU.
 
         Groups that do not fill the dimension evenly are taken to begin at its first NPU.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.design.network import Parts
+from cosmic.numeric import Numeric
 
 
 class Line:
@@ -16,17 +15,17 @@ class Line:
     switched = False
 
     @staticmethod
-    def links(npus: Any) -> Any:
+    def links(npus: Numeric) -> Numeric:
         """Return min(2, p - 1): what an NPU has that is not at an end."""
         return np.minimum(2, npus - 1)
 
     @staticmethod
-    def diameter(npus: Any) -> Any:
+    def diameter(npus: Numeric) -> Numeric:
         """Return p - 1: from end to end."""
         return npus - 1
 
     @staticmethod
-    def mean_hops(npus: Any) -> Any:
+    def mean_hops(npus: Numeric) -> Numeric:
         """Return (p + 1) / 3, how far two of p numbers in a row are apart on average.
 
         >>> Line.mean_hops(5)
@@ -35,12 +34,12 @@ class Line:
         return (npus + 1) / 3
 
     @staticmethod
-    def bisection(npus: Any) -> Any:
+    def bisection(npus: Numeric) -> Numeric:
         """Return 1."""
         return np.ones_like(npus)[()]
 
     @staticmethod
-    def share(members: Any, npus: Any, step: Any) -> Any:
+    def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1 / (k s), as on a part of a ring: one of k links leads inwards from an end, for s groups.
 
         >>> float(Line.share(8, 8, 1)), float(Line.share(4, 8, 2)), float(Line.share(2, 2, 1))
@@ -49,11 +48,11 @@ class Line:
         return np.where(members == 1, 1.0, 1 / (Line.links(np.maximum(2, npus)) * step))[()]
 
     @staticmethod
-    def hops(members: Any, npus: Any, step: Any) -> Any:
+    def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return s, the step."""
         return step
 
     @staticmethod
-    def parts(npus: Any) -> Parts:
+    def parts(npus: Numeric) -> Parts:
         """Return 2 (p - 1) links: p - 1 pairs of neighbours, both ways."""
         return Parts(links=2 * (npus - 1))

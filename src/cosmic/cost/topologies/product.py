@@ -10,11 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from functools import reduce
-from typing import Any, ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 
 from cosmic.design.network import Parts, Topology
+from cosmic.numeric import Numeric
 
 
 class Product(ABC):
@@ -30,52 +31,54 @@ class Product(ABC):
         """Return the lengths of the sides, the first of which is numbered along first."""
 
     @classmethod
-    def sides(cls, npus: Any) -> list[Any]:
+    def sides(cls, npus: Numeric) -> list[Numeric]:
         """Return the length of each side, for one number of NPUs or for each of an array."""
         sizes, place = np.unique(npus, return_inverse=True)
         splits = [cls.split(int(size)) for size in sizes]
         most = max(map(len, splits), default=0)
         table = np.array([(*split, *(1,) * (most - len(split))) for split in splits], dtype=np.int64)
-        return [table[:, side][place].reshape(np.shape(npus))[()] for side in range(most)]
+        return [cast(Numeric, table[:, side][place].reshape(np.shape(npus))[()]) for side in range(most)]
 
     @classmethod
-    def boxes(cls, members: Any, npus: Any, step: Any) -> Iterator[tuple[Any, Any, Any]]:
+    def boxes(cls, members: Numeric, npus: Numeric, step: Numeric) -> Iterator[tuple[Numeric, Numeric, Numeric]]:
         """Yield the members, length and step of a group along each side.
 
         With s the step and m the members that are left, a side of p takes s' = gcd(s, p) of the step and
         m' = gcd(m, p / s') of the members; if m s divides the number of NPUs, nothing is left after the last side.
         Where sizes nest (powers of two do) this is how the NPUs are numbered; elsewhere, a numbering that suits.
         """
-        members, step = (np.rint(count).astype(np.int64) for count in (members, step))
+        left, apart = (np.rint(count).astype(np.int64) for count in (members, step))
         for side in cls.sides(npus):
-            side_step = np.gcd(step, side)
-            side_members = np.gcd(members, side // side_step)
+            side_step = np.gcd(apart, side)
+            side_members = np.gcd(left, side // side_step)
             yield side_members, side, side_step
-            members, step = members // side_members, step // side_step
+            left, apart = left // side_members, apart // side_step
 
     @classmethod
-    def links(cls, npus: Any) -> Any:
+    def links(cls, npus: Numeric) -> Numeric:
         """Return the links of an NPU along all sides together."""
-        return sum(cls.side.links(side) for side in cls.sides(npus))
+        total: Numeric = sum(cls.side.links(side) for side in cls.sides(npus))
+        return total
 
     @classmethod
-    def diameter(cls, npus: Any) -> Any:
+    def diameter(cls, npus: Numeric) -> Numeric:
         """Return the sum of the sides' diameters: the way goes along one side after the other."""
-        return sum(cls.side.diameter(side) for side in cls.sides(npus))
+        total: Numeric = sum(cls.side.diameter(side) for side in cls.sides(npus))
+        return total
 
     @classmethod
-    def mean_hops(cls, npus: Any) -> Any:
+    def mean_hops(cls, npus: Numeric) -> Numeric:
         """Return n / (n - 1) * sum of h (p - 1) / p over the sides.
 
         n  NPUs        p  length of a side        h  mean hops along it
 
         Of all NPUs, p - 1 in p are elsewhere along a side, h links away; n / (n - 1) leaves out the NPU itself.
         """
-        ways = sum(cls.side.mean_hops(side) * (side - 1) / side for side in cls.sides(npus))
+        ways: Numeric = sum(cls.side.mean_hops(side) * (side - 1) / side for side in cls.sides(npus))
         return ways * npus / np.maximum(1, npus - 1)
 
     @classmethod
-    def bisection(cls, npus: Any) -> Any:
+    def bisection(cls, npus: Numeric) -> Numeric:
         """Return the least of n / p times a side's own cut: the grid is cut across one side.
 
         Halves are as equal as that side allows: exactly so if its length is even.
@@ -85,13 +88,13 @@ class Product(ABC):
         return reduce(np.minimum, cuts)[()]
 
     @classmethod
-    def share(cls, members: Any, npus: Any, step: Any) -> Any:
+    def share(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return the links' worth that a group's sides can use, over all links of an NPU.
 
         Assumes that chunks visit the sides in different orders, so that all those of the group work at once.
         A group that is no box of the grid has one link's worth to share with those between.
         """
-        used: Any = 0
+        used: Numeric = 0
         for side_members, side, side_step in cls.boxes(members, npus, step):
             links = cls.side.links(side) * cls.side.share(side_members, side, side_step)
             used = used + np.where(side_members > 1, links, 0)
@@ -99,7 +102,7 @@ class Product(ABC):
         return np.where(members == 1, 1.0, used / np.maximum(1, cls.links(npus)))[()]
 
     @classmethod
-    def hops(cls, members: Any, npus: Any, step: Any) -> Any:
+    def hops(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return the links between neighbours along that of the group's sides where they are farthest apart."""
         most = np.ones_like(step)
         for side_members, side, side_step in cls.boxes(members, npus, step):
@@ -108,6 +111,6 @@ class Product(ABC):
         return most[()]
 
     @classmethod
-    def parts(cls, npus: Any) -> Parts:
+    def parts(cls, npus: Numeric) -> Parts:
         """Return the links of n / p copies of each side of length p."""
         return Parts(links=sum(npus // side * cls.side.parts(side).links for side in cls.sides(npus)))

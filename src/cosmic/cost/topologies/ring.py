@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.design.network import Parts, topologies
+from cosmic.numeric import Numeric
 
 
 @topologies.register("ring")
@@ -17,7 +16,7 @@ class Ring:
     switched = False
 
     @staticmethod
-    def links(npus: Any) -> Any:
+    def links(npus: Numeric) -> Numeric:
         """Return min(2, p - 1) for p NPUs.
 
         >>> int(Ring.links(8)), int(Ring.links(2))
@@ -26,7 +25,7 @@ class Ring:
         return np.minimum(2, npus - 1)
 
     @staticmethod
-    def diameter(npus: Any) -> Any:
+    def diameter(npus: Numeric) -> Numeric:
         """Return floor(p / 2): the NPU opposite is that far away either way round.
 
         >>> Ring.diameter(8), Ring.diameter(5)
@@ -35,7 +34,7 @@ class Ring:
         return npus // 2
 
     @staticmethod
-    def mean_hops(npus: Any) -> Any:
+    def mean_hops(npus: Numeric) -> Numeric:
         """Return floor(p / 2) ceil(p / 2) / (p - 1): 1, 1, 2, 2, … links to the others.
 
         >>> float(Ring.mean_hops(5)), float(Ring.mean_hops(2))
@@ -44,7 +43,7 @@ class Ring:
         return (npus // 2) * ((npus + 1) // 2) / np.maximum(1, npus - 1)
 
     @staticmethod
-    def bisection(npus: Any) -> Any:
+    def bisection(npus: Numeric) -> Numeric:
         """Return 2: a ring is cut in two places (two NPUs in one).
 
         >>> int(Ring.bisection(8))
@@ -53,7 +52,7 @@ class Ring:
         return np.minimum(2, npus - 1)
 
     @staticmethod
-    def share(members: Any, npus: Any, step: Any) -> Any:
+    def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1 / s for groups all round the ring, 1 / (k s) for groups on a part of it.
 
         s  step        k  links of an NPU
@@ -70,7 +69,7 @@ class Ring:
         return np.where(members == 1, 1.0, np.where(whole, 1.0, 1 / Ring.links(np.maximum(2, npus))) / step)[()]
 
     @staticmethod
-    def hops(members: Any, npus: Any, step: Any) -> Any:
+    def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return s, the step.
 
         >>> Ring.hops(4, 8, 2)
@@ -79,7 +78,7 @@ class Ring:
         return step
 
     @staticmethod
-    def parts(npus: Any) -> Parts:
+    def parts(npus: Numeric) -> Parts:
         """Return p min(2, p - 1) links: those that leave each NPU.
 
         >>> int(Ring.parts(8).links)

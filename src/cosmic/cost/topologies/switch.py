@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from cosmic.design.network import Parts, topologies
+from cosmic.numeric import Numeric
 
 
 @topologies.register("switch")
@@ -17,7 +16,7 @@ class Switch:
     switched = True
 
     @staticmethod
-    def links(npus: Any) -> Any:
+    def links(npus: Numeric) -> Numeric:
         """Return 1.
 
         >>> int(Switch.links(8))
@@ -26,7 +25,7 @@ class Switch:
         return np.ones_like(npus)[()]
 
     @staticmethod
-    def diameter(npus: Any) -> Any:
+    def diameter(npus: Numeric) -> Numeric:
         """Return 2: up to the switch and down again.
 
         >>> int(Switch.diameter(8))
@@ -35,7 +34,7 @@ class Switch:
         return np.full_like(npus, 2)[()]
 
     @staticmethod
-    def mean_hops(npus: Any) -> Any:
+    def mean_hops(npus: Numeric) -> Numeric:
         """Return 2, as all are equally far apart.
 
         >>> float(Switch.mean_hops(8))
@@ -44,7 +43,7 @@ class Switch:
         return 2.0 * Switch.links(npus)
 
     @staticmethod
-    def bisection(npus: Any) -> Any:
+    def bisection(npus: Numeric) -> Numeric:
         """Return floor(p / 2): the links of the smaller half.
 
         >>> Switch.bisection(8)
@@ -53,7 +52,7 @@ class Switch:
         return npus // 2
 
     @staticmethod
-    def share(members: Any, npus: Any, step: Any) -> Any:
+    def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1: whoever talks to whom, each has a link of its own.
 
         >>> float(Switch.share(4, 8, 2))
@@ -62,7 +61,7 @@ class Switch:
         return np.ones(np.broadcast_shapes(np.shape(members), np.shape(npus), np.shape(step)))[()]
 
     @staticmethod
-    def hops(members: Any, npus: Any, step: Any) -> Any:
+    def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 2: up and down.
 
         >>> int(Switch.hops(4, 8, 2))
@@ -71,7 +70,7 @@ class Switch:
         return np.full_like(step, 2)[()]
 
     @staticmethod
-    def parts(npus: Any) -> Parts:
+    def parts(npus: Numeric) -> Parts:
         """Return 2 p links (up and down), and a port and a NIC for each of the p NPUs.
 
         >>> Switch.parts(8)
