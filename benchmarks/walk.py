@@ -49,7 +49,12 @@ def walk(run: Callable[[], Any]) -> dict[str, Any]:
         run()
     finally:
         sys.setprofile(None)
-    return {"modules": len(modules), "calls": modules.total(), "between": dict(edges.most_common()), "names": sorted(modules)}
+    return {
+        "modules": len(modules),
+        "calls": modules.total(),
+        "between": dict(edges.most_common()),
+        "names": sorted(modules),
+    }
 
 
 def package_of(module: str) -> str:

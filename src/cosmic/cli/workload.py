@@ -35,7 +35,7 @@ def workload(
     degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "cp", "pp", "ep")}
     degrees["edp"] = max(1, degrees["dp"] // degrees["ep"])
     work = summarize_operators(each.use for each in step.operators)
-    sent = (explain if why else summarize_collectives)(step.collectives, degrees)
+    sent = explain(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
         emit_json(
@@ -52,16 +52,21 @@ def workload(
         return
     say([f"cannot run: {reason}" for reason in unfit(point)])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
-    emit_table("computed in a step", columns, [list(row.values()) for row in work])
+    emit_table("computed in a step", columns, rows_of(work))
     emit([""])
     columns = ["phase", "collective", "axes", "ranks", "times", "payload_bytes", "in_all_bytes", "hides"]
     if why:
         columns = ["block", "phase", "collective", "axes", "tensor", "payload_bytes", "why"]
-    emit_table("sent in a step", columns, [list(row.values()) for row in sent])
+    emit_table("sent in a step", columns, rows_of(sent))
     emit([""])
     parts = [[name, size] for name, size in memory.parts.items() if size]
     rows = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
     emit_table("kept at the worst moment", ["component", "size_bytes"], rows)
+
+
+def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+    """Return the values of each row of a table."""
+    return [list(row.values()) for row in found]
 
 
 def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:

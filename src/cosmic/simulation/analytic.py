@@ -17,6 +17,7 @@ The breakdown names every term, and sums to the step. All seconds are sums over 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
 
@@ -39,7 +40,7 @@ BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "op
 class Step:
     """The seconds of one step, by part; numbers, or arrays over a batch."""
 
-    parts: dict[str, Numeric]
+    parts: Mapping[str, Numeric]
     flop: Numeric
     """Of the fullest device, recomputation included."""
 
@@ -254,7 +255,9 @@ def _communicated(
     """Return the exposed seconds of communication by part of the breakdown."""
     count, stages = profile.microbatches, profile.batch["workload.pp"]
     both = ("forward", "backward")
-    parts = {role: communication.of(role, "forward") + communication.of(role, "backward") for role in BLOCKING}
+    parts: dict[str, Numeric] = {
+        role: communication.of(role, "forward") + communication.of(role, "backward") for role in BLOCKING
+    }
     parts["cp"] = parts["cp"] + communication.beyond("ring", "forward", compute.attention / 3)
     parts["cp"] = parts["cp"] + communication.beyond("ring", "backward", compute.attention * 2 / 3)
     parts["weights"] = communication.exposed("weights", "forward", stage.forward)
@@ -306,7 +309,7 @@ def _bubble(profile: StepProfile, others: tuple[Numeric, Numeric, Numeric]) -> N
         virtual = batch["workload.virtual_stages"]
         bubble: Numeric = schedules[workload.schedule].bubble(stages, count, *others, virtual)
         return bubble
-    idle = stages - 1 if workload.task == "prefill" else np.maximum(stages - count, 0)
+    idle: Numeric = stages - 1 if workload.task == "prefill" else np.maximum(stages - count, 0)
     return idle * others[0]
 
 
@@ -316,4 +319,5 @@ def _optimizer(profile: StepProfile) -> Numeric:
     if workload.task != "training":
         return 0.0
     states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-    return profile.kernels.update(states / state_bytes(profile.kernels.recipe, workload.weight_sharding))[0]
+    elements = states / state_bytes(profile.kernels.recipe, workload.weight_sharding)
+    return profile.kernels.update(elements)[0]

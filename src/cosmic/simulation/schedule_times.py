@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from cosmic.simulation.analytic import Anatomy
 from cosmic.simulation.timeline import Class
-from cosmic.step.communication import BLOCKING, part_of
+from cosmic.step.communication import BLOCKING, Role, part_of
 from cosmic.workload.schedule import Kind
 
 
@@ -131,7 +131,7 @@ class _Pass:
         self.recompute = float(found.compute.recompute) / count if place else 0.0
         self.head_waits, self.waits = self._waits()
 
-    def _waits(self) -> tuple[dict[str, float], dict[str, float]]:
+    def _waits(self) -> tuple[dict[Role, float], dict[Role, float]]:
         """Return what the head and what the layers wait for, by axis.
 
         The closed form knows the head's as a sum: it is taken from the axes in their order.
@@ -175,10 +175,10 @@ class _Pass:
         one, two, three = map(float, self.found.others)
         return max(0.0, (two + three if self.place else one) - others)
 
-    def _shown(self, waits: dict[str, float]) -> list[Piece]:
+    def _shown(self, waits: dict[Role, float]) -> list[Piece]:
         return [Piece(axis, f"{axis}, {self.phase}", "exposed", seconds) for axis, seconds in waits.items()]
 
-    def _beside(self, waits: dict[str, float]) -> list[Piece]:
+    def _beside(self, waits: dict[Role, float]) -> list[Piece]:
         """Return what travels beside compute of the axes that are waited for only in part."""
         exposed_share = self.found.profile.network.exposed_share
         return [

@@ -175,7 +175,7 @@ class _Step:
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 
-    def summed(self, found: CollectiveOp) -> float:
+    def summed(self, found: CollectiveOp) -> Numeric:
         """Return the share of a payload that is sent once the outputs of a token's experts are added up.
 
         Serving engines add them before the all-reduce over tp.

@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -40,6 +39,7 @@ from cosmic.cost.streaming import (
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import has_experts
+from cosmic.numeric import Numeric
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import microbatches
@@ -74,10 +74,10 @@ class KernelCosts:
         self.batch = batch
         self.workload = batch.base.workload
         self.recipe: Recipe = recipe_of(self.workload.precision, self.workload.task)
-        field: Callable[[str], Any] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
+        field: Callable[[str], Numeric] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]
-        self._bytes_per_s = self._bandwidth * field("memory_efficiency")
+        self._bytes_per_s: Numeric = self._bandwidth * field("memory_efficiency")
         self._modelled = np.asarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
@@ -86,14 +86,14 @@ class KernelCosts:
 
     # ---------------------------------------------------------------------------------------------- operators
 
-    def seconds(self, use: OperatorUse) -> Any:
+    def seconds(self, use: OperatorUse) -> Numeric:
         """Return the seconds of one run of an operator on the device."""
         if not self._modelled.any():
             return self._roofline(use)
         seconds = self._kernels(use) * self._waiting
         return seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
 
-    def _launches(self, use: OperatorUse) -> Any:
+    def _launches(self, use: OperatorUse) -> Numeric:
         """Return how many kernels the host launches for one run of an operator."""
         if isinstance(use.kernel.shape, Gemm):
             casts = 2.0 * bool(FORMATS[self._format(use)].cast_bytes)
@@ -104,11 +104,11 @@ class KernelCosts:
             return known[use.phase]
         return traffic(use.kind, use.phase, self._style).kernels
 
-    def _roofline(self, use: OperatorUse) -> Any:
+    def _roofline(self, use: OperatorUse) -> Numeric:
         rate = self._attention_rate if use.kind == "attention" else self._matrix_rate
         return operator_seconds(use.flop, use.bytes, rate, self._bytes_per_s, self._field("launch"))
 
-    def _kernels(self, use: OperatorUse) -> Any:
+    def _kernels(self, use: OperatorUse) -> Numeric:
         if isinstance(use.kernel.shape, Gemm):
             return self._gemm(use, use.kernel.shape)
         if isinstance(use.kernel.shape, Attention):
@@ -116,13 +116,13 @@ class KernelCosts:
             return self._fused(use, use.kernel.shape) if fused else self._unfused(use, use.kernel.shape)
         return self._streamed(use.kind, use.phase, use.kernel.elements)
 
-    def _streamed(self, kind: str, phase: Phase, elements: Any) -> Any:
+    def _streamed(self, kind: str, phase: Phase, elements: Numeric) -> Numeric:
         moved = traffic(kind, phase, self._style)
         return streaming_seconds(moved, elements, self.recipe.activation, self._stream)
 
     # ---------------------------------------------------------------------------------------- matrix products
 
-    def _gemm(self, use: OperatorUse, shape: Gemm) -> Any:
+    def _gemm(self, use: OperatorUse, shape: Gemm) -> Numeric:
         number = self._format(use)
         unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
         known = self._cast_once(unit, number, use)
@@ -151,7 +151,7 @@ class KernelCosts:
             return replace(unit, cast_s=0.0, cast_s_per_element=0.0)
         return replace(unit, cast_s_per_element=unit.cast_s_per_element / use.kernel.gathered)
 
-    def _weights_cast(self, number: str, weights: Any) -> Any:
+    def _weights_cast(self, number: str, weights: Numeric) -> Numeric:
         """Return the seconds to bring *weights* into the format in which a training step multiplies.
 
         Once a step, as only the optimizer changes them; every time where they are gathered anew.
@@ -162,7 +162,7 @@ class KernelCosts:
         times = 1.0 if anew else 1.0 / microbatches(self.batch)
         return times * weights * FORMATS[number].cast_bytes / self._bytes_per_s
 
-    def _accumulated(self, weights: Any) -> Any:
+    def _accumulated(self, weights: Numeric) -> Numeric:
         """Return the seconds to add new gradients of *weights* to those of earlier microbatches.
 
         Eager, they are read and added: three passes. Fused, the product itself adds to what it reads in the width in
@@ -199,7 +199,7 @@ class KernelCosts:
             self._units[number] = unit
         return self._units[number]
 
-    def _steady(self, number: str) -> Any:
+    def _steady(self, number: str) -> Numeric:
         """Return what several accelerators side by side keep of the rate in a format that one of them keeps alone."""
         narrow = bool(FORMATS[number].cast_bytes)
         kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
@@ -207,7 +207,7 @@ class KernelCosts:
 
     # ---------------------------------------------------------------------------------------------- attention
 
-    def _fused(self, use: OperatorUse, shape: Attention) -> Any:
+    def _fused(self, use: OperatorUse, shape: Attention) -> Numeric:
         rates = self._attention_rates
         if self.workload.task == "decode":
             split = self._style == "fused" or shape.heads == shape.kv_heads
@@ -215,7 +215,7 @@ class KernelCosts:
         shape = replace(shape, element_bytes=self.recipe.activation)
         return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
 
-    def _unfused(self, use: OperatorUse, shape: Attention) -> Any:
+    def _unfused(self, use: OperatorUse, shape: Attention) -> Numeric:
         """Queries meet keys, scores become weights, weights meet values: each written out and read again."""
         unit = self._unit(self._wide)
         groups = shape.batch * shape.heads
@@ -247,51 +247,53 @@ class KernelCosts:
         )
 
     @cached_property
-    def _waiting(self) -> Any:
+    def _waiting(self) -> Numeric:
         """How much longer the slowest of all accelerators takes: the largest of n normal numbers is √(2 ln n) off."""
-        return 1 + self._field("straggler_slack") * np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        slack: Numeric = self._field("straggler_slack")
+        spread: Numeric = np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        return 1 + slack * spread
 
     @cached_property
-    def _peak(self) -> Any:
+    def _peak(self) -> Numeric:
         return peak_flop_per_s(self._field, self.workload.precision)
 
     @cached_property
-    def _matrix_rate(self) -> Any:
+    def _matrix_rate(self) -> Numeric:
         return self._peak * gemm_efficiency(self._field)
 
     @cached_property
-    def _attention_rate(self) -> Any:
+    def _attention_rate(self) -> Numeric:
         return self._peak * self._field("attention_efficiency")
 
     # --------------------------------------------------------------------------------------- beside operators
 
-    def update(self, elements: Any) -> tuple[Any, Any]:
+    def update(self, elements: Numeric) -> tuple[Numeric, Numeric]:
         """Return the seconds of a fused Adam over *elements* weights, and the bytes that it streams."""
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
         fused = optimizer_seconds(elements, each, Stream(self._bytes_per_s, 0.0))
         return np.where(self._modelled, fused, elements * each / self._bytes_per_s), elements * each
 
-    def launch_s(self, use: OperatorUse) -> Any:
+    def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds that the host takes to launch one run of an operator."""
         each = self._one_launch_s(use.phase)
         return 0.0 if np.ndim(each) == 0 and each == 0 else self._launches(use) * each
 
-    def collective_launch_s(self, phase: str) -> Any:
+    def collective_launch_s(self, phase: str) -> Numeric:
         """Return the seconds that the host takes to launch one collective."""
         return COLLECTIVE_KERNELS * self._one_launch_s(phase)
 
-    def _one_launch_s(self, phase: str) -> Any:
+    def _one_launch_s(self, phase: str) -> Numeric:
         """Return the seconds of one launch; a graph that is replayed needs none."""
         if self.workload.task == "decode":
             return 0.0
         return self._field("host_launch") * (BACKWARD_LAUNCH if phase == "backward" else 1.0)
 
 
-def _added(shape: Gemm, beside: Any, unit: MatrixUnit) -> Any:
+def _added(shape: Gemm, beside: Numeric, unit: MatrixUnit) -> Numeric:
     """Return the seconds that a product adds to one of *beside* columns when both are one, as in serving engines."""
     return _gemm_s(replace(shape, n=beside + shape.n), unit) - _gemm_s(replace(shape, n=beside), unit)
 
 
-def _gemm_s(shape: Gemm, unit: MatrixUnit) -> Any:
+def _gemm_s(shape: Gemm, unit: MatrixUnit) -> Numeric:
     return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)

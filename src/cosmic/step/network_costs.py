@@ -69,4 +69,5 @@ class NetworkCosts:
         """Return the seconds to move bytes to or from the nearest outer tier, if there is one."""
         if not self._batch.base.memory.tiers:
             return 0.0
-        return moved_bytes / self._batch["memory.tiers.0.bandwidth"]
+        bandwidth: Numeric = self._batch["memory.tiers.0.bandwidth"]
+        return moved_bytes / bandwidth

@@ -37,7 +37,9 @@ def pieces(profile: StepProfile) -> tuple[Piece, ...]:
     by_block: dict[str, list[CollectiveUse]] = {}
     for use in profile.collectives:
         by_block.setdefault(use.block, []).append(use)
-    work = {(each.use.block, each.use.name, each.use.phase): each for each in profile.operators}
+    work: dict[tuple[str, str, str], OperatorCost] = {
+        (each.use.block, each.use.name, each.use.phase): each for each in profile.operators
+    }
     common = _common_weights(planned)
     slowdown = {phase: _launch_slowdown(profile, planned, phase) for phase in ("forward", "backward")}
     return tuple(
