@@ -9,8 +9,8 @@ and belongs to the measurement, not to the kernel. Kernel times of the trace of 
 1024, batch 4 x 1024) have no such offset and are fitted along; they are in `TRACE_S`.
 
 Errors are relative, predicted over measured; "unseen" is five-fold cross-validation of what is fitted here. The
-constants of `cosmic.cost.attention` and the table of `cosmic.cost.streaming` were settled on the same data and are not
-fitted anew.
+constants in ``catalog/constants`` (attention, streaming) were settled on the same data by hand; they are not fitted
+here.
 
 The script also runs all of it together, as forward and backward passes of whole training steps, with nothing but the
 rate of matrix products left to fit. Passes of rope and loss in the table are what these steps take beside their

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cosmic.design.network import topologies
-from cosmic.pricing.price import capital_usd, network_usd, network_w, owned_usd_per_s, tiers
+from cosmic.pricing.price import OWNERSHIP, capital_usd, network_usd, network_w, owned_usd_per_s, tiers
 
 RING, FULL, SWITCH = "ring", "fully_connected", "switch"
 LOGGED = [  # topologies, sizes, bandwidth of one link in GB/s, dollars: logs of the authors' exp 8
@@ -59,4 +61,4 @@ def test_owning_is_depreciation_upkeep_and_energy() -> None:
     year = 365.25 * 86400
     assert owned_usd_per_s(capital, 0) * year == pytest.approx([3_000, 75_000])
     assert owned_usd_per_s(0, 1_000) * 3600 == pytest.approx(1.25 * 0.08)
-    assert owned_usd_per_s(100, 0, years=1, upkeep_per_year=0) * year == pytest.approx(100)
+    assert owned_usd_per_s(100, 0, replace(OWNERSHIP, years=1, upkeep_per_year=0)) * year == pytest.approx(100)

@@ -24,7 +24,7 @@ The backward pass also streams: the product of output and its gradient before, t
 precision (cleared, added to, and rounded) after.
 
 Dao, FlashAttention-2, ICLR 2024 and Shah et al., FlashAttention-3, NeurIPS 2024 describe such kernels. The constants
-here are those of Hopper's; `calibration/fit_kernels.py` fits them.
+here are those of Hopper's; `calibration/fit_kernels.py` fits the efficiencies and the ramp beside them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cosmic.numeric import Condition, Numeric
+from cosmic.catalog.fitted import fitted
+from cosmic.numeric import Condition, Numeric, where
 
 QUERY_TILE = 128
 KEY_TILE = 128
@@ -41,22 +42,29 @@ WIDTH_TILE = 64
 """Heads are filled up to a multiple of this: 80 columns take as long as 128."""
 USUAL_WIDTH = 128
 """The head width at which efficiencies are stated."""
-SOFTMAX_WIDTH = 64
-"""In one cycle a Hopper multiprocessor makes 16 exponentials or 4096 flop of products. So the exponential of a pair
-takes as long as 256 flop, and these are the two forward products of a head of width 64. Others make as many
-exponentials, beside other rates of products: Ampere's 2048 flop make it 32, Blackwell's 8192 make it 128."""
-HOPPER_FLOP_PER_S = 989.4e12 / 132
-"""Of one multiprocessor."""
-EXPOSED_TAIL = 0.75
-"""Share of the longest masked tile for which the last multiprocessor works while others have finished."""
-ONE_READER = 1.25
-"""What one multiprocessor can read, relative to its share of the memory's bandwidth."""
-READ_ALONE = 1.05
-"""Rate of reading alone relative to streaming both ways, which pays for turning around."""
-USUAL_MULTIPROCESSORS = 132
-"""Of Hopper."""
 GRADIENT_STREAM_BYTES = 3 * 4
 """Gradient of queries in single precision: cleared, written, read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionConstants:
+    """What all accelerators have in common, stated for Hopper."""
+
+    softmax_width: float
+    """Head width whose two forward products take as long as the exponential of a pair. In one cycle an SM of Hopper
+    makes 16 exponentials or 4096 flop of products: an exponential takes as long as 256 flop. Other SMs make as many
+    exponentials beside other rates of products: Ampere's 2048 flop make it 32, Blackwell's 8192 make it 128."""
+    hopper_flop_per_s: float
+    hopper_sms: float
+    exposed_tail: float
+    """Share of the longest masked tile for which the last SM works while others have finished."""
+    one_reader: float
+    """What one SM can read, relative to its share of the memory's bandwidth."""
+    read_alone: float
+    """Rate of reading alone relative to streaming both ways, which pays for turning around."""
+
+
+CONSTANTS = fitted("attention", AttentionConstants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,26 +95,27 @@ class AttentionRates:
     """What streaming kernels reach of the memory's bandwidth."""
     efficiency: Numeric
     backward_efficiency: Numeric
-    ramp_s: Numeric = 2e-6
+    ramp_s: Numeric = 0.0
     """Filling and draining of one tile in the forward pass; the backward pass has five products instead of two."""
-    multiprocessors: Numeric = 132
-    """Units that each work on a tile; 0 where that is not known, which counts as the usual."""
+    multiprocessors: Numeric = 0
+    """SMs, each of which works on a tile; 0 where their number is not known: then that of Hopper counts."""
 
     @property
     def softmax_width(self) -> Numeric:
         """The width of a product that takes as long as the exponentials."""
-        return SOFTMAX_WIDTH * self.peak_flop_per_s / self.sms / HOPPER_FLOP_PER_S
+        hopper_sm_flop_per_s = CONSTANTS.hopper_flop_per_s / CONSTANTS.hopper_sms
+        return CONSTANTS.softmax_width * self.peak_flop_per_s / self.sms / hopper_sm_flop_per_s
 
     @property
     def sms(self) -> Numeric:
         """Units that each work on a tile."""
-        return np.where(np.asarray(self.multiprocessors) > 0, self.multiprocessors, USUAL_MULTIPROCESSORS)
+        return where(np.asarray(self.multiprocessors) > 0, self.multiprocessors, CONSTANTS.hopper_sms)
 
 
 def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the forward kernel.
 
-    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> float(round(attention_seconds(Attention(1, 32, 32, 8192, 8192, 128, 128), h200) * 1e3, 2))
     1.67
     """
@@ -119,7 +128,7 @@ def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
 def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the backward kernels: the gradients of queries, keys and values.
 
-    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> float(round(attention_backward_seconds(Attention(1, 32, 32, 8192, 8192, 128, 128), h200) * 1e3, 2))
     5.0
     """
@@ -142,7 +151,7 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Cond
     Kernels that *split* a sequence's keys over multiprocessors use the whole bandwidth B; without, each cache head of
     each sequence has one reader, and a few sequences leave most of the memory idle. Heads of one group share a read.
 
-    >>> h200 = AttentionRates(989e12, 4.2e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> h200 = AttentionRates(989e12, 4.2e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> one = Attention(1, 64, 8, 1, 4096, 128, 128)
     >>> [float(round(decode_attention_seconds(one, h200, split) * 1e6, 1)) for split in (True, False)]
     [5.8, 52.2]
@@ -151,8 +160,8 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Cond
     cache = work.kv_heads * seen * (work.width if work.mla else both) * work.element_bytes
     computing = 2 * work.heads * work.queries * seen * both / (rates.efficiency * rates.peak_flop_per_s)
     readers = np.where(split, rates.sms, work.batch * work.kv_heads)
-    share = np.minimum(1.0, readers * ONE_READER / rates.sms)
-    return np.maximum(cache / (rates.bytes_per_s * READ_ALONE * share), computing) + rates.ramp_s
+    share = np.minimum(1.0, readers * CONSTANTS.one_reader / rates.sms)
+    return np.maximum(cache / (rates.bytes_per_s * CONSTANTS.read_alone * share), computing) + rates.ramp_s
 
 
 def _filled(width: Numeric) -> Numeric:
@@ -173,7 +182,7 @@ def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Numeric, r
     masked = work.visible < 1
     mean = np.minimum(key_tiles * work.visible + 0.5 * masked, key_tiles)
     longest = key_tiles * np.minimum(1.0, 2 * work.visible)
-    waiting = np.where(masked, EXPOSED_TAIL, waves - load) * longest
+    waiting = np.where(masked, CONSTANTS.exposed_tail, waves - load) * longest
     tile_s = QUERY_TILE * KEY_TILE * pair_flop * units / rates.peak_flop_per_s
     return tile_s * (load * mean + waiting) + waves * ramp_s
 

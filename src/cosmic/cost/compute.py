@@ -12,19 +12,16 @@ launch time, which each kernel pays once.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.numeric import Numeric
 
 FieldLookup = Callable[[str], Any]
 """Looks up a field of an accelerator by its key: a number, None where it is not known, or an array of these."""
-SUSTAINED = 0.8
-"""What the matrix products of a whole step reach of the best single product that anybody measured, on accelerators of
-which nothing else is known. Declared, not fitted."""
-USUAL_EFFICIENCY = 0.6
-"""Share of the peak where nobody published what products reach."""
 RATES: dict[str, tuple[str, ...]] = {
     "fp32": ("tf32", "fp32"),
     "fp16": (),
@@ -35,6 +32,19 @@ RATES: dict[str, tuple[str, ...]] = {
     "int4": (),
 }
 """The rates at which each precision multiplies, the best first; bf16's where none of them is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineConstants:
+    """What an accelerator reaches whose file does not say so: declared, not fitted."""
+
+    sustained: float
+    """Rate of the GEMMs of a whole step, relative to the best single GEMM that was published."""
+    usual_efficiency: float
+    """Share of the peak where no GEMM was published."""
+
+
+CONSTANTS = fitted("roofline", RooflineConstants)
 
 
 def peak_flop_per_s(compute: FieldLookup, precision: str) -> Numeric:
@@ -88,7 +98,7 @@ def _each(choose: Callable[..., float], *values: Any) -> Numeric:
 def _reached(stated: float | None, achieved: float | None, peak: float) -> float:
     if stated is not None:
         return stated
-    return USUAL_EFFICIENCY if achieved is None else SUSTAINED * min(1.0, achieved / peak)
+    return CONSTANTS.usual_efficiency if achieved is None else CONSTANTS.sustained * min(1.0, achieved / peak)
 
 
 def operator_seconds(

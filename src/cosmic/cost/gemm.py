@@ -17,7 +17,7 @@
     ramp   to fill a unit's pipeline and to write its tile out
     s      what is left of the rate when the chip is at its power limit
     burst  how long a product runs before that shows. The products of a workload follow one another, and find the
-           chip warm: little of the burst is left to them (`BURST_LEFT`)
+           chip warm: little of the burst is left to them (`BurstLeft`)
     e_o    share of the memory's bandwidth at which operands are read
     cast   formats of 8 and 4 bits: x is scaled and written in the new format before the product reads it
 
@@ -38,19 +38,36 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.compute import RATES, FieldLookup, first_known, gemm_efficiency
 from cosmic.numeric import Numeric
 
 Load = Literal["alone", "repeated", "workload"]
 """A product timed alone, from a cool chip; over and over, with the host in between; or as one of many of a workload."""
-BURST_LEFT = {"alone": 1.0, "repeated": 1 / 12, "workload": 1 / 24}
-"""What is left of the burst that a product alone enjoys: measured all three ways on one H200, the last as
-whole training steps and compiled layers."""
-CAST_SHARE = 0.5
-"""Share of the memory's bandwidth that scaling and casting reaches."""
-MERGE_BYTES = 16.0
-"""What adding up the parts of a split sum moves for each element of a tile: 4 bytes out and back, at half the speed."""
 TINY_S = 1e-30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstLeft:
+    """Share of the burst of a GEMM timed alone that is left to one in each `Load`."""
+
+    alone: float
+    repeated: float
+    workload: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmConstants:
+    """What all accelerators have in common."""
+
+    merge_bytes: float
+    """Bytes that adding up split sums moves for each element of a tile."""
+    cast_share: float
+    """Share of the memory's bandwidth that scaling and casting reaches."""
+    burst_left: BurstLeft
+
+
+CONSTANTS = fitted("gemm", GemmConstants)
 
 
 class Format(NamedTuple):
@@ -127,7 +144,7 @@ def matrix_unit(
     usual = gemm_efficiency(compute)
     share = first_known(compute(chosen.efficiency), usual) if chosen.efficiency else usual
     operands = first_known(compute("operand_efficiency"), compute("memory_efficiency"))
-    cast = chosen.cast_bytes / (CAST_SHARE * memory_bytes_per_s) if chosen.cast_bytes else 0.0
+    cast = chosen.cast_bytes / (CONSTANTS.cast_share * memory_bytes_per_s) if chosen.cast_bytes else 0.0
     return MatrixUnit(
         flop_per_s=first_known(*(compute(key) for key in (*chosen.rates, "bf16"))) * share,
         bytes_per_s=memory_bytes_per_s * operands,
@@ -138,7 +155,7 @@ def matrix_unit(
         tiles=chosen.tiles,
         ramp_s=first_known(compute(chosen.ramp), compute("tile_ramp")),
         sustained=compute("sustained_efficiency"),
-        burst_s=compute("burst") * BURST_LEFT[load],
+        burst_s=compute("burst") * getattr(CONSTANTS.burst_left, load),
         launch_s=compute("launch"),
         cast_s=compute(chosen.cast) if chosen.cast else 0.0,
         cast_s_per_element=cast,
@@ -179,7 +196,7 @@ def _waves_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Mat
         tiles = np.maximum(count * np.ceil(m / rows) * np.ceil(n / columns), 1)
         loop = (2.0 * rows * columns) * k * sms / unit.flop_per_s
         shared = np.clip(np.floor(sms / tiles), 1, unit.split_k)
-        merge = unit.ramp_s + (MERGE_BYTES * rows * columns) * sms / unit.bytes_per_s
+        merge = unit.ramp_s + (CONSTANTS.merge_bytes * rows * columns) * sms / unit.bytes_per_s
         each = unit.ramp_s + np.minimum(loop, loop / shared + merge)
         best = np.minimum(best, np.ceil(tiles / sms) * each)
     return best

@@ -33,20 +33,32 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.collectives import depth
-from cosmic.cost.collectives.auto import HOST, reduction_traffic
+from cosmic.cost.collectives.auto import reduction_traffic
 from cosmic.design.network import Transport
 from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller
 from cosmic.units import split_name
 
 IDEAL = Transport()
-ANNOUNCED = 0.5
-"""Of the time that announcing a large message takes in a ring, what it takes between two: one way in place of two."""
 NEVER = 1e-12
 """Stands for a share of 0: a protocol that is never the quickest."""
 
 Line = tuple[Numeric, Numeric]
 """A protocol's seconds for each call and for each byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportConstants:
+    """What libraries have in common on all links."""
+
+    announced: float
+    """Time to announce a large message between two NPUs, relative to that in a ring."""
+    host_members: int
+    """Members up to which a group is taken to share a host: libraries build trees only across hosts."""
+
+
+CONSTANTS = fitted("transport", TransportConstants)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +142,7 @@ def phase(
     bulk = several * how.bulk_s + way.hops * how.bulk_latency_s
     if way.direct:
         full, small = full / how.direct_share, small / how.direct_small_share
-        bulk = several * how.bulk_s * ANNOUNCED
+        bulk = several * how.bulk_s * CONSTANTS.announced
     pipelined = choose(way.chosen, latency, 0.0)
     overhead = several * how.overhead_s + pipelined
     lines: list[Line] = [(overhead + bulk, 0.0)]
@@ -141,7 +153,7 @@ def phase(
         per_byte = reduction_traffic(way.members) * crowd / rate / larger(how.reduction_efficiency, NEVER)
         once = overhead - pipelined + how.reduction_s
         lines.append((choose(added, once, np.inf), per_byte - full))
-    if reduces and anywhere(way.chosen & (way.members > HOST)):
+    if reduces and anywhere(way.chosen & (way.members > CONSTANTS.host_members)):
         lines += _tree(way, lines[:2], latency, how.bulk_latency_s, (full, small))
     return Phase(latency - pipelined, full, tuple(lines))
 
@@ -152,7 +164,7 @@ def _tree(
     """Yield the lines of a tree, from those of the *ring* and their seconds per byte: fewer hops, more sent."""
     others = larger(way.members - 1, 1.0)
     fewer = 1 - depth(way.members) / others
-    applies = way.chosen & (way.members > HOST)
+    applies = way.chosen & (way.members > CONSTANTS.host_members)
     spared = fewer * latency, fewer * way.hops * bulk_latency_s
     for place, (once, per_byte) in enumerate(ring):
         saved = spared[0] + (spared[1] if place == 0 else 0.0)

@@ -16,6 +16,7 @@ from typing import Literal
 import yaml
 
 from cosmic import units
+from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Label, by_name
 from cosmic.design.network import topologies
 from cosmic.numeric import Numeric
@@ -33,6 +34,23 @@ class Rates:
     link: float
     switch_port: float
     nic: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ownership:
+    """What owning a cluster costs beside its price."""
+
+    years: float
+    """Until it is worth nothing."""
+    upkeep_per_year: float
+    """Share of the capital."""
+    pue: float
+    """Power usage effectiveness: watts of the building for each watt of the cluster."""
+    usd_per_kwh: float
+
+
+OWNERSHIP = fitted("ownership", Ownership)
+"""Where public estimates centre."""
 
 
 @cache
@@ -104,15 +122,7 @@ def capital_usd(accelerator_price_usd: Numeric, npus: Numeric, network_usd: Nume
     return accelerator_price_usd * npus + network_usd
 
 
-def owned_usd_per_s(
-    capital_usd: Numeric,
-    power_w: Numeric,
-    *,
-    years: float = 4.0,
-    upkeep_per_year: float = 0.05,
-    pue: float = 1.25,
-    usd_per_kwh: float = 0.08,
-) -> Numeric:
+def owned_usd_per_s(capital_usd: Numeric, power_w: Numeric, terms: Ownership = OWNERSHIP) -> Numeric:
     """Return the total cost of ownership, in dollars for each second that a cluster runs.
 
         K (1 / T + u) / year  +  P e c
@@ -121,14 +131,14 @@ def owned_usd_per_s(
     T  years until it is worth 0    e  power usage effectiveness: what the building draws, per watt of P
     u  upkeep, of K each year       c  price of energy
 
-    Assumes straight-line depreciation and a cluster that never idles. The defaults are those that public estimates
-    of accelerator clusters centre on, not a quote.
+    Assumes straight-line depreciation and a cluster that never idles. The default
+    terms are where public estimates of accelerator clusters centre, not a quote.
 
     >>> round(owned_usd_per_s(30_000, 1_000) * 3600, 3)  # dollars per hour of one accelerator: 1.027 + 0.1
     1.127
     """
-    machines = capital_usd * (1 / years + upkeep_per_year) / SECONDS_PER_YEAR
-    return machines + power_w * pue * usd_per_kwh / JOULES_PER_KWH
+    machines = capital_usd * (1 / terms.years + terms.upkeep_per_year) / SECONDS_PER_YEAR
+    return machines + power_w * terms.pue * terms.usd_per_kwh / JOULES_PER_KWH
 
 
 def _total(

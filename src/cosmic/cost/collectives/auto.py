@@ -49,10 +49,6 @@ class Auto:
         return 1.0
 
 
-HOST = 8
-"""Members up to which a group is taken to share a host: libraries build trees only across hosts."""
-
-
 def reduction_traffic(p: Numeric) -> Numeric:
     """Return what an NPU sends in an all-reduce that switches add up: 1 + 1 / p.
 
