@@ -17,7 +17,7 @@ import pytest
 
 from cosmic import catalog
 from cosmic.cost.compute import first_known
-from cosmic.cost.gemm import FORMATS, Load, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.cost.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.design import schema
 from cosmic.loading.designs import accelerator_layers
 from cosmic.validation.rows import carried_files, read_rows
@@ -174,13 +174,13 @@ def measured() -> dict[tuple[str, str, str], Rows]:
     return {key: np.array(rows) for key, rows in sets.items()}
 
 
-def unit_of(name: str, number: str, *, load: Load = "repeated") -> MatrixUnit:
+def unit_of(name: str, number: str, *, load: ChipLoad = "repeated") -> MatrixUnit:
     compute, memory = accelerator_layers(name, "accelerator")
     field: Callable[[str], Any] = lambda key: schema.get(compute, key)  # noqa: E731  a short word for a long call
     return matrix_unit(field, memory.bandwidth_bytes_per_s, number, load=load)
 
 
-def errors(key: tuple[str, str, str], *, load: Load) -> tuple[Rows, Rows]:
+def errors(key: tuple[str, str, str], *, load: ChipLoad) -> tuple[Rows, Rows]:
     """Return the flop and the relative error, in percent, of each product of a set."""
     name, number, source = key
     m, n, k, taken = measured()[key].T

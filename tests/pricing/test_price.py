@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from cosmic.design.network import topologies
-from cosmic.pricing.price import OWNERSHIP, capital_usd, network_usd, network_w, owned_usd_per_s, tiers
+from cosmic.pricing.network import network_usd, network_w, tiers
+from cosmic.pricing.ownership import OWNERSHIP, capital_usd, owned_usd_per_s
 
 RING, FULL, SWITCH = "ring", "fully_connected", "switch"
 LOGGED = [  # topologies, sizes, bandwidth of one link in GB/s, dollars: logs of the authors' exp 8

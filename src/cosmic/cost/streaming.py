@@ -4,18 +4,18 @@
 
     n  bytes moved: elements x width of one x passes over them       k  kernels, one after another
     r  bytes that could have streamed while a kernel starts and drains (the ramp)
-    B  what a plain copy reaches of the memory's bandwidth
-    pace  what a kernel reaches of B: arithmetic, reductions and rows that do not fill a multiprocessor hold it back
+    B  memory bandwidth of a plain copy
+    pace  share of B that a kernel reaches: arithmetic, reductions and rows that do not fill an SM slow it down
 
-Passes count the elements that the operator makes (for a loss: the logits that it reads). They differ by how a step is
-run: *eager* frameworks run one kernel after another, each reading and writing everything; *fused* kernels (those of a
-compiler, or that training frameworks bring along) join neighbours. `catalog/constants/streaming.yaml` has both.
+Passes count the operator's output elements (for a loss: the logits that it reads). *Eager* frameworks run one kernel
+after another, each of which reads and writes everything; *fused* kernels, of a compiler or a training framework, join
+neighbouring operators. `catalog/constants/streaming.yaml` has both.
 
 Eager figures were measured on an H200 with PyTorch 2.11 in bf16: forward norms, gelu and softmax as kernels alone,
-backward passes in the kernel trace of a training step, rope and loss as what whole steps take beside their products
-(`calibration/fit_kernels.py`). Fused figures count what must be moved, near the pace of a copy; with them and one rate
-for all products, LLaMA layers compiled on an H200 come out within one or two per cent. Kinds marked *counted* were not
-measured.
+backward passes in the kernel trace of a training step, rope and loss as the time of whole steps beside their GEMMs
+(`calibration/fit_kernels.py`). Fused figures count the bytes that must move, near the pace of a copy; with them and one
+rate for all GEMMs, LLaMA layers compiled on an H200 come out within one or two per cent. Operators marked *counted*
+were not measured.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from typing import Literal
 from cosmic.catalog.fitted import fitted
 from cosmic.numeric import Numeric
 
-Phase = Literal["forward", "backward"]
+PassPhase = Literal["forward", "backward"]
 Style = Literal["eager", "fused"]
 
 
 @dataclass(frozen=True, slots=True)
-class Traffic:
-    """What one operator sends through memory in one phase, for each element."""
+class MemoryTraffic:
+    """What one operator moves through memory for each element, forward or backward."""
 
     kernels: float = 0.0
     passes: float = 0.0
@@ -41,26 +41,26 @@ class Traffic:
     """Rate relative to a plain copy."""
 
 
-NOTHING = Traffic()
-"""Of an operator that moves nothing, or whose passes the kernel before or after it includes."""
+NOTHING = MemoryTraffic()
+"""For an operator that moves nothing, or that is fused into the kernel before or after it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KindTraffic:
-    """What one kind of operator moves: forward and backward, eager and fused."""
+class OperatorTraffic:
+    """What one kind of operator moves, forward and backward, eager and fused."""
 
     kind: str
-    forward: Traffic = NOTHING
-    backward: Traffic = NOTHING
-    fused_forward: Traffic = NOTHING
-    fused_backward: Traffic = NOTHING
+    forward: MemoryTraffic = NOTHING
+    backward: MemoryTraffic = NOTHING
+    fused_forward: MemoryTraffic = NOTHING
+    fused_backward: MemoryTraffic = NOTHING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamingConstants:
-    """What all accelerators have in common."""
+    """Constants that all accelerators have in common."""
 
-    operators: tuple[KindTraffic, ...]
+    operators: tuple[OperatorTraffic, ...]
     optimizer_pace: float
     """Fused AdamW inside whole steps, relative to a plain copy. Alone, on one large tensor, it is faster."""
 
@@ -73,35 +73,35 @@ UNARY = TRAFFIC.pop("unary")
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """What an accelerator's memory gives kernels that stream."""
+    """How fast an accelerator runs kernels that stream through memory."""
 
     bytes_per_s: Numeric
-    """What a plain copy reaches."""
+    """Rate of a plain copy."""
     ramp_bytes: Numeric = 0.0
-    """What could have streamed while a kernel starts and drains."""
+    """Bytes that could have streamed while a kernel starts and drains."""
     launch_s: Numeric = 0.0
-    """Between two kernels of one queue."""
+    """Gap between two kernels of one queue."""
 
 
-def traffic(kind: str, phase: Phase, style: Style = "eager") -> Traffic:
-    """Return what a *kind* of operator moves.
+def memory_traffic(kind: str, phase: PassPhase, style: Style = "eager") -> MemoryTraffic:
+    """Return what a *kind* of operator moves for each element.
 
-    >>> traffic("add", "forward")
-    Traffic(kernels=1.0, passes=3.0, pace=1.0)
-    >>> traffic("silu", "forward", "fused")
-    Traffic(kernels=0.0, passes=0.0, pace=1.0)
+    >>> memory_traffic("add", "forward")
+    MemoryTraffic(kernels=1.0, passes=3.0, pace=1.0)
+    >>> memory_traffic("silu", "forward", "fused")
+    MemoryTraffic(kernels=0.0, passes=0.0, pace=1.0)
     """
     of = TRAFFIC.get(kind, UNARY)
     name = phase if style == "eager" else f"fused_{phase}"
-    found: Traffic = getattr(of, name)
+    found: MemoryTraffic = getattr(of, name)
     return found
 
 
-def streaming_seconds(moved: Traffic, elements: Numeric, element_bytes: Numeric, stream: Stream) -> Numeric:
+def streaming_seconds(moved: MemoryTraffic, elements: Numeric, element_bytes: Numeric, stream: Stream) -> Numeric:
     """Return the seconds of the kernels of one operator over *elements*.
 
     >>> h200 = Stream(bytes_per_s=4e12, ramp_bytes=16e6)
-    >>> float(streaming_seconds(traffic("add", "forward"), 64e6, 2, h200)) * 1e6
+    >>> float(streaming_seconds(memory_traffic("add", "forward"), 64e6, 2, h200)) * 1e6
     100.0
     """
     moved_bytes = moved.passes * elements * element_bytes + moved.kernels * stream.ramp_bytes
@@ -111,9 +111,10 @@ def streaming_seconds(moved: Traffic, elements: Numeric, element_bytes: Numeric,
 def optimizer_bytes_per_parameter(
     weight_bytes: Numeric, gradient_bytes: Numeric, moment_bytes: Numeric, master_bytes: Numeric
 ) -> Numeric:
-    """Return what a fused Adam moves for each parameter: gradient read; weight, moments and master read and written.
+    """Return the bytes that a fused Adam moves for each parameter.
 
-    With a master copy the working weight is only written.
+    It reads the gradient, and reads and writes weight, moments and master copy; beside a master copy it only writes the
+    working weight.
 
     >>> optimizer_bytes_per_parameter(2, 2, 2, 0), optimizer_bytes_per_parameter(2, 4, 4, 4)
     (14, 30)
@@ -123,7 +124,7 @@ def optimizer_bytes_per_parameter(
 
 
 def optimizer_seconds(parameters: Numeric, bytes_per_parameter: Numeric, stream: Stream) -> Numeric:
-    """Return the seconds of a fused Adam over all *parameters* of a device.
+    """Return the seconds of a fused Adam over all *parameters* of an accelerator.
 
     >>> float(round(optimizer_seconds(1e9, 14, Stream(4.3e12, 0.0)) * 1e3, 2))
     6.26

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
-from cosmic.cost.shapes import Part, shape, strides, together
+from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
+from cosmic.cost.shapes import Span, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
@@ -29,16 +29,16 @@ class Prices:
         self._kernels = KernelPrices(batch)
         self.recipe = self._kernels.recipe
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
-        self.lanes = [Lane.of(batch, place) for place in range(len(batch.base.network.dims))]
+        self.lanes = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = strides(batch.base.workload.placement, degrees)
         sizes = [lane.npus for lane in self.lanes]
-        self.shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
+        self.shapes: dict[str, tuple[Span, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
         ep = batch["workload.ep"]
         self.shapes["ep"] = shape(sizes, placed["dp"], ep)
         self.shapes["edp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
         """What every mesh axis has of each dimension: those of `AXES`, and ep and edp, into which dp divides."""
-        self._groups: dict[tuple[str, ...], list[Crossing]] = {}
+        self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
 
     def operator(self, use: OperatorUse) -> Any:
         """Return the seconds of one run of an operator on the device."""
@@ -58,7 +58,7 @@ class Prices:
         Of several *copies* of a token that go to one node, an all-to-all sends one, and spreads it there.
         """
         if axes not in self._groups:
-            self._groups[axes] = crossings(self.lanes, together([self.shapes[axis] for axis in axes]))
+            self._groups[axes] = subgroups(self.lanes, together([self.shapes[axis] for axis in axes]))
         group = self._groups[axes]
         if kind in ("send", "collective_permute"):
             return send_seconds(group, size_bytes)
