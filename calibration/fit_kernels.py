@@ -9,8 +9,8 @@ and belongs to the measurement, not to the kernel. Kernel times of the trace of 
 1024, batch 4 x 1024) have no such offset and are fitted along; they are in `TRACE_S`.
 
 Errors are relative, predicted over measured; "unseen" is five-fold cross-validation of what is fitted here. The
-constants of `cosmic.cost.attention` and the table of `cosmic.cost.streaming` were settled on the same data and are not
-fitted anew.
+constants in ``catalog/constants`` (attention, streaming) were settled on the same data by hand; they are not fitted
+here.
 
 The script also runs all of it together, as forward and backward passes of whole training steps, with nothing but the
 rate of matrix products left to fit. Passes of rope and loss in the table are what these steps take beside their
@@ -34,7 +34,7 @@ from cosmic.cost.attention import (
     attention_seconds,
     decode_attention_seconds,
 )
-from cosmic.cost.streaming import Phase, Stream, optimizer_seconds, streaming_seconds, traffic
+from cosmic.cost.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
 from cosmic.loading.designs import accelerator_layers
 from cosmic.validation.rows import CARRIED, read_rows
 
@@ -219,10 +219,10 @@ def check_steps(attention: AttentionRates, stream: Stream) -> None:
     visible = np.where(vision, 1.0, (sequence + 1) / (2 * sequence))
     work = Attention(data["micro_batch"], data["heads"], data["kv_heads"], sequence, sequence, width, width, visible)
 
-    def streamed(kind: str, phase: Phase, elements: Any) -> Any:
-        return streaming_seconds(traffic(kind, phase), elements, 2, stream)
+    def streamed(kind: str, phase: PassPhase, elements: Any) -> Any:
+        return streaming_seconds(memory_traffic(kind, phase), elements, 2, stream)
 
-    def layer(phase: Phase) -> Any:
+    def layer(phase: PassPhase) -> Any:
         wide, narrow = tokens * ffn, tokens * hidden
         common = 2 * streamed("norm", phase, narrow) + 2 * streamed("add", phase, narrow)
         gated = streamed("silu", phase, wide) + streamed("multiply", phase, wide) + 3 * streamed("fan", phase, narrow)

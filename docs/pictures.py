@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 import cosmic
-from cosmic.cost.shapes import Part, shape, strides
+from cosmic.cost.shapes import Span, shape, strides
 from cosmic.reporting.curves import Point
 from cosmic.reporting.svg import EDGE, WIDTH, Entry, document, heading, label, notes, number, rule
 from cosmic.simulation.schedule_timeline import timeline_of
@@ -154,7 +154,7 @@ def _npu(at: Point, side: float, rank: int, steps: dict[str, int]) -> list[str]:
     return [*parts, label((at[0] + side / 2, at[1] + side / 2 + 4.5), str(rank), "cc-small", "middle")]
 
 
-def _share(dimension: int, part: Part) -> str:
+def _share(dimension: int, part: Span) -> str:
     """Return what a group has of a dimension, in words."""
     members, apart = int(part.members), int(part.step)
     if members == 1:

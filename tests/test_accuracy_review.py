@@ -163,7 +163,7 @@ def test_serving_in_single_precision_multiplies_in_it() -> None:
 
 
 def test_latent_attention_decodes_no_faster_than_its_products() -> None:
-    rates = AttentionRates(989e12, 3e12, efficiency=0.7, backward_efficiency=0.6)
+    rates = AttentionRates(989e12, 3e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     work = Attention(64, 128, 1, 1, 4096, 576, 512, element_bytes=1, mla=True)
     products = 2 * 64 * 128 * 4096 * (576 + 512) / (0.7 * 989e12)
     read = 64 * 4096 * 576 / (3e12 * 1.05)

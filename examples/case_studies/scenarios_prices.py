@@ -23,7 +23,7 @@ from scenarios_designs import (
 )
 
 from cosmic.exploration.problem import Results
-from cosmic.pricing.price import rates
+from cosmic.pricing.network import tier_rates
 from cosmic.reporting.charts import Axis, Mark, scatter
 from cosmic.reporting.page import Figure, Part, Table, Text
 
@@ -73,7 +73,7 @@ def network_cost(effort: Effort) -> Section:
 
 def body(bought: Bought) -> list[Part]:
     """Return the prices, the designs, and the front of price and time."""
-    inner, outer = (rates("price")[tier] for tier in ("chiplet", "pod"))
+    inner, outer = (tier_rates("price")[tier] for tier in ("chiplet", "pod"))
     front = front_of(bought.dots)
     return [
         Text(

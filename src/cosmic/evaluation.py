@@ -18,7 +18,8 @@ from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
-from cosmic.pricing.price import capital_usd, network_usd, network_w, owned_usd_per_s
+from cosmic.pricing.network import network_usd, network_w
+from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
 from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import COMPONENTS

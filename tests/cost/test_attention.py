@@ -97,7 +97,7 @@ def test_a_batch_gives_what_each_alone_gives() -> None:
 
 
 def test_unknown_multiprocessors_count_as_the_usual() -> None:
-    assert attention_seconds(LONG, replace(H200, multiprocessors=0)) == attention_seconds(LONG, H200)
+    assert attention_seconds(LONG, replace(H200, sms=0)) == attention_seconds(LONG, H200)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 
 from cosmic import catalog
 from cosmic.cost.compute import first_known
-from cosmic.cost.gemm import CAST_SHARE, FORMATS, MERGE_BYTES, Load, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.cost.gemm import FORMATS, ChipLoad, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.design import schema
 from cosmic.loading.designs import accelerator_layers
 from cosmic.validation.rows import carried_files, read_rows
@@ -56,7 +56,7 @@ def test_the_best_of_the_tiles_counts() -> None:
 
 def test_idle_units_share_a_sum_where_it_is_long() -> None:
     unit = replace(FAST, bytes_per_s=1e12, operand_bytes=0.0, result_bytes=0.0, split_k=4, ramp_s=1e-6)
-    merge = 1e-6 + MERGE_BYTES * 64 * 64 * 10 / 1e12
+    merge = 1e-6 + 16 * 64 * 64 * 10 / 1e12
     assert close(gemm_seconds(1, 128, 64, 1000, unit), 1e-6 + LOOP_S / 4 + merge)  # two tiles: 5 SMs for each, of 4
     assert close(gemm_seconds(1, 320, 64, 1000, unit), 1e-6 + LOOP_S / 2 + merge)
     assert close(gemm_seconds(1, 384, 64, 1000, unit), 1e-6 + LOOP_S)  # six tiles leave no unit a partner
@@ -85,7 +85,7 @@ def test_eight_bits_pay_for_the_cast() -> None:
     fields = {"bf16": 1e15, "fp8": 2e15, "fp8_efficiency": 0.5, "memory_efficiency": 1.0, "sms": 0, "launch": 1e-6}
     fields |= {"fp8_cast": 7e-6, "sustained_efficiency": 1.0, "burst": 0.0, "tile_ramp": 0.0}
     unit = matrix_unit(fields.get, 1e12, "fp8")
-    work, cast = 2 * 4096 * 8192 * 8192 / 1e15, 4096 * 8192 * 5 / (CAST_SHARE * 1e12)
+    work, cast = 2 * 4096 * 8192 * 8192 / 1e15, 4096 * 8192 * 5 / (0.5 * 1e12)
     assert close(gemm_seconds(1, 4096, 8192, 8192, unit), work + cast + 8e-6)
 
 
@@ -174,13 +174,13 @@ def measured() -> dict[tuple[str, str, str], Rows]:
     return {key: np.array(rows) for key, rows in sets.items()}
 
 
-def unit_of(name: str, number: str, *, load: Load = "repeated") -> MatrixUnit:
+def unit_of(name: str, number: str, *, load: ChipLoad = "repeated") -> MatrixUnit:
     compute, memory = accelerator_layers(name, "accelerator")
     field: Callable[[str], Any] = lambda key: schema.get(compute, key)  # noqa: E731  a short word for a long call
     return matrix_unit(field, memory.bandwidth_bytes_per_s, number, load=load)
 
 
-def errors(key: tuple[str, str, str], *, load: Load) -> tuple[Rows, Rows]:
+def errors(key: tuple[str, str, str], *, load: ChipLoad) -> tuple[Rows, Rows]:
     """Return the flop and the relative error, in percent, of each product of a set."""
     name, number, source = key
     m, n, k, taken = measured()[key].T

@@ -15,8 +15,8 @@ import pytest
 
 from cosmic import catalog
 from cosmic.catalog.systems import link_dimension
-from cosmic.cost.fabric import Lane, collective_seconds, crossings, one_dimension_seconds, send_seconds
-from cosmic.cost.shapes import Part
+from cosmic.cost.fabric import NetworkDimension, collective_seconds, one_dimension_seconds, send_seconds, subgroups
+from cosmic.cost.shapes import Span
 from cosmic.cost.transport import IDEAL
 from cosmic.design import schema
 from cosmic.design.batch import Batch
@@ -68,9 +68,10 @@ def errors(hardware: str, link: str) -> tuple[np.ndarray, np.ndarray]:
 
 def seconds(kind: Kind, dims: list[Dimension], members: list[float], size: Any, algorithm: str = "auto") -> Any:
     lanes = [
-        Lane(dim.topology, dim.npus, dim.bandwidth_bytes_per_s, dim.latency_s, algorithm, dim.transport) for dim in dims
+        NetworkDimension(dim.topology, dim.npus, dim.bandwidth_bytes_per_s, dim.latency_s, algorithm, dim.transport)
+        for dim in dims
     ]
-    return collective_seconds(crossings(lanes, [Part(each, 1.0) for each in members]), kind, size, 16, "blueconnect")
+    return collective_seconds(subgroups(lanes, [Span(each, 1.0) for each in members]), kind, size, 16, "blueconnect")
 
 
 # ------------------------------------------------------------------------------------------------ measured
@@ -201,8 +202,8 @@ def test_many_hosts_reduce_small_messages_over_trees() -> None:
 
 def test_a_message_costs_its_call() -> None:
     dim = link_dimension("nvlink4", 8)
-    lane = Lane("switch", 8, dim.bandwidth_bytes_per_s, dim.latency_s, "auto", dim.transport)
-    found = send_seconds(crossings([lane], [Part(8.0, 1.0)]), 0.0)
+    one = NetworkDimension("switch", 8, dim.bandwidth_bytes_per_s, dim.latency_s, "auto", dim.transport)
+    found = send_seconds(subgroups([one], [Span(8.0, 1.0)]), 0.0)
     assert found == pytest.approx(dim.transport.overhead_s + 2 * dim.latency_s)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cosmic.cost.shapes import shape, strides, together
+from cosmic.cost.shapes import Span, shape, strides, together
 
 powers = st.sampled_from([1, 2, 4, 8])
 
@@ -59,3 +59,22 @@ def test_arrays_give_what_numbers_give() -> None:
 def test_degrees_that_do_not_divide_still_multiply_to_the_degree() -> None:
     for stride, degree in product((1, 3, 6), (2, 3, 4)):
         assert np.isclose(prod(float(part.members) for part in shape((8, 64), stride, degree)), degree)
+
+
+def test_spans_by_hand() -> None:
+    """4 x 8 NPUs; ranks 2 apart, 8 of them: every second of 4, and 4 of 8 side by side."""
+    assert [(span.members, span.step) for span in shape((4, 8), 2, 8)] == [(2, 2), (4, 1)]
+    assert [(span.members, span.step) for span in shape((4, 8), 1, 4)] == [(4, 1), (1, 1)]
+    assert [(span.members, span.step) for span in shape((4, 8), 8, 4)] == [(1, 4), (4, 2)]
+    assert [(span.members, span.step) for span in shape((4, 8), 1, 6)] == [(4, 1), (1.5, 1)]
+    assert [(span.members, span.step) for span in shape((4, 8), 32, 1)] == [(1, 4), (1, 8)]
+
+
+def test_axes_that_form_one_group_multiply_and_have_the_smallest_step_of_those_with_members() -> None:
+    first, second = (Span(2.0, 4.0), Span(1.0, 1.0)), (Span(4.0, 2.0), Span(1.0, 3.0))
+    joined = together([first, second, (Span(1.0, 1.0), Span(1.0, 1.0))])
+    assert [(float(span.members), float(span.step)) for span in joined] == [(8.0, 2.0), (1.0, 1.0)]
+    assert together([first]) is first
+    arrays = together([(Span(np.array([1.0, 2.0]), np.array([1.0, 4.0])),), (Span(3.0, 2.0),)])
+    assert (np.asarray(arrays[0].members).tolist(), np.asarray(arrays[0].step).tolist()) == ([3.0, 6.0], [2.0, 2.0])
+    assert strides(("dp", "tp"), {"tp": 4, "dp": 8}) == {"dp": 1, "tp": 8}

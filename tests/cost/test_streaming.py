@@ -8,13 +8,13 @@ import pytest
 
 from cosmic.cost.streaming import (
     TRAFFIC,
-    Phase,
+    MemoryTraffic,
+    PassPhase,
     Stream,
-    Traffic,
+    memory_traffic,
     optimizer_bytes_per_parameter,
     optimizer_seconds,
     streaming_seconds,
-    traffic,
 )
 from cosmic.validation.rows import carried_files
 from cosmic.workload.operators import kinds
@@ -24,12 +24,12 @@ H200 = Stream(bytes_per_s=4.32e12, ramp_bytes=9.5e6, launch_s=1.5e-6)
 OFFSET_S = 9e-6
 """Until the host launched the kernel: each was timed from an idle device."""
 MEASURED = {
-    "copy": Traffic(1, 2),
-    "add": traffic("add", "forward"),
-    "gelu": traffic("gelu", "forward"),
-    "layernorm": traffic("norm", "forward"),
-    "rmsnorm": traffic("norm", "forward"),
-    "softmax": traffic("softmax", "forward"),
+    "copy": MemoryTraffic(1, 2),
+    "add": memory_traffic("add", "forward"),
+    "gelu": memory_traffic("gelu", "forward"),
+    "layernorm": memory_traffic("norm", "forward"),
+    "rmsnorm": memory_traffic("norm", "forward"),
+    "softmax": memory_traffic("softmax", "forward"),
 }
 
 
@@ -62,7 +62,7 @@ def test_both_phases_of_a_loss_are_met() -> None:
     data = columns("memory_ops")
     rows = (data["op"] == "cross_entropy") & (data["bytes"].astype(float) >= 64e6)
     elements = data["rows"][rows].astype(float) * data["cols"][rows].astype(float)
-    both = sum(streaming_seconds(traffic("loss", phase), elements, 2, H200) for phase in get_args(Phase))
+    both = sum(streaming_seconds(memory_traffic("loss", phase), elements, 2, H200) for phase in get_args(PassPhase))
 
     assert np.abs(errors(data, rows, both + OFFSET_S)).mean() < 0.15
 
@@ -82,8 +82,8 @@ def test_both_phases_of_a_loss_are_met() -> None:
         ("loss", "backward", 4096 * 8192, 20.7 + 10.4 + 52.9),
     ],
 )
-def test_kernels_of_a_training_step_are_met(kind: str, phase: Phase, elements: int, measured_us: float) -> None:
-    moved = traffic(kind, phase)
+def test_kernels_of_a_training_step_are_met(kind: str, phase: PassPhase, elements: int, measured_us: float) -> None:
+    moved = memory_traffic(kind, phase)
     seconds = streaming_seconds(moved, elements, 2, Stream(H200.bytes_per_s, H200.ramp_bytes))
 
     assert seconds * 1e6 == pytest.approx(measured_us, rel=0.3)
@@ -92,21 +92,21 @@ def test_kernels_of_a_training_step_are_met(kind: str, phase: Phase, elements: i
 def test_fusing_never_costs() -> None:
     elements = np.array([1e5, 1e7, 1e9])
     for kind in (*kinds, *TRAFFIC):
-        for phase in get_args(Phase):
+        for phase in get_args(PassPhase):
             eager, fused = (
-                streaming_seconds(traffic(kind, phase, style), elements, 2, H200) for style in ("eager", "fused")
+                streaming_seconds(memory_traffic(kind, phase, style), elements, 2, H200) for style in ("eager", "fused")
             )
 
             assert np.all(fused <= eager), (kind, phase)
 
 
 def test_kinds_that_are_not_listed_read_one_tensor_and_write_one() -> None:
-    assert traffic("relu", "forward") == Traffic(1, 2)
-    assert traffic("view", "forward") == Traffic()
+    assert memory_traffic("relu", "forward") == MemoryTraffic(1, 2)
+    assert memory_traffic("view", "forward") == MemoryTraffic()
 
 
 def test_small_kernels_are_ramp_and_large_ones_bandwidth() -> None:
-    add = traffic("add", "forward")
+    add = memory_traffic("add", "forward")
 
     assert streaming_seconds(add, 0, 2, H200) == pytest.approx(9.5e6 / 4.32e12 + 1.5e-6)
     assert streaming_seconds(add, 1e12, 2, H200) == pytest.approx(6e12 / 4.32e12, rel=1e-4)

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cosmic.cost.themis import MIB, Kind, Plan, bottleneck_seconds, chunks, loads, orders
+from cosmic.cost.themis import MIB, ThemisInput, ThemisKind, bottleneck_seconds, chunks, loads, orders
 from cosmic.errors import SpecError
 
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "themis_loads.csv"
 REFERENCE = ROOT.parent / "shared" / "reference" / "collectives" / "themis.csv"
-KINDS: dict[str, Kind] = {"AR": "all_reduce", "RS": "reduce_scatter", "AG": "all_gather"}
+KINDS: dict[str, ThemisKind] = {"AR": "all_reduce", "RS": "reduce_scatter", "AG": "all_gather"}
 Row = dict[str, str]
 
 
@@ -23,8 +23,8 @@ def rows(path: Path) -> list[Row]:
         return list(csv.DictReader(file))
 
 
-def plan(row: Row, *, as_in_astra_sim: bool = True) -> Plan:
-    return Plan(
+def plan(row: Row, *, as_in_astra_sim: bool = True) -> ThemisInput:
+    return ThemisInput(
         npus=tuple(int(each) for each in row["sizes"].split("|")),
         bandwidths=tuple(float(each) for each in row["bw"].split("|")),
         size_bytes=int(row["size_bytes"]),
@@ -54,8 +54,8 @@ def test_every_known_load_is_exact() -> None:
 
 
 def test_an_all_gather_is_a_reduce_scatter_backwards() -> None:
-    gather = Plan(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB, splits=16)
-    scatter = Plan(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB * 1024, splits=16)
+    gather = ThemisInput(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB, splits=16)
+    scatter = ThemisInput(npus=(16, 8, 8), bandwidths=(1600, 800, 400), size_bytes=MIB * 1024, splits=16)
 
     assert loads("all_gather", gather) == loads("reduce_scatter", scatter)
     assert [order[::-1] for order in orders("all_gather", gather)] == list(orders("reduce_scatter", scatter))
@@ -70,7 +70,7 @@ def test_the_mirrored_all_gather_is_balanced_as_well_as_the_simulator_s_or_bette
 
 def test_loads_never_fall_below_the_ideal() -> None:
     """All dimensions always busy: (P - 1) / P of the buffer over the sum of bandwidths."""
-    even = Plan(npus=(16, 8, 8), bandwidths=(800, 800, 800), size_bytes=1024 * MIB, splits=64)
+    even = ThemisInput(npus=(16, 8, 8), bandwidths=(800, 800, 800), size_bytes=1024 * MIB, splits=64)
     ideal = 1024 * (1023 / 1024) / 3
 
     assert ideal <= max(loads("reduce_scatter", even)) < 1.03 * ideal
@@ -86,7 +86,9 @@ def test_a_batch_gives_what_single_designs_give() -> None:
     seconds = bottleneck_seconds(list(npus), list(bandwidths), 2.0**30, splits)
 
     alone = [
-        max(loads("reduce_scatter", Plan(npus=tuple(p), bandwidths=tuple(b), size_bytes=2**30, splits=n))) * MIB / b[0]
+        max(loads("reduce_scatter", ThemisInput(npus=tuple(p), bandwidths=tuple(b), size_bytes=2**30, splits=n)))
+        * MIB
+        / b[0]
         for p, b, n in zip(npus.T.tolist(), bandwidths.T.tolist(), splits.tolist(), strict=True)
     ]
     np.testing.assert_allclose(seconds, alone, rtol=1e-12)
@@ -97,7 +99,7 @@ def test_one_npu_takes_no_time() -> None:
 
 
 def test_one_chunk_takes_the_default_order() -> None:
-    (order,) = orders("all_reduce", Plan(npus=(4, 8), bandwidths=(1, 9), size_bytes=2**20, splits=1))
+    (order,) = orders("all_reduce", ThemisInput(npus=(4, 8), bandwidths=(1, 9), size_bytes=2**20, splits=1))
     assert order == (0, 1)
 
 
@@ -107,4 +109,4 @@ def test_one_chunk_takes_the_default_order() -> None:
 )
 def test_a_wrong_plan_is_refused(npus: tuple[int, ...], splits: int, message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        Plan(npus=npus, bandwidths=(1, 1), size_bytes=1024, splits=splits)
+        ThemisInput(npus=npus, bandwidths=(1, 1), size_bytes=1024, splits=splits)

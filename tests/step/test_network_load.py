@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from cosmic.cost.fabric import Lane, crossings
-from cosmic.cost.shapes import Part, together
+from cosmic.cost.fabric import NetworkDimension, subgroups
+from cosmic.cost.shapes import Span, together
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
@@ -50,8 +50,8 @@ def messages(members: list[int], size: float) -> Iterator[tuple[int, float]]:
 @pytest.mark.parametrize("members", [[4], [4, 8], [2, 4, 8], [4, 8, 4, 8]])
 def test_an_all_reduce_sends_what_its_messages_add_up_to(members: list[int]) -> None:
     point = design(collective__multi_dim="blueconnect")
-    lanes = [Lane.of(batch_of(point), place) for place in range(len(members))]
-    group = crossings(lanes, [Part(float(p), 1.0) for p in members])
+    lanes = [NetworkDimension.of(batch_of(point), place) for place in range(len(members))]
+    group = subgroups(lanes, [Span(float(p), 1.0) for p in members])
     counted = [0.0] * len(members)
     for dimension, message in messages(members, 1000.0):
         counted[dimension] += message
@@ -143,7 +143,7 @@ def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, s
     network = of(point).network
     for use in sent_collectives(of(point)):
         parts = together([network.shapes[axis] for axis in use.axes])
-        busy = [seconds for *_, seconds in _sent(use, point, network.lanes, parts)]
+        busy = [seconds for *_, seconds in _sent(use, point, network.dims, parts)]
         whole = float(network.seconds(use.kind, use.axes, use.bytes, use.copies))
         assert max(busy) <= whole * (1 + 1e-9)
         assert sum(busy) >= whole * (1 - 1e-9)

@@ -1,30 +1,30 @@
 """How long fused attention takes on one accelerator: forward, backward, and one query against a cache.
 
-A fused kernel gives each multiprocessor tiles of 128 queries of one head, and walks along the keys in tiles of 128:
+A fused kernel gives each SM tiles of 128 queries of one head, and walks along the keys in tiles of 128:
 
     t = p * Q K * ( n * m + x * l )  +  ceil(n) * ramp        (or the time to move its tensors, if that is longer)
 
-    n  tiles of queries for each multiprocessor, b a ceil(s/Q) / M         Q, K  128 queries, 128 keys
-    m  mean number of key tiles that a query tile meets                    l     the longest
-    x  what the busiest multiprocessor waits at the end, in longest tiles  ramp  filling and draining one tile
-    p  seconds for one pair of query and key on one multiprocessor
+    n  query tiles for each of M SMs, b a ceil(s/Q) / M            Q, K  128 queries, 128 keys
+    m  mean number of key tiles for a query tile                   l     the largest number
+    x  idle time at the end, in query tiles of l key tiles         ramp  filling and draining one tile
+    p  seconds for one pair of query and key on one SM
 
-Without a mask all tiles are alike and the last wave is full or not: m = l, x = ceil(n) - n. With one, tiles differ in
-length, and a share of the longest remains exposed. A diagonal tile is computed whole: on average half a tile more.
+Without a mask all query tiles are equally long, and SMs idle in the last wave: m = l, x = ceil(n) - n. With a mask
+they differ, and x is a share of the longest. A tile on the diagonal is computed whole: on average half a tile more.
 
     p = 2 (d_qk + d_v + 2 w) / (r e)            forward: two products
-    p = 2 (3 d_qk + 2 d_v + 5 w) / (r e')       backward: five products, scores being computed again
+    p = 2 (3 d_qk + 2 d_v + 5 w) / (r e')       backward: five products, as scores are recomputed
     r = (peak / M) (128 + w) / 128
 
     d_qk, d_v  widths of keys and values, filled up to a multiple of 64
     e, e'      share of the peak at width 128 on long sequences
-    w          the exponentials of a pair take as long as this width: units for them are few, so narrow heads are slower
+    w          head width that takes as long as the exponentials of a pair: they make narrow heads slower
 
-The backward pass also streams: the product of output and its gradient before, the gradient of queries in single
-precision (cleared, added to, and rounded) after.
+The backward pass also streams: before, the output and its gradient, to multiply them; after, the gradient of queries in
+single precision (cleared, added to, and rounded).
 
 Dao, FlashAttention-2, ICLR 2024 and Shah et al., FlashAttention-3, NeurIPS 2024 describe such kernels. The constants
-here are those of Hopper's; `calibration/fit_kernels.py` fits them.
+are those of Hopper; `calibration/fit_kernels.py` fits the efficiencies and the ramp.
 """
 
 from __future__ import annotations
@@ -33,30 +33,38 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cosmic.numeric import Condition, Numeric
+from cosmic.catalog.fitted import fitted
+from cosmic.numeric import Condition, Numeric, where
 
 QUERY_TILE = 128
 KEY_TILE = 128
 WIDTH_TILE = 64
-"""Heads are filled up to a multiple of this: 80 columns take as long as 128."""
+"""Head widths are padded to a multiple of this: 80 columns take as long as 128."""
 USUAL_WIDTH = 128
 """The head width at which efficiencies are stated."""
-SOFTMAX_WIDTH = 64
-"""In one cycle a Hopper multiprocessor makes 16 exponentials or 4096 flop of products. So the exponential of a pair
-takes as long as 256 flop, and these are the two forward products of a head of width 64. Others make as many
-exponentials, beside other rates of products: Ampere's 2048 flop make it 32, Blackwell's 8192 make it 128."""
-HOPPER_FLOP_PER_S = 989.4e12 / 132
-"""Of one multiprocessor."""
-EXPOSED_TAIL = 0.75
-"""Share of the longest masked tile for which the last multiprocessor works while others have finished."""
-ONE_READER = 1.25
-"""What one multiprocessor can read, relative to its share of the memory's bandwidth."""
-READ_ALONE = 1.05
-"""Rate of reading alone relative to streaming both ways, which pays for turning around."""
-USUAL_MULTIPROCESSORS = 132
-"""Of Hopper."""
 GRADIENT_STREAM_BYTES = 3 * 4
 """Gradient of queries in single precision: cleared, written, read again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttentionConstants:
+    """Constants that all accelerators have in common, stated for Hopper."""
+
+    softmax_width: float
+    """Head width whose two forward products take as long as the exponential of a pair. In one cycle an SM of Hopper
+    makes 16 exponentials or 4096 flop of products: an exponential takes as long as 256 flop. Other SMs make as many
+    exponentials beside other rates of products: Ampere's 2048 flop make it 32, Blackwell's 8192 make it 128."""
+    hopper_flop_per_s: float
+    hopper_sms: float
+    exposed_tail: float
+    """Share of the longest masked tile for which only the last SM is busy."""
+    one_reader: float
+    """Rate at which one SM can read, relative to its share of the memory's bandwidth."""
+    read_alone: float
+    """Rate of reading alone relative to reading and writing, which loses time to bus turnaround."""
+
+
+CONSTANTS = fitted("attention", AttentionConstants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,74 +83,75 @@ class Attention:
     """Share of all pairs of query and key that are computed: about half with a causal mask."""
     element_bytes: Numeric = 2
     mla: bool = False
-    """Whether values are a part of the keys, and read with them."""
+    """MLA: values are part of the keys, and read with them."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionRates:
-    """What an accelerator's attention kernels reach."""
+    """How fast an accelerator runs attention kernels."""
 
     peak_flop_per_s: Numeric
     bytes_per_s: Numeric
-    """What streaming kernels reach of the memory's bandwidth."""
+    """Memory bandwidth that streaming kernels reach."""
     efficiency: Numeric
     backward_efficiency: Numeric
-    ramp_s: Numeric = 2e-6
-    """Filling and draining of one tile in the forward pass; the backward pass has five products instead of two."""
-    multiprocessors: Numeric = 132
-    """Units that each work on a tile; 0 where that is not known, which counts as the usual."""
+    ramp_s: Numeric = 0.0
+    """Filling and draining of one tile in the forward pass; backward 2.5 times as long, for five products, not two."""
+    sms: Numeric = 0
+    """SMs, each of which works on one tile at a time; 0 where not known: then the number of Hopper counts."""
 
     @property
     def softmax_width(self) -> Numeric:
-        """The width of a product that takes as long as the exponentials."""
-        return SOFTMAX_WIDTH * self.peak_flop_per_s / self.sms / HOPPER_FLOP_PER_S
+        """The head width that takes as long as the exponentials."""
+        hopper_sm_flop_per_s = CONSTANTS.hopper_flop_per_s / CONSTANTS.hopper_sms
+        return CONSTANTS.softmax_width * self.peak_flop_per_s / self.known_sms / hopper_sm_flop_per_s
 
     @property
-    def sms(self) -> Numeric:
-        """Units that each work on a tile."""
-        return np.where(np.asarray(self.multiprocessors) > 0, self.multiprocessors, USUAL_MULTIPROCESSORS)
+    def known_sms(self) -> Numeric:
+        """The SMs, or those of Hopper where their number is not known."""
+        return where(np.asarray(self.sms) > 0, self.sms, CONSTANTS.hopper_sms)
 
 
 def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the forward kernel.
 
-    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> float(round(attention_seconds(Attention(1, 32, 32, 8192, 8192, 128, 128), h200) * 1e3, 2))
     1.67
     """
-    width, values = _filled(work.width), _filled(work.value_width)
+    width, values = _padded(work.width), _padded(work.value_width)
     pair_flop = 2 * (width + values + 2 * rates.softmax_width)
-    computing = _tiles_seconds(work, rates, pair_flop / _stretched(rates.efficiency, rates), rates.ramp_s)
+    computing = _tiles_seconds(work, rates, pair_flop / _without_softmax(rates.efficiency, rates), rates.ramp_s)
     return np.maximum(computing, _tensor_bytes(work) / rates.bytes_per_s)
 
 
 def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the backward kernels: the gradients of queries, keys and values.
 
-    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> h200 = AttentionRates(989e12, 4.3e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> float(round(attention_backward_seconds(Attention(1, 32, 32, 8192, 8192, 128, 128), h200) * 1e3, 2))
     5.0
     """
-    width, values = _filled(work.width), _filled(work.value_width)
+    width, values = _padded(work.width), _padded(work.value_width)
     pair_flop = 2 * (3 * width + 2 * values + 5 * rates.softmax_width)
-    reached = _stretched(rates.backward_efficiency, rates)
+    reached = _without_softmax(rates.backward_efficiency, rates)
     computing = _tiles_seconds(work, rates, pair_flop / reached, 2.5 * rates.ramp_s)
     rows = work.batch * work.heads * work.queries
-    around = rows * (2 * work.value_width * work.element_bytes + work.width * (GRADIENT_STREAM_BYTES + 2))
-    return np.maximum(computing, 2 * _tensor_bytes(work) / rates.bytes_per_s) + around / rates.bytes_per_s
+    streamed = rows * (2 * work.value_width * work.element_bytes + work.width * (GRADIENT_STREAM_BYTES + 2))
+    return np.maximum(computing, 2 * _tensor_bytes(work) / rates.bytes_per_s) + streamed / rates.bytes_per_s
 
 
 def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Condition = True) -> Numeric:
-    """Return the seconds of attention of few queries against a long cache: mostly, the time to read the cache.
+    """Return the seconds of attention of few queries to a long KV cache: mostly the time to read the cache.
 
         t = max(cache / (B min(1, readers * 1.25 / M)), 2 pairs (d_qk + d_v) / (e peak))  +  ramp
 
-    Products take longer than that where many heads share what is read, as those of latent attention do.
+    The products take longer than the read where many heads share one KV head, as in MLA.
 
-    Kernels that *split* a sequence's keys over multiprocessors use the whole bandwidth B; without, each cache head of
-    each sequence has one reader, and a few sequences leave most of the memory idle. Heads of one group share a read.
+    Kernels that *split* the keys of a sequence over SMs use the whole bandwidth B. Without a split, one SM reads each
+    KV head of a sequence, and a few sequences leave most of the bandwidth idle. Query heads of a group share a read.
 
-    >>> h200 = AttentionRates(989e12, 4.2e12, efficiency=0.7, backward_efficiency=0.6)
+    >>> h200 = AttentionRates(989e12, 4.2e12, efficiency=0.7, backward_efficiency=0.6, ramp_s=2e-6)
     >>> one = Attention(1, 64, 8, 1, 4096, 128, 128)
     >>> [float(round(decode_attention_seconds(one, h200, split) * 1e6, 1)) for split in (True, False)]
     [5.8, 52.2]
@@ -150,36 +159,36 @@ def decode_attention_seconds(work: Attention, rates: AttentionRates, split: Cond
     both, seen = work.width + work.value_width, work.batch * work.keys * work.visible
     cache = work.kv_heads * seen * (work.width if work.mla else both) * work.element_bytes
     computing = 2 * work.heads * work.queries * seen * both / (rates.efficiency * rates.peak_flop_per_s)
-    readers = np.where(split, rates.sms, work.batch * work.kv_heads)
-    share = np.minimum(1.0, readers * ONE_READER / rates.sms)
-    return np.maximum(cache / (rates.bytes_per_s * READ_ALONE * share), computing) + rates.ramp_s
+    readers = np.where(split, rates.known_sms, work.batch * work.kv_heads)
+    share = np.minimum(1.0, readers * CONSTANTS.one_reader / rates.known_sms)
+    return np.maximum(cache / (rates.bytes_per_s * CONSTANTS.read_alone * share), computing) + rates.ramp_s
 
 
-def _filled(width: Numeric) -> Numeric:
+def _padded(width: Numeric) -> Numeric:
     return np.ceil(width / WIDTH_TILE) * WIDTH_TILE
 
 
-def _stretched(efficiency: Numeric, rates: AttentionRates) -> Numeric:
-    """Return the efficiency without exponentials, given that with them at the usual width."""
+def _without_softmax(efficiency: Numeric, rates: AttentionRates) -> Numeric:
+    """Return the efficiency of the products alone, given that of products and exponentials at the usual width."""
     return efficiency * (USUAL_WIDTH + rates.softmax_width) / USUAL_WIDTH
 
 
 def _tiles_seconds(work: Attention, rates: AttentionRates, pair_flop: Numeric, ramp_s: Numeric) -> Numeric:
-    """Return the seconds until the busiest multiprocessor has done its tiles; *pair_flop* counts at the full peak."""
-    units = rates.sms
+    """Return the seconds until the busiest SM has finished its tiles; *pair_flop* is flop at the full peak."""
+    sms = rates.known_sms
     key_tiles: Numeric = np.ceil(work.keys / KEY_TILE)
-    load: Numeric = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / units
+    load: Numeric = work.batch * work.heads * np.ceil(work.queries / QUERY_TILE) / sms
     waves: Numeric = np.ceil(load)
     masked = work.visible < 1
     mean = np.minimum(key_tiles * work.visible + 0.5 * masked, key_tiles)
     longest = key_tiles * np.minimum(1.0, 2 * work.visible)
-    waiting = np.where(masked, EXPOSED_TAIL, waves - load) * longest
-    tile_s = QUERY_TILE * KEY_TILE * pair_flop * units / rates.peak_flop_per_s
+    waiting = np.where(masked, CONSTANTS.exposed_tail, waves - load) * longest
+    tile_s = QUERY_TILE * KEY_TILE * pair_flop * sms / rates.peak_flop_per_s
     return tile_s * (load * mean + waiting) + waves * ramp_s
 
 
 def _tensor_bytes(work: Attention) -> Numeric:
-    """Return the bytes of queries, keys, values and output: each is moved once."""
+    """Return the bytes of queries, keys, values and output, each moved once."""
     both = work.width + work.value_width
     rows = work.heads * work.queries + work.kv_heads * work.keys
     return work.batch * rows * both * work.element_bytes

@@ -1,30 +1,27 @@
-"""How long an operator takes on one accelerator: a roofline with what kernels reach of it.
+"""How long an operator takes on one accelerator: a roofline, scaled by what kernels reach of it.
 
     t = max( flop / (e_k * peak),  bytes / (e_m * bandwidth) )  +  launch
 
-    e_k  share of the peak that its kind reaches: matrix products, fused attention
+    e_k  share of the peak that the kind of operator reaches: GEMMs, fused attention
     e_m  share of the memory's bandwidth that kernels reach
 
-Williams, Waterman & Patterson, CACM 52(4), 2009. Assumes large, regular operators: what small ones lose is in the
-launch time, which each kernel pays once.
+Williams, Waterman & Patterson, CACM 52(4), 2009. Assumes large, regular operators. The launch time, once a
+kernel, covers what small ones lose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.numeric import Numeric
 
 FieldLookup = Callable[[str], Any]
 """Looks up a field of an accelerator by its key: a number, None where it is not known, or an array of these."""
-SUSTAINED = 0.8
-"""What the matrix products of a whole step reach of the best single product that anybody measured, on accelerators of
-which nothing else is known. Declared, not fitted."""
-USUAL_EFFICIENCY = 0.6
-"""Share of the peak where nobody published what products reach."""
 RATES: dict[str, tuple[str, ...]] = {
     "fp32": ("tf32", "fp32"),
     "fp16": (),
@@ -34,7 +31,20 @@ RATES: dict[str, tuple[str, ...]] = {
     "fp4": ("fp4", "fp8"),
     "int4": (),
 }
-"""The rates at which each precision multiplies, the best first; bf16's where none of them is known."""
+"""The rates at which each precision multiplies, the best first; that of bf16 counts where none of them is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RooflineConstants:
+    """What an accelerator reaches whose file does not say so: declared, not fitted."""
+
+    sustained: float
+    """Rate of the GEMMs of a whole step, relative to the best single GEMM that was published."""
+    usual_efficiency: float
+    """Share of the peak where no GEMM was published."""
+
+
+CONSTANTS = fitted("roofline", RooflineConstants)
 
 
 def peak_flop_per_s(compute: FieldLookup, precision: str) -> Numeric:
@@ -66,7 +76,7 @@ def first_known(*values: Any) -> Any:
 
 
 def gemm_efficiency(compute: FieldLookup) -> Numeric:
-    """Return the share of the peak that large matrix products reach: as stated, as achieved, or as usual.
+    """Return the share of the peak that large GEMMs reach: as stated, from the rate achieved, or as usual.
 
     >>> gemm_efficiency({"gemm_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
     0.4
@@ -75,9 +85,9 @@ def gemm_efficiency(compute: FieldLookup) -> Numeric:
 
 
 def _each(choose: Callable[..., float], *values: Any) -> Numeric:
-    """Return what *choose* makes of single values, or of each design's.
+    """Return *choose* of single values, or of each design's values.
 
-    A batch mixes accelerators that state a figure with some that do not, where it is None.
+    A batch can mix accelerators that state a figure with some that do not, whose figure is None.
     """
     if any(isinstance(value, np.ndarray) for value in values):
         found: Numeric = np.vectorize(choose, otypes=[float])(*values)
@@ -88,13 +98,13 @@ def _each(choose: Callable[..., float], *values: Any) -> Numeric:
 def _reached(stated: float | None, achieved: float | None, peak: float) -> float:
     if stated is not None:
         return stated
-    return USUAL_EFFICIENCY if achieved is None else SUSTAINED * min(1.0, achieved / peak)
+    return CONSTANTS.usual_efficiency if achieved is None else CONSTANTS.sustained * min(1.0, achieved / peak)
 
 
 def operator_seconds(
     work_flop: Numeric, moved_bytes: Numeric, rate_flop_per_s: Numeric, rate_bytes_per_s: Numeric, launch_s: Numeric
 ) -> Numeric:
-    """Return the seconds of one run.
+    """Return the seconds of one run of an operator.
 
     >>> float(operator_seconds(2e12, 1e9, 1e15, 1e12, 0.0))
     0.002

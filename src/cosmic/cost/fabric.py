@@ -1,20 +1,20 @@
-"""How long collectives take on a multi-dimensional network: phases over dimensions, in chunks that pipeline.
+"""How long collectives take on a multi-dimensional network: a stage in each dimension, in chunks that pipeline.
 
     t_d = steps * hops * latency  +  S_d / C * traffic / (B_d * e_d)        of one chunk in dimension d
-    T   = sum over d of t_d  +  (C - 1) * max over d of t_d                 of C chunks, one dimension behind the other
+    T   = sum over d of t_d  +  (C - 1) * max over d of t_d                 of C chunks, pipelined over the dimensions
 
-    S_d  bytes that enter dimension d: S / (product of the members in dimensions inside), as each phase leaves every
+    S_d  bytes that enter dimension d: S / (product of the members in dimensions inside), as each stage leaves every
          NPU its share (BlueConnect); with `baseline` all-reduces, and with all-to-alls, S in every dimension
-    B_d  what one NPU injects     e_d  what the algorithm can use of it on the topology, among this part of it
+    B_d  injection bandwidth of one NPU     e_d  share of it that the algorithm can use on the topology
 
-e_d is the topology's share for such a group; on topologies without switches less where an algorithm talks to fewer
-neighbours than there are links, and less where its partners are several links apart and share them with others.
+e_d is the topology's share for such a group. Without switches it is less where an algorithm uses fewer neighbours than
+there are links, and where its partners are several links apart and share them with others.
 
 A real library takes longer, by an amount that depends on S_d: `cosmic.cost.transport` adds it, once for each dimension
 and not for each chunk.
 
-Of a batch of designs, the distinct combinations of topology, algorithm, size, members and step are few. What depends
-on them alone is worked out once for each, and looked up for every design.
+A batch of designs has few distinct combinations of topology, algorithm, size, members and step. Terms that depend on
+them alone are computed once for each combination and looked up for every design.
 """
 
 from __future__ import annotations
@@ -29,30 +29,32 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.cost.collectives import depth
-from cosmic.cost.shapes import Part
+from cosmic.cost.shapes import Span
 from cosmic.cost.themis import bottleneck_seconds
-from cosmic.cost.transport import IDEAL, Phase, TransportColumns, Way, phase, transport_of
+from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, stage_cost, transport_of
 from cosmic.design.batch import Batch, Column, Label, Names, numbered
 from cosmic.design.collective import Kind, algorithms
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller, where
 
-LARGE = 2**19
+CODE_LIMIT = 2**19
+"""Whole numbers below it take 19 bits of a design's code."""
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
-    """One dimension of the network: numbers and names, or columns of them over a batch."""
+class NetworkDimension:
+    """One dimension of the network and its algorithm: numbers and names, or columns of them over a batch."""
 
     topology: Label
     npus: Numeric
     bandwidth_bytes_per_s: Numeric
+    """Injection bandwidth of one NPU over the oversubscription."""
     latency_s: Numeric
     algorithm: Label
     transport: Transport | TransportColumns = IDEAL
 
     @classmethod
-    def of(cls, batch: Batch, place: int) -> Lane:
+    def of(cls, batch: Batch, place: int) -> NetworkDimension:
         """Return the dimension at *place* of the networks of a batch."""
         where = f"network.dims.{place}"
         varies = any(path.startswith(f"{where}.transport.") for path in batch.columns)
@@ -68,28 +70,28 @@ class Lane:
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """A group's part of one dimension, for every design of a batch."""
+class Subgroup:
+    """The members of a group along one network dimension, for every design of a batch."""
 
-    lane: Lane
-    part: Part
+    dimension: NetworkDimension
+    span: Span
 
     @cached_property
     def distinct(self) -> tuple[list[tuple[str, str, float, float, float]], npt.NDArray[np.intp] | None]:
         """The distinct combinations of topology, algorithm, NPUs, members and step; and which one each design has."""
-        lane, part = self.lane, self.part
-        columns: list[Label | Numeric] = [lane.topology, lane.algorithm, lane.npus, part.members, part.step]
+        dim, span = self.dimension, self.span
+        columns: list[Label | Numeric] = [dim.topology, dim.algorithm, dim.npus, span.members, span.step]
         length = max((len(column) for column in columns if _varies(column)), default=0)
         if not length:
-            topology, algorithm = str(lane.topology), str(lane.algorithm)
-            return [(topology, algorithm, float(lane.npus), float(part.members), float(part.step))], None
+            topology, algorithm = str(dim.topology), str(dim.algorithm)
+            return [(topology, algorithm, float(dim.npus), float(span.members), float(span.step))], None
         _, first, which = np.unique(_codes(columns, length), return_index=True, return_inverse=True)
         rows = zip(*(_values(column, first) for column in columns), strict=True)
         return list(rows), which.reshape(-1)
 
     @cached_property
-    def chosen(self) -> Condition:
-        """Whether the algorithm is left to the library."""
+    def auto(self) -> Condition:
+        """Whether the library chooses the algorithm."""
         found: Condition = self._looked_up([algorithm == "auto" for _, algorithm, *_ in self.distinct[0]])
         return found
 
@@ -98,30 +100,30 @@ class Crossing:
         which = self.distinct[1]
         return values[0] if which is None else np.array(values)[which]
 
-    def phase(self, kind: Kind, alone: Condition = True) -> Phase:
-        """Return what the dimension takes for its part of a collective; *alone*: nobody is in another dimension."""
-        terms = [phase_terms(kind, *row) for row in self.distinct[0]]
+    def collective(self, kind: Kind, alone: Condition = True) -> StageCost:
+        """Return the cost of this dimension's stage of a collective; *alone*: the group lies in this dimension only."""
+        terms = [collective_terms(kind, *row) for row in self.distinct[0]]
         hops, traffic = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
-        lane, direct = self.lane, kind == "all_to_all"
-        way = Way(self.part.members, hops, traffic, direct=direct, chosen=self.chosen, alone=alone)
-        return phase(way, lane.bandwidth_bytes_per_s, lane.latency_s, lane.transport, kind == "all_reduce")
+        dim, direct = self.dimension, kind == "all_to_all"
+        route = Route(self.span.members, hops, traffic, direct=direct, auto=self.auto, alone=alone)
+        return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport, kind == "all_reduce")
 
-    def next_door(self) -> Phase:
-        """Return what the dimension takes to send to the next member."""
-        terms = [send_terms(topology, npus, members, step) for topology, _, npus, members, step in self.distinct[0]]
+    def point_to_point(self) -> StageCost:
+        """Return the cost of a message to the next member in this dimension, if all members send at once."""
+        terms = [point_to_point_terms(topology, *sizes) for topology, _, *sizes in self.distinct[0]]
         hops, shares = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
-        lane = self.lane
-        way = Way(self.part.members, hops, 1 / shares, copies=False, direct=True)
-        return phase(way, lane.bandwidth_bytes_per_s, lane.latency_s, lane.transport)
+        dim = self.dimension
+        route = Route(self.span.members, hops, 1 / shares, copies_own=False, direct=True)
+        return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport)
 
 
 @lru_cache(maxsize=65536)
-def phase_terms(
+def collective_terms(
     kind: Kind, topology: str, algorithm: str, npus: float, members: float, step: float
 ) -> tuple[float, float]:
-    """Return how many links' latency a phase takes, and its traffic per byte over the share of bandwidth it can use.
+    """Return the links that a stage crosses in turn, and its traffic per byte over the usable share of bandwidth.
 
-    >>> phase_terms("all_reduce", "switch", "ring", 8, 8, 1)
+    >>> collective_terms("all_reduce", "switch", "ring", 8, 8, 1)
     (28.0, 1.75)
     """
     if members <= 1:
@@ -134,8 +136,8 @@ def phase_terms(
 
 
 @lru_cache(maxsize=65536)
-def send_terms(topology: str, npus: float, members: float, step: float) -> tuple[float, float]:
-    """Return the links to the next member, and the share of bandwidth that everybody sending at once can use."""
+def point_to_point_terms(topology: str, npus: float, members: float, step: float) -> tuple[float, float]:
+    """Return the links to the next member, and the usable share of bandwidth if all members send at once."""
     return float(topologies[topology].hops(members, npus, step)), usable_share(topology, "ring", npus, members, step)
 
 
@@ -153,11 +155,11 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
     if shape.switched:
         return share
     links = max(1.0, min(float(shape.links(npus)), members - 1))
-    talking = min(1.0, float(pattern.peers(members)) / links)
-    around = max(1.0, npus / 4)  # the mean way in a ring, by which patterns state their distance
-    apart = (float(shape.mean_hops(npus)) - 1) / max(around - 1, 1e-9)
+    busy = min(1.0, float(pattern.peers(members)) / links)
+    ring_hops = max(1.0, npus / 4)  # the mean distance in a ring, for which algorithms state theirs
+    apart = (float(shape.mean_hops(npus)) - 1) / max(ring_hops - 1, 1e-9)
     contention = 1 + (float(pattern.distance(members)) - 1) * min(1.0, max(0.0, apart))
-    return share * talking / contention
+    return share * busy / contention
 
 
 def one_dimension_seconds(kind: Kind, algorithm: str, members: Numeric, size_bytes: Numeric, dim: Dimension) -> Numeric:
@@ -169,55 +171,56 @@ def one_dimension_seconds(kind: Kind, algorithm: str, members: Numeric, size_byt
     """
     bandwidth = dim.bandwidth_bytes_per_s / dim.oversubscription
     transport = IDEAL if dim.transport == IDEAL else dim.transport
-    lane = Lane(dim.topology, dim.npus, bandwidth, dim.latency_s, algorithm, transport)
-    part = Part(np.asarray(members, dtype=float)[()], 1.0)
-    return collective_seconds(crossings([lane], [part]), kind, size_bytes, 1, "blueconnect")
+    network = [NetworkDimension(dim.topology, dim.npus, bandwidth, dim.latency_s, algorithm, transport)]
+    span = Span(np.asarray(members, dtype=float)[()], 1.0)
+    return collective_seconds(subgroups(network, [span]), kind, size_bytes, 1, "blueconnect")
 
 
-def crossings(lanes: Sequence[Lane], parts: Sequence[Part]) -> list[Crossing]:
-    """Return a group that lies on the network as *parts* say: the dimensions in which it has several members."""
-    pairs = zip(lanes, parts, strict=True)
-    return [Crossing(lane, part) for lane, part in pairs if anywhere(part.members > 1)]
+def subgroups(dims: Sequence[NetworkDimension], spans: Sequence[Span]) -> list[Subgroup]:
+    """Return a group's members along each network dimension in which it has several, in some design at least."""
+    pairs = zip(dims, spans, strict=True)
+    return [Subgroup(dim, span) for dim, span in pairs if anywhere(span.members > 1)]
 
 
 def collective_seconds(
-    group: Sequence[Crossing], kind: Kind, size_bytes: Numeric, chunks: Numeric, multi_dim: Label, copies: int = 1
+    group: Sequence[Subgroup], kind: Kind, size_bytes: Numeric, chunks: Numeric, multi_dim: Label, copies: int = 1
 ) -> Numeric:
     """Return the seconds of one collective of *size_bytes* among a group.
 
-    An all-to-all whose tokens go to several experts each sends one of the *copies* to a node, which spreads it.
+    In an all-to-all each token has *copies*, one for each of its experts. Copies for one node cross to it once, and its
+    members distribute them.
     """
     if not group:
         return 0.0
-    phases = [each.phase(kind, _alone(each, group)) for each in group]
+    stages = [each.collective(kind, _alone(each, group)) for each in group]
     shrunk: Numeric
     unreduced = (multi_dim == "baseline") if kind == "all_reduce" else False
     times: list[Numeric] = []
     inside: Numeric = 1.0
-    besides: Numeric = 0.0
-    for part, each in zip(phases, group, strict=True):
+    calls: Numeric = 0.0
+    for stage, each in zip(stages, group, strict=True):
         if kind == "all_to_all":
-            shrunk = 1 / sent_once(copies, each.part.members, inside)
+            shrunk = 1 / deduplicated_share(copies, each.span.members, inside)
         else:
-            shrunk = choose(unreduced, 1.0, inside) / around(kind, each, inside)
-        times.append(part.again_s + part.per_byte_s * size_bytes / (shrunk * chunks))
-        besides = besides + part.besides_s(size_bytes / shrunk)
-        inside = inside * each.part.members
-    in_turn = sum(times) + (chunks - 1) * _largest(times) + besides
+            shrunk = choose(unreduced, 1.0, inside) / ring_factor(kind, each, inside)
+        times.append(stage.per_chunk_s + stage.per_byte_s * size_bytes / (shrunk * chunks))
+        calls = calls + stage.per_call_s(size_bytes / shrunk)
+        inside = inside * each.span.members
+    in_turn = sum(times) + (chunks - 1) * _largest(times) + calls
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    levelled = _levelled_seconds(phases, [each.part for each in group], size_bytes, chunks) + besides
+    levelled = _levelled_seconds(stages, [each.span for each in group], size_bytes, chunks) + calls
     return where(levelling, smaller(in_turn, levelled), in_turn)
 
 
-def sent_once(copies: int, members: Numeric, inside: Numeric) -> Numeric:
-    """Return the share of an all-to-all that crosses a dimension if copies for one member travel once.
+def deduplicated_share(copies: int, members: Numeric, inside: Numeric) -> Numeric:
+    """Return the share of an all-to-all that crosses a dimension if the copies for one member cross once.
 
-    Of k copies, p members get p (1 - (1 - 1/p)^k) different ones on average. Only where others are *inside* a member,
-    to spread them.
+    k copies of a token go to p (1 - (1 - 1/p)^k) different members on average. Holds only where each member stands for
+    several NPUs *inside*, which distribute the copies.
 
-    >>> round(sent_once(8, 4, 8), 3), sent_once(8, 4, 1), sent_once(1, 4, 8)
+    >>> round(deduplicated_share(8, 4, 8), 3), deduplicated_share(8, 4, 1), deduplicated_share(1, 4, 8)
     (0.45, 1.0, 1.0)
     """
     if copies == 1:
@@ -226,61 +229,63 @@ def sent_once(copies: int, members: Numeric, inside: Numeric) -> Numeric:
     return choose(inside > 1, different, 1.0)
 
 
-def _alone(each: Crossing, group: Sequence[Crossing]) -> Condition:
-    """Return whether all members of a group that chooses its algorithm are in one dimension."""
-    if len(group) == 1 or not anywhere(each.chosen):
+def _alone(each: Subgroup, group: Sequence[Subgroup]) -> Condition:
+    """Return whether one dimension has all members of a group whose library chooses the algorithm."""
+    if len(group) == 1 or not anywhere(each.auto):
         return True
-    return prod(other.part.members for other in group) == each.part.members
+    return prod(other.span.members for other in group) == each.span.members
 
 
-def around(kind: Kind, each: Crossing, inside: Numeric) -> Numeric:
-    """Return how much more than its share a dimension carries when a library's rings go round all members.
+def ring_factor(kind: Kind, each: Subgroup, inside: Numeric) -> Numeric:
+    """Return how much more than its share a dimension carries when a library's rings visit all members of a group.
 
-    ((1 - 1 / (m p)) / (1 - 1 / p)) for p members, each standing for m in dimensions inside: nothing is reduced inside
-    before it is sent on.
+    (1 - 1 / (m p)) / (1 - 1 / p) for p members, each of which stands for m NPUs in the dimensions inside: rings reduce
+    nothing inside before they send it on.
     """
-    members, chosen = each.part.members, each.chosen
-    if kind == "all_to_all" or not anywhere(chosen) or not anywhere(inside > 1):
+    members, auto = each.span.members, each.auto
+    if kind == "all_to_all" or not anywhere(auto) or not anywhere(inside > 1):
         return 1.0
     factor = (1 - 1 / (inside * members)) / larger(1 - 1 / members, 0.5)
-    return choose(chosen & (members > 1), factor, 1.0)
+    return choose(auto & (members > 1), factor, 1.0)
 
 
-def _levelled_seconds(phases: Sequence[Phase], parts: Sequence[Part], size_bytes: Numeric, chunks: Numeric) -> Numeric:
+def _levelled_seconds(
+    stages: Sequence[StageCost], spans: Sequence[Span], size_bytes: Numeric, chunks: Numeric
+) -> Numeric:
     """Return the seconds when each chunk visits the dimensions in the order that levels their loads (Themis).
 
-    Rashidi et al., ISCA 2022. The most loaded dimension sets the pace; a chunk alone still passes through all.
+    Rashidi et al., ISCA 2022. The most loaded dimension is the bottleneck; the first chunk takes the latency of all.
     """
-    members = [np.atleast_1d(np.asarray(part.members, dtype=float)) for part in parts]
+    members = [np.atleast_1d(np.asarray(span.members, dtype=float)) for span in spans]
     shares = [np.maximum((p - 1) / p, 1e-12) for p in members]
-    rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, phases, strict=True)]
-    pace = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
-    levelled = pace + sum(each.again_s for each in phases)
-    return levelled if any(np.ndim(part.members) for part in parts) else float(np.asarray(levelled).flat[0])
+    rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
+    bottleneck = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
+    levelled = bottleneck + sum(each.per_chunk_s for each in stages)
+    return levelled if any(np.ndim(span.members) for span in spans) else float(np.asarray(levelled).flat[0])
 
 
-def broadcast_seconds(group: Sequence[Crossing], size_bytes: Numeric) -> Numeric:
-    """Return the seconds until all members have what one of them has: down a tree, pipelined, in each dimension."""
+def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
+    """Return the seconds of a broadcast from one member to all: down a pipelined tree in each dimension."""
     seconds: Numeric = 0.0
     for each in group:
-        door, several = each.next_door(), each.part.members > 1
-        seconds = seconds + depth(each.part.members) * door.again_s + size_bytes * door.per_byte_s * several
-        seconds = seconds + door.besides_s(size_bytes) * several
+        hop, several = each.point_to_point(), each.span.members > 1
+        seconds = seconds + depth(each.span.members) * hop.per_chunk_s + size_bytes * hop.per_byte_s * several
+        seconds = seconds + hop.per_call_s(size_bytes) * several
     return seconds
 
 
-def barrier_seconds(group: Sequence[Crossing]) -> Numeric:
-    """Return the seconds until all members know that all have arrived: an all-reduce of nothing."""
+def barrier_seconds(group: Sequence[Subgroup]) -> Numeric:
+    """Return the seconds of a barrier: an all-reduce of no bytes."""
     return collective_seconds(group, "all_reduce", 0.0, 1, "blueconnect")
 
 
-def send_seconds(group: Sequence[Crossing], size_bytes: Numeric) -> Numeric:
-    """Return the seconds to send *size_bytes* to the next member: over the outermost dimension that it lies in."""
+def send_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
+    """Return the seconds of a message of *size_bytes* to the next member, over the group's outermost dimension."""
     seconds: Numeric = 0.0
     for each in group:
-        door = each.next_door()
-        alone = door.again_s + size_bytes * door.per_byte_s + door.besides_s(size_bytes)
-        seconds = choose(each.part.members > 1, alone, seconds)
+        hop = each.point_to_point()
+        here = hop.per_chunk_s + size_bytes * hop.per_byte_s + hop.per_call_s(size_bytes)
+        seconds = choose(each.span.members > 1, here, seconds)
     return seconds
 
 
@@ -292,15 +297,15 @@ def _largest(values: Sequence[Numeric]) -> Numeric:
 
 
 def _codes(columns: Sequence[Label | Numeric], length: int) -> npt.NDArray[np.int64]:
-    """Return a number for each design that two of them share only if they agree in all *columns*.
+    """Return a code for each design; two designs have the same only if they agree in all *columns*.
 
-    Whole numbers, which sizes nearly always are, take 19 bits each; otherwise each column's values are numbered.
+    Whole numbers, as sizes nearly always are, become part of the code as they are; other values are numbered first.
     """
     codes = np.zeros(length, dtype=np.int64)
     for column in columns:
         whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
-        if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < LARGE:
-            codes = codes * LARGE + whole
+        if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < CODE_LIMIT:
+            codes = codes * CODE_LIMIT + whole
         elif _varies(column):
             count, numbers = numbered(column)
             codes = codes * count + numbers

@@ -1,7 +1,7 @@
-"""How long a matrix product takes by its shape and number format: tiles in waves, against memory.
+"""How long a GEMM takes by its shape and number format: tiles in waves, against memory.
 
-*c* products ``y[m, n] = x[m, k] w[k, n]``, alike and independent, run as one kernel on an accelerator of *u* SMs
-(streaming multiprocessors). The kernel cuts y into tiles of a x b, one for each unit at a time:
+*c* independent GEMMs ``y[m, n] = x[m, k] w[k, n]`` of one shape run as one kernel on an accelerator of *u* SMs
+(streaming multiprocessors). The kernel cuts y into tiles of a x b; an SM computes one tile at a time:
 
     t      = (compute^3 + memory^3)^(1/3) + cast + launch
 
@@ -13,22 +13,22 @@
     merge   = ramp + 16 bytes a b u / (e_o bandwidth), to add up the parts of split sums
     memory  = c ((m k + k n) operand bytes + m n result bytes) / (e_o bandwidth)
 
-    e      share of the peak that the inner loop of a large product reaches
-    ramp   to fill a unit's pipeline and to write its tile out
-    s      what is left of the rate when the chip is at its power limit
-    burst  how long a product runs before that shows. The products of a workload follow one another, and find the
-           chip warm: little of the burst is left to them (`BURST_LEFT`)
+    e      share of the peak that the inner loop of a large GEMM reaches
+    ramp   to fill an SM's pipeline and to write its tile out
+    s      share of the rate that is left at the power limit
+    burst  how long a GEMM runs before the power limit slows it down. The GEMMs of a workload follow one another and
+           find the chip warm: little of the burst is left to them (`BurstLeft`)
     e_o    share of the memory's bandwidth at which operands are read
-    cast   formats of 8 and 4 bits: x is scaled and written in the new format before the product reads it
+    cast   formats of 8 and 4 bits: x is scaled and written in the new format before the GEMM reads it
 
-Compute and memory overlap, but not when both are short: hence the cubes, a maximum with its corner rounded. On an
-accelerator that states no SMs (*u* = 0) nothing of this is known, and the product is a plain roofline,
+Compute and memory overlap, but not completely where they take equally long: the cubes are a maximum with a rounded
+corner. On an accelerator that states no SMs (*u* = 0) a GEMM is a plain roofline,
 
     t = max(work / (e peak), memory) + launch.
 
-The tiles, the cubes and what casting moves are common to all accelerators; the other symbols are fields of theirs
-(`cosmic.design.compute.Compute`), fitted by calibration/fit_gemm.py on 9,200 measured products, which also says how
-far off the model is. Waves: NVIDIA, *Matrix Multiplication Background User's Guide*, 2023.
+The tiles, the cubes and the bytes of a cast are common to all accelerators. The other symbols are fields of
+`cosmic.design.compute.Compute`; calibration/fit_gemm.py fits them on 9,200 measured GEMMs and prints how far off the
+model is. Waves: NVIDIA, *Matrix Multiplication Background User's Guide*, 2023.
 """
 
 from __future__ import annotations
@@ -38,39 +38,56 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.compute import RATES, FieldLookup, first_known, gemm_efficiency
 from cosmic.numeric import Numeric
 
-Load = Literal["alone", "repeated", "workload"]
-"""A product timed alone, from a cool chip; over and over, with the host in between; or as one of many of a workload."""
-BURST_LEFT = {"alone": 1.0, "repeated": 1 / 12, "workload": 1 / 24}
-"""What is left of the burst that a product alone enjoys: measured all three ways on one H200, the last as
-whole training steps and compiled layers."""
-CAST_SHARE = 0.5
-"""Share of the memory's bandwidth that scaling and casting reaches."""
-MERGE_BYTES = 16.0
-"""What adding up the parts of a split sum moves for each element of a tile: 4 bytes out and back, at half the speed."""
+ChipLoad = Literal["alone", "repeated", "workload"]
+"""How warm the chip is: a GEMM timed alone on a cool chip, repeated with the host in between, or part of a workload."""
 TINY_S = 1e-30
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BurstLeft:
+    """Share that is left of the burst of a GEMM timed alone, in each `ChipLoad`."""
+
+    alone: float
+    repeated: float
+    workload: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GemmConstants:
+    """Constants that all accelerators have in common."""
+
+    merge_bytes: float
+    """Bytes moved to add up split sums, for each element of a tile."""
+    cast_share: float
+    """Share of the memory's bandwidth that a cast reaches."""
+    burst_left: BurstLeft
+
+
+CONSTANTS = fitted("gemm", GemmConstants)
+
+
 class Format(NamedTuple):
-    """A number format of operands: where an accelerator states its rate, and what its kernels are like."""
+    """A number format of operands: the keys of an accelerator's rates for it, and properties of its kernels."""
 
     rates: tuple[str, ...]
-    """Keys of the peak rate, the best first; 16 bits' where none of them is known."""
+    """Keys of the peak rate, the best first; that of 16 bits counts where none of them is known."""
     bytes: float
     """Bytes of an operand's element, with its share of the scales."""
     efficiency: str = ""
-    """Key of the share of the peak; that of 16 bits where it is not stated."""
+    """Key of the share of the peak; that of 16 bits counts where it is not stated."""
     cast: str = ""
-    """Key of the time that casting takes beside its bytes."""
+    """Key of the time of a cast beside that of its bytes."""
     cast_bytes: float = 0.0
-    """Bytes that casting an element moves: 16 bits in (twice if the largest is to be found first), the format out."""
+    """Bytes that casting an element moves: 16 bits in (twice to find the tensor's maximum first), the format out."""
     tiles: tuple[tuple[int, int], ...] = ((64, 64), (128, 128))
     ramp: str = "tile_ramp"
     """Key of the time that a tile's pipeline takes to fill and to drain."""
     splits: bool = False
-    """Whether kernels split the sum."""
+    """Whether kernels split the sum over k."""
 
 
 FORMATS = {
@@ -81,12 +98,12 @@ FORMATS = {
     "fp8_block": Format(RATES["fp8"], 1.0, "fp8_block_efficiency", "block_cast", 2 + 1),
     "fp4": Format(RATES["fp4"], 0.5625, "fp4_efficiency", "block_cast", 2 + 0.5625, ((128, 256),), "fp4_ramp"),
 }
-"""The formats: one scale for a tensor (fp8), or for a block of it (fp8_block; fp4 is NVIDIA's, a scale for 16)."""
+"""The formats: one scale for a tensor (fp8) or for each block of it (fp8_block; fp4 is NVFP4, a scale for 16)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatrixUnit:
-    """What an accelerator does of matrix products in one format; numbers, or arrays over a batch.
+    """How fast an accelerator runs GEMMs in one format; numbers, or arrays over a batch.
 
     The defaults are neutral: no quantisation, no ramp, no launch, the full rate for ever.
     """
@@ -98,9 +115,9 @@ class MatrixUnit:
     operand_bytes: Numeric = 2.0
     result_bytes: Numeric = 2.0
     sms: Numeric = 0
-    """Units that run a tile each at a time; 0: not known, no quantisation."""
+    """SMs, each of which runs one tile at a time; 0: not known, no quantisation."""
     split_k: Numeric = 1
-    """Units at most that share the sum of a tile."""
+    """SMs that share the sum of a tile, at most."""
     tiles: tuple[tuple[int, int], ...] = FORMATS["bf16"].tiles
     ramp_s: Numeric = 0.0
     sustained: Numeric = 1.0
@@ -116,18 +133,18 @@ def matrix_unit(
     memory_bytes_per_s: Numeric,
     number: str = "bf16",
     *,
-    load: Load = "workload",
+    load: ChipLoad = "workload",
     result_bytes: Numeric = 2.0,
 ) -> MatrixUnit:
-    """Return how an accelerator multiplies in the format *number*; *compute* looks up its fields by their key.
+    """Return how fast an accelerator runs GEMMs in the format *number*; *compute* looks up its fields by their key.
 
-    *load* is what else the chip does: see `Load`.
+    *load* says how warm the chip is.
     """
     chosen = FORMATS[number]
     usual = gemm_efficiency(compute)
     share = first_known(compute(chosen.efficiency), usual) if chosen.efficiency else usual
     operands = first_known(compute("operand_efficiency"), compute("memory_efficiency"))
-    cast = chosen.cast_bytes / (CAST_SHARE * memory_bytes_per_s) if chosen.cast_bytes else 0.0
+    cast = chosen.cast_bytes / (CONSTANTS.cast_share * memory_bytes_per_s) if chosen.cast_bytes else 0.0
     return MatrixUnit(
         flop_per_s=first_known(*(compute(key) for key in (*chosen.rates, "bf16"))) * share,
         bytes_per_s=memory_bytes_per_s * operands,
@@ -138,7 +155,7 @@ def matrix_unit(
         tiles=chosen.tiles,
         ramp_s=first_known(compute(chosen.ramp), compute("tile_ramp")),
         sustained=compute("sustained_efficiency"),
-        burst_s=compute("burst") * BURST_LEFT[load],
+        burst_s=compute("burst") * getattr(CONSTANTS.burst_left, load),
         launch_s=compute("launch"),
         cast_s=compute(chosen.cast) if chosen.cast else 0.0,
         cast_s_per_element=cast,
@@ -146,15 +163,15 @@ def matrix_unit(
 
 
 def gemm_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: MatrixUnit) -> Numeric:
-    """Return the seconds of *count* independent products ``y[m, n] = x[m, k] w[k, n]`` in one kernel.
+    """Return the seconds of *count* independent GEMMs ``y[m, n] = x[m, k] w[k, n]`` in one kernel.
 
-    On 4 SMs of 1 flop/s in all, 64 x 64 x 1 takes each 2 * 64 * 64 / (1/4) s; the fifth tile begins a new wave:
+    On 4 SMs of 1 flop/s together, a tile of 64 x 64 x 1 takes 2 * 64 * 64 / (1/4) s; the fifth begins a new wave:
 
     >>> four = MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30, sms=4, tiles=((64, 64),))
     >>> [float(gemm_seconds(1, 64 * tiles, 64, 1, four)) for tiles in (1, 4, 5)]
     [32768.0, 32768.0, 65536.0]
 
-    and without SMs, as much as the work asks for:
+    Without SMs, the time is that of the work:
 
     >>> float(gemm_seconds(1, 64, 64, 1, MatrixUnit(flop_per_s=1.0, bytes_per_s=1e30)))
     8192.0
@@ -172,19 +189,19 @@ def gemm_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Matri
 
 
 def _waves_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: MatrixUnit) -> Numeric:
-    """Return the seconds that the best of the tiles takes while the chip is cool."""
+    """Return the seconds with the fastest tile size on a cool chip."""
     sms = np.maximum(unit.sms, 1)
     best: Numeric = np.inf
     for rows, columns in unit.tiles:
         tiles = np.maximum(count * np.ceil(m / rows) * np.ceil(n / columns), 1)
         loop = (2.0 * rows * columns) * k * sms / unit.flop_per_s
         shared = np.clip(np.floor(sms / tiles), 1, unit.split_k)
-        merge = unit.ramp_s + (MERGE_BYTES * rows * columns) * sms / unit.bytes_per_s
+        merge = unit.ramp_s + (CONSTANTS.merge_bytes * rows * columns) * sms / unit.bytes_per_s
         each = unit.ramp_s + np.minimum(loop, loop / shared + merge)
         best = np.minimum(best, np.ceil(tiles / sms) * each)
     return best
 
 
 def _throttled(cool_s: Numeric, unit: MatrixUnit) -> Numeric:
-    """Return the seconds that are taken where the cool chip takes *cool_s*: more, the longer it lasts."""
+    """Return the seconds of a GEMM that takes *cool_s* on a cool chip: the longer it runs, the more it is throttled."""
     return cool_s * (1 + (1 / unit.sustained - 1) * cool_s / (cool_s + unit.burst_s + TINY_S))

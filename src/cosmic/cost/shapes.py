@@ -2,14 +2,14 @@
 
 `placement` orders the axes from the inside. An axis of degree k inside which axes of product s are placed joins
 ranks s apart, k of them: the interval [s, s k) of the rank numbers. A network dimension covers the interval from the
-product of the sizes inside it to that product times its own size. What both intervals share is what the axis has of
-the dimension:
+product of the sizes inside it to that product times its own size. The intersection of both intervals is the axis's
+span of the dimension:
 
     members_d = min(s k, P_d n_d) / max(s, P_d)        step_d = max(1, s / P_d)
 
     P_d  product of the dimensions inside d        n_d  its size
 
-Exact where degrees and sizes divide one another; otherwise groups straddle and members are an average, whose product
+Exact where degrees and sizes divide one another. Otherwise groups straddle, and members are an average; their product
 over the dimensions is the degree in any case.
 """
 
@@ -27,8 +27,8 @@ N = TypeVar("N", int, Numeric)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """What a group has of one network dimension: numbers, or arrays over a batch."""
+class Span:
+    """A group's members in one network dimension, and how far apart they are: numbers, or arrays over a batch."""
 
     members: Numeric
     step: Numeric
@@ -48,31 +48,31 @@ def strides(placement: Sequence[str], degrees: Mapping[str, N]) -> dict[str, N]:
     return found
 
 
-def shape(dims: Sequence[Numeric], stride: Numeric, degree: Numeric) -> tuple[Part, ...]:
-    """Return what an axis of *degree* ranks, *stride* apart, has of each of the dimensions of sizes *dims*.
+def shape(dims: Sequence[Numeric], stride: Numeric, degree: Numeric) -> tuple[Span, ...]:
+    """Return the span of an axis of *degree* ranks, *stride* apart, in each of the dimensions of sizes *dims*.
 
-    >>> [(int(part.members), int(part.step)) for part in shape((4, 8), stride=2, degree=8)]
+    >>> [(int(span.members), int(span.step)) for span in shape((4, 8), stride=2, degree=8)]
     [(2, 2), (4, 1)]
     """
-    parts = []
+    spans = []
     inside: Numeric = 1
     for size in dims:
         low, high = larger(stride, inside), smaller(stride * degree, inside * size)
-        parts.append(Part(larger(1.0, high / low), smaller(larger(1.0, stride / inside), size)))
+        spans.append(Span(larger(1.0, high / low), smaller(larger(1.0, stride / inside), size)))
         inside = inside * size
-    return tuple(parts)
+    return tuple(spans)
 
 
-def together(shapes: Sequence[tuple[Part, ...]]) -> tuple[Part, ...]:
-    """Return what several axes that form one group have of each dimension."""
+def together(shapes: Sequence[tuple[Span, ...]]) -> tuple[Span, ...]:
+    """Return the span in each dimension of a group that several axes form."""
     if len(shapes) == 1:
         return shapes[0]
-    parts = []
+    spans = []
     for each in zip(*shapes, strict=True):
         members: Numeric = 1.0
         step: Numeric = np.inf
-        for part in each:
-            step = np.minimum(step, np.where(part.members > 1, part.step, np.inf))
-            members = members * part.members
-        parts.append(Part(members, np.where(np.isinf(step), 1.0, step)))
-    return tuple(parts)
+        for span in each:
+            step = np.minimum(step, np.where(span.members > 1, span.step, np.inf))
+            members = members * span.members
+        spans.append(Span(members, np.where(np.isinf(step), 1.0, step)))
+    return tuple(spans)

@@ -1,11 +1,11 @@
 """Themis: every chunk of a collective visits the network's dimensions in its own order.
 
-In the usual order the first dimension carries nearly all bytes and the last hardly any. Themis sends each chunk first
-through the dimension that has carried least so far, where the chunk is still large, so all end about together.
+In the usual order the first dimension carries nearly all bytes and the last hardly any. Themis sends each chunk, while
+it is still large, first through the dimension that has carried least so far, so that all dimensions end together.
 
-Source: Rashidi et al., "Themis: a network bandwidth-aware collective scheduling policy", ISCA 2022, in the form in
-which ASTRA-sim carries it (`OfflineGreedy`); its integer divisions and order among equals are kept. Bandwidth only: no
-latency, and no time for the first chunk to fill the pipeline.
+Source: Rashidi et al., "Themis: a network bandwidth-aware collective scheduling policy", ISCA 2022, as in
+ASTRA-sim (`OfflineGreedy`), with its integer divisions and its order among equals. Bandwidth only: no latency, and no
+time for the first chunk to fill the pipeline.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from cosmic.errors import require
 
 MIB = 2**20
 EVEN_ENOUGH = 16
-"""A chunk takes the default order if less than this part of it would level the loads."""
+"""A chunk takes the default order if less than 1 / 16 of it would level the loads."""
 
 Rows = NDArray[np.float64]
-Kind = Literal["all_reduce", "reduce_scatter", "all_gather"]
+ThemisKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """One chunk's way, and what the dimensions have carried after it."""
+    """The order of dimensions of one chunk, and the load of each dimension after it."""
 
     order: tuple[int, ...]
     size_bytes: int
@@ -40,8 +40,8 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What is to be scheduled: a collective over dimensions of *npus* members, cut into *splits* chunks."""
+class ThemisInput:
+    """The collective to schedule: over dimensions of *npus* members, in *splits* chunks."""
 
     npus: tuple[int, ...]
     bandwidths: tuple[float, ...]
@@ -52,8 +52,8 @@ class Plan:
     flexible: bool = False
     """Choose chunks just large enough to level the loads (`offlineGreedyFlex`)."""
     as_in_astra_sim: bool = False
-    """Book an all-gather as the simulator does, which mistakes dimensions for each other; otherwise it is the mirror
-    image of a reduce-scatter."""
+    """Count the loads of an all-gather as ASTRA-sim does, which confuses dimensions; otherwise an all-gather is the
+    mirror image of a reduce-scatter."""
 
     def __post_init__(self) -> None:
         require(len(self.npus) == len(self.bandwidths) > 0, "bandwidths", self.bandwidths, "one for each dimension")
@@ -65,71 +65,71 @@ class Plan:
         return self.bandwidths[dimension] / self.bandwidths[0]
 
 
-def chunks(kind: Kind, plan: Plan) -> tuple[Chunk, ...]:
-    """Return every chunk's order and the loads after it; an all-reduce gathers in the reverse order.
+def chunks(kind: ThemisKind, inputs: ThemisInput) -> tuple[Chunk, ...]:
+    """Return the order of each chunk and the loads after it; an all-reduce gathers in the reverse order.
 
-    A chunk of s bytes that is scattered in dimension d adds s (p - 1) / p / b to its load and leaves s / p:
+    The reduce-scatter of a chunk of s bytes adds s (p - 1) / p / b to the load of a dimension and leaves s / p:
 
     p  members in the dimension    b  its bandwidth, relative to dimension 0
 
-    Dimensions are sorted by load, equals staying as they were. If less than 1/16 of a chunk would lift the least
-    loaded dimension to the level of the most loaded, the chunk takes the default order. A flexible chunk has the size
-    that does level them, or the default order and size if that is smaller. As in the source, the last chunk is
-    booked in full even where fewer bytes were left.
+    Dimensions are sorted by load; equals keep their order. If less than 1/16 of a chunk would lift the least loaded
+    dimension to the load of the most loaded, the chunk takes the default order. A flexible chunk has the size that
+    levels the two, or the default order and size if that is smaller. As in the source, the last chunk counts in full
+    even if fewer bytes are left.
 
-    >>> tiny = Plan(npus=(4, 4), bandwidths=(200, 100), size_bytes=256 * MIB, splits=4)
+    >>> tiny = ThemisInput(npus=(4, 4), bandwidths=(200, 100), size_bytes=256 * MIB, splits=4)
     >>> [(chunk.order, chunk.loads) for chunk in chunks("all_reduce", tiny)]  # doctest: +NORMALIZE_WHITESPACE
     [((0, 1), (48.0, 24.0)), ((1, 0), (60.0, 120.0)), ((0, 1), (108.0, 144.0)), ((0, 1), (156.0, 168.0))]
     """
-    if kind == "all_gather" and not plan.as_in_astra_sim:
-        return _mirrored(plan)
+    if kind == "all_gather" and not inputs.as_in_astra_sim:
+        return _mirrored(inputs)
     gathers = kind == "all_gather"
-    recommended, left = plan.size_bytes // plan.splits, plan.size_bytes
-    ranking, loads = list(range(len(plan.npus))), [0.0] * len(plan.npus)
+    recommended, left = inputs.size_bytes // inputs.splits, inputs.size_bytes
+    ranking, loads = list(range(len(inputs.npus))), [0.0] * len(inputs.npus)
     found: list[Chunk] = []
     while left:
         ranking.sort(key=loads.__getitem__)
         if gathers:
             ranking.reverse()
-        levelling = _levelling_bytes(plan, ranking, loads, gathers=gathers)
-        uneven = levelling >= (recommended if plan.flexible else recommended // EVEN_ENOUGH)
-        size = levelling if plan.flexible and uneven else recommended
-        if plan.flexible and not uneven:
+        levelling = _levelling_bytes(inputs, ranking, loads, gathers=gathers)
+        uneven = levelling >= (recommended if inputs.flexible else recommended // EVEN_ENOUGH)
+        size = levelling if inputs.flexible and uneven else recommended
+        if inputs.flexible and not uneven:
             size = min(left, size)
         if not uneven:
             ranking = sorted(ranking, reverse=gathers)
         order = ranking if uneven else sorted(ranking)
-        _book(plan, loads, zip(order, ranking, strict=True), size, gathers=gathers)
+        _add_chunk(inputs, loads, zip(order, ranking, strict=True), size, gathers=gathers)
         found.append(Chunk(tuple(order), min(left, size), tuple(loads)))
         left -= min(left, size)
     return tuple(found)
 
 
-def orders(kind: Kind, plan: Plan) -> tuple[tuple[int, ...], ...]:
+def orders(kind: ThemisKind, inputs: ThemisInput) -> tuple[tuple[int, ...], ...]:
     """Return the order of dimensions of each chunk.
 
-    >>> wide = Plan(npus=(16, 64), bandwidths=(200, 100), size_bytes=1024 * MIB, splits=8)
+    >>> wide = ThemisInput(npus=(16, 64), bandwidths=(200, 100), size_bytes=1024 * MIB, splits=8)
     >>> " ".join(f"{first}{second}" for first, second in orders("reduce_scatter", wide))
     '01 10 01 01 10 01 01 10'
     """
-    return tuple(chunk.order for chunk in chunks(kind, plan))
+    return tuple(chunk.order for chunk in chunks(kind, inputs))
 
 
-def loads(kind: Kind, plan: Plan) -> tuple[float, ...]:
-    """Return what each dimension carries in the end, in MiB at the speed of dimension 0; the most loaded decides.
+def loads(kind: ThemisKind, inputs: ThemisInput) -> tuple[float, ...]:
+    """Return the final load of each dimension, in MiB at the speed of dimension 0; the largest is the bottleneck.
 
-    An all-reduce carries it twice: once scattering, once gathering.
+    An all-reduce has it twice: once to scatter, once to gather.
 
-    >>> loads("reduce_scatter", Plan(npus=(16, 64), bandwidths=(200, 100), size_bytes=1024 * MIB, splits=8))
+    >>> loads("reduce_scatter", ThemisInput(npus=(16, 64), bandwidths=(200, 100), size_bytes=1024 * MIB, splits=8))
     (605.625, 834.75)
     """
-    return chunks(kind, plan)[-1].loads
+    return chunks(kind, inputs)[-1].loads
 
 
 def bottleneck_seconds(
     npus: Sequence[ArrayLike], bandwidths_bytes_per_s: Sequence[ArrayLike], size_bytes: ArrayLike, splits: ArrayLike
 ) -> NDArray[np.float64]:
-    """Return for many designs at once how long the most loaded dimension takes for a reduce-scatter.
+    """Return the seconds of the most loaded dimension in a reduce-scatter, for many designs at once.
 
     *npus* and *bandwidths_bytes_per_s* hold one array (or number) for each dimension, *splits* the number of chunks.
     The rules are those of `chunks` without its integer divisions; dimensions of one member carry nothing. An
@@ -165,8 +165,8 @@ def bottleneck_seconds(
 def _even(
     p: Rows, speed: Rows, load: Rows, part: Rows, earlier: dict[tuple[int, int], NDArray[np.bool_]]
 ) -> NDArray[np.bool_]:
-    """Return where less than 1/16 of a chunk would lift the first dimension to the most loaded one."""
-    place = np.where(p > 1, 0, len(p))  # a dimension of one member is passed over
+    """Return in which designs less than 1/16 of a chunk would lift the first dimension to the most loaded one."""
+    place = np.where(p > 1, 0, len(p))  # dimensions of one member are skipped
     for (lower, upper), first in earlier.items():
         place[upper] += first
         place[lower] += ~first
@@ -185,39 +185,41 @@ def _rows(
     return np.array(by_dimension[: len(npus)]), np.array(by_dimension[len(npus) :]), size, many
 
 
-def _levelling_bytes(plan: Plan, ranking: Sequence[int], loads: Sequence[float], *, gathers: bool) -> int:
-    """Return how large a chunk would lift the least loaded dimension to the most loaded."""
-    joined = [dimension for dimension in ranking if plan.npus[dimension] > 1]
+def _levelling_bytes(inputs: ThemisInput, ranking: Sequence[int], loads: Sequence[float], *, gathers: bool) -> int:
+    """Return the size of a chunk that lifts the least loaded dimension to the load of the most loaded."""
+    joined = [dimension for dimension in ranking if inputs.npus[dimension] > 1]
     if not gathers:
         least = joined[0]
         gap = loads[ranking[-1]] - loads[least]
-        return int(gap * plan.speed(least) / ((plan.npus[least] - 1) / plan.npus[least]) * MIB)
+        return int(gap * inputs.speed(least) / ((inputs.npus[least] - 1) / inputs.npus[least]) * MIB)
     *before, least = joined  # a gathering chunk is largest where it ends
     gap = abs(loads[least] - loads[joined[0]])
-    size = int(gap * plan.speed(least) / (plan.npus[least] - 1) * MIB)
+    size = int(gap * inputs.speed(least) / (inputs.npus[least] - 1) * MIB)
     for dimension in before:
-        size //= plan.npus[dimension]
+        size //= inputs.npus[dimension]
     return size
 
 
-def _book(plan: Plan, loads: list[float], visits: Iterable[tuple[int, int]], size: int, *, gathers: bool) -> None:
-    """Add a chunk of *size* bytes to *loads*: what each visit costs, and to whose account it goes."""
-    for dimension, account in visits:
-        p = plan.npus[dimension]
+def _add_chunk(
+    inputs: ThemisInput, loads: list[float], visits: Iterable[tuple[int, int]], size: int, *, gathers: bool
+) -> None:
+    """Add a chunk of *size* bytes to *loads*; a visit is a dimension and the one whose load it adds to."""
+    for dimension, loaded in visits:
+        p = inputs.npus[dimension]
         share = p - 1 if gathers else (p - 1) / p
-        loads[account] += size / MIB * share / plan.speed(dimension)
+        loads[loaded] += size / MIB * share / inputs.speed(dimension)
         size = size * p if gathers else size // p
 
 
-def _mirrored(plan: Plan) -> tuple[Chunk, ...]:
-    """Return an all-gather as a reduce-scatter of its result, backwards in time."""
-    npus = prod(plan.npus)
-    whole = Plan(
-        npus=plan.npus,
-        bandwidths=plan.bandwidths,
-        size_bytes=plan.size_bytes * npus,
-        splits=plan.splits,
-        flexible=plan.flexible,
+def _mirrored(inputs: ThemisInput) -> tuple[Chunk, ...]:
+    """Return an all-gather: the reduce-scatter of its result, in reverse."""
+    npus = prod(inputs.npus)
+    whole = ThemisInput(
+        npus=inputs.npus,
+        bandwidths=inputs.bandwidths,
+        size_bytes=inputs.size_bytes * npus,
+        splits=inputs.splits,
+        flexible=inputs.flexible,
     )
     scattered = chunks("reduce_scatter", whole)
     return tuple(Chunk(chunk.order[::-1], chunk.size_bytes // npus, chunk.loads) for chunk in scattered)

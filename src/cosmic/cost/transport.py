@@ -1,28 +1,28 @@
-"""What a communication library makes of a dimension's links: the quickest of its protocols, for every size.
+"""What a communication library makes of a dimension's links: its fastest protocol, for every message size.
 
-Each protocol is a straight line over the bytes S that enter the dimension, and the least of them is charged:
+The time of each protocol is a straight line over the bytes S that enter the dimension; the fastest counts:
 
     large      overhead + bulk + hops * bulk_latency  +  S * w / (B * efficiency)
     small      overhead                               +  S * w / (B * small_efficiency)
     in switch  overhead + reduction - hops * latency  +  S * (1 + 1/p) * c / (B * reduction_efficiency)
     tree       as large and small, with hops' = hops * ceil(log2 p) / (p - 1)  and  w' = w * p / (p - 1)
 
-    w = (traffic + copy_share / p) * c    c = (p / 2) ** contention    p  members    B  what one NPU injects
+    w = (traffic + copy_share / p) * c    c = (p / 2) ** contention    p  members    B  injection bandwidth of one NPU
     hops  links crossed in turn: the algorithm's steps times the links between neighbours
 
-What goes straight to others, in all-to-alls and single messages, is announced once and not passed on:
+All-to-alls and point-to-point messages go straight to their receivers; they are announced once and not passed on:
 
     large      overhead + bulk / 2                    +  S * w / (B * efficiency * direct_share)
     small      overhead                               +  S * w / (B * small_efficiency * direct_small_share)
 
-all besides the latency, hops * latency, that the algorithm takes anyway: a reduction in the switch is spared it, and a
-tree has less of it. Fields are those of `cosmic.design.network.Transport`. Trees, and reductions in the switch, are for
-all-reduces of the algorithm `auto`; switches add only for groups that lie within one dimension, as libraries go round
-rings or trees over several. Copying one's own part is work of the same kernel that sends the others'.
+These times come on top of the algorithm's latency, hops * latency. A reduction in the switch does not take that
+latency, and a tree takes less of it. Fields are those of `cosmic.design.network.Transport`. Trees, and reductions in
+the switch, are for all-reduces of the algorithm `auto`. Switches reduce only for groups within one dimension, as
+libraries use rings or trees over several. The kernel that sends to the others also copies an NPU's own part.
 
 The least of straight lines is concave in S: sizes of a given mean take no longer than if all were of that mean.
 
-Checked against NCCL on NVLink 2 to 5 and PCIe; the parameters of each link are fitted by `calibration/`.
+Checked against NCCL on NVLink 2 to 5 and PCIe; `calibration/fit_collectives.py` fits the parameters of each link.
 """
 
 from __future__ import annotations
@@ -33,20 +33,32 @@ from typing import Any
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.collectives import depth
-from cosmic.cost.collectives.auto import HOST, reduction_traffic
+from cosmic.cost.collectives.auto import reduction_traffic
 from cosmic.design.network import Transport
 from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller
 from cosmic.units import split_name
 
 IDEAL = Transport()
-ANNOUNCED = 0.5
-"""Of the time that announcing a large message takes in a ring, what it takes between two: one way in place of two."""
 NEVER = 1e-12
-"""Stands for a share of 0: a protocol that is never the quickest."""
+"""Stands for an efficiency of 0: a protocol that is never the fastest."""
 
-Line = tuple[Numeric, Numeric]
-"""A protocol's seconds for each call and for each byte."""
+Protocol = tuple[Numeric, Numeric]
+"""Seconds that a protocol takes for each call and for each byte, beside those that all protocols take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransportConstants:
+    """What libraries have in common on all links."""
+
+    announced: float
+    """Time to announce a large message between two NPUs, relative to that in a ring."""
+    host_members: int
+    """Members up to which a group is taken to share a host: libraries build trees only across hosts."""
+
+
+CONSTANTS = fitted("transport", TransportConstants)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,100 +79,100 @@ class TransportColumns:
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
-    """What one dimension takes for its part of a collective."""
+class StageCost:
+    """What one dimension takes for its stage of a collective, or for a message."""
 
-    again_s: Numeric
+    per_chunk_s: Numeric
     """Seconds that each chunk takes whatever its size."""
     per_byte_s: Numeric
     """Seconds for each byte that enters the dimension."""
-    lines: tuple[Line, ...] = ()
-    """Of each protocol: seconds that a call takes besides, and for each byte besides."""
+    protocols: tuple[Protocol, ...] = ()
 
-    def besides_s(self, size_bytes: Numeric) -> Numeric:
-        """Return the seconds that a call takes besides what its chunks do, in the protocol that is quickest."""
-        if not self.lines:
+    def per_call_s(self, size_bytes: Numeric) -> Numeric:
+        """Return the seconds that a call takes beside those of its chunks, in the fastest protocol."""
+        if not self.protocols:
             return 0.0
         least: Numeric = np.inf
-        for once, per_byte in self.lines:
+        for once, per_byte in self.protocols:
             least = smaller(least, once + per_byte * size_bytes)
         return least
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """How data goes through a dimension: the algorithm's part of a phase."""
+class Route:
+    """How an algorithm sends data through a dimension."""
 
     members: Numeric
     hops: Numeric
-    """Links that are crossed one after the other."""
+    """Links crossed in turn."""
     traffic: Numeric
     """Bytes sent per byte of payload, over the share of the bandwidth that the algorithm can use."""
-    copies: bool = True
-    """Whether NPUs copy their own part, too."""
+    copies_own: bool = True
+    """Whether NPUs also copy their own part."""
     direct: bool = False
-    """Whether it goes straight to those who need it."""
-    chosen: Condition = False
-    """Whether a library chooses among algorithms, and pipelines: then chunks do not pay for latency again."""
+    """Whether data goes straight to its receiver."""
+    auto: Condition = False
+    """Whether the library chooses the algorithm. It then pipelines: a collective takes its latency once, not once a
+    chunk."""
     alone: Condition = True
-    """Whether the group lies in this dimension only: a switch can add up no more than it is sent."""
+    """Whether the group lies in this dimension only, so that its switches can reduce."""
 
 
-def phase(
-    way: Way,
+def stage_cost(
+    route: Route,
     bandwidth_bytes_per_s: Numeric,
     latency_s: Numeric,
-    how: Transport | TransportColumns,
+    transport: Transport | TransportColumns,
     reduces: bool = False,
-) -> Phase:
-    """Return what a dimension takes for data that goes *way*, driven as *how* (a `Transport`, or columns) says.
+) -> StageCost:
+    """Return what a dimension takes for data on a *route*.
 
-    With *reduces*, the data may be reduced in the switch or over a tree instead, where a library chooses.
+    With *reduces*, a library that chooses may also reduce the data in the switch or over a tree.
     """
-    latency = way.hops * latency_s
-    if how is IDEAL and not anywhere(way.chosen):
-        return Phase(latency, way.traffic / bandwidth_bytes_per_s)
-    rate, several = bandwidth_bytes_per_s, way.members > 1
-    crowd: Numeric = 1.0
-    if anywhere(how.contention):
-        crowd = larger(way.members / 2, 1.0) ** how.contention
-    own = several * how.copy_share / way.members if way.copies else 0.0
-    wire = (way.traffic + own) * crowd / rate
-    full, small = wire / how.efficiency, wire / larger(how.small_efficiency, NEVER)
-    bulk = several * how.bulk_s + way.hops * how.bulk_latency_s
-    if way.direct:
-        full, small = full / how.direct_share, small / how.direct_small_share
-        bulk = several * how.bulk_s * ANNOUNCED
-    pipelined = choose(way.chosen, latency, 0.0)
-    overhead = several * how.overhead_s + pipelined
-    lines: list[Line] = [(overhead + bulk, 0.0)]
-    if anywhere(how.small_efficiency):
-        lines.append((overhead, small - full))
-    added = way.chosen & way.alone
-    if reduces and anywhere(added) and anywhere(how.reduction_efficiency):
-        per_byte = reduction_traffic(way.members) * crowd / rate / larger(how.reduction_efficiency, NEVER)
-        once = overhead - pipelined + how.reduction_s
-        lines.append((choose(added, once, np.inf), per_byte - full))
-    if reduces and anywhere(way.chosen & (way.members > HOST)):
-        lines += _tree(way, lines[:2], latency, how.bulk_latency_s, (full, small))
-    return Phase(latency - pipelined, full, tuple(lines))
+    latency = route.hops * latency_s
+    if transport is IDEAL and not anywhere(route.auto):
+        return StageCost(latency, route.traffic / bandwidth_bytes_per_s)
+    rate, several = bandwidth_bytes_per_s, route.members > 1
+    contention: Numeric = 1.0
+    if anywhere(transport.contention):
+        contention = larger(route.members / 2, 1.0) ** transport.contention
+    own = several * transport.copy_share / route.members if route.copies_own else 0.0
+    wire = (route.traffic + own) * contention / rate
+    large, small = wire / transport.efficiency, wire / larger(transport.small_efficiency, NEVER)
+    bulk = several * transport.bulk_s + route.hops * transport.bulk_latency_s
+    if route.direct:
+        large, small = large / transport.direct_share, small / transport.direct_small_share
+        bulk = several * transport.bulk_s * CONSTANTS.announced
+    pipelined = choose(route.auto, latency, 0.0)
+    overhead = several * transport.overhead_s + pipelined
+    protocols: list[Protocol] = [(overhead + bulk, 0.0)]
+    if anywhere(transport.small_efficiency):
+        protocols.append((overhead, small - large))
+    in_switch = route.auto & route.alone
+    if reduces and anywhere(in_switch) and anywhere(transport.reduction_efficiency):
+        per_byte = reduction_traffic(route.members) * contention / rate / larger(transport.reduction_efficiency, NEVER)
+        once = overhead - pipelined + transport.reduction_s
+        protocols.append((choose(in_switch, once, np.inf), per_byte - large))
+    if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
+        protocols += _tree(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
+    return StageCost(latency - pipelined, large, tuple(protocols))
 
 
 def _tree(
-    way: Way, ring: list[Line], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
-) -> Iterator[Line]:
-    """Yield the lines of a tree, from those of the *ring* and their seconds per byte: fewer hops, more sent."""
-    others = larger(way.members - 1, 1.0)
-    fewer = 1 - depth(way.members) / others
-    applies = way.chosen & (way.members > HOST)
-    spared = fewer * latency, fewer * way.hops * bulk_latency_s
+    route: Route, ring: list[Protocol], latency: Numeric, bulk_latency_s: Numeric, rates: tuple[Numeric, Numeric]
+) -> Iterator[Protocol]:
+    """Yield the protocols of a tree from those of the *ring* and their seconds per byte: fewer hops, more traffic."""
+    others = larger(route.members - 1, 1.0)
+    fewer = 1 - depth(route.members) / others
+    applies = route.auto & (route.members > CONSTANTS.host_members)
+    saved_s, saved_bulk_s = fewer * latency, fewer * route.hops * bulk_latency_s
     for place, (once, per_byte) in enumerate(ring):
-        saved = spared[0] + (spared[1] if place == 0 else 0.0)
+        saved = saved_s + (saved_bulk_s if place == 0 else 0.0)
         yield choose(applies, once - saved, np.inf), per_byte + rates[place] / others
 
 
 def transport_of(field: Callable[[str], Any], varies: bool, base: Transport) -> Transport | TransportColumns:
-    """Return how a library drives a dimension: *base*, or the like with columns where designs *vary* in it."""
+    """Return the transport of a dimension: *base*, or columns if it *varies* among the designs of a batch."""
     if not varies:
         return IDEAL if base == IDEAL else base
     return TransportColumns(**{each.name: field(split_name(each.name)[0]) for each in fields(Transport)})

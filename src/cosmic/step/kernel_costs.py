@@ -28,14 +28,14 @@ from cosmic.cost.attention import (
 from cosmic.cost.compute import gemm_efficiency, operator_seconds, peak_flop_per_s
 from cosmic.cost.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
 from cosmic.cost.streaming import (
-    Phase,
+    MemoryTraffic,
+    PassPhase,
     Stream,
     Style,
-    Traffic,
+    memory_traffic,
     optimizer_bytes_per_parameter,
     optimizer_seconds,
     streaming_seconds,
-    traffic,
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import has_experts
@@ -48,9 +48,9 @@ MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""
 SERVED = {"fp8": "fp8_block"}
 """Formats that serving engines use in place of those of training."""
-SCORES = {"forward": Traffic(1, 2), "backward": Traffic(1, 3)}
+SCORES = {"forward": MemoryTraffic(1, 2), "backward": MemoryTraffic(1, 3)}
 """Passes over scores of attention that is not fused: scaled, masked and made weights in one kernel, and its undoing."""
-DROPPED_SCORES = Traffic(1, 2.5)
+DROPPED_SCORES = MemoryTraffic(1, 2.5)
 """Where dropout acts on them: read, written, and a mask of one byte."""
 FUSED_CAST = 0.25
 """Of casting by a kernel of its own: the kernel that made a number writes it in both formats."""
@@ -102,7 +102,7 @@ class KernelCosts:
         if isinstance(use.kernel.shape, Attention):
             known = ATTENTION_KERNELS if self.workload.attention == "fused" else UNFUSED_KERNELS
             return known[use.phase]
-        return traffic(use.kind, use.phase, self._style).kernels
+        return memory_traffic(use.kind, use.phase, self._style).kernels
 
     def _roofline(self, use: OperatorUse) -> Numeric:
         rate = self._attention_rate if use.kind == "attention" else self._matrix_rate
@@ -116,8 +116,8 @@ class KernelCosts:
             return self._fused(use, use.kernel.shape) if fused else self._unfused(use, use.kernel.shape)
         return self._streamed(use.kind, use.phase, use.kernel.elements)
 
-    def _streamed(self, kind: str, phase: Phase, elements: Numeric) -> Numeric:
-        moved = traffic(kind, phase, self._style)
+    def _streamed(self, kind: str, phase: PassPhase, elements: Numeric) -> Numeric:
+        moved = memory_traffic(kind, phase, self._style)
         return streaming_seconds(moved, elements, self.recipe.activation, self._stream)
 
     # ---------------------------------------------------------------------------------------- matrix products
@@ -243,7 +243,7 @@ class KernelCosts:
             efficiency=self._field("attention_efficiency"),
             backward_efficiency=self._field("attention_backward_efficiency"),
             ramp_s=self._field("attention_ramp"),
-            multiprocessors=np.maximum(self._field("sms"), 1),
+            sms=np.maximum(self._field("sms"), 1),
         )
 
     @cached_property

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
-from cosmic.cost.shapes import Part, shape, strides, together
+from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
+from cosmic.cost.shapes import Span, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import Kind
 from cosmic.design.workload import AXES
@@ -26,21 +26,21 @@ class NetworkCosts:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
-        self.lanes = [Lane.of(batch, place) for place in range(len(batch.base.network.dims))]
+        self.dims = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = strides(batch.base.workload.placement, degrees)
-        sizes = [lane.npus for lane in self.lanes]
-        self.shapes: dict[str, tuple[Part, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
+        sizes = [dim.npus for dim in self.dims]
+        self.shapes: dict[str, tuple[Span, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
         ep = batch["workload.ep"]
         self.shapes["ep"] = shape(sizes, placed["dp"], ep)
         self.shapes["edp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
         """What every mesh axis has of each dimension: those of `AXES`, and ep and edp, into which dp divides."""
-        self._groups: dict[tuple[str, ...], list[Crossing]] = {}
+        self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
 
-    def group(self, axes: tuple[str, ...]) -> list[Crossing]:
+    def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
         """Return the place of the ranks of *axes* in the network: their part of each dimension that they span."""
         if axes not in self._groups:
-            self._groups[axes] = crossings(self.lanes, together([self.shapes[axis] for axis in axes]))
+            self._groups[axes] = subgroups(self.dims, together([self.shapes[axis] for axis in axes]))
         return self._groups[axes]
 
     def seconds(self, kind: CommunicationKind, axes: tuple[str, ...], size_bytes: Numeric, copies: int = 1) -> Numeric:

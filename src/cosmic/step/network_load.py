@@ -20,10 +20,10 @@ from math import prod
 
 import numpy as np
 
-from cosmic.cost.fabric import Crossing, Lane, around, crossings, sent_once
-from cosmic.cost.shapes import Part, together
-from cosmic.cost.themis import Plan, orders
-from cosmic.cost.transport import Phase
+from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, ring_factor, subgroups
+from cosmic.cost.shapes import Span, together
+from cosmic.cost.themis import ThemisInput, orders
+from cosmic.cost.transport import StageCost
 from cosmic.design.collective import Kind, algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.step.communication import CollectiveUse
@@ -50,7 +50,7 @@ def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
     total: dict[tuple[int, str], list[float]] = {}
     for use in sent_collectives(profile):
         parts = together([network.shapes[axis] for axis in use.axes])
-        for dimension, sent, seconds in _sent(use, point, network.lanes, parts):
+        for dimension, sent, seconds in _sent(use, point, network.dims, parts):
             entry = total.setdefault((dimension, use.part), [0.0, 0.0])
             entry[0] += float(use.calls) * sent
             entry[1] += float(use.calls) * seconds
@@ -64,48 +64,50 @@ def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
 
 
 def _sent(
-    use: CollectiveUse, point: DesignPoint, lanes: Sequence[Lane], parts: Sequence[Part]
+    use: CollectiveUse, point: DesignPoint, lanes: Sequence[NetworkDimension], parts: Sequence[Span]
 ) -> Iterator[tuple[int, float, float]]:
     """Yield for each dimension that one collective crosses the bytes that an accelerator sends, and the seconds."""
     places = [place for place, part in enumerate(parts) if part.members > 1]
-    group = crossings(lanes, parts)
+    group = subgroups(lanes, parts)
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
-        place, door = places[-1], group[-1].next_door()
+        place, door = places[-1], group[-1].point_to_point()
         yield place, payload, _busy(door, payload, 1)
         return
     kind: Kind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
     alone = len(group) == 1
     for place, each, share in zip(places, group, entering(kind, point, group, use.copies), strict=True):
-        traffic = float(algorithms[str(each.lane.algorithm)].traffic(kind, each.part.members))
-        yield place, payload * share * traffic, _busy(each.phase(kind, alone), payload * share, chunks)
+        traffic = float(algorithms[str(each.dimension.algorithm)].traffic(kind, each.span.members))
+        yield place, payload * share * traffic, _busy(each.collective(kind, alone), payload * share, chunks)
 
 
-def _busy(phase: Phase, size_bytes: float, chunks: int) -> float:
-    return float(chunks * phase.again_s + phase.per_byte_s * size_bytes + phase.besides_s(size_bytes))
+def _busy(phase: StageCost, size_bytes: float, chunks: int) -> float:
+    return float(chunks * phase.per_chunk_s + phase.per_byte_s * size_bytes + phase.per_call_s(size_bytes))
 
 
-def entering(kind: Kind, point: DesignPoint, group: Sequence[Crossing], copies: int = 1) -> list[float]:
+def entering(kind: Kind, point: DesignPoint, group: Sequence[Subgroup], copies: int = 1) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
-    members = [float(each.part.members) for each in group]
+    members = [float(each.span.members) for each in group]
     inside = [prod(members[:place]) for place in range(len(members))]
     if kind == "all_to_all":
-        return [float(sent_once(copies, own, within)) for own, within in zip(members, inside, strict=True)]
+        return [float(deduplicated_share(copies, own, within)) for own, within in zip(members, inside, strict=True)]
     how = point.collective.multi_dim
     if how == "themis" and len(group) > 1 and all(own.is_integer() for own in members):
         return _levelled(kind, point, group, members)
     if how == "baseline" and kind == "all_reduce":
         inside = [1.0] * len(inside)
     pairs = zip(group, inside, strict=True)
-    return [float(around(kind, each, within) / within) for each, within in pairs]
+    return [float(ring_factor(kind, each, within) / within) for each, within in pairs]
 
 
-def _levelled(kind: Kind, point: DesignPoint, group: Sequence[Crossing], members: Sequence[float]) -> list[float]:
+def _levelled(kind: Kind, point: DesignPoint, group: Sequence[Subgroup], members: Sequence[float]) -> list[float]:
     """Return the shares when each chunk takes the order that Themis gives it."""
-    rates = [float((own - 1) / own / each.phase(kind).per_byte_s) for own, each in zip(members, group, strict=True)]
+    rates = [
+        float((own - 1) / own / each.collective(kind).per_byte_s) for own, each in zip(members, group, strict=True)
+    ]
     chunks = point.collective.chunks
-    plan = Plan(
+    plan = ThemisInput(
         npus=tuple(int(own) for own in members), bandwidths=tuple(rates), size_bytes=SCHEDULED_BYTES, splits=chunks
     )
     shares = np.zeros(len(members))

@@ -14,8 +14,8 @@ from functools import cache
 from typing import get_args
 
 from cosmic import catalog
-from cosmic.cost.fabric import Lane, collective_seconds, crossings
-from cosmic.cost.shapes import Part
+from cosmic.cost.fabric import NetworkDimension, collective_seconds, subgroups
+from cosmic.cost.shapes import Span
 from cosmic.design import schema
 from cosmic.design.collective import Kind
 from cosmic.design.network import Dimension
@@ -84,9 +84,9 @@ def _judge(fields: Fields) -> Verdict:
         name, ranks, nodes, fabric_in(fields.text("source")), adding=not fields.text("algo").startswith("Ring")
     )
     lanes = [_lane(dim) for dim in dims]
-    parts = [Part(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
+    parts = [Span(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
     known: Kind = kind  # type: ignore[assignment]  # it was checked above
-    seconds = collective_seconds(crossings(lanes, parts), known, size, chunks, "blueconnect")
+    seconds = collective_seconds(subgroups(lanes, parts), known, size, chunks, "blueconnect")
     measured = _measured(fields, kind, ranks, size)
     return Verdict(row=fields.row, measured_s=measured, predicted_s=float(seconds), assumed=tuple(fields.assumed))
 
@@ -107,9 +107,9 @@ def _measured(fields: Fields, kind: str, ranks: int, size: float) -> float:
     return size * (1 + (kind == "all_reduce")) * (ranks - 1) / ranks / (rate * 1e9)
 
 
-def _lane(dim: Dimension) -> Lane:
+def _lane(dim: Dimension) -> NetworkDimension:
     rate = dim.bandwidth_bytes_per_s / dim.oversubscription
-    return Lane(dim.topology, dim.npus, rate, dim.latency_s, "auto", dim.transport)
+    return NetworkDimension(dim.topology, dim.npus, rate, dim.latency_s, "auto", dim.transport)
 
 
 @cache

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.cost.attention import Attention, AttentionRates, attention_backward_seconds, attention_seconds
-from cosmic.cost.gemm import Load, gemm_seconds, matrix_unit
-from cosmic.cost.streaming import Phase, Stream, optimizer_seconds, streaming_seconds, traffic
+from cosmic.cost.gemm import ChipLoad, gemm_seconds, matrix_unit
+from cosmic.cost.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
 from cosmic.design import schema
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
@@ -30,8 +30,8 @@ OFFSETS_S = {"gemm": 17.6e-6, "fwd": 29e-6, "bwd": 82e-6, "stream": 9.9e-6}
 """From one event to the next around eager kernels, beside the kernels: the host's part, and so the measurement's.
 `calibration/fit_gemm.py` and `calibration/fit_kernels.py` tell it from the kernels by their shapes."""
 FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
-FORWARD: tuple[Phase, ...] = ("forward",)
-OPERATORS: dict[str, tuple[str, tuple[Phase, ...]]] = {
+FORWARD: tuple[PassPhase, ...] = ("forward",)
+OPERATORS: dict[str, tuple[str, tuple[PassPhase, ...]]] = {
     "copy": ("copy", FORWARD),
     "add": ("add", FORWARD),
     "gelu": ("gelu", FORWARD),
@@ -88,7 +88,7 @@ def _own_products(rows: Sequence[Row]) -> list[Verdict]:
     return _products(rows, OWN, ("ms", MILLI), "repeated")
 
 
-def _products(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: Load) -> list[Verdict]:
+def _products(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: ChipLoad) -> list[Verdict]:
     number = rows[0].get("gemm_dtype") or rows[0].get("dtype", "")
     require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
     compute, memory = accelerator_layers(accelerator, "accelerator")
@@ -177,7 +177,7 @@ def attention_rates(compute: Compute, memory: Memory) -> AttentionRates:
         efficiency=compute.attention_efficiency,
         backward_efficiency=compute.attention_backward_efficiency,
         ramp_s=compute.attention_ramp_s,
-        multiprocessors=compute.sms,
+        sms=compute.sms,
     )
 
 
@@ -203,7 +203,7 @@ def _streaming(fields: Fields) -> Verdict:
     else:
         require(operator in OPERATORS, "op", operator, "no operator of a step")
         kind, phases = OPERATORS[operator]
-        seconds = sum(streaming_seconds(traffic(kind, phase), elements, 2, stream) for phase in phases)
+        seconds = sum(streaming_seconds(memory_traffic(kind, phase), elements, 2, stream) for phase in phases)
     return Verdict(
         row=fields.row, measured_s=fields.seconds("ms", MILLI), predicted_s=float(seconds) + OFFSETS_S["stream"]
     )

@@ -1,6 +1,6 @@
 """Collective algorithms, one file each; `cosmic.design.collective.algorithms` finds them here.
 
-An all-reduce is a reduce-scatter and an all-gather, so that it takes their steps and traffic together. Symbols: p
+An all-reduce is a reduce-scatter and an all-gather: it has the steps and the traffic of both. Symbols: p
 members of a group, S bytes of payload, q the largest power of two up to p.
 """
 
@@ -13,17 +13,17 @@ from cosmic.numeric import Numeric
 
 
 def passes(kind: Kind) -> int:
-    """Return how often the data goes through the group: twice for an all-reduce."""
+    """Return how many times the data passes through the group: 2 for an all-reduce, else 1."""
     return 2 if kind == "all_reduce" else 1
 
 
 def all_but_own(p: Numeric) -> Numeric:
-    """Return (p - 1) / p: the share of a buffer that comes from, or goes to, others."""
+    """Return (p - 1) / p: the share of a buffer that comes from, or goes to, other members."""
     return (p - 1) / p
 
 
 def depth(p: Numeric) -> Numeric:
-    """Return ceil(log2 p): the rounds in which news reaches p members.
+    """Return ceil(log2 p): the depth of a binary tree of p members.
 
     >>> [int(depth(p)) for p in (1, 2, 3, 8, 9)]
     [0, 1, 2, 3, 4]
@@ -32,7 +32,7 @@ def depth(p: Numeric) -> Numeric:
 
 
 def halving_distance(p: Numeric) -> Numeric:
-    """Return the mean distance of partners 1, 2, 4, … apart that exchange a half, a quarter, … of the data.
+    """Return the mean distance over bytes, if partners 1, 2, 4, … apart exchange a half, a quarter, … of the data.
 
     (log2 p / 2) / ((p - 1) / p)
     """

@@ -1,4 +1,4 @@
-"""Auto: what a library picks by kind and size: rings, trees, the switches' own adders, or plain sends."""
+"""Auto: what a library chooses by kind and size: rings, trees, reductions in the switch, or direct sends."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cosmic.numeric import Numeric
 class Auto:
     """Rings within a host, trees across hosts or reductions in the switch where these are faster (as NCCL does).
 
-    An all-to-all goes straight to everybody. What is said here is the ring's part, the only way to gather or to
-    scatter; `cosmic.cost.transport` compares it with the others. Chunks follow each other without waiting, so that a
-    collective takes its latency once, and not once a chunk.
+    An all-to-all sends directly. This class describes the ring, the only algorithm for gathering and scattering;
+    `cosmic.cost.transport` compares it with the others. Chunks are pipelined: a collective takes its latency once, not
+    once a chunk.
     """
 
     @staticmethod
     def steps(kind: Kind, p: Numeric) -> Numeric:
-        """Return p - 1 a pass, once round; 1 + log2 p for an all-to-all, whose sends are started one by one.
+        """Return p - 1 a pass, once round; 1 + log2 p for an all-to-all, whose sends start one after another.
 
         >>> float(Auto.steps("all_reduce", 8)), float(Auto.steps("all_to_all", 8))
         (14.0, 4.0)
@@ -40,24 +40,20 @@ class Auto:
 
     @staticmethod
     def peers(p: Numeric) -> Numeric:
-        """Return p - 1: there are as many rings as it takes to use every link."""
+        """Return p - 1: a library builds enough rings to use every link."""
         return np.maximum(p - 1, 1)
 
     @staticmethod
     def distance(p: Numeric) -> Numeric:
-        """Return 1: next door."""
+        """Return 1: neighbours."""
         return 1.0
 
 
-HOST = 8
-"""Members up to which a group is taken to share a host: libraries build trees only across hosts."""
-
-
 def reduction_traffic(p: Numeric) -> Numeric:
-    """Return what an NPU sends in an all-reduce that switches add up: 1 + 1 / p.
+    """Return the bytes that an NPU sends, per byte of payload, in an all-reduce that the switch reduces: 1 + 1 / p.
 
-    Everybody reads the sum of its own 1 / p of the data off the switch, for which all members send theirs: S in all.
-    Then each writes that part, S / p, for the switch to copy to all (NVLink SHARP).
+    Each NPU reads the sum of its own 1 / p of the data from the switch, for which all members send theirs: S in total.
+    Then it writes that part, S / p, which the switch copies to all (NVLink SHARP).
 
     >>> float(reduction_traffic(8))
     1.125

@@ -1,4 +1,4 @@
-"""Direct: every NPU exchanges parts with every other at once."""
+"""Direct: every NPU exchanges parts with every other NPU at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cosmic.numeric import Numeric
 
 @algorithms.register("direct")
 class Direct:
-    """One step a pass, at the bandwidth bound; wants a link between every two NPUs."""
+    """One step a pass, at the bandwidth bound; needs a link between every two NPUs."""
 
     @staticmethod
     def steps(kind: Kind, p: Numeric) -> Numeric:
@@ -20,7 +20,7 @@ class Direct:
 
     @staticmethod
     def traffic(kind: Kind, p: Numeric) -> Numeric:
-        """Return (p - 1) / p a pass: all parts but one's own.
+        """Return (p - 1) / p a pass: all parts but the NPU's own.
 
         >>> Direct.traffic("all_gather", 8)
         0.875
@@ -29,10 +29,10 @@ class Direct:
 
     @staticmethod
     def peers(p: Numeric) -> Numeric:
-        """Return p - 1: everybody."""
+        """Return p - 1: all others."""
         return p - 1
 
     @staticmethod
     def distance(p: Numeric) -> Numeric:
-        """Return max(1, p / 4): the mean way to everybody else, going the shorter way round."""
+        """Return max(1, p / 4): the mean distance to all others in a ring, the shorter way round."""
         return np.maximum(1.0, p / 4)

@@ -26,7 +26,7 @@ class DoubleBinaryTree:
     def traffic(kind: Kind, p: Numeric) -> Numeric:
         """Return 1 a pass for three or more: half up in both trees, and two halves down in one of them.
 
-        Two NPUs form trees of one edge each, which meet the bound. An all-to-all has nothing to share: it is direct.
+        Two NPUs form trees of one edge each, which meet the bound. An all-to-all reduces nothing: it is direct.
         """
         if kind == "all_to_all":
             return all_but_own(p)
@@ -39,5 +39,5 @@ class DoubleBinaryTree:
 
     @staticmethod
     def distance(p: Numeric) -> Numeric:
-        """Return what halving has: most edges are short, a few are long."""
+        """Return the distance of halving: most edges are short, a few are long."""
         return halving_distance(p)

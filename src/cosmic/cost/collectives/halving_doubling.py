@@ -13,13 +13,13 @@ from cosmic.numeric import Numeric
 class HalvingDoubling:
     """At the bandwidth bound in logarithmic steps when p is a power of two.
 
-    Otherwise the p - q NPUs too many first hand their data to a partner and get the result back at the end: one
-    more step a pass, and half the buffer more sent (Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, section 4.5).
+    Otherwise p - q NPUs first send their data to a partner and receive the result at the end: one more step a pass, and
+    half the buffer more traffic (Thakur, Rabenseifner & Gropp, IJHPCA 19(1), 2005, section 4.5).
     """
 
     @staticmethod
     def steps(kind: Kind, p: Numeric) -> Numeric:
-        """Return log2 q a pass, and one more unless p = q.
+        """Return log2 q a pass, plus one unless p = q.
 
         >>> float(HalvingDoubling.steps("all_reduce", 8)), float(HalvingDoubling.steps("all_reduce", 9))
         (6.0, 8.0)
@@ -29,7 +29,7 @@ class HalvingDoubling:
 
     @staticmethod
     def traffic(kind: Kind, p: Numeric) -> Numeric:
-        """Return (q - 1) / q a pass, and 1/2 more unless p = q; of an all-to-all log2 p / 2 (Bruck's algorithm)."""
+        """Return (q - 1) / q a pass, plus 1/2 unless p = q; for an all-to-all log2 p / 2 (Bruck's algorithm)."""
         if kind == "all_to_all":
             return np.maximum(all_but_own(p), np.log2(np.maximum(p, 1)) / 2)
         q = 2 ** np.floor(np.log2(np.maximum(p, 1)) + 1e-9)

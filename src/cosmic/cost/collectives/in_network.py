@@ -1,4 +1,4 @@
-"""In-network: the switch adds what it is sent and sends everybody the sum (SHARP, NVLink SHARP)."""
+"""In-network: the switch reduces the data and sends the result to all (SHARP, NVLink SHARP)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cosmic.numeric import Numeric
 class InNetwork:
     """Half the bytes of any all-reduce among end points, in one step up and one down (Graham et al., COMHPC 2016).
 
-    Assumes switches that reduce at line rate. Where the dimension is no switch, its NPUs forward instead, and
-    nothing is gained in steps.
+    Assumes switches that reduce at line rate. On topologies without switches the NPUs forward the data, at the distance
+    of a direct exchange.
     """
 
     @staticmethod
     def steps(kind: Kind, p: Numeric) -> Numeric:
-        """Return 1: sending up and receiving down overlap."""
+        """Return 1: sends up and receives down overlap."""
         return 1.0 * (np.asarray(p) > 1)
 
     @staticmethod
@@ -38,5 +38,5 @@ class InNetwork:
 
     @staticmethod
     def distance(p: Numeric) -> Numeric:
-        """Return what halving has, where end points must forward."""
+        """Return max(1, p / 4), where NPUs must forward."""
         return np.maximum(1.0, p / 4)

@@ -1,4 +1,4 @@
-"""Ring: parts of the data passed from neighbour to neighbour, once round for each pass."""
+"""Ring: neighbours pass parts of the data on, once round for each pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cosmic.numeric import Numeric
 
 @algorithms.register("ring")
 class Ring:
-    """Meets the bandwidth bound with only neighbours talking (Patarasuk & Yuan, JPDC 69(2), 2009)."""
+    """Meets the bandwidth bound with sends to neighbours only (Patarasuk & Yuan, JPDC 69(2), 2009)."""
 
     @staticmethod
     def steps(kind: Kind, p: Numeric) -> Numeric:
@@ -20,7 +20,7 @@ class Ring:
 
     @staticmethod
     def traffic(kind: Kind, p: Numeric) -> Numeric:
-        """Return (p - 1) / p a pass; of an all-to-all p / 4, as parts travel a quarter round on average.
+        """Return (p - 1) / p a pass; for an all-to-all p / 4, as parts travel a quarter round on average.
 
         >>> Ring.traffic("all_reduce", 4), float(Ring.traffic("all_to_all", 16))
         (1.5, 4.0)
@@ -36,5 +36,5 @@ class Ring:
 
     @staticmethod
     def distance(p: Numeric) -> Numeric:
-        """Return 1: next door."""
+        """Return 1: neighbours."""
         return 1.0

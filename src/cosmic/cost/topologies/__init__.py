@@ -1,1 +1,1 @@
-"""Ways to join NPUs, one file each; `cosmic.design.network.topologies` finds them here."""
+"""Topologies, one file each; `cosmic.design.network.topologies` finds them here."""

@@ -11,7 +11,7 @@ from cosmic.design.network import Parts, topologies
 from cosmic.numeric import Numeric, larger
 
 _CAPACITY = np.array([4 * h**4 + 2 * h**2 for h in range(2, 183)])
-"""NPUs of a whole dragonfly with h = 2, 3, … NPUs per router: up to more than 2**32."""
+"""NPUs of a full dragonfly with h = 2, 3, … NPUs per router, up to more than 2**32."""
 
 
 @topologies.register("dragonfly")
@@ -20,7 +20,7 @@ class Dragonfly:
 
     With h NPUs a router, 2 h routers a group, and h links from each router to other groups, 2 h² + 1 groups join
     4 h⁴ + 2 h² NPUs, with one link between any two groups (Kim, Dally, Scott & Abts, ISCA 2008). All links are
-    equally fast. h is at least 2; whole sizes are 72, 342, 1056, 2550 NPUs and so on.
+    equally fast. h is at least 2; full sizes are 72, 342, 1056, 2550 NPUs and so on.
     """
 
     algorithm = "halving_doubling"
@@ -57,20 +57,20 @@ class Dragonfly:
     def mean_hops(npus: Numeric) -> Numeric:
         """Return the mean of 2, 3 and 5 - 1 / h links, to the others on the router, in the group, and elsewhere.
 
-        Between groups, a router has the global link itself in one of 2 h cases, on either side.
-        Assumes shortest ways and that the last group is as full as the others.
+        Between groups, the router itself has the global link in one of 2 h cases, on either side.
+        Assumes shortest paths, and that the last group is as full as the others.
 
         >>> float(Dragonfly.mean_hops(2)), round(float(Dragonfly.mean_hops(72)), 3)
         (2.0, 4.338)
         """
         h = Dragonfly.per_router(npus)
         router, group = np.minimum(h, npus), np.minimum(2 * h**2, npus)
-        ways: Numeric = 2 * (router - 1) + 3 * (group - router) + (5 - 1 / h) * (npus - group)
-        return ways / larger(1, npus - 1)
+        total: Numeric = 2 * (router - 1) + 3 * (group - router) + (5 - 1 / h) * (npus - group)
+        return total / larger(1, npus - 1)
 
     @staticmethod
     def bisection(npus: Numeric) -> Numeric:
-        """Return the links between two halves of the routers of one group, or of the groups.
+        """Return the links between two halves of the routers of one group, or between two halves of the groups.
 
             floor(r / 2) ceil(r / 2)    or    floor(g / 2) ceil(g / 2) floor(2 h² / (g - 1))
 
@@ -91,9 +91,9 @@ class Dragonfly:
     def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return 1 where neighbours share a router (step < h), else 1/2.
 
-        Groups side by side keep most of their data within routers, and have links to spare for the rest. If members
-        are spread out, all data crosses between routers, where a balanced dragonfly carries any pattern at half its
-        bandwidth, by way of a router chosen at random (Valiant's routing).
+        Contiguous groups keep most of their data within routers and have spare links for the rest. If members are
+        spread out, all data crosses between routers, where a balanced dragonfly carries any pattern at half its
+        bandwidth by way of a random router (Valiant's routing).
 
         >>> float(Dragonfly.share(72, 72, 1)), float(Dragonfly.share(9, 72, 8))
         (1.0, 0.5)
@@ -113,8 +113,8 @@ class Dragonfly:
     def parts(npus: Numeric) -> Parts:
         """Return the links, ports and NICs of p NPUs on a switch, and those between routers.
 
-        Each router has a port to each other one of its group and, if there are several groups, h to other groups;
-        a link leaves each of these ports.
+        Each router has a port to each other router of its group and, if there are several groups, h ports to other
+        groups; a link leaves each of these ports.
 
         >>> parts = Dragonfly.parts(72)
         >>> int(parts.links), int(parts.switch_ports), parts.nics

@@ -11,15 +11,15 @@ from cosmic.numeric import Numeric, smaller
 RADIX = 64
 """Ports of a switch, half of them down and half up: the usual size of 400G switches."""
 LEVELS = 7
-"""More than 2**32 NPUs need."""
+"""Enough for more than 2**32 NPUs."""
 
 
 @topologies.register("fat_tree")
 class FatTree:
-    """Like one large switch, made of switches of 64 ports: full bandwidth between any NPUs, farther apart.
+    """Like one large switch made of switches of 64 ports: full bandwidth between any NPUs, over more hops.
 
     The folded Clos network of Al-Fares, Loukissas & Vahdat, SIGCOMM 2008: L levels of k ports join 2 (k / 2)^L NPUs.
-    Assumes that traffic is spread evenly over the ways up; `Dimension.oversubscription` says where there are fewer.
+    Assumes that traffic is spread evenly over the uplinks; `Dimension.oversubscription` states where there are fewer.
     """
 
     algorithm = "halving_doubling"
@@ -57,8 +57,8 @@ class FatTree:
     def mean_hops(npus: Numeric) -> Numeric:
         """Return 2 * sum of (p - (k / 2)^l) / (p - 1) over the levels l = 0 … L - 1.
 
-        That is two links, up and down, for each level below which two NPUs do not meet: (k / 2)^l of p NPUs are
-        below one switch of level l. Assumes that these are filled one after the other.
+        That is two links, up and down, for each level at which two NPUs share no switch: (k / 2)^l of p NPUs are below
+        one switch of level l. Assumes that switches are filled one after another.
 
         >>> float(FatTree.mean_hops(64)), round(float(FatTree.mean_hops(1024)), 3)
         (2.0, 3.939)
@@ -69,7 +69,7 @@ class FatTree:
 
     @staticmethod
     def bisection(npus: Numeric) -> Numeric:
-        """Return floor(p / 2), as of one switch.
+        """Return floor(p / 2), as for one switch.
 
         >>> FatTree.bisection(1024)
         512
@@ -78,7 +78,7 @@ class FatTree:
 
     @staticmethod
     def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return 1: no level has less bandwidth than the one below.
+        """Return 1: every level has as much bandwidth as the one below.
 
         >>> float(FatTree.share(32, 1024, 32))
         1.0
@@ -87,7 +87,7 @@ class FatTree:
 
     @staticmethod
     def hops(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return 2 l for the lowest level l whose switches have NPUs a step apart below them.
+        """Return 2 l for the lowest level l at which NPUs a step apart share a switch.
 
         >>> [int(FatTree.hops(2, 4096, step)) for step in (1, 32, 1024)]
         [2, 4, 6]
@@ -101,7 +101,7 @@ class FatTree:
     def parts(npus: Numeric) -> Parts:
         """Return 2 L p links, (2 L - 1) p switch ports and p NICs: each level carries what p NPUs can send.
 
-        All switches but those at the top have as many ports up as down. Switches are counted by the ports in use.
+        All switches but those at the top have as many ports up as down. Only ports in use count.
 
         >>> parts = FatTree.parts(1024)
         >>> int(parts.links), int(parts.switch_ports), parts.nics

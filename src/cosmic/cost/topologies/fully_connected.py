@@ -10,7 +10,7 @@ from cosmic.numeric import Numeric
 
 @topologies.register("fully_connected")
 class FullyConnected:
-    """As many links per NPU as there are others."""
+    """A link from each NPU to each other NPU."""
 
     algorithm = "direct"
     switched = False
@@ -44,7 +44,7 @@ class FullyConnected:
 
     @staticmethod
     def bisection(npus: Numeric) -> Numeric:
-        """Return floor(p / 2) * ceil(p / 2): each NPU of one half reaches each of the other.
+        """Return floor(p / 2) * ceil(p / 2): each NPU of one half has a link to each of the other.
 
         >>> FullyConnected.bisection(8)
         16
@@ -55,7 +55,7 @@ class FullyConnected:
     def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
         """Return (m - 1) / (p - 1) for m members: their links to each other, which no other group uses.
 
-        Assumes that data takes the direct link, and no way over NPUs outside the group.
+        Assumes that data takes the direct link, and no path over NPUs outside the group.
 
         >>> float(FullyConnected.share(4, 7, 1))
         0.5

@@ -19,24 +19,24 @@ Pair = frozenset[int]
 
 EIGHT = 8
 LANES = 6
-"""Of each NPU, equally fast."""
+"""NVLink lanes of each NPU, equally fast."""
 _QUAD = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2}
 _TWINS = {(0, 4): 2, (1, 5): 2, (2, 6): 1, (3, 7): 1}
 WIRING: Mapping[Pair, int] = {
     **{frozenset(pair): count for pair, count in (_QUAD | _TWINS).items()},
     **{frozenset((a + 4, b + 4)): count for (a, b), count in _QUAD.items()},
 }
-"""Lanes between the eight V100s of a DGX-1, as its driver lists them (NCCL issue 671 has the file)."""
+"""NVLink lanes between the eight V100s of a DGX-1, as its driver lists them (NCCL issue 671 has the file)."""
 
 
 @topologies.register("hybrid_cube_mesh")
 class HybridCubeMesh(Product):
-    """The eight V100s of a DGX-1: four neighbours each, two of them over two of its six lanes and two over one.
+    """The eight V100s of a DGX-1: each has four neighbours, two over two of its six lanes and two over one.
 
-    A library sends along rings, none of which share a lane; what a group can use follows from how many there are
-    (`lanes`). Fewer than eight are the first of the eight, and have as little as their lanes to each other. More are
-    quads joined as a hypercube, with links that are all alike: an extrapolation, nothing like it was built. Links,
-    distances and cuts are counted between neighbours, one or two lanes alike; among 5, 6 or 7 they are estimates.
+    A library sends along rings that share no lane; a group can use as many lanes as it has rings (`lanes`). Fewer than
+    eight NPUs are the first of the eight, with the lanes between them only. More are quads joined as a hypercube with
+    equal links: an extrapolation, no such system was built. Links, distances and cuts count pairs of neighbours, over
+    one lane or two; for 5, 6 or 7 NPUs they are estimates.
 
     >>> int(HybridCubeMesh.links(8)), int(HybridCubeMesh.diameter(8)), int(HybridCubeMesh.bisection(8))
     (4, 2, 4)
@@ -62,9 +62,9 @@ class HybridCubeMesh(Product):
 
     @classmethod
     def share(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return the lanes' worth that the group placed worst can use, over the six of an NPU.
+        """Return the lanes that the worst-placed group can use, over the six of an NPU.
 
-        Groups that do not fill the dimension evenly are taken to begin at its first NPU.
+        Groups that do not divide the dimension are taken to begin at its first NPU.
 
         >>> float(HybridCubeMesh.share(4, 8, 1)) == 4 / 6, float(HybridCubeMesh.share(4, 8, 2)) == 2 / 6
         (True, True)
@@ -75,13 +75,13 @@ class HybridCubeMesh(Product):
 
 @cache
 def lanes(group: frozenset[int]) -> float:
-    """Return how many lanes' worth a *group* of the eight can use, or 0 if no chain of links joins it.
+    """Return the lanes that a *group* of the eight can use, or 0 if no chain of links joins it.
 
-    m members have as many rings as can be laid through all of them without sharing a lane (both ways round, so two
-    for each; between two NPUs, one for each lane). Where there is no ring, a library goes up and down one chain: that
-    passes on all data once each way, not (m - 1) / m of it twice, so that it is worth 2 (m - 1) / m rings. More chains
-    may fit, but NCCL lays no more of them than it finds rings by whatever way, here one through the host; all-reduces
-    among five V100s take the time of one chain.
+    m members have as many rings as fit through all of them without sharing a lane; each ring counts twice, as data goes
+    both ways round (between two NPUs, each lane counts once). Without a ring, a library uses one chain up and down: it
+    passes on all data once each way, not (m - 1) / m of it twice, so it is worth 2 (m - 1) / m lanes. More chains may
+    fit, but NCCL builds no more of them than it finds rings of any kind, here one through the host; all-reduces among
+    five V100s take the time of one chain.
 
     >>> [lanes(frozenset(range(members))) for members in (2, 4, 5, 8)]
     [1.0, 4.0, 1.6, 6.0]
@@ -103,7 +103,7 @@ def _chains(group: frozenset[int]) -> Iterator[tuple[Pair, frozenset[Pair]]]:
 
 
 def _packed(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> int:
-    """Return how many *rings* fit at most, the same one perhaps more than once, if *spare* lanes are left."""
+    """Return how many *rings* fit into the *spare* lanes at most; one ring may count several times."""
     most = 0
     for place, ring in enumerate(rings):
         if all(spare[pair] for pair in ring):
@@ -113,7 +113,7 @@ def _packed(rings: tuple[frozenset[Pair], ...], spare: Mapping[Pair, int]) -> in
 
 
 def _share(members: float, npus: float, step: float) -> float:
-    """Return the share of a group among up to eight; one that no links join has a lane, shared with those between."""
+    """Return the share of a group of up to eight; a group that no links join shares one lane with those between."""
     count, size, apart = round(members), round(npus), round(step)
     if count <= 1:
         return 1.0

@@ -1,4 +1,4 @@
-"""A line: the side of a mesh; as a topology of its own it would be a ring with one link taken out."""
+"""A line: the side of a mesh, a ring without one of its links; not registered as a topology."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Line:
 
     @staticmethod
     def links(npus: Numeric) -> Numeric:
-        """Return min(2, p - 1): what an NPU has that is not at an end."""
+        """Return min(2, p - 1): the links of an NPU that is not at an end."""
         return np.minimum(2, npus - 1)
 
     @staticmethod
@@ -26,7 +26,7 @@ class Line:
 
     @staticmethod
     def mean_hops(npus: Numeric) -> Numeric:
-        """Return (p + 1) / 3, how far two of p numbers in a row are apart on average.
+        """Return (p + 1) / 3, the mean distance of two of p NPUs in a row.
 
         >>> Line.mean_hops(5)
         2.0
@@ -40,7 +40,7 @@ class Line:
 
     @staticmethod
     def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return 1 / (k s), as on a part of a ring: one of k links leads inwards from an end, for s groups.
+        """Return 1 / (k s), as on part of a ring: one of k links leads inwards from an end, and s groups share it.
 
         >>> float(Line.share(8, 8, 1)), float(Line.share(4, 8, 2)), float(Line.share(2, 2, 1))
         (0.5, 0.25, 1.0)

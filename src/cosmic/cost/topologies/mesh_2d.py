@@ -1,4 +1,4 @@
-"""A 2-D mesh: a grid whose NPUs have links to their neighbours, with nothing round the edge."""
+"""A 2-D mesh: a grid of NPUs with links to their neighbours, without links around the edge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Mesh2D(Product):
     """Lines along the two sides of a grid that is as square as the number of NPUs allows.
 
     NPUs at the edge leave some of their injection bandwidth unused, and a corner, with half as many links as the
-    middle, sets the pace of the whole: the share of all is 1/2 (1 where no side is longer than 2).
+    middle, is the bottleneck of the whole: the share of all NPUs is 1/2 (1 if no side is longer than 2).
 
     >>> int(Mesh2D.links(16)), int(Mesh2D.diameter(16)), int(Mesh2D.bisection(16))
     (4, 6, 4)

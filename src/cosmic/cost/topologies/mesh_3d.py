@@ -1,4 +1,4 @@
-"""A 3-D mesh: a box whose NPUs have links to their neighbours, with nothing round the outside."""
+"""A 3-D mesh: a box of NPUs with links to their neighbours, without links around the outside."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Mesh3D(Product):
     """Lines along the three sides of a box that is as near to a cube as the number of NPUs allows.
 
     NPUs at the surface leave some of their injection bandwidth unused, and a corner, with half as many links as the
-    middle, sets the pace of the whole: the share of all is 1/2 (1 where no side is longer than 2).
+    middle, is the bottleneck of the whole: the share of all NPUs is 1/2 (1 if no side is longer than 2).
 
     >>> int(Mesh3D.links(64)), int(Mesh3D.diameter(64)), int(Mesh3D.bisection(64))
     (6, 9, 16)

@@ -1,8 +1,8 @@
 """Products of simpler topologies: NPUs on a grid, joined along each of its sides.
 
-A torus is a grid with rings along its sides, a mesh one with lines, a hypercube one with pairs. All that is said of
-them follows from their sides. The NPUs are numbered along the first side first; a group is a box of the grid (every
-s-th NPU of some sides), which its *members* and *step* fill from the first side on.
+A torus is a grid with rings along its sides, a mesh one with lines, a hypercube one with pairs. All their properties
+follow from their sides. NPUs are numbered along the first side first; a group is a box of the grid (every s-th NPU of
+some sides), which its *members* and *step* fill from the first side on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Product(ABC):
     @staticmethod
     @abstractmethod
     def split(npus: int) -> tuple[int, ...]:
-        """Return the lengths of the sides, the first of which is numbered along first."""
+        """Return the lengths of the sides; NPUs are numbered along the first side first."""
 
     @classmethod
     def sides(cls, npus: Numeric) -> list[Numeric]:
@@ -45,7 +45,7 @@ class Product(ABC):
 
         With s the step and m the members that are left, a side of p takes s' = gcd(s, p) of the step and
         m' = gcd(m, p / s') of the members; if m s divides the number of NPUs, nothing is left after the last side.
-        Where sizes nest (powers of two do) this is how the NPUs are numbered; elsewhere, a numbering that suits.
+        Where sizes nest (as powers of two do) this is how NPUs are numbered; elsewhere it assumes a suitable numbering.
         """
         left, apart = (np.rint(count).astype(np.int64) for count in (members, step))
         for side in cls.sides(npus):
@@ -62,7 +62,7 @@ class Product(ABC):
 
     @classmethod
     def diameter(cls, npus: Numeric) -> Numeric:
-        """Return the sum of the sides' diameters: the way goes along one side after the other."""
+        """Return the sum of the sides' diameters: paths go along one side after the other."""
         total: Numeric = sum(cls.side.diameter(side) for side in cls.sides(npus))
         return total
 
@@ -74,12 +74,12 @@ class Product(ABC):
 
         Of all NPUs, p - 1 in p are elsewhere along a side, h links away; n / (n - 1) leaves out the NPU itself.
         """
-        ways: Numeric = sum(cls.side.mean_hops(side) * (side - 1) / side for side in cls.sides(npus))
-        return ways * npus / np.maximum(1, npus - 1)
+        total: Numeric = sum(cls.side.mean_hops(side) * (side - 1) / side for side in cls.sides(npus))
+        return total * npus / np.maximum(1, npus - 1)
 
     @classmethod
     def bisection(cls, npus: Numeric) -> Numeric:
-        """Return the least of n / p times a side's own cut: the grid is cut across one side.
+        """Return the least of n / p times a side's own bisection: the grid is cut across one side.
 
         Halves are as equal as that side allows: exactly so if its length is even.
         """
@@ -89,10 +89,10 @@ class Product(ABC):
 
     @classmethod
     def share(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return the links' worth that a group's sides can use, over all links of an NPU.
+        """Return the links that a group can use along its sides, over all links of an NPU.
 
-        Assumes that chunks visit the sides in different orders, so that all those of the group work at once.
-        A group that is no box of the grid has one link's worth to share with those between.
+        Assumes that chunks visit the sides in different orders, so that all sides of the group are busy at once.
+        A group that is no box of the grid shares one link with the groups between its members.
         """
         used: Numeric = 0
         for side_members, side, side_step in cls.boxes(members, npus, step):
@@ -103,7 +103,7 @@ class Product(ABC):
 
     @classmethod
     def hops(cls, members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return the links between neighbours along that of the group's sides where they are farthest apart."""
+        """Return the links between neighbours along the side of the group where they are farthest apart."""
         most = np.ones_like(step)
         for side_members, side, side_step in cls.boxes(members, npus, step):
             hops = cls.side.hops(side_members, side, side_step)

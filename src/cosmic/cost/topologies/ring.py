@@ -1,4 +1,4 @@
-"""A ring: every NPU talks to its two neighbours."""
+"""A ring: every NPU has links to its two neighbours."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Ring:
 
     @staticmethod
     def diameter(npus: Numeric) -> Numeric:
-        """Return floor(p / 2): the NPU opposite is that far away either way round.
+        """Return floor(p / 2): the NPU opposite is as far away either way round.
 
         >>> Ring.diameter(8), Ring.diameter(5)
         (4, 2)
@@ -53,13 +53,13 @@ class Ring:
 
     @staticmethod
     def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return 1 / s for groups all round the ring, 1 / (k s) for groups on a part of it.
+        """Return 1 / s for groups all round the ring, 1 / (k s) for groups on part of it.
 
         s  step        k  links of an NPU
 
-        All round, a group of every s-th NPU crosses each link once in each direction, and so do the s - 1 between:
-        each has 1 / s of both links of an NPU. A part of a ring is a line, at whose ends only one link leads
-        inwards: data that passes all along it, in both directions at once, moves at the rate of that one link.
+        All round, a group of every s-th NPU crosses each link once in each direction, and so do the s - 1 groups
+        between: each has 1 / s of both links of an NPU. Part of a ring is a line, at whose ends only one link leads
+        inwards: data that passes along all of it, in both directions at once, moves at the rate of that one link.
         Both meet the cut bound on an all-gather (Zhao et al., ForestColl, 2024).
 
         >>> [float(Ring.share(*group)) for group in ((8, 8, 1), (4, 8, 1), (4, 8, 2), (2, 8, 2))]

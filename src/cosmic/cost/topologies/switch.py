@@ -1,4 +1,4 @@
-"""A switch: every NPU has one link to a switch that joins them all."""
+"""A switch: every NPU has one link to a switch that connects them all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cosmic.numeric import Numeric
 
 @topologies.register("switch")
 class Switch:
-    """One link up from each NPU; the switch carries what it is sent (see `Dimension.oversubscription`)."""
+    """One link up from each NPU; the switch has full bandwidth (but see `Dimension.oversubscription`)."""
 
     algorithm = "halving_doubling"
     switched = True
@@ -35,7 +35,7 @@ class Switch:
 
     @staticmethod
     def mean_hops(npus: Numeric) -> Numeric:
-        """Return 2, as all are equally far apart.
+        """Return 2: all NPUs are equally far apart.
 
         >>> float(Switch.mean_hops(8))
         2.0
@@ -53,7 +53,7 @@ class Switch:
 
     @staticmethod
     def share(members: Numeric, npus: Numeric, step: Numeric) -> Numeric:
-        """Return 1: whoever talks to whom, each has a link of its own.
+        """Return 1: each NPU has a link of its own.
 
         >>> float(Switch.share(4, 8, 2))
         1.0

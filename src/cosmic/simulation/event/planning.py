@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from cosmic.cost.themis import Kind as ThemisKind
-from cosmic.cost.themis import Plan, chunks
+from cosmic.cost.themis import ThemisInput, ThemisKind, chunks
 from cosmic.errors import SpecError
 from cosmic.simulation.event.inputs import Algorithm
 from cosmic.simulation.event.rings import GIVEN, Ring
@@ -141,7 +140,7 @@ class Planner:
 
     def _themis(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
         system, dims = self._world.system, self._world.network.dims
-        plan = Plan(
+        plan = ThemisInput(
             npus=tuple(len(level.ring) for level in levels),
             bandwidths=tuple(dims[level.dim].bandwidth_gib_per_s for level in levels),
             size_bytes=size,

@@ -1,0 +1,92 @@
+"""Steps, traffic, peers and distance of each algorithm, counted by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
+from cosmic.cost.collectives.auto import reduction_traffic
+from cosmic.design.collective import Kind, algorithms
+
+AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "kind", "p", "steps", "traffic"),
+    [
+        # A ring passes on p - 1 parts of 1/p; an all-to-all's parts travel p/4 links on average, both ways round.
+        ("ring", AG, 8, 7, 7 / 8),
+        ("ring", RS, 8, 7, 7 / 8),
+        ("ring", AR, 8, 14, 14 / 8),
+        ("ring", A2A, 8, 7, 2.0),
+        ("ring", A2A, 16, 15, 4.0),
+        ("ring", A2A, 3, 2, 3 / 4),
+        ("ring", A2A, 2, 1, 1 / 2),
+        ("ring", A2A, 1, 0, 0.0),
+        # Direct: all parts but one's own, at once.
+        ("direct", AG, 8, 1, 7 / 8),
+        ("direct", AR, 8, 2, 14 / 8),
+        ("direct", A2A, 8, 1, 7 / 8),
+        ("direct", AR, 1, 0, 0.0),
+        # Halving: 1/2 + 1/4 + 1/8; of 12 NPUs, 4 fold into 8 first: a step and half the buffer more.
+        ("halving_doubling", AG, 8, 3, 7 / 8),
+        ("halving_doubling", AR, 8, 6, 14 / 8),
+        ("halving_doubling", AG, 12, 4, 7 / 8 + 1 / 2),
+        ("halving_doubling", AR, 12, 8, 14 / 8 + 1),
+        ("halving_doubling", A2A, 16, 4, 2.0),  # half the data in each of 4 rounds
+        ("halving_doubling", A2A, 2, 1, 1 / 2),
+        ("halving_doubling", AR, 1, 0, 0.0),
+        # Two trees: everything once a pass, but between two NPUs half.
+        ("double_binary_tree", AG, 8, 3, 1.0),
+        ("double_binary_tree", AR, 9, 8, 2.0),
+        ("double_binary_tree", AR, 3, 4, 2.0),
+        ("double_binary_tree", AR, 2, 2, 1.0),
+        ("double_binary_tree", A2A, 8, 3, 7 / 8),
+        # A switch that reduces: everything once up, the sum down at the same time.
+        ("in_network", AR, 8, 1, 1.0),
+        ("in_network", AG, 8, 1, 7 / 8),
+        ("in_network", A2A, 4, 1, 3 / 4),
+        ("in_network", AR, 1, 0, 0.0),
+        # A library's ring; sends of an all-to-all start one after another.
+        ("auto", AG, 8, 7, 7 / 8),
+        ("auto", AR, 8, 14, 14 / 8),
+        ("auto", A2A, 8, 1 + 3, 7 / 8),
+        ("auto", A2A, 2, 1 + 1, 1 / 2),
+        ("auto", A2A, 1, 0, 0.0),
+    ],
+)
+def test_steps_and_traffic(algorithm: str, kind: Kind, p: int, steps: float, traffic: float) -> None:
+    assert float(algorithms[algorithm].steps(kind, p)) == pytest.approx(steps)
+    assert float(algorithms[algorithm].traffic(kind, p)) == pytest.approx(traffic)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "p", "peers", "distance"),
+    [
+        ("ring", 8, 2, 1.0),
+        ("ring", 2, 1, 1.0),
+        ("direct", 16, 15, 4.0),
+        ("direct", 2, 1, 1.0),
+        ("halving_doubling", 8, 1, (3 / 2) / (7 / 8)),  # 1 x 1/2, 2 x 1/4, 4 x 1/8 over 7/8
+        ("halving_doubling", 2, 1, 1.0),
+        ("double_binary_tree", 16, 3, (4 / 2) / (15 / 16)),
+        ("double_binary_tree", 3, 2, (np.log2(3) / 2) / (2 / 3)),
+        ("in_network", 16, 1, 4.0),
+        ("in_network", 2, 1, 1.0),
+        ("auto", 8, 7, 1.0),
+        ("auto", 1, 1, 1.0),
+    ],
+)
+def test_peers_and_distance(algorithm: str, p: int, peers: float, distance: float) -> None:
+    assert float(algorithms[algorithm].peers(p)) == peers
+    assert float(algorithms[algorithm].distance(p)) == pytest.approx(distance)
+
+
+def test_what_algorithms_share() -> None:
+    assert [passes(kind) for kind in (AR, AG, RS, A2A)] == [2, 1, 1, 1]  # type: ignore[arg-type]
+    assert (all_but_own(4), all_but_own(1)) == (0.75, 0)
+    assert [float(depth(p)) for p in (0, 1, 2, 3, 4, 5, 1024, 1025)] == [0, 0, 1, 2, 2, 3, 10, 11]
+    assert float(halving_distance(4)) == pytest.approx(1 / 0.75)
+    assert float(halving_distance(1)) == float(halving_distance(2)) == 1
+    assert [float(reduction_traffic(p)) for p in (1, 2, 8)] == [2.0, 1.5, 1.125]
