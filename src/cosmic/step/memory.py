@@ -14,6 +14,7 @@ from functools import cache
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender, has_experts
 from cosmic.numeric import Numeric
@@ -24,21 +25,42 @@ from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
 
-WORKSPACE_BYTES = 64 * 2**20
-"""What matrix libraries keep for themselves: two workspaces of 32 MiB (cuBLAS and cuBLASLt on recent GPUs)."""
-FRAGMENTATION = 0.03
-"""Share of what comes and goes that an allocator cannot use, added as an allowance of its own."""
-LOGIT_BYTES = {"chunked": 0.5, "eager": 8.0, "retained": 16.0}
-"""Alive per logit when the loss is computed. Eager: an fp32 copy and its log-softmax, then the softmax and its
-gradient. Retained: those, the 16-bit logits and both their gradients, none freed. Chunked: a sixteenth at a time."""
-HEAD_GRADIENT_BYTES = {"chunked": 0.25, "eager": 4.0, "retained": 8.0}
-"""Alive per logit when the head's weight gradient is computed."""
-GATHERED_UNITS = 2
-"""Layers whose sharded weights are whole at one time: the one in use and the next."""
 INDEX_BYTES = 16
 """Of a token's number and of the number to be predicted for it, 8 each."""
 STATIC = ("weights", "gradients", "optimizer", "inputs", "workspace")
 COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance")
+
+
+@dataclass(frozen=True, slots=True)
+class LogitBytes:
+    """Bytes alive per logit, by how the loss is computed."""
+
+    chunked_bytes: float
+    eager_bytes: float
+    retained_bytes: float
+
+    def of(self, loss: str) -> float:
+        """Return the bytes of one way to compute the loss."""
+        return {"chunked": self.chunked_bytes, "eager": self.eager_bytes, "retained": self.retained_bytes}[loss]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConstants:
+    """What frameworks allocate beside tensors."""
+
+    workspace_bytes: float
+    """What GEMM libraries keep for themselves."""
+    fragmentation: float
+    """Share of transient memory that an allocator cannot use, added as an allowance of its own."""
+    gathered_layers: int
+    """Layers whose sharded weights are gathered at one time."""
+    loss: LogitBytes
+    """When the loss is computed."""
+    head_gradient: LogitBytes
+    """When the weight gradient of the head is computed."""
+
+
+CONSTANTS = fitted("memory", MemoryConstants)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +121,7 @@ def _footprint(batch: Batch) -> Footprint:
     fuller = np.asarray(sum(sides[0].values())) >= np.asarray(sum(sides[1].values()))
     parts = {name: np.where(fuller, sides[0][name], sides[1][name]) for name in COMPONENTS if name != "allowance"}
     moving = parts["activations"] + parts["loss"] + parts["buffers"]
-    whole = {**parts, "allowance": FRAGMENTATION * moving}
+    whole = {**parts, "allowance": CONSTANTS.fragmentation * moving}
     return _offload(batch, {name: _plain(value) for name, value in whole.items()})
 
 
@@ -231,7 +253,7 @@ class _Stage:
             "gradients": (split if sharding in ("zero2", "zero3") else elements) * recipe.gradient,
             "optimizer": (split if sharding != "none" else elements) * state_bytes(recipe, sharding),
             "inputs": self.input_bytes(),
-            "workspace": WORKSPACE_BYTES,
+            "workspace": CONSTANTS.workspace_bytes,
             "kv_cache": 0.0,
         }
         layers = sum(
@@ -246,12 +268,12 @@ class _Stage:
         moments = [
             {
                 "activations": activations + head_kept,
-                "loss": self.has_head * LOGIT_BYTES[self.workload.loss] * logits,
+                "loss": self.has_head * CONSTANTS.loss.of(self.workload.loss) * logits,
                 "buffers": fixed,
             },
             {
                 "activations": activations + head_kept,
-                "loss": self.has_head * HEAD_GRADIENT_BYTES[self.workload.loss] * logits,
+                "loss": self.has_head * CONSTANTS.head_gradient.of(self.workload.loss) * logits,
                 "buffers": fixed + self.has_head * (recipe.activation * stream + self.weight_gradient("last")),
             },
             {
@@ -274,7 +296,7 @@ class _Stage:
         buffers: Numeric = 0.0
         if self.workload.weight_sharding == "zero3":
             unit = self.largest_layer_weights() * (np.asarray(self.sizes["dp"] * self.sizes["cp"]) > 1)
-            buffers = unit * (GATHERED_UNITS * self.recipe.weight + self.recipe.weight)
+            buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + self.recipe.weight)
         if self.workload.sequence_parallel:
             buffers = (
                 buffers + self.recipe.activation * self.head("final_norm") * (self.sizes["tp"] > 1) * self.sizes["tp"]
@@ -294,7 +316,7 @@ class _Stage:
             "loss": self.has_head * self.recipe.activation * self.head("logits"),
             "buffers": 0.0,
             "kv_cache": cache_bytes(self.batch, self.counts, self.blocks, self.recipe),
-            "workspace": WORKSPACE_BYTES,
+            "workspace": CONSTANTS.workspace_bytes,
         }
 
 

@@ -5,8 +5,10 @@ Numbers, or arrays over a batch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
 from cosmic.cost.shapes import Span, shape, strides, together
 from cosmic.design.batch import Batch
@@ -15,9 +17,16 @@ from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger
 from cosmic.step.communication import CommunicationKind, Role
 
-OVERLAPPED = {"tp": 0.47, "ep": 0.2}
-"""Share of the communication of an axis that still shows where it travels beside computation: calibration/fit_runs.py
-finds it on runs of TorchTitan, NeMo and Megatron-Bridge."""
+
+@dataclass(frozen=True, slots=True)
+class ExposedShares:
+    """Share of an axis's communication that stays exposed where it overlaps compute."""
+
+    tp: float
+    ep: float
+
+
+EXPOSED = fitted("overlap", ExposedShares)
 
 
 class NetworkCosts:
@@ -57,8 +66,9 @@ class NetworkCosts:
     def exposed_share(self, role: Role) -> float:
         """Return the share of a role's seconds that compute waits for; see `tp_overlap` and `ep_overlap`."""
         workload = self._batch.base.workload
-        overlapped = {"tp": workload.tp_overlap, "ep": workload.ep_overlap}
-        return OVERLAPPED[role] if overlapped.get(role) else 1.0
+        if role == "tp" and workload.tp_overlap:
+            return EXPOSED.tp
+        return EXPOSED.ep if role == "ep" and workload.ep_overlap else 1.0
 
     @property
     def overlap_efficiency(self) -> Numeric:
