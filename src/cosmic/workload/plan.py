@@ -40,7 +40,7 @@ def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
     if plan_of not in batch.known:
         workload = batch.base.workload
         names, training = strategies_of(workload), workload.task == "training"
-        batch.known[plan_of] = plan(batch.base.model, names, training, workload.dropout)
+        batch.known[plan_of] = plan(batch.base.model, names, training, training and workload.dropout)
     found: tuple[BlockPlan, ...] = batch.known[plan_of]
     return found
 
