@@ -60,9 +60,7 @@ DESCRIBED = (
 def make() -> str:
     """Return the page."""
     parts = [INTRODUCTION, table(["file", "format", "read by", "written by", "described"], FILES)]
-    parts += [
-        f"Parameter sets and studies have format {FORMAT}; any other is refused, with both numbers."
-    ]
+    parts += [f"Parameter sets and studies have format {FORMAT}; any other is refused, with both numbers."]
     for title, name in DESCRIBED:
         module = import_module(f"cosmic.{name}")
         parts += [f"## {title}", prose(module.__doc__), _rest(title), f"Defined in {source_link(module)}."]
