@@ -73,8 +73,8 @@ def published() -> list[Part]:
         Text(
             f"""NVIDIA's summary (NVIDIA-NeMo/Megatron-Bridge, `docs/performance-summary-archive.md`) has this mapping
             for LLAMA3_70B on 64 H100 with a global batch of 256, in FP8 only: {low:,.0f} to {high:,.0f} tokens/s/GPU
-            over four releases. For that run, this model gives {ours:,.0f} tokens/s/GPU,
-            {percent(ours / high - 1)} to {percent(ours / low - 1)} too many.
+            over four releases. For that run, this model gives {ours:,.0f} tokens/s/GPU, off by
+            {percent(ours / high - 1)} to {percent(ours / low - 1)}.
 
             In bf16 there are TorchTitan's runs (pytorch/torchtitan, `benchmarks`, asynchronous tensor parallelism) on
             256 H100 of another variant, with 96 GB of slower memory and 500 W: FSDP with tp 8, microbatches of 16 and

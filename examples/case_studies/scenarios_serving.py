@@ -101,8 +101,8 @@ def body(best: Served) -> list[Part]:
     return [
         Text(
             f"""{LARGEST} serves batches of 256 on the 1,024-NPU system. A question has an ISL of {question.isl:,}
-            tokens and an OSL of {question.osl:,}; a chat {chat.isl:,} and {chat.osl:,}. Each is a mix of one prefill and one
-            decode step for each output token (`workloads:` with weights), with one mapping for both; decode is
+            tokens and an OSL of {question.osl:,}; a chat {chat.isl:,} and {chat.osl:,}. Each is a mix of one prefill
+            and one decode step per output token (`workloads:` with weights), with one mapping for both; decode is
             evaluated at a context of {question.context:,} and {chat.context:,} tokens."""
         ),
         Table(
