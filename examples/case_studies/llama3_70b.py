@@ -68,8 +68,8 @@ def learned(story: Story) -> list[Part]:
         Heading("What was learned"),
         Items(
             [
-                f"""The published mapping is good: {percent(nvidia.longer(best))} from the optimum of the space, where the
-                expected error is {percent(best.metrics.expected_error, 0)}. The rules of thumb are further away:
+                f"""The published mapping is good: {percent(nvidia.longer(best))} from the optimum of the space, where
+                the expected error is {percent(best.metrics.expected_error, 0)}. The rules of thumb are further away:
                 {thumb}.""",
                 f"""The optimum is flat and small. {near:,} mappings are within 5 % and {nearly:,} within 10 % of the
                 best, of {feasible:,} that fit: {percent(nearly / feasible)} of them. Among those, choose by what the
