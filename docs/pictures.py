@@ -137,7 +137,7 @@ def mesh() -> str:
         for dimension, part in enumerate(shape(NETWORK, steps[axis], DEGREES[axis])):
             at = (right + 18, row + 38 + 18 * dimension)
             parts.append(label(at, _share(dimension, part), "cc-muted cc-small"))
-    sentence = "Frames: ranks in a group with rank 0. Dimension 0 is the node, dimension 1 connects nodes."
+    sentence = "Frames: ranks in a group with rank 0. Dimension 0 is the node, 1 connects nodes."
     below, end = notes([sentence], top + 4 * 64 - 4)
     words = "Rank 0 is in a tp group with ranks 1 to 3, in a dp group with 4, 8 and 12, and in a pp group with 16."
     return drawing("A mesh on a network", words, end + 8, parts + below)
