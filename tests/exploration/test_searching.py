@@ -16,6 +16,7 @@ from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
+from cosmic.psa import files
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from tests.exploration.test_problem import SMALL
@@ -200,6 +201,29 @@ def test_a_set_without_a_file_can_be_searched_but_not_kept() -> None:
     parts = ParameterSet("parts", space.base, space.parameters, {}, ())
     with pytest.raises(SpecError, match="load it with"):
         search(parts, trials=5)
+
+
+def test_a_set_that_was_changed_after_it_was_loaded_is_refused() -> None:
+    changed = replace(load_space(SMALL), constraints=("workload.tp <= 4",))
+    with pytest.raises(SpecError, match="load it with"):
+        search(changed, trials=5)
+
+
+def test_a_space_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    original = files.read_space
+
+    def noted(tree: Any, name: str, folder: Path) -> ParameterSet:
+        read.append(name)
+        return original(tree, name, folder)
+
+    monkeypatch.setattr(files, "read_space", noted)
+    search(FULL, trials=20, out=tmp_path / "study")
+    assert len(read) == 1
+    search(FULL, trials=30, out=tmp_path / "study", resume=True)
+    assert len(read) == 2
+    resume_study(tmp_path / "study", trials=40)
+    assert len(read) == 3
 
 
 def test_a_set_that_is_restricted_already_can_be_searched() -> None:

@@ -61,7 +61,7 @@ class Inputs:
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem that these inputs state."""
+        """The problem that these inputs state; built here unless `with_problem` gave it."""
         space = load_space(self.space)
         if self.stacks:
             space = space.restrict(self.stacks)
@@ -88,6 +88,12 @@ class Inputs:
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
 
+def with_problem(inputs: Inputs, problem: Problem) -> Inputs:
+    """Return *inputs* with *problem*, which was built from the same values: so it is not built again."""
+    inputs.__dict__["problem"] = problem  # where cached_property looks
+    return inputs
+
+
 def task_of(problem: Problem, trials: int) -> Task:
     """Return the task of solving *problem*: what is dear to play is described by what its closed form says."""
     describe = None if problem.engine == "analytic" else problem.features
@@ -106,7 +112,7 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     most = options.trials if options.engine == "analytic" else min(DEAR, options.trials)
     batch = min(likes, most) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
-    return Inputs(
+    inputs = Inputs(
         space=space.source,
         identity=opened.identity,
         stacks=tuple(options.stacks),
@@ -120,3 +126,4 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         seed=options.seed,
         engine=options.engine,
     )
+    return with_problem(inputs, problem)

@@ -20,7 +20,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
-from cosmic.exploration.inputs import Inputs, Options, make_inputs
+from cosmic.exploration.inputs import Inputs, Options, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, open_study, render
@@ -168,7 +168,7 @@ def _continued(inputs: Inputs, study: Study) -> Inputs:
         ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
         rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
         raise SpecError("space" if name == "identity" else name, ours, rule)
-    return replace(study.inputs, trials=inputs.trials)
+    return with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
 
 
 def resume_study(

@@ -14,7 +14,7 @@ from cosmic.errors import SpecError, UnknownName, as_key, join
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
-from cosmic.psa.space import FORMAT, ParameterSet, Share
+from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
 ABOUT = ("version", "name", "title", "source", "notes")
 KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
@@ -57,8 +57,8 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
         objective=_text(tree.get("objective", "step_s"), "objective"),
         limits=limits,
         workloads=shares,
-        source={"name": name, **whole, "base": resolved},
     )
+    space = with_source(space, {"name": name, **whole, "base": resolved})
     return space if stacks is None else space.restrict(stacks)
 
 

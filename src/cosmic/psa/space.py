@@ -70,8 +70,8 @@ class ParameterSet:
     """Constraints on what a design achieves, such as ``memory_bytes <= 80 GB``: known once it is evaluated."""
     workloads: tuple[Share, ...] = ()
     """What one system is to run, if it is more than the base's workload; all with the same searched values."""
-    source: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The content of a file that describes this set without reference to any other."""
+    source: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
+    """The content of a file that describes this set without reference to any other; `replace` does not keep it."""
 
     def __post_init__(self) -> None:
         _ = self.components  # malformed expressions and empty sets are found here, not in the middle of a search
@@ -175,8 +175,8 @@ class ParameterSet:
                 raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
         kept = tuple(each for each in self.parameters if each.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
-        source = None if self.source is None else {**self.source, "stacks": opened}
-        return replace(self, name=name, parameters=kept, source=source)
+        restricted = replace(self, name=name, parameters=kept)
+        return restricted if self.source is None else with_source(restricted, {**self.source, "stacks": opened})
 
     @cached_property
     def identity(self) -> str:
@@ -338,6 +338,12 @@ class ParameterSet:
         chosen = {each.name: each.labels[index] for each, index in zip(self.parameters, row.tolist(), strict=True)}
         changed = self.changes(row)
         return chosen | {path: label(self.base, path, changed[path]) for path in self.derived}
+
+
+def with_source(space: ParameterSet, source: Mapping[str, Any]) -> ParameterSet:
+    """Return *space* with the content of the file that describes it."""
+    object.__setattr__(space, "source", source)  # no argument of its own: a set that was changed has no such file
+    return space
 
 
 def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
