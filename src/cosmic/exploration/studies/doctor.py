@@ -18,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError, one_line
-from cosmic.exploration.studies.carving import Carved, carve
-from cosmic.exploration.studies.storage import NO_BATCH, Damaged, Storage, StudyError, Written, sealed
+from cosmic.exploration.studies.storage import NO_BATCH, TABLES, Damaged, Storage, StudyError, Written, sealed
 from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, parse_study
 
+Rows = dict[int, tuple[Any, ...]]
+"""Rows of a table by their key."""
 DAMAGED = "trials.damaged"
 SHOWN = 3
 """So many complaints of SQLite are repeated; there may be hundreds."""
@@ -151,14 +152,13 @@ def treat(path: str | Path) -> Treatment:
         before = examine(folder)
         if before.whole:
             return Treatment(before, before)
-        carved = Carved() if before.trials_whole else carve(folder / TRIALS)
-        text = before.inputs or next((each for each in carved.texts if _study(folder, each)), None)
+        text = before.inputs
         if text is None:
             lost = f"nothing could be saved: neither {INPUTS} nor its copy in {TRIALS} is whole"
             return Treatment(before, before, (lost,))
         done, kept = [], None
         if not before.trials_whole:
-            kept, said = _rebuild(folder, text, carved)
+            kept, said = _rebuild(folder, text)
             done.append(said)
         elif not before.copies_whole[1]:
             with Storage.opened(folder / TRIALS, write=True) as storage:
@@ -170,11 +170,15 @@ def treat(path: str | Path) -> Treatment:
         return Treatment(before, examine(folder), tuple(done), kept)
 
 
-def _rebuild(folder: Path, text: str, carved: Carved) -> tuple[Path | None, str]:
-    """Put a database of what was found in the place of the damaged one; return where that is now, and what was done."""
-    batches, rows = _whole_batches(carved)
-    apart = {row[2]: row for row in carved.salvaged.values()}
-    apart |= {row[2]: row for trial, row in sorted(carved.trials.items()) if trial >= len(rows)}
+def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
+    """Put a database of what SQLite can read in the place of the damaged one; return where that is now, and a sentence.
+
+    Trials up to the first gap are trials again; the results of the others are kept apart.
+    """
+    found = _readable(folder / TRIALS)
+    batches, rows = _whole_batches(found["batches"], found["trials"])
+    apart = {row[2]: row for row in found["salvaged"].values()}
+    apart |= {row[2]: row for trial, row in found["trials"].items() if trial >= len(rows)}
     salvaged = [sealed(place, NO_BATCH, *row[2:-1]) for place, row in enumerate(apart.values())]
     beside = folder / f".{TRIALS}.new"
     _remove(beside)
@@ -195,18 +199,28 @@ def _rebuild(folder: Path, text: str, carved: Carved) -> tuple[Path | None, str]
     return kept, said
 
 
-def _whole_batches(carved: Carved) -> tuple[list[Written], list[tuple[Any, ...]]]:
+def _readable(database: Path) -> dict[str, Rows]:
+    """Return the intact rows of each table of a damaged database by their key; none where it cannot be opened."""
+    tables = ("batches", *TABLES)
+    if database.exists():
+        with suppress(StudyError), Storage.opened(database) as storage:
+            return {table: storage.readable(table) for table in tables}
+    return {table: {} for table in tables}
+
+
+def _whole_batches(batches: Rows, trials: Rows) -> tuple[list[Written], list[tuple[Any, ...]]]:
     """Return batches from the first on, as far as none is missing, nor any of its trials; and those trials."""
-    batches: list[Written] = []
+    whole: list[Written] = []
     rows: list[tuple[Any, ...]] = []
-    while (batch := carved.batches.get(len(batches))) is not None:
-        found = [carved.trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
-        whole = [row for row in found if row is not None and row[1] == batch.batch]
-        if len(whole) < batch.trials:
+    while (row := batches.get(len(whole))) is not None:
+        batch = Written(*row[:-1])
+        found = [trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
+        intact = [each for each in found if each is not None and each[1] == batch.batch]
+        if len(intact) < batch.trials:
             break
-        batches.append(batch)
-        rows += whole
-    return batches, rows
+        whole.append(batch)
+        rows += intact
+    return whole, rows
 
 
 def _set_aside(folder: Path) -> Path | None:

@@ -27,6 +27,7 @@ from cosmic.psa.diagram import Indices
 
 FIXED = ("trial", "batch", "point", "counted", "reasons", "excess")
 COLUMNS = (*FIXED, *METRICS, "crc")
+BATCH_COLUMNS = ("batch", "asked", "trials", "crc")
 _TYPES = {"trial": "INTEGER PRIMARY KEY", "batch": "INTEGER", "point": "BLOB", "counted": "INTEGER", "reasons": "TEXT"}
 _FIELDS = ", ".join(f"{name} {_TYPES.get(name, 'INTEGER' if name == 'crc' else 'REAL')}" for name in COLUMNS)
 TABLES = ("trials", "salvaged")
@@ -161,10 +162,10 @@ class Storage:
     def batches(self) -> list[Written]:
         """Return every batch, in order."""
         found: list[Written] = []
-        for *values, crc in self.rows("SELECT batch, asked, trials, crc FROM batches ORDER BY batch"):
-            if crc != _crc(*values) or values[0] != len(found):
+        for row in self.rows(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches ORDER BY batch"):
+            if not is_whole(row) or row[0] != len(found):
                 raise Damaged(self.path, f"batch {len(found)} is not what was written")
-            found.append(Written(*values))
+            found.append(Written(*row[:-1]))
         return found
 
     def count(self, table: str = "trials") -> int:
@@ -202,6 +203,29 @@ class Storage:
             if not is_whole(row) or row[0] != place:
                 raise Damaged(self.path, f"trial {place} is not what was written")
         return rows
+
+    def readable(self, table: str) -> dict[int, tuple[Any, ...]]:
+        """Return by their key the rows of a damaged table that SQLite can read and whose checksums hold.
+
+        A damaged page ends a scan, so the table is scanned from both ends; rows in between are looked up one by one.
+        """
+        self._connection.text_factory = lambda text: text.decode(errors="replace")  # a checksum tells what is damaged
+        key, columns = ("batch", BATCH_COLUMNS) if table == "batches" else ("trial", COLUMNS)
+        select = f"SELECT {', '.join(columns)} FROM {table}"
+        found = self._intact(f"{select} ORDER BY {key}") | self._intact(f"{select} ORDER BY {key} DESC")
+        for place in range(max(found, default=0)):
+            if place not in found:
+                found |= self._intact(f"{select} WHERE {key} = {place}")
+        return dict(sorted(found.items()))
+
+    def _intact(self, query: str) -> dict[int, tuple[Any, ...]]:
+        """Return by their first column the rows of *query* up to the first that SQLite cannot read."""
+        found = {}
+        with suppress(sqlite3.Error, MemoryError):
+            for row in self._connection.execute(query):
+                if is_whole(row):
+                    found[row[0]] = row
+        return found
 
     def problems(self) -> list[str]:
         """Return what SQLite finds wrong with its file."""
