@@ -13,7 +13,7 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies.doctor import examine, treat
+from cosmic.exploration.studies.doctor import examine, repair
 from cosmic.exploration.studies.storage import Storage, StudyError
 from cosmic.exploration.studies.study import locked, open_study
 from tests.commands import run
@@ -23,10 +23,10 @@ from tests.exploration.test_searching import same
 
 def test_a_whole_study_is_left_alone(study: Path) -> None:
     before = {path.name: path.read_bytes() for path in study.iterdir()}
-    treatment = treat(study)
-    assert treatment.before.whole
-    assert treatment.done == ()
-    assert treatment.before.trials == len(open_study(study).trials)
+    repaired = repair(study)
+    assert repaired.before.whole
+    assert repaired.done == ()
+    assert repaired.before.trials == len(open_study(study).trials)
     assert {name: (study / name).read_bytes() for name in before if name != "lock"}.items() <= before.items()
 
 
@@ -38,9 +38,9 @@ def test_study_json_is_restored_from_the_trials(content: str | None, study: Path
         (study / "study.json").write_bytes(content.encode(errors="surrogateescape"))
     with pytest.raises(StudyError, match="cosmic doctor"):
         open_study(study)
-    treatment = treat(study)
-    assert treatment.done == ("study.json was restored from its copy in trials.db",)
-    assert treatment.after.whole
+    repaired = repair(study)
+    assert repaired.done == ("study.json was restored from its copy in trials.db",)
+    assert repaired.after.whole
     assert (study / "study.json").read_bytes() == before
 
 
@@ -49,16 +49,16 @@ def test_a_changed_input_is_noticed_and_restored(study: Path) -> None:
     for old, new in (('"seed": 11', '"seed": 12'), ('"created": "2', '"created": "3')):
         assert old in text
         (study / "study.json").write_text(text.replace(old, new))
-        assert treat(study).before.findings == ("study.json is not what was written",)
+        assert repair(study).before.findings == ("study.json is not what was written",)
         assert (study / "study.json").read_text() == text
 
 
 def test_the_study_json_of_another_study_does_not_pass(study: Path, tmp_path: Path) -> None:
     search("cosmic-512-full-stack", agent="random", trials=5, seed=12, out=tmp_path / "other")
     shutil.copy(tmp_path / "other" / "study.json", study)
-    treatment = treat(study)
-    assert "differ" in treatment.before.findings[0]
-    assert treatment.after.whole
+    repaired = repair(study)
+    assert "differ" in repaired.before.findings[0]
+    assert repaired.after.whole
     assert open_study(study).inputs.seed == 11
 
 
@@ -67,9 +67,9 @@ def test_the_copy_among_the_trials_is_restored_from_study_json(statement: str, s
     with closing(sqlite3.connect(study / "trials.db")) as database:
         database.execute(statement)
         database.commit()
-    treatment = treat(study)
-    assert treatment.done == ("the copy of study.json in trials.db was written again",)
-    assert treatment.after.whole
+    repaired = repair(study)
+    assert repaired.done == ("the copy of study.json in trials.db was written again",)
+    assert repaired.after.whole
     with Storage.opened(study / "trials.db") as storage:
         assert storage.inputs() == (study / "study.json").read_text()
 
@@ -81,9 +81,9 @@ def test_where_the_inputs_are_lost_altogether_nothing_is_touched(study: Path) ->
         database.execute("VACUUM")
     (study / "study.json").write_text("{}")
     before = (study / "trials.db").read_bytes()
-    treatment = treat(study)
-    assert not treatment.after.whole
-    assert treatment.done[0].startswith("nothing could be saved")
+    repaired = repair(study)
+    assert not repaired.after.whole
+    assert repaired.done[0].startswith("nothing could be saved")
     assert (study / "trials.db").read_bytes() == before
 
 
@@ -93,7 +93,7 @@ def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study: 
     for page in pages:
         content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
     (study / "trials.db").write_bytes(content)
-    after = treat(study).after
+    after = repair(study).after
     assert after.whole
     in_a_page = PAGE // 100  # rows are longer than 100 bytes
     assert len(whole) - len(pages) * in_a_page <= after.trials + after.salvaged < len(whole)
@@ -103,9 +103,9 @@ def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study: 
 def test_a_database_of_which_nothing_is_left_is_searched_again(study: Path) -> None:
     whole = open_study(study).trials
     (study / "trials.db").write_bytes(b"gone" * 1000)
-    treatment = treat(study)
-    assert treatment.after.whole
-    assert treatment.after.trials + treatment.after.salvaged == 0
+    repaired = repair(study)
+    assert repaired.after.whole
+    assert repaired.after.trials + repaired.after.salvaged == 0
     assert same(resume_study(study).trials, whole)
 
 
@@ -113,14 +113,14 @@ def test_a_database_of_which_nothing_is_left_is_searched_again(study: Path) -> N
 def test_a_damaged_study_ends_as_if_nothing_had_happened(seed: int, study: Path) -> None:
     whole = open_study(study).trials
     damage(study / "trials.db", seed)
-    treatment = treat(study)
-    assert treatment.after.whole
+    repaired = repair(study)
+    assert repaired.after.whole
     resumed = resume_study(study)
     assert same(resumed.trials, whole)
-    assert resumed.computed == len(whole) - treatment.after.trials - treatment.after.salvaged
-    if treatment.kept is not None:
-        assert treatment.kept.name == "trials.damaged.db"
-        assert treatment.kept.exists()
+    assert resumed.computed == len(whole) - repaired.after.trials - repaired.after.salvaged
+    if repaired.kept is not None:
+        assert repaired.kept.name == "trials.damaged.db"
+        assert repaired.kept.exists()
 
 
 def test_damage_after_damage_is_treated_as_well(study: Path) -> None:
@@ -130,7 +130,7 @@ def test_damage_after_damage_is_treated_as_well(study: Path) -> None:
         place = random.Random(seed).randrange(len(content) // 3, len(content) - 4096)
         content[place : place + 4096] = bytes(4096)
         (study / "trials.db").write_bytes(content)
-        assert treat(study).after.whole
+        assert repair(study).after.whole
     assert {path.name for path in study.glob("trials.damaged*.db")} == {
         "trials.damaged.db",
         "trials.damaged-2.db",
@@ -142,21 +142,21 @@ def test_damage_after_damage_is_treated_as_well(study: Path) -> None:
 def test_a_study_that_somebody_writes_to_is_not_touched(study: Path) -> None:
     (study / "study.json").unlink()
     with locked(study), pytest.raises(StudyError, match="is writing to this study; wait for it, or stop it first"):
-        treat(study)
+        repair(study)
     assert not (study / "study.json").exists()
 
 
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(SpecError, match="is no study"):
-            treat(path)
+            repair(path)
     assert not (tmp_path / "nowhere").exists()
 
 
 def test_trials_that_are_gone_can_be_searched_again(study: Path) -> None:
     whole = open_study(study).trials
     (study / "trials.db").unlink()
-    assert treat(study).after.whole
+    assert repair(study).after.whole
     assert same(resume_study(study).trials, whole)
 
 

@@ -239,9 +239,9 @@ def test_what_is_missing_is_found_before_anything_is_written(tmp_path: Path, mon
     assert not (tmp_path / "study").exists()
 
 
-def test_a_batch_of_dear_evaluations_is_small() -> None:
-    dear = search(SMALL, agent="random", trials=3, engine="event")
-    assert dear.inputs.batch == 3
+def test_a_batch_of_expensive_evaluations_is_small() -> None:
+    expensive = search(SMALL, agent="random", trials=3, engine="event")
+    assert expensive.inputs.batch == 3
     options = Options(agent="random", trials=5000)
     assert make_inputs(load_space(SMALL), replace(options, engine="event")).batch == 32
     assert make_inputs(load_space(SMALL), options).batch > 1000

@@ -1,4 +1,4 @@
-"""Parameter sets in files: read, and exported as JSON Schema."""
+"""Parameter sets in files: reading, and export as JSON Schema."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def _stacks(given: Any) -> list[str] | None:
 
 
 def is_limit(constraint: Any) -> bool:
-    """Return whether a constraint is about what a design achieves, which only evaluation can tell."""
+    """Return whether a constraint is about a metric, which only evaluation gives."""
     return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in BETTER
 
 
 def _workloads(base: Mapping[str, Any], given: Any) -> tuple[Share, ...]:
-    """Return the shares of a mix: the base changed by what each sets, such as ``{weight: 200, task: decode}``."""
+    """Return the workloads of a mix: each changes some fields of the base, such as ``{weight: 200, task: decode}``."""
     if not isinstance(given, Mapping):
         raise SpecError("workloads", given, "must map names to what each changes in the base")
     shares = []
@@ -132,10 +132,10 @@ def _text(value: Any, where: str) -> str:
 
 
 def json_schema(space: ParameterSet) -> dict[str, Any]:
-    """Return the set as JSON Schema: what agents and simulators agree on.
+    """Return the set as JSON Schema, for agents and simulators of others.
 
     An object that validates is a point: a value for each parameter, as `cosmic psa sample` writes it. What
-    JSON Schema cannot say (constraints, derivations, the base design) stands under ``x-cosmic``.
+    JSON Schema cannot express (constraints, derivations, the base design) is under ``x-cosmic``.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
