@@ -116,9 +116,9 @@ def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
     found.sort(key=lambda each: -abs(each.worth_s or 0.0))
     rest = end - start - sum(part for part in worth.values() if part is not None)
     together = rest if method == "one_at_a_time" else 0.0  # only rounding otherwise
-    misfits = list(between.values.values()).count(None)
-    designs, over = len(between.values) - misfits, len(between.over_memory)
-    return Contrast(one, other, tuple(found), method, designs, misfits, over, together)
+    invalid = list(between.values.values()).count(None)
+    designs, over = len(between.values) - invalid, len(between.over_memory)
+    return Contrast(one, other, tuple(found), method, designs, invalid, over, together)
 
 
 def _side(point: DesignPoint) -> Side:

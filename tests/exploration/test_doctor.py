@@ -146,6 +146,20 @@ def test_a_study_that_somebody_writes_to_is_not_touched(study: Path) -> None:
     assert not (study / "study.json").exists()
 
 
+def test_a_database_that_somebody_else_locks_is_not_replaced(study: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = bytearray((study / "trials.db").read_bytes())
+    content[9 * PAGE : 10 * PAGE] = bytes(PAGE)
+    (study / "trials.db").write_bytes(content)
+
+    def locked_out(self: Storage, table: str) -> None:
+        raise StudyError(f"{table}: database is locked")
+
+    monkeypatch.setattr(Storage, "readable", locked_out)
+    with pytest.raises(StudyError, match="database is locked"):
+        repair(study)
+    assert (study / "trials.db").read_bytes() == content
+
+
 def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
     for path in (tmp_path, tmp_path / "nowhere"):
         with pytest.raises(SpecError, match="is no study"):

@@ -208,12 +208,12 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
 
 
 def _readable(database: Path) -> dict[str, Rows]:
-    """Return the intact rows of each table of a damaged database by their key; none where it cannot be opened."""
+    """Return the intact rows of each table of a damaged database by their key; none where there is no database."""
     tables = ("batches", *TABLES)
-    if database.exists():
-        with suppress(StudyError), Storage.opened(database) as storage:
-            return {table: storage.readable(table) for table in tables}
-    return {table: {} for table in tables}
+    if not database.exists():
+        return {table: {} for table in tables}
+    with Storage.opened(database) as storage:
+        return {table: storage.readable(table) for table in tables}
 
 
 def _whole_batches(batches: Rows, trials: Rows) -> tuple[list[BatchRecord], list[tuple[Any, ...]]]:

@@ -221,7 +221,7 @@ class Storage:
     def _intact(self, query: str) -> dict[int, tuple[Any, ...]]:
         """Return by their first column the rows of *query* up to the first that SQLite cannot read."""
         found = {}
-        with suppress(sqlite3.Error, MemoryError):
+        with suppress(Damaged, MemoryError), _explained(self.path):
             for row in self._connection.execute(query):
                 if checksum_holds(row):
                     found[row[0]] = row
