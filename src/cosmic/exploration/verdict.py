@@ -168,7 +168,7 @@ def _front_text(found: Found) -> str:
     for name in names:
         values = [each["metrics"][name] for each in front if each["metrics"][name] is not None]
         spans.append(f"{metric_label(name)} from {figure(name, min(values))} to {figure(name, max(values))}")
-    return f"the Pareto front has {len(front):,} designs: {', '.join(spans)}"
+    return f"the front has {len(front):,} designs: {', '.join(spans)}"
 
 
 def _nothing(found: Found) -> str:
