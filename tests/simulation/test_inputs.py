@@ -13,7 +13,7 @@ from cosmic.errors import SpecError
 from cosmic.simulation.event.inputs import (
     IGNORED,
     Algorithm,
-    Dimension,
+    AstraSimDimension,
     RemoteMemory,
     SharedBus,
     System,
@@ -152,9 +152,9 @@ def test_a_network_is_read_dimension_by_dimension(tmp_path: Path) -> None:
         "npus_count: [ 2, 4, 8 ]\nbandwidth: [ 50, 1e2, 2.5e-1 ]\nlatency: [ 500, 0.5, 0 ]\n"
     )
     assert read_network(tmp_path / "net.yml") == (
-        Dimension("Ring", 2, 50.0, 500.0),
-        Dimension("FullyConnected", 4, 100.0, 0.5),
-        Dimension("Switch", 8, 0.25, 0.0),
+        AstraSimDimension("Ring", 2, 50.0, 500.0),
+        AstraSimDimension("FullyConnected", 4, 100.0, 0.5),
+        AstraSimDimension("Switch", 8, 0.25, 0.0),
     )
 
 

@@ -35,7 +35,9 @@ def sent(net: Network, *messages: Message, **more: Any) -> Result:
 
 def arrivals(net: Network, *messages: Message, **more: Any) -> list[int]:
     """Return when each of some messages, of one sender each, has arrived."""
-    sends = {played.ranks[0]: played.ended[played.template.type == 5] for played in sent(net, *messages, **more).played}
+    sends = {
+        played.ranks[0]: played.ended[played.template.type == 5] for played in sent(net, *messages, **more).rank_times
+    }
     return [int(sends[source][0]) for source, _, _ in messages]
 
 

@@ -19,7 +19,7 @@ from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation import schedule_timeline
 from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, anatomy, step
-from cosmic.simulation.schedule_play import play
+from cosmic.simulation.schedule_simulation import simulate_tasks
 from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
 from cosmic.simulation.schedule_times import Mark, step_times
 from cosmic.simulation.timeline import CODE, Timeline
@@ -151,7 +151,7 @@ def test_the_bubble_of_equal_stages_is_the_schedules_closed_form(schedule: str) 
     stages, count, virtual = 4, 8, 2 if schedule == "interleaved" else 1
     times = {"F": 1.0, "B": 1.25, "W": 0.75, "BW": 2.0}
     orders = [schedules[schedule].order(stage, stages, count, virtual) for stage in range(stages)]
-    played = play(orders, stages * virtual, lambda _, task: times[task.kind] / virtual, (0.0, 0.0))
+    played = simulate_tasks(orders, stages * virtual, lambda _, task: times[task.kind] / virtual, (0.0, 0.0))
     bubble = float(schedules[schedule].bubble(stages, count, 1.0, 1.25, 0.75, virtual))
     assert played.end.max() == pytest.approx(3.0 * count + bubble)
     assert len(played.tasks) == sum(map(len, orders))
@@ -159,7 +159,7 @@ def test_the_bubble_of_equal_stages_is_the_schedules_closed_form(schedule: str) 
 
 def test_a_crossing_delays_what_waits_for_it() -> None:
     orders = [[Task("F", 0), Task("BW", 0)], [Task("F", 0), Task("BW", 0)]]
-    played = play(orders, 2, lambda _, task: 1.0 if task.kind == "F" else 2.0, (0.5, 0.25))
+    played = simulate_tasks(orders, 2, lambda _, task: 1.0 if task.kind == "F" else 2.0, (0.5, 0.25))
     rows = zip(played.stage.tolist(), played.tasks, played.start.tolist(), strict=True)
     by_stage = {(stage, task.kind): start for stage, task, start in rows}
     assert by_stage == {(0, "F"): 0.0, (1, "F"): 1.5, (1, "BW"): 2.5, (0, "BW"): 4.75}
@@ -217,7 +217,7 @@ def test_it_is_drawn_at_once(name: str) -> None:
 @pytest.mark.parametrize(
     ("batch", "said", "stages"),
     [
-        (3000, "tasks are drawn whole", 4),
+        (3000, "each task is one span", 4),
         (2**15, "tasks of a stage are one span", 2),
         (2**20, "of the microbatches are drawn", 2),
         (2**34, "of the microbatches are drawn", 1),

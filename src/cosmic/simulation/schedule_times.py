@@ -15,7 +15,7 @@ from cosmic.design.batch import Batch
 from cosmic.simulation.analytic import WAITED, Anatomy, role_of
 from cosmic.simulation.timeline import Class
 from cosmic.step.memory import Footprint
-from cosmic.workload.schedule import Kind
+from cosmic.workload.schedule import TaskKind
 from cosmic.workload.sizes import microbatches
 
 
@@ -56,7 +56,7 @@ class TaskTimes:
 class Mark(NamedTuple):
     """What a task's time depends on."""
 
-    kind: Kind
+    kind: TaskKind
     bounds: bool
     """Whether it runs on the stage that bounds the step."""
     head: bool

@@ -26,7 +26,7 @@ from cosmic.design import workload
 from cosmic.errors import require
 from cosmic.registry import Registry
 
-Kind = Literal["F", "B", "W", "BW"]
+TaskKind = Literal["F", "B", "W", "BW"]
 """Forward, backward for the input, backward for the weights, and both backwards in one go."""
 Number: TypeAlias = Any
 """A number, or an array of them."""
@@ -36,7 +36,7 @@ Number: TypeAlias = Any
 class Task:
     """One piece of work on a stage."""
 
-    kind: Kind
+    kind: TaskKind
     microbatch: int
     chunk: int = 0
     """Which of the stage's parts of the model, counted from the model's input."""
@@ -45,12 +45,12 @@ class Task:
     with_next: bool = False
     """Whether it runs overlapped with the next task of its stage: they start together and end together."""
 
-    def part(self, stage: int, stages: int) -> int:
+    def virtual_stage(self, stage: int, stages: int) -> int:
         """Return which part of the model it works on, counted from the model's input.
 
         F of part k follows F of part k - 1 of the same microbatch, B follows B of part k + 1, W follows B.
 
-        >>> Task("F", 0, chunk=1).part(stage=2, stages=4), Task("F", 0, reverse=True).part(stage=0, stages=4)
+        >>> Task("F", 0, chunk=1).virtual_stage(stage=2, stages=4), Task("F", 0, reverse=True).virtual_stage(stage=0, stages=4)
         (6, 3)
         """
         return stages - 1 - stage if self.reverse else self.chunk * stages + stage
@@ -98,7 +98,7 @@ class Schedule(Protocol):
         ...
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
         """Return the sentence that says why it cannot run, or nothing where `runs`."""
         ...
 
@@ -120,10 +120,10 @@ class Undivided:
         return (stages == 1) | (virtual == 1)
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
         """Return why a divided stage is refused.
 
-        >>> Undivided.fits(4, 8, 2)
+        >>> Undivided.invalid_reason(4, 8, 2)
         'virtual_stages = 2: only the interleaved schedule divides a stage; set it to 1'
         """
         if Undivided.runs(stages, microbatches, virtual):
@@ -131,9 +131,9 @@ class Undivided:
         return f"virtual_stages = {virtual}: only the interleaved schedule divides a stage; set it to 1"
 
 
-def demand_fit(schedule: Schedule, stages: int, microbatches: int, virtual: int) -> None:
+def require_valid(schedule: Schedule, stages: int, microbatches: int, virtual: int) -> None:
     """Raise a `SpecError` unless *schedule* can run with these sizes."""
-    reason = schedule.fits(stages, microbatches, virtual)
+    reason = schedule.invalid_reason(stages, microbatches, virtual)
     require(reason is None, "(pp, microbatches, virtual_stages)", (stages, microbatches, virtual), reason or "")
 
 

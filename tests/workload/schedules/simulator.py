@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cosmic.workload.schedule import Kind, Schedule, Task
+from cosmic.workload.schedule import Schedule, Task, TaskKind
 
 Event = tuple[str, int, int]
 """F, B or W of a microbatch in a part of the model; a whole backward is B and W at once."""
@@ -35,7 +35,7 @@ class Played:
 def play(schedule: Schedule, stages: int, microbatches: int, virtual: int, times: Sequence[Fraction | int]) -> Played:
     """Play one step; *times* are those of F, B and W of a whole stage."""
     forward, backward, weight = (Fraction(time) / virtual for time in times)
-    seconds: dict[Kind, Fraction] = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
+    seconds: dict[TaskKind, Fraction] = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
     queues = [bundles(schedule.order(stage, stages, microbatches, virtual)) for stage in range(stages)]
     ends = run(queues, seconds, stages * virtual)
     busy = [sum((seconds[task.kind] for bundle in queue for task in bundle), Fraction(0)) for queue in queues]
@@ -60,7 +60,7 @@ def bundles(order: Sequence[Task]) -> list[list[Task]]:
     return grouped
 
 
-def run(queues: Sequence[Sequence[list[Task]]], seconds: Mapping[Kind, Fraction], parts: int) -> list[Fraction]:
+def run(queues: Sequence[Sequence[list[Task]]], seconds: Mapping[TaskKind, Fraction], parts: int) -> list[Fraction]:
     """Return when each stage is done."""
     done: dict[Event, Fraction] = {}
     ends = [Fraction(0)] * len(queues)

@@ -29,7 +29,7 @@ def sizes_that_fit(schedule: Schedule, most_stages: int, most_microbatches: int)
         for microbatches in range(1, most_microbatches + 1)
         for virtual in (1, 2, 3)
     ]
-    return [sizes for sizes in grid if schedule.fits(*sizes) is None]
+    return [sizes for sizes in grid if schedule.invalid_reason(*sizes) is None]
 
 
 def assert_agrees(name: str, sizes: tuple[int, int, int], fbw: Times) -> None:

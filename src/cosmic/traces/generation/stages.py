@@ -150,7 +150,7 @@ class StageTrace:
 
     def held(self, tasks: Sequence[Task]) -> list[Layer]:
         """Return what the stage holds, in the order of the model."""
-        parts = sorted({task.part(self.stage, self.plan.stages) for task in tasks})
+        parts = sorted({task.virtual_stage(self.stage, self.plan.stages) for task in tasks})
         return [layer for part in parts for layer in self.plan.parts[part]]
 
     # ------------------------------------------------------------------------------------------------ tasks
@@ -232,7 +232,7 @@ class StageTrace:
 
     def compiled(self, task: Task) -> Compiled:
         """Return the tape of a task."""
-        part = task.part(self.stage, self.plan.stages)
+        part = task.virtual_stage(self.stage, self.plan.stages)
         key = (part, task.kind, task.reverse)
         if key not in self.tapes:
             self.tapes[key] = self.record(part, task)
@@ -295,7 +295,7 @@ class StageTrace:
 
         The rows come after those of the pass, although it waits for them: what else it waits for goes first.
         """
-        part = task.part(self.stage, self.plan.stages)
+        part = task.virtual_stage(self.stage, self.plan.stages)
         if not self.plan.newest_first or not self.plan.training or part in self.opened:
             return
         self.opened.add(part)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cosmic.workload.schedule import Kind, Number, Task, Undivided, accumulate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, TaskKind, Undivided, accumulate, require_valid, schedules
 
 
 @schedules.register("dualpipe")
@@ -26,7 +26,7 @@ class DualPipe:
         >>> [f"{task.kind}{task.microbatch}{'&' * task.with_next}" for task in DualPipe.order(0, 2, 4)]
         ['F0', 'F2', 'F1', 'BW2', 'F3&', 'BW0', 'BW3', 'B1', 'W1']
         """
-        demand_fit(DualPipe, stages, microbatches, virtual)
+        require_valid(DualPipe, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         half = stages // 2
@@ -85,12 +85,12 @@ class DualPipe:
         return (stages == 1) | (Undivided.runs(stages, microbatches, virtual) & halves & (microbatches >= 2 * stages))
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
         """Return which of its needs is not met.
 
-        >>> DualPipe.fits(5, 10)
+        >>> DualPipe.invalid_reason(5, 10)
         'pp = 5: dualpipe pairs each stage with its mirror image; use an even number'
-        >>> DualPipe.fits(4, 6)
+        >>> DualPipe.invalid_reason(4, 6)
         'microbatches = 6: dualpipe needs an even number, at least 2 pp = 8 (see global_batch)'
         """
         if DualPipe.runs(stages, microbatches, virtual):
@@ -100,13 +100,13 @@ class DualPipe:
         if microbatches % 2 or microbatches < 2 * stages:
             rule = f"dualpipe needs an even number, at least 2 pp = {2 * stages} (see global_batch)"
             return f"microbatches = {microbatches}: {rule}"
-        return Undivided.fits(stages, microbatches, virtual)
+        return Undivided.invalid_reason(stages, microbatches, virtual)
 
 
 class _Move(NamedTuple):
     """A task whose microbatch is not known yet: the next of its side, or for W the oldest that waits for it."""
 
-    kind: Kind
+    kind: TaskKind
     near: bool = True
     """Whether its microbatch entered at the end of the pipeline that is nearer to the stage."""
     with_next: bool = False

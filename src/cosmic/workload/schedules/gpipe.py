@@ -1,6 +1,6 @@
 """GPipe: all forwards, then all backwards."""
 
-from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, require_valid, schedules
 
 
 @schedules.register("gpipe")
@@ -14,7 +14,7 @@ class GPipe(Undivided):
         >>> [f"{task.kind}{task.microbatch}" for task in GPipe.order(0, 2, 3)]
         ['F0', 'F1', 'F2', 'BW2', 'BW1', 'BW0']
         """
-        demand_fit(GPipe, stages, microbatches, virtual)
+        require_valid(GPipe, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         forwards = [Task("F", microbatch) for microbatch in range(microbatches)]

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cosmic.workload.schedule import Number, Task, accumulate, alternate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, accumulate, alternate, require_valid, schedules
 from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward
 
 
@@ -21,7 +21,7 @@ class Interleaved:
         >>> [f"{task.kind}{task.microbatch}.{task.chunk}" for task in Interleaved.order(1, 2, 2, virtual=2)]
         ['F0.0', 'F1.0', 'F0.1', 'BW0.1', 'F1.1', 'BW1.1', 'BW0.0', 'BW1.0']
         """
-        demand_fit(Interleaved, stages, microbatches, virtual)
+        require_valid(Interleaved, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         if virtual == 1:
@@ -78,10 +78,10 @@ class Interleaved:
         return (virtual == 1) | (microbatches % stages == 0)
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
         """Return why a last round that is not full is refused.
 
-        >>> print(Interleaved.fits(4, 10, 2))
+        >>> print(Interleaved.invalid_reason(4, 10, 2))
         microbatches = 10: the interleaved schedule takes them in rounds of pp = 4; use a multiple (see global_batch)
         """
         if Interleaved.runs(stages, microbatches, virtual):

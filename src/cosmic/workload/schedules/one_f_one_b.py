@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, require_valid, schedules
 
 
 @schedules.register("1f1b")
@@ -16,7 +16,7 @@ class OneForwardOneBackward(Undivided):
         >>> [f"{task.kind}{task.microbatch}" for task in OneForwardOneBackward.order(0, 2, 3)]
         ['F0', 'F1', 'BW0', 'F2', 'BW1', 'BW2']
         """
-        demand_fit(OneForwardOneBackward, stages, microbatches, virtual)
+        require_valid(OneForwardOneBackward, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         forwards = [Task("F", microbatch) for microbatch in range(microbatches)]

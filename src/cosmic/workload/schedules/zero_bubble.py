@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from cosmic.workload.schedule import Number, Task, Undivided, accumulate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, require_valid, schedules
 
 
 @schedules.register("zero_bubble")
@@ -23,7 +23,7 @@ class ZeroBubble(Undivided):
         >>> [f"{task.kind}{task.microbatch}" for task in ZeroBubble.order(1, 2, 3)]
         ['F0', 'B0', 'F1', 'B1', 'W0', 'F2', 'B2', 'W1', 'W2']
         """
-        demand_fit(ZeroBubble, stages, microbatches, virtual)
+        require_valid(ZeroBubble, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         ahead = stages - stage

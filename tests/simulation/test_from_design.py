@@ -16,7 +16,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation.analytic import step
-from cosmic.simulation.event.designs import play_design
+from cosmic.simulation.event.from_design import simulate_design
 from cosmic.step.memory import footprint
 from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
@@ -78,7 +78,7 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
     rng = random.Random(11)
     quiet = (point for point in (drawn(rng, stages) for _ in range(120)) if hidden_share(point) < 0.05)
     points = list(islice(quiet, 14))
-    errors = np.abs([play_design(point).cycles / 1e9 / analytic_seconds(point) - 1 for point in points])
+    errors = np.abs([simulate_design(point).cycles / 1e9 / analytic_seconds(point) - 1 for point in points])
     assert len(errors) >= 8
     assert np.median(errors) < 0.005
     assert (errors < 0.02).mean() >= 0.85
@@ -90,7 +90,7 @@ def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     """DeepSeek's first three layers are dense: the first stage is not the fullest."""
     told = {"pp": stages, "tp": 64 // stages, "dp": 1, "cp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
     point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()})
-    assert play_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "vit-large@dgx-h100:16"])
@@ -99,7 +99,7 @@ def test_an_independent_player_takes_as_long(name: str, task: str) -> None:
     point = load_design(name, {"workload.task": task})
     batch = point.workload.dp * point.workload.micro_batch * 4
     point = schema.assign(point, {"workload.global_batch": batch})
-    assert play_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=2e-5)
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=2e-5)
 
 
 def test_evaluating_by_playing_gives_the_same_metrics_for_another_step() -> None:
@@ -107,7 +107,7 @@ def test_evaluating_by_playing_gives_the_same_metrics_for_another_step() -> None
     closed, played = evaluate(point), evaluate(point, engine="event")
     assert isinstance(closed, Metrics)
     assert isinstance(played, Metrics)
-    assert played.step_s == pytest.approx(play_design(point).cycles / 1e9)
+    assert played.step_s == pytest.approx(simulate_design(point).cycles / 1e9)
     assert played.tokens_per_s * played.step_s == pytest.approx(closed.tokens_per_s * closed.step_s)
     assert played.mfu / closed.mfu == pytest.approx(closed.step_s / played.step_s)
     assert sum(played.breakdown.values()) == pytest.approx(played.step_s)
