@@ -21,7 +21,7 @@ from cosmic.step.memory import footprint
 from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
 from cosmic.workload.checks import unfit
-from tests.traces.player import play
+from tests.traces.reference_simulator import simulate_job
 from tests.traces.test_generation import design
 
 
@@ -99,7 +99,7 @@ def test_an_independent_player_takes_as_long(name: str, task: str) -> None:
     point = load_design(name, {"workload.task": task})
     batch = point.workload.dp * point.workload.micro_batch * 4
     point = schema.assign(point, {"workload.global_batch": batch})
-    assert simulate_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=2e-5)
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(simulate_job(generate(point), streams=2), rel=2e-5)
 
 
 def test_evaluating_by_playing_gives_the_same_metrics_for_another_step() -> None:

@@ -15,16 +15,16 @@ from cosmic import simulate
 from cosmic.cli import main
 from cosmic.errors import CosmicError
 from cosmic.simulation.event.result import Result
-from cosmic.traces.writing import encode_trace
 from tests.simulation.files import MEMORY, NETWORK, SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective, computation, load, receive, send, traces
+from tests.traces.encoding import encoded
 
 GROUPS: dict[str, Any] = {"1": [0], "2": [1, 0]}
 RANKS: list[list[Node]] = [
     [computation(1000, 100), collective("all_reduce", 512, "2", [0]), load(64), send(1, 100), receive(1, 8)],
     [computation(1000, 100), collective("all_reduce", 512, "2", [0]), load(64), receive(0, 100), send(0, 8)],
 ]
-BYTES = [encode_trace(trace, rank) for rank, trace in enumerate(traces(RANKS).ranks)]
+BYTES = [encoded(trace, rank) for rank, trace in enumerate(traces(RANKS).ranks)]
 AWKWARD: list[Any] = [None, True, False, 0, -1, 1, 2, 3, 2**31, 2**62, 2**63, 10**30, 10**400, -(10**400), 0.5, 1e-300]
 AWKWARD += [
     1e300,

@@ -19,11 +19,11 @@ from cosmic.simulation.analytic import step
 from cosmic.step.compute import operators
 from cosmic.step.memory import footprint
 from cosmic.traces.generation import Job, generate
-from cosmic.traces.order import dependencies
+from cosmic.traces.order import checked_dependencies
 from cosmic.traces.trace import CollectiveType, NodeType, Template
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches
-from tests.traces.player import play
+from tests.traces.reference_simulator import simulate_job
 
 ALONE = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
 
@@ -109,7 +109,7 @@ def test_every_send_has_its_receive(schedule: str) -> None:
         for kind in count:
             count[kind] += int((template.type == kind).sum())
     assert set(count.values()) == {2 * 8 * (4 * virtual - 1)}
-    assert play(job, streams=2) > 0  # which matches them one by one, and ends every node
+    assert simulate_job(job, streams=2) > 0  # which matches them one by one, and ends every node
 
 
 @pytest.mark.parametrize("schedule", list(schedules))
@@ -223,7 +223,7 @@ def _templates(job: Job) -> list[Template]:
 @pytest.mark.parametrize("told", [{"pp": 4, "dp": 2, "schedule": "dualpipe"}, {"dp": 8, "weight_sharding": "zero3"}])
 def test_nothing_waits_for_itself(told: dict[str, Any]) -> None:
     for template in generate(design(**told, global_batch=64)).traces.templates():
-        starts, needed = dependencies(template)
+        starts, needed = checked_dependencies(template)
         waits = np.diff(starts)
         owners = np.repeat(np.arange(template.nodes), waits)
         after = needed.argsort(kind="stable")
@@ -261,7 +261,7 @@ def test_without_communication_playing_takes_as_long_as_the_closed_form() -> Non
     cases: list[dict[str, Any]] = [{}, {"recompute": "full"}, {"task": "prefill"}, {"task": "decode"}]
     for told in cases:
         point = design("gpt3-13b@dgx-h100:1", **told, global_batch=4)
-        assert play(generate(point)) == pytest.approx(analytic_seconds(point), rel=1e-9)
+        assert simulate_job(generate(point)) == pytest.approx(analytic_seconds(point), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["vit-large", "dlrm-criteo", "t5-base", "bert-base", "gpt-oss-20b", "deepseek-v2"])
@@ -271,13 +271,13 @@ def test_every_sort_of_model_can_be_played(name: str, task: str) -> None:
     point = load_design(f"{name}@dgx-h100:16", told)
     point = schema.assign(point, {"workload.global_batch": point.workload.dp * point.workload.micro_batch * 4})
     late = 0.13 if name == "bert-base" else 0.08  # it waits for the host, block by block or all in all
-    assert play(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=late)
+    assert simulate_job(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=late)
 
 
 def test_decoding_is_a_round_of_the_pipeline() -> None:
     for count in (2, 4, 8):
         point = design("megatron-145.6b@dgx-h100:8", 32, task="decode", pp=4, dp=2, global_batch=2 * count)
-        assert play(generate(point)) == pytest.approx(analytic_seconds(point), rel=0.05)
+        assert simulate_job(generate(point)) == pytest.approx(analytic_seconds(point), rel=0.05)
 
 
 def test_collectives_of_the_step_before_are_seen_where_the_newest_goes_first() -> None:

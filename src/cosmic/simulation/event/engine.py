@@ -34,7 +34,7 @@ from cosmic.simulation.event.result import Result, result_of
 from cosmic.simulation.event.rings import Ring
 from cosmic.simulation.event.world import World
 from cosmic.traces.checks import check
-from cosmic.traces.groups import EVERYONE, known_groups, read_groups
+from cosmic.traces.groups import ALL_RANKS, known_groups, read_groups
 from cosmic.traces.reading import read_traces
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, TraceSet
 
@@ -101,7 +101,7 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
     given = {} if comm_groups in (None, "empty") else read_groups(comm_groups or "")  # ASTRA-sim's word for none
     traces = read_traces(workload, net.npus)
-    known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in EVERYONE}
+    known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in ALL_RANKS}
     job = Job(
         traces=traces,
         groups=known,

@@ -14,7 +14,7 @@ from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
 from cosmic.traces.findings import node_text
-from cosmic.traces.order import followers
+from cosmic.traces.order import successors
 from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, CollectiveType, Ints, NodeType, Template
 
 Groups = Mapping[str, Sequence[int]]
@@ -33,7 +33,7 @@ LONGEST_NS = 2**53
 
 def lower(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
     """Return *template* ready for the event loop; *given_ns* overrides the durations of its nodes."""
-    waits, children = followers(template, where)
+    waits, children = successors(template, where)
     if given_ns is None:
         action = _actions(template, system, where)
         duration = _durations(template, system, action)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from cosmic.simulation.event.programs import NOBODY, steps, trees
-from cosmic.traces.order import followers
+from cosmic.traces.order import successors
 from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ class Scripted:
     def __init__(self, stream: Stream, script: RankTrace) -> None:
         self._stream, self._script = stream, script
         template = script.template
-        self._waiting, self._children = followers(template)
+        self._waiting, self._children = successors(template)
         self._left = template.nodes
 
     def begin(self) -> None:

@@ -1,9 +1,8 @@
-"""The trace of one pipeline stage: its tasks in the order of the schedule, and what surrounds them.
+"""The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step.
 
-Before the tasks and after them come the things of which a step has one: gradients are reduced, weights updated, and
-gathered if each rank updated its share. Where the newest collective goes first (LIFO), reductions that find no time
-behind the last backward pass run into the next step, behind its first forward pass. A trace of one step out of many
-shows them at its start, as those of the step before.
+Once a step, gradients are reduced and weights updated, and gathered if each rank updated its shard. Where the newest
+collective goes first (LIFO), reductions that the last backward pass does not overlap extend into the next step, beside
+its first forward pass. A trace of one step shows them at its start, as those of the step before.
 """
 
 from __future__ import annotations
@@ -48,11 +47,11 @@ class Plan:
     """What all stages of a job share."""
 
     parts: tuple[tuple[Layer, ...], ...]
-    """The parts of the model, from its input on: what one task passes through."""
+    """The layers of each virtual stage, from the model's input on."""
     groups: tuple[tuple[str, ...], ...]
     """The axes of each kind of communicator group."""
     passed: Talk | None
-    """What is sent from part to part, where they lie on different stages."""
+    """The message from stage to stage."""
     stages: int
     microbatches: int
     newest_first: bool
@@ -60,7 +59,7 @@ class Plan:
     updates: dict[str, Run]
     """The optimizer's work for each block, by label."""
     offloaded: tuple[float, float] = (0.0, 0.0)
-    """Seconds and bytes of each task's traffic with outer tiers."""
+    """Seconds and bytes of each task's traffic with outer memory tiers."""
 
 
 @dataclass(frozen=True)
@@ -69,36 +68,36 @@ class Compiled:
 
     tape: Tape
     passing: bool
-    """Whether its messages go from part to part: their tags depend on the microbatch."""
+    """Whether it has messages between stages: their tags depend on the microbatch."""
 
     @cached_property
     def names(self) -> list[str]:
-        """What the rows are called."""
+        """Names of the rows."""
         return [row.name for row in self.tape.rows]
 
     @cached_property
     def numbers(self) -> Ints:
-        """The columns `NUMBERS`, a line for each row."""
+        """The columns `NUMBERS` of the rows."""
         return _numbers(self.tape.rows)
 
     @cached_property
     def seconds(self) -> Floats:
-        """How long each row takes."""
+        """Seconds of the rows."""
         return np.array([row.seconds for row in self.tape.rows])
 
     @cached_property
     def data(self) -> Ints:
-        """Pairs of rows."""
+        """Data dependencies, as pairs of rows."""
         return np.array(self.tape.data, np.int64).reshape(-1, 2)
 
     @cached_property
     def control(self) -> Ints:
-        """Pairs of rows."""
+        """Control dependencies, as pairs of rows."""
         return np.array(self.tape.control, np.int64).reshape(-1, 2)
 
     @cached_property
     def rings(self) -> list[int]:
-        """Rows that pass keys and values round."""
+        """Rows that exchange keys and values in a ring."""
         ends = (self.tape.receive, self.tape.send)
         tagged = np.flatnonzero(self.numbers[:, TAG] != ABSENT).tolist() if self.tape.rings else []
         return [row for row in tagged if row not in ends]
@@ -123,18 +122,18 @@ class StageTrace:
     count: int = 0
     rings: int = 0
     passed: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
-    """Of every block so far: the rows that end it, and the seconds that it computes."""
+    """The rows that end every block so far, and the seconds that it computes."""
     pending: tuple[list[int], float] = ([], 0.0)
-    """Reductions of the task before, and for how many more seconds of compute they may go on."""
+    """Reductions of the task before, and the seconds of compute that may still overlap them."""
     made: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """By block: the rows after which its gradients are there, of the latest microbatch."""
+    """The rows that complete each block's gradients of the latest microbatch."""
     begun: dict[str, int] = field(default_factory=dict)
-    """By block: the first step of its first forward pass."""
+    """The first step of each block's first forward pass."""
     opened: set[int] = field(default_factory=set)
-    """Parts of the model that were begun."""
+    """Virtual stages whose first forward pass was written."""
 
     def write(self, tasks: Sequence[Task], detached: Iterable[int] = ()) -> tuple[Template, Floats]:
-        """Return the nodes of the stage and their seconds; *detached* tasks have been sent what they read before."""
+        """Return the nodes of the stage and their seconds; the input of *detached* tasks was sent before the step."""
         held = self.held(tasks)
         left = self.left_over(held) if self.plan.training else set()
         apart, pair = set(detached), None
@@ -149,7 +148,7 @@ class StageTrace:
         return self.template(), np.concatenate(self.seconds) if self.seconds else np.zeros(0)
 
     def held(self, tasks: Sequence[Task]) -> list[Layer]:
-        """Return what the stage holds, in the order of the model."""
+        """Return the layers of the stage, in the order of the model."""
         parts = sorted({task.virtual_stage(self.stage, self.plan.stages) for task in tasks})
         return [layer for part in parts for layer in self.plan.parts[part]]
 
@@ -176,7 +175,7 @@ class StageTrace:
         return start, compiled
 
     def connect(self, tape: Tape, start: int, received: bool) -> None:
-        """Let a task wait for what it receives and for the task before, and what hides behind both for its turn."""
+        """Make a task depend on its receive and on the task before, and its overlapped communication on both."""
         before = self.passed[-1][0] if self.passed else ()
         self.after(self.control, ((start + head, row) for head in tape.heads for row in before))
         if tape.receive is not None and received:
@@ -190,7 +189,7 @@ class StageTrace:
         self.settle(tape, start)
 
     def gate(self, seconds: float) -> tuple[int, ...]:
-        """Return the rows after which about so many *seconds* of compute remain before the next task."""
+        """Return the rows after which about *seconds* of compute remain before the next task."""
         for ends, took in reversed(self.passed):
             if seconds < took / 2:
                 return ends
@@ -198,7 +197,7 @@ class StageTrace:
         return ()
 
     def settle(self, tape: Tape, start: int) -> None:
-        """Let the task before have its gradients reduced before this one has covered enough of it."""
+        """Make this task wait for the reductions of the task before once its compute has overlapped enough of them."""
         rows, seconds = self.pending
         for begun, took in zip(tape.begun.values(), tape.took, strict=True):
             if rows and seconds < took / 2:
@@ -210,18 +209,18 @@ class StageTrace:
             self.pending = [*rows, *(start + row for row in tape.reduced)], tape.took[0] + tape.apart_s
 
     def advance(self, tape: Tape, start: int, work: Work) -> None:
-        """Note where the task leaves things."""
+        """Record the blocks that the task began, ended and made gradients of."""
         if work == "F":
             for label, row in tape.begun.items():
                 self.begun.setdefault(label, start + row)
         else:
             self.made |= {label: tuple(start + row for row in rows) for label, rows in tape.made.items()}
-        ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only hands on
+        ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only forwards
         moved = [tuple(start + row for row in rows) for rows in ends]
         self.passed += zip(moved, tape.took or [0.0] * len(moved), strict=True)
 
     def join(self, first: tuple[int, Compiled], second: tuple[int, Compiled]) -> None:
-        """Let two tasks that overlap start together and end together."""
+        """Make two overlapped tasks start together and end together."""
         (start, one), (follows, other) = first, second
         if other.tape.receive is not None:
             arrival = follows + other.tape.receive
@@ -265,7 +264,7 @@ class StageTrace:
         return Compiled(recorder.tape, talk is not None)
 
     def record_offload(self, recorder: Recorder, forward: bool) -> None:
-        """Write a task's traffic with the outer tiers, for which nobody waits."""
+        """Write a task's traffic with outer memory tiers, on which nothing depends."""
         seconds, size = self.plan.offloaded
         stores = forward and self.plan.training
         kind, name = (NodeType.MEM_STORE, "store") if stores else (NodeType.MEM_LOAD, "load")
@@ -275,7 +274,7 @@ class StageTrace:
     # ---------------------------------------------------------------------------------------- once a step
 
     def left_over(self, held: Sequence[Layer]) -> set[str]:
-        """Return the blocks whose reduction the next step finds unfinished, if the newest always goes first."""
+        """Return the blocks whose reduction extends into the next step, if the newest always goes first."""
         if not self.plan.newest_first:
             return set()
         waiting: list[tuple[str, float]] = []
@@ -291,9 +290,9 @@ class StageTrace:
         return {label for label, seconds in waiting if seconds}
 
     def open(self, task: Task, left: set[str]) -> None:
-        """Write what the step before left over for a part of the model, behind the first forward pass through it.
+        """Write the reductions that the step before left to a virtual stage, beside its first forward pass.
 
-        The rows come after those of the pass, although it waits for them: what else it waits for goes first.
+        Their rows follow those of the pass, which depends on them, so that its other dependencies go first.
         """
         part = task.virtual_stage(self.stage, self.plan.stages)
         if not self.plan.newest_first or not self.plan.training or part in self.opened:
@@ -309,10 +308,10 @@ class StageTrace:
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
 
     def close(self, layers: Sequence[Layer]) -> None:
-        """Write how gradients are reduced and weights updated, of the *layers* in the order of the backward pass.
+        """Write the reductions and updates of *layers*, which are in the order of the backward pass.
 
-        Weights are updated when all gradients are there. Where the oldest goes first and updated weights have to be
-        gathered, each block's are updated as soon as they can be, as only the backward pass covers the gathering.
+        Weights are updated when all gradients are reduced. Where the oldest collective goes first and updated weights
+        are gathered, each block is updated as soon as possible, because only the backward pass overlaps the gathers.
         """
         newest_first = self.plan.newest_first
         reduced = {}
@@ -332,7 +331,7 @@ class StageTrace:
         return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
     def talk(self, talks: Iterable[Talk], label: str, before: Iterable[int]) -> tuple[int, ...]:
-        """Write collectives that hide."""
+        """Write overlapped collectives."""
         rows = [collective_row(talk, f"{label}.{talk.name}", self.plan.groups) for talk in talks]
         return tuple(self.one(row, before) for row in rows)
 
@@ -360,7 +359,7 @@ class StageTrace:
             kind.append(np.array(found, np.int64))
 
     def template(self) -> Template:
-        """Return the rows as a template; ids are their places."""
+        """Return the rows as a template; ids are row numbers."""
         numbers = np.concatenate(self.numbers) if self.numbers else np.zeros((0, len(NUMBERS)), np.int64)
         columns = {name: numbers[:, place].copy() for place, name in enumerate(NUMBERS)}
         seconds = np.concatenate(self.seconds) if self.seconds else np.zeros(0)
@@ -375,7 +374,7 @@ class StageTrace:
 
 
 def _listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return pairs of a row and what it waits for as lists, one for each row."""
+    """Return dependencies as lists, one for each row."""
     both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()
