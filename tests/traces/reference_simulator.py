@@ -122,9 +122,7 @@ def simulate_job(job: Job, streams: int = 1) -> float:
     while simulation.events:
         touched = simulation.end()
         ended += 1
-        while (
-            simulation.events and simulation.events[0][0] == simulation.now
-        ):  # all events of one moment
+        while simulation.events and simulation.events[0][0] == simulation.now:  # all events of one moment
             touched |= simulation.end()
             ended += 1
         for number in touched:

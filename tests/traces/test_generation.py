@@ -89,7 +89,7 @@ def test_gradients_are_reduced_once_a_step() -> None:
 
 def test_experts_are_two_all_to_alls_each_way() -> None:
     (template,) = generate(design("mixtral-8x7b@dgx-h100:8", dp=8, ep=8, global_batch=8)).traces.templates()
-    assert collectives(template, r"^mb0\.mixture_layer3\.")["ALL_TO_ALL"] == 4
+    assert collectives(template, r"^mb0\.moe_layer3\.")["ALL_TO_ALL"] == 4
 
 
 def test_a_gather_is_told_by_what_each_rank_brings() -> None:

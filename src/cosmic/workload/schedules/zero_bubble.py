@@ -1,4 +1,4 @@
-"""Zero bubble (ZB-H1): the weights' gradients wait for idle time."""
+"""Zero bubble (ZB-H1): the weights' gradients fill idle time."""
 
 import numpy as np
 
@@ -7,9 +7,9 @@ from cosmic.workload.schedule import Number, Task, Undivided, accumulate, requir
 
 @schedules.register("zero_bubble")
 class ZeroBubble(Undivided):
-    """1F1B whose backward is split, so that W fills the drain: ZB-H1 (Qi et al., ICLR 2024).
+    """1F1B with a split backward, so that W fills the drain: ZB-H1 (Qi et al., ICLR 2024).
 
-    It keeps no more than the fullest stage of 1F1B does; their ZB-H2, with still less bubble, keeps twice that.
+    It keeps no more than the fullest stage of 1F1B; their ZB-H2, with a smaller bubble, keeps twice that.
     """
 
     @staticmethod
