@@ -20,7 +20,7 @@ OVERLAPPING = {"1": (0, 1, 2), "2": (0, 1, 3)}
 
 
 def mistake(ranks: list[list[Node]], net: Network = TWO, **more: Any) -> str:
-    """Return why a job stands still; ranks alike or not, it is the same."""
+    """Return why a job deadlocks, the same with and without folding."""
     sentences = []
     for folded in (True, False):
         with pytest.raises(SpecError) as caught:
@@ -30,13 +30,13 @@ def mistake(ranks: list[list[Node]], net: Network = TWO, **more: Any) -> str:
     return sentences[0]
 
 
-def test_a_receive_that_nobody_sends_to() -> None:
+def test_a_receive_without_a_send() -> None:
     assert mistake([[receive(1, 8, 3)], [computation(1, 1)]]) == (
         "trace: rank 0: node 0 'node 0' receives from rank = 1: has no send of 8 bytes with tag 3"
     )
 
 
-def test_a_send_that_nobody_receives_waits_for_ever_for_a_ready_receiver() -> None:
+def test_a_send_without_a_receive_waits_for_ever_for_a_ready_receiver() -> None:
     ranks = [[send(1, 8)], [computation(1, 1)]]
     assert "sends to rank = 1: has no receive of 8 bytes" in mistake(ranks, rendezvous=True)
     assert run(job(ranks, TWO)).cycles > 0  # else it has arrived, and that is all
@@ -114,6 +114,6 @@ def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agre
     net = network(*[("Ring", 2, 100.0, 500.0)] * 3)
     themis = {"inter_dimension_scheduling": "offlineGreedy", "preferred_dataset_splits": 3}
     work = job([[collective("all_reduce", 2**20)]] * 8, net, ["ring"] * 3, **themis)
-    folded, played = run(work), run(work, folded=False, closed_forms=False)
-    assert folded.cycles == played.cycles
-    assert folded.warnings == played.warnings == (AGREED,)
+    folded, simulated = run(work), run(work, folded=False, closed_forms=False)
+    assert folded.cycles == simulated.cycles
+    assert folded.warnings == simulated.warnings == (AGREED,)

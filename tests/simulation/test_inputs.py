@@ -288,7 +288,7 @@ CIRCLE = [{"type": 4, "data": [1]}, {"type": 4, "data": [0]}]
     ],
     ids=["too few", "too many", "a circle", "no sender", "no size", "itself"],
 )
-def test_a_script_that_cannot_be_played_is_refused(tmp_path: Path, script: list[list[Node]], rule: str) -> None:
+def test_a_script_that_cannot_run_is_refused(tmp_path: Path, script: list[list[Node]], rule: str) -> None:
     files = scripted(tmp_path, script, [[collective("all_reduce", 1)]] * 4)
     with pytest.raises(SpecError, match=rule):
         simulate(**files)

@@ -36,7 +36,7 @@ NASTY = 'a "quoted" \\ name\n\x00 of \ud800 ü'
 MEMORY = RemoteMemory(type="PER_NPU_MEMORY_EXPANSION", latency_ns=10, bandwidth_gb_per_s=1.0)
 
 
-def played() -> Result:
+def simulated() -> Result:
     """Return four ranks that compute, add up, load, and pass messages round, two of the same tag and size."""
     ranks = [
         [
@@ -58,7 +58,7 @@ def played() -> Result:
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return played()
+    return simulated()
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +108,7 @@ def test_every_send_has_an_arrow_to_the_receive_that_it_is_for(result: Result, t
     assert (spans.start_ns[flows.source] <= spans.start_ns[flows.target]).all()
 
 
-def test_hidden_is_what_compute_covers(result: Result, timeline: Timeline) -> None:
+def test_overlapped_is_what_compute_covers(result: Result, timeline: Timeline) -> None:
     """Checked against the numbers of the result, for a rank that receives nothing before it is sent."""
     spans = timeline.spans
     process = np.array([track.process for track in timeline.tracks])[spans.track]
@@ -216,7 +216,7 @@ def test_a_critical_path_worked_out_by_hand() -> None:
     assert path_of(spans, [(0, 6), (1, 8), (10, 3)]) == [0, 1, 3, 4, 5, 8, 9, 10]
 
 
-def test_what_arrived_in_time_holds_nobody_up() -> None:
+def test_what_arrives_in_time_is_not_critical() -> None:
     spans: list[tuple[int, Class, int, int]] = [
         (0, "compute", 0, 3),
         (1, "compute", 0, 10),

@@ -78,8 +78,8 @@ def test_whatever_is_written_is_read_back(trace: RankTrace, rank: int) -> None:
         path = Path(folder) / "job.0.et"
         path.write_bytes(encoded(trace, rank))
         back = read_trace(path)
-    talks = {NodeType.COMM_SEND, NodeType.COMM_RECV} & set(trace.template.type.tolist())
-    assert said(back) == said(replace(trace, own_rank=rank if talks else None))
+    exchanges = {NodeType.COMM_SEND, NodeType.COMM_RECV} & set(trace.template.type.tolist())
+    assert said(back) == said(replace(trace, own_rank=rank if exchanges else None))
 
 
 @given(rank_traces(), st.integers(1, 5))

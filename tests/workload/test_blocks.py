@@ -97,7 +97,7 @@ def test_a_token_costs_what_was_published(
     assert model_flop_per_token(model(name), sequence) == pytest.approx(published, rel=tolerance), source
 
 
-def test_mixtures_cost_their_active_experts_only() -> None:
+def test_moe_models_cost_their_active_experts_only() -> None:
     dense, mixture = model("mistral-7b"), model("mixtral-8x7b")
     ratio = model_flop_per_token(mixture, 4096) / model_flop_per_token(dense, 4096)
     assert 1.7 < ratio < 1.9  # two experts of eight instead of one network

@@ -83,7 +83,7 @@ def test_fsdp_gathers_each_weight_twice_and_scatters_each_gradient_once() -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mixture_of_experts_has_four_all_to_alls(mode: Mode) -> None:
+def test_an_moe_has_four_all_to_alls(mode: Mode) -> None:
     forward = moe()
     graph = Graph(forward.operators + differentiate(forward, ("out",)).operators)
     sizes = {"batch": 32, "sequence": 2048, "experts": 64, "slots": 2048, "hidden": 4096, "ffn": 4096, "dp": 4, "ep": 8}
