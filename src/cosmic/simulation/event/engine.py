@@ -230,7 +230,7 @@ def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
 def _place(job: Job, simulated: Rank, trace: RankTrace, rings: Rings, channels: Channels) -> None:
     """Set the placements of a rank's collectives, and the peers and channels of its sends and receives."""
     template, action = trace.template, np.asarray(simulated.work.action)
-    for rows in _alike(job, trace, np.flatnonzero(action == Action.COLLECTIVE)):
+    for rows in _by_placement(job, trace, np.flatnonzero(action == Action.COLLECTIVE)):
         simulated.placements.update(dict.fromkeys(rows, _placement(job, simulated.rank, trace, rows[0], rings)))
     for row in np.flatnonzero((action == Action.SEND) | (action == Action.RECEIVE)).tolist():
         peer = trace.peers[int(template.peer[row])]
@@ -245,7 +245,7 @@ def _place(job: Job, simulated: Rank, trace: RankTrace, rings: Rings, channels: 
         raise SpecError(place, NodeType(int(template.type[remote[0]])).name, "needs a remote memory")
 
 
-def _alike(job: Job, trace: RankTrace, rows: Ints) -> Iterator[list[int]]:
+def _by_placement(job: Job, trace: RankTrace, rows: Ints) -> Iterator[list[int]]:
     """Yield rows of collectives that share a placement."""
     template, by_node = trace.template, job.system.custom_by_node
     columns = [template.comm_type, template.group, template.involved_dims, template.comm_priority]

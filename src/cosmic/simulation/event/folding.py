@@ -20,7 +20,7 @@ from cosmic.arithmetic import is_power_of_two
 from cosmic.simulation.event.inputs import COLLECTIVES, Algorithm, System
 from cosmic.simulation.event.lowering import Groups
 from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.programs import NOBODY, steps, trees
+from cosmic.simulation.event.programs import NO_MEMBER, steps, trees
 from cosmic.simulation.event.rings import GIVEN
 from cosmic.traces.trace import ABSENT, MEMORY, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
 
@@ -194,7 +194,7 @@ class _Stack:
         if self.placed:
             own = _mix(own, np.arange(size, dtype=np.uint64)[None, :], np.uint64(1))
         for relation in self.relations:
-            there = relation != NOBODY
+            there = relation != NO_MEMBER
             others = np.where(there, relation, 0)
             route = _route_code(network, self.members, self.members[:, others], whole=whole)
             known = _mix(own, seen[:, others].astype(np.uint64), route)
@@ -288,7 +288,9 @@ def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]
     if "doubleBinaryTree" in names:
         for tree in trees(size):
             found.append(np.array(tree.parent))
-            found += [np.array([(*children, NOBODY, NOBODY)[side] for children in tree.children]) for side in (0, 1)]
+            found += [
+                np.array([(*children, NO_MEMBER, NO_MEMBER)[side] for children in tree.children]) for side in (0, 1)
+            ]
         placed = True  # an inner node distinguishes its children
     return found, placed
 
@@ -299,7 +301,7 @@ def _own_links(network: Network, stacks: list[_Stack], exchanged: Exchanges) -> 
     That holds where messages cross one dimension, and only between neighbours if it is a ring.
     """
     pairs = [
-        (stack.members, stack.members[:, np.where(each == NOBODY, np.arange(len(each)), each)])
+        (stack.members, stack.members[:, np.where(each == NO_MEMBER, np.arange(len(each)), each)])
         for stack in stacks
         for each in stack.relations
     ]

@@ -176,7 +176,7 @@ class Rings:
         dims, listed = len(self._network.dims), [each.name for each in algorithms]
         place = f"system: {NAMES[kind]}-implementation"
         require(len(algorithms) == dims, place, listed, f"one for each of {dims} dimensions, or one for all of them")
-        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions stands alone")
+        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions must be the only one")
         return [
             Level(dim, self._line(dim, rank, group), algorithm)
             for dim, algorithm in enumerate(algorithms)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cosmic.simulation.event.programs import NOBODY, steps, trees
+from cosmic.simulation.event.programs import NO_MEMBER, steps, trees
 from cosmic.traces.order import successors
 from cosmic.traces.trace import CollectiveType, RankTrace
 
@@ -44,12 +44,12 @@ class Stepwise:
             step, key = program[self._step], self._step
             self._step += 1
             to, source = int(step.to[self._position]), int(step.source[self._position])
-            if to != NOBODY:
+            if to != NO_MEMBER:
                 stream.send(to, step.size, key)
-            if source != NOBODY:
+            if source != NO_MEMBER:
                 stream.receive(source, key, self._received)
                 return
-            if to != NOBODY:
+            if to != NO_MEMBER:
                 stream.endpoint(step.size, 0, self._go, outward=True)
                 return
         stream.leave()
@@ -141,7 +141,7 @@ class TreeReduction:
 
     def _from_child(self, _: Any) -> None:
         self._arrived += 1
-        first_of_two = self._arrived == 1 and self._parent != NOBODY
+        first_of_two = self._arrived == 1 and self._parent != NO_MEMBER
         self._stream.endpoint(self._size, self._size, self._added, last=first_of_two)
 
     def _added(self, _: Any) -> None:
@@ -150,7 +150,7 @@ class TreeReduction:
             self._upwards(None)
 
     def _upwards(self, _: Any) -> None:
-        if self._parent == NOBODY:
+        if self._parent == NO_MEMBER:
             self._downwards(None)
             return
         self._stream.send(self._parent, self._size, ("up", self._position))

@@ -20,7 +20,7 @@ from cosmic.arithmetic import is_power_of_two
 from cosmic.errors import SpecError
 from cosmic.traces.trace import CollectiveType, Ints
 
-NOBODY = -1
+NO_MEMBER = -1
 REDUCING = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
 
 
@@ -28,9 +28,9 @@ class Step(NamedTuple):
     """The sends and receives of one step, by position in the group."""
 
     to: Ints
-    """The position to which each sends, or `NOBODY`."""
+    """The position to which each sends, or `NO_MEMBER`."""
     source: Ints
-    """The position from which each receives, or `NOBODY`."""
+    """The position from which each receives, or `NO_MEMBER`."""
     size: int
     """Bytes of each message."""
     reduces: int
@@ -86,7 +86,7 @@ def _halving_doubling(kind: CollectiveType, members: int, size: int) -> tuple[St
 
 
 def _handing(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> Step:
-    to, source = np.full(members, NOBODY), np.full(members, NOBODY)
+    to, source = np.full(members, NO_MEMBER), np.full(members, NO_MEMBER)
     to[givers], source[takers] = takers, givers
     return Step(to, source, size, size if reduces else 0)
 
@@ -104,7 +104,7 @@ def _core(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple
 
 def _exchange(working: Ints, members: int, distance: int, size: int) -> Step:
     """Return a step in which *working* members exchange messages with those at *distance*."""
-    partner = np.full(members, NOBODY)
+    partner = np.full(members, NO_MEMBER)
     partner[working] = working[np.arange(len(working)) ^ distance]
     return Step(partner, partner, size, 0)
 
@@ -126,13 +126,13 @@ def trees(members: int) -> tuple[Tree, Tree]:
     if is_power_of_two(members) and members > 1:
         return _rooted(members, root_last=True), _rooted(members, root_last=False)
     balanced = _balanced(members)
-    mirrored = tuple(NOBODY if up == NOBODY else members - 1 - up for up in reversed(balanced))
+    mirrored = tuple(NO_MEMBER if up == NO_MEMBER else members - 1 - up for up in reversed(balanced))
     return _tree(balanced), _tree(mirrored)
 
 
 def _rooted(members: int, *, root_last: bool) -> Tree:
     """Return a complete in-order tree below a root that is the last position, or the first."""
-    parent = [NOBODY] * members
+    parent = [NO_MEMBER] * members
     shift, root = (0, members - 1) if root_last else (1, 0)
     top = _complete(parent, shift, shift + members - 1)
     parent[top] = root
@@ -149,7 +149,7 @@ def _complete(parent: list[int], begin: int, end: int) -> int:
 
 
 def _balanced(members: int) -> tuple[int, ...]:
-    parent = [NOBODY] * members
+    parent = [NO_MEMBER] * members
     _complete(parent, 0, members)
     return tuple(parent)
 
@@ -157,7 +157,7 @@ def _balanced(members: int) -> tuple[int, ...]:
 def _tree(parent: tuple[int, ...]) -> Tree:
     children: list[list[int]] = [[] for _ in parent]
     for child, up in enumerate(parent):
-        if up != NOBODY:
+        if up != NO_MEMBER:
             children[up].append(child)
     return Tree(parent, tuple(map(tuple, children)))
 
@@ -175,8 +175,8 @@ def completion_ns(
     """
     ready = starts + endpoint_ns
     for step, delay, reduction in zip(program, delays, reductions, strict=True):
-        arrived = np.where(step.source == NOBODY, ready, ready[step.source] + delay)
-        after = np.maximum(arrived, ready) + endpoint_ns + np.where(step.source == NOBODY, 0, reduction)
-        idle = (step.source == NOBODY) & (step.to == NOBODY)
+        arrived = np.where(step.source == NO_MEMBER, ready, ready[step.source] + delay)
+        after = np.maximum(arrived, ready) + endpoint_ns + np.where(step.source == NO_MEMBER, 0, reduction)
+        idle = (step.source == NO_MEMBER) & (step.to == NO_MEMBER)
         ready = np.where(idle, ready, after)
     return ready

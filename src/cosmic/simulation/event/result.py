@@ -127,12 +127,12 @@ class Result:
 def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: float) -> Result:
     """Return the result of a simulation of *traces* in which *ranks* were simulated."""
     cycles = max(rank.end_ns for rank in ranks)
-    alike: list[list[int]] = [[] for _ in ranks]
+    classes: list[list[int]] = [[] for _ in ranks]
     for rank, entity in enumerate(world.entity_of):
-        alike[entity].append(rank)
+        classes[entity].append(rank)
     found: list[Npu | None] = [None] * len(world.entity_of)
     rank_times = []
-    for simulated, members in zip(ranks, alike, strict=True):
+    for simulated, members in zip(ranks, classes, strict=True):
         trace = traces.ranks[simulated.rank]
         template = trace.template
         begun, ended = np.array(simulated.begun_ns, np.int64), np.array(simulated.ended_ns, np.int64)
@@ -143,7 +143,7 @@ def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: floa
     return Result(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),
-        dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, alike)), cycles),
+        dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, classes)), cycles),
         links=_links(world.fabric.busy_ns(), cycles),
         operators=_operators(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], world.system),
         events=world.clock.events,
@@ -225,9 +225,9 @@ def _operators(times: RankTimes, system: System) -> tuple[Operator, ...]:
 
 
 def _dimensions(
-    network: Network, sent: npt.NDArray[np.float64], alike: Sequence[int], cycles: int
+    network: Network, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
 ) -> tuple[DimensionUse, ...]:
-    counts = np.array(alike)
+    counts = np.array(classes)
     found = []
     for place, dim in enumerate(network.dims):
         share = sent[:, place] / (network.bytes_per_ns[place] * max(1, cycles))

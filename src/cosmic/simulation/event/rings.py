@@ -15,7 +15,7 @@ import numpy as np
 from cosmic.errors import SpecError
 from cosmic.simulation.event.clock import within
 from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.programs import NOBODY, Step, completion_ns, steps
+from cosmic.simulation.event.programs import NO_MEMBER, Step, completion_ns, steps
 from cosmic.traces.trace import CollectiveType, Ints
 
 ALL = -1
@@ -55,7 +55,7 @@ class Ring:
         return len(self.ranks)
 
     @property
-    def alike(self) -> bool:
+    def one_class(self) -> bool:
         """Whether one entity stands for all members, so that all begin at once."""
         return len(self.partners) == 1
 
@@ -65,7 +65,7 @@ class Ring:
         If all begin together, their ends are those of a start at 0, shifted.
         """
         first = starts[0]
-        if self.alike or starts.count(first) == len(starts):
+        if self.one_class or starts.count(first) == len(starts):
             if spec not in self._done:
                 self._done[spec] = self._evaluate(spec, np.zeros(len(self), np.int64)).tolist()
             return [first + done for done in self._done[spec]] if first else self._done[spec]
@@ -82,18 +82,18 @@ class Ring:
         for step in program:
             key = (id(step.source), step.size)
             if key not in delays:
-                sources = np.where(step.source == NOBODY, np.arange(len(self)), step.source)
+                sources = np.where(step.source == NO_MEMBER, np.arange(len(self)), step.source)
                 delays[key] = self._network.delays_ns(self.members[sources], self.members, step.size)
         rate = spec.memory_bytes_per_s
         waits = [delays[id(step.source), step.size] for step in program]
         reductions = [reduction_ns(step.reduces, rate) for step in program]
         longest = max(int(delay.max()) for delay in delays.values()) + max(reductions) + spec.endpoint_ns
         within(len(program) * longest)
-        alike = all((delay == delay[0]).all() for delay in delays.values())
+        equal = all((delay == delay[0]).all() for delay in delays.values())
         if (
-            alike
+            equal
             and (starts == starts[0]).all()
-            and all((step.source != NOBODY).all() for step, _ in _distinct(program))
+            and all((step.source != NO_MEMBER).all() for step, _ in _distinct(program))
         ):
             # All members advance in lockstep: evaluate one.
             first = sum(int(wait[0]) for wait in waits) + sum(reductions) + (len(program) + 1) * spec.endpoint_ns
@@ -132,7 +132,7 @@ class Ring:
             return
         program = steps(spec.algorithm, spec.kind, len(self), spec.size, spec.clockwise)
         for step, times in _distinct(program):
-            if step.to[position] != NOBODY:
+            if step.to[position] != NO_MEMBER:
                 yield int(step.to[position]), step.size * times
 
 

@@ -211,7 +211,7 @@ class CollectiveScheduler:
             self._start_scripted(collective, placement, priority)
             return
         levels = placement.levels
-        if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.alike:
+        if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.one_class:
             self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
             return
         begun = self._planner.streams(kind, size, levels) if levels else []
@@ -229,7 +229,7 @@ class CollectiveScheduler:
     def _ends_at_once(self, collective: Collective, begun: list[tuple[ChunkPhase, ...]], slot: int) -> bool:
         """Schedule the end of equal chunks of one phase that nothing delays, and return whether that was possible."""
         world, phase = self.world, begun[0][0]
-        alone = len(begun[0]) == 1 and phase.ring.alike and not self._queues[phase.queue]
+        alone = len(begun[0]) == 1 and phase.ring.one_class and not self._queues[phase.queue]
         if not (world.closed_forms and world.queues_per_dim == 1 and alone and begun[0] == begun[-1]):
             return False
         stream = Stream(self, collective, begun[0], slot)

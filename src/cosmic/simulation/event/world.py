@@ -115,7 +115,7 @@ class World:
         sent = self.sent_bytes[scheduler.entity]
         for place, size in enumerate(own.traffic(spec, position)):
             sent[place] += size
-        if own.alike:
+        if own.one_class:
             self._leave(stream, spec, self.clock.now + own.done_ns(spec, (0,))[position])
             return
         dim = stream.phase.queue // self.queues_per_dim

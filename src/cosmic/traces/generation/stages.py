@@ -21,13 +21,12 @@ from cosmic.traces.generation.tapes import (
     Recorder,
     Row,
     Tape,
-    Work,
     collective_row,
     compute_row,
     units_of,
 )
 from cosmic.traces.trace import ABSENT, Ints, NodeType, Template
-from cosmic.workload.schedule import Task
+from cosmic.workload.schedule import Task, TaskKind
 
 Floats = npt.NDArray[np.float64]
 NUMBERS = ("type", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag", "group", "peer", "comm_priority")
@@ -113,7 +112,7 @@ class StageTrace:
 
     plan: Plan
     stage: int
-    tapes: dict[tuple[int, Work, bool], Compiled] = field(default_factory=dict)
+    tapes: dict[tuple[int, TaskKind, bool], Compiled] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     numbers: list[Ints] = field(default_factory=list)
     seconds: list[Floats] = field(default_factory=list)
@@ -208,7 +207,7 @@ class StageTrace:
         if tape.reduced:
             self.pending = [*rows, *(start + row for row in tape.reduced)], tape.took[0] + tape.apart_s
 
-    def advance(self, tape: Tape, start: int, work: Work) -> None:
+    def advance(self, tape: Tape, start: int, work: TaskKind) -> None:
         """Record the blocks that the task began, ended and made gradients of."""
         if work == "F":
             for label, row in tape.begun.items():

@@ -18,23 +18,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from cosmic.traces.generation.pieces import Piece, Run, Talk, Unit
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
+from cosmic.workload.schedule import TaskKind
 
 AHEAD = 4
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
 """Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values."""
-KINDS = {
+COLLECTIVE_TYPES = {
     "all_reduce": CollectiveType.ALL_REDUCE,
     "all_gather": CollectiveType.ALL_GATHER,
     "reduce_scatter": CollectiveType.REDUCE_SCATTER,
     "all_to_all": CollectiveType.ALL_TO_ALL,
 }
-HIDDEN, WAITED = 0, 1
+OVERLAPPED, EXPOSED = 0, 1
 """Priorities of communication: exposed communication goes first."""
-Work = Literal["F", "B", "W", "BW"]
 
 
 class Row(NamedTuple):
@@ -58,14 +58,14 @@ def compute_row(run: Run, name: str) -> Row:
     return Row(name, NodeType.COMP, run.seconds, num_ops=max(1, round(run.flop)), tensor_size=max(1, round(run.bytes)))
 
 
-def collective_row(talk: Talk, name: str, groups: Sequence[tuple[str, ...]], priority: int = HIDDEN) -> Row:
+def collective_row(talk: Talk, name: str, groups: Sequence[tuple[str, ...]], priority: int = OVERLAPPED) -> Row:
     """Return the node of a collective; the size of an all-gather is one rank's shard."""
     size = talk.bytes / talk.members if talk.kind == "all_gather" else talk.bytes
     return Row(
         f"{name}.{talk.kind}",
         NodeType.COMM_COLL,
         talk.seconds,
-        comm_type=KINDS[talk.kind],
+        comm_type=COLLECTIVE_TYPES[talk.kind],
         comm_size=max(1, round(size)),
         group=groups.index(talk.axes),
         comm_priority=priority,
@@ -142,7 +142,7 @@ class Recorder:
         """Write the send of the task's output."""
         size = max(1, round(talk.bytes))
         row = Row(f"{name}.send", NodeType.COMM_SEND, talk.seconds, comm_size=size, comm_tag=tag, peer=peer)
-        row = row._replace(comm_priority=WAITED)
+        row = row._replace(comm_priority=EXPOSED)
         self.tape.send = self.add(row, self.tape.tail)
         if not self.tape.heads:
             self.tape.heads = [self.tape.send]
@@ -154,11 +154,11 @@ class Recorder:
         self.tape.rings += 1
         back = Row(f"{name}.ring.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=RING_PREVIOUS)
         out = back._replace(name=f"{name}.ring.send", type=NodeType.COMM_SEND, seconds=talk.seconds, peer=RING_NEXT)
-        return self.add(out._replace(comm_priority=WAITED), before), self.add(back, before)
+        return self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)
 
     # ------------------------------------------------------------------------------------------------ blocks
 
-    def block(self, label: str, units: Sequence[Unit], work: Work) -> None:
+    def block(self, label: str, units: Sequence[Unit], work: TaskKind) -> None:
         """Write the units of a block for one kind of task."""
         tape, took = self.tape, 0.0
         for unit in units:
@@ -182,7 +182,7 @@ class Recorder:
         for step in steps:
             name, before = f"{label}.{step.name}", tuple(self.tape.tail)
             if isinstance(step, Talk):
-                self.link(collective_row(step, name, self.groups, WAITED))
+                self.link(collective_row(step, name, self.groups, EXPOSED))
                 continue
             row = self.link(compute_row(step, name), fetched)
             fetched = ()
@@ -209,11 +209,11 @@ class Recorder:
         self.late.clear()
 
 
-def _chain(unit: Unit, work: Work) -> tuple[Run | Talk, ...]:
+def _chain(unit: Unit, work: TaskKind) -> tuple[Run | Talk, ...]:
     """Return the steps of a unit in one kind of task."""
     return {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
 
 
-def units_of(piece: Piece, work: Work) -> tuple[Unit, ...]:
+def units_of(piece: Piece, work: TaskKind) -> tuple[Unit, ...]:
     """Return the units of a block in one kind of task."""
     return piece.forward if work == "F" else piece.backward
