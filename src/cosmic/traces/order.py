@@ -117,7 +117,7 @@ def _rows(ids: Ints, wanted: Ints) -> Ints:
 
 
 def topological_order(dependencies: Dependencies) -> Ints:
-    """Return the rows in topological order, without those in or behind a cycle.
+    """Return the rows in topological order, without those in a cycle and those that a cycle depends on.
 
     *dependencies* are `Dependencies.within` a template.
     """
