@@ -69,9 +69,7 @@ def test_a_layer_alone_that_does_better_is_not_kept_quiet() -> None:
 
 def test_several_objectives_say_what_the_front_offers() -> None:
     made = search(SPACE, trials=200, objectives=["step_s", "network_usd"], seed=1)
-    assert re.search(
-        rf"the front has {len(made.front)} designs: step from .* s to .* s, network", judge(made).sentence
-    )
+    assert re.search(rf"the front has {len(made.front)} designs: step from .* s to .* s, network", judge(made).sentence)
 
 
 def test_where_nothing_runs_the_sentence_says_so_and_why() -> None:
