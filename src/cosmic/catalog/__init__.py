@@ -13,7 +13,7 @@ from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, UnknownName
 from cosmic.registry import user_files, user_folders
 
-KINDS = ("models", "accelerators", "nodes", "links", "systems", "spaces", "strategies")
+KINDS = ("models", "accelerators", "nodes", "links", "systems", "engines", "spaces", "strategies")
 FOLDER = Path(__file__).parent
 NEEDED: dict[str, dict[str, tuple[type, str]]] = {
     "models": {"model": (dict, "must map the keys of a model to values")},
@@ -24,6 +24,7 @@ NEEDED: dict[str, dict[str, tuple[type, str]]] = {
         "npus": (int, "must be a number of NPUs: the usual size"),
         "network": (dict, "must hold a list dims"),
     },
+    "engines": {"engine": (dict, "must map the keys of a serving engine to values")},
     "spaces": {"base": (object, "must be a design"), "parameters": (dict, "must map paths to their values")},
     "strategies": {"annotations": (list, "must be a list of rules")},
 }
