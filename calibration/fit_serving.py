@@ -187,8 +187,8 @@ def as_text(logs: Array) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
     found = {}
     for number, name in enumerate(NAMES):
         own = {key: values[len(NAMES) * place + number] for place, key in enumerate(OWN)}
-        fields = {key: (own | shared)[key] for key in Engine.__dataclass_fields__ if key in own | shared}
-        found[name] = {key.removesuffix("_s"): _shown(key, value) for key, value in fields.items()}
+        given = {key: (own | shared)[key] for key in Engine.__dataclass_fields__ if key in own | shared}
+        found[name] = {key.removesuffix("_s"): _shown(key, value) for key, value in given.items()}
     return found, recipes
 
 
@@ -250,8 +250,8 @@ def main() -> None:
     both = np.array([f"{row.engine} {model}" for row, model in zip(data.rows, models, strict=True)])
     folds = np.random.default_rng(0).integers(5, size=len(models)).astype(str)
     fitted, recipes = as_text(logs)
-    for name, fields in {**fitted, "recipes": recipes}.items():
-        print(name, fields)
+    for name, values in {**fitted, "recipes": recipes}.items():
+        print(name, values)
     for title, parts in (("engine", by_engine), ("engine, model", both), ("system, precision", systems)):
         print("\n" + table(title, found, parts))
     print("\n" + table("left out: a model at a time", left_out(data, models), models))

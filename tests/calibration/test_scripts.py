@@ -185,18 +185,21 @@ def test_kernels_are_fitted_and_checked_in_one_run(
 ) -> None:
     written: dict[str, Mapping[str, str]] = {}
     monkeypatch.setattr(fit_kernels, "write_entry", lambda name, fields, *_: written.update({name: fields}))
+    offsets: dict[str, float] = {}
+    monkeypatch.setattr(fit_kernels, "write_offsets", offsets.update)
     fit_kernels.main()
     assert {"memory_efficiency", "attention_ramp"} <= written[H200].keys()
     assert 0.6 < float(written[H200]["attention_efficiency"]) < 0.8
+    assert offsets == {"attention_forward": 29e-6, "attention_backward": 82e-6, "streaming": 9.9e-6}
     shown = capsys.readouterr().out
     assert all(
-        title in shown for title in ("attention", "streaming kernels", "fused AdamW", "decoding", "training steps")
+        title in shown for title in ("attention", "streaming kernels", "fused AdamW", "decode", "training steps")
     )
 
 
-def test_every_accelerator_whose_units_are_known_is_of_one_family() -> None:
+def test_every_accelerator_whose_sms_are_known_is_of_one_family() -> None:
     known = [name for names, _ in fit_kernels.FAMILIES.values() for name in names]
-    assert sorted(known) == sorted(fit_gemm.UNITS)
+    assert sorted(known) == sorted(fit_gemm.SMS)
     assert set(known) <= set(catalog.names("accelerators"))
 
 
@@ -260,7 +263,28 @@ def test_samples_are_gathered_and_predicted_together(tmp_path: Path) -> None:
     assert shown.splitlines()[-1].startswith("all")
 
 
-def test_parameters_are_told_as_they_stand_in_the_package() -> None:
-    lines = fit_serving.told(fit_serving.start()).splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["recipes", "shared", *fit_serving.NAMES]
-    assert "'front_s': 0.03" in lines[-1]
+def test_what_was_fitted_of_an_engine_replaces_what_was_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(fit_serving.CATALOG / "engines", tmp_path / "engines")
+    shutil.copy(fit_serving.CATALOG / "serving_recipes.yaml", tmp_path)
+    monkeypatch.setattr(fit_serving, "CATALOG", tmp_path)
+    path = tmp_path / "engines" / "sglang.yaml"
+    before = entry(path)
+    fitted, recipes = fit_serving.as_text(fit_serving.start())
+    fit_serving.write("sglang", fitted["sglang"], {"ttft": "none"})
+    fit_serving.write_recipes(recipes)
+    after = entry(path)
+    assert after["engine"].keys() == before["engine"].keys()
+    assert (after["engine"]["frontend"], after["engine"]["prefill_first"]) == ("30 ms", True)
+    assert after["residuals"] == {"ttft": "none"}
+    assert all(after[key] == before[key] for key in before.keys() - {"engine", "residuals"})
+    assert entry(tmp_path / "serving_recipes.yaml")["recipes"] == {"tokens_per_step": 1.5, "polled": 0.5, "held": 0.5}
+
+
+def test_offsets_of_measurements_are_written_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(shutil.copy(fit_gemm.OFFSETS, tmp_path))
+    monkeypatch.setattr(fit_gemm, "OFFSETS", path)
+    before = entry(path)["offsets"]
+    fit_gemm.write_offsets({"gemm": 2e-05})
+    assert entry(path)["offsets"] == before | {"gemm": "20 us"}

@@ -54,7 +54,7 @@ class Engine:
     hold_steps: float = 0.0
     """b: mean decode steps for which the engine holds a prefill back, to poll for new requests or to batch prefills."""
     convoy_factor: float = 1.0
-    """z: TTFT with a fixed OSL, relative to a varying one. Requests of equal length run in convoys, each behind others."""
+    """z: additional factor on TTFT with a fixed OSL: requests of equal length run in convoys."""
     prefill_first: bool = False
     """Whether waiting prefills run before any further decode step."""
     reserves_kv: bool = False
@@ -63,7 +63,7 @@ class Engine:
     kv_element_bytes: float | None = None
     """Bytes of a number in the KV cache; if not given, as the precision has it."""
     memory_fraction: float = 0.94
-    """Fraction of the memory for weights and KV cache; with `reserves_kv`, of what the weights leave for the KV cache."""
+    """Share of the memory for weights and KV cache; with `reserves_kv`, of what weights leave for the KV cache."""
     workspace_bytes: float = 3e9
     """Memory for activations, CUDA graphs and network buffers."""
 
@@ -75,7 +75,8 @@ class Engine:
         for key in DURATIONS:
             _check(getattr(self, f"{key}_s"), key)
         _check(self.workspace_bytes, "workspace")
-        require(bool(np.all(np.asarray(self.memory_fraction) <= 1)), "memory_fraction", self.memory_fraction, "at most 1")
+        within = bool(np.all(np.asarray(self.memory_fraction) <= 1))
+        require(within, "memory_fraction", self.memory_fraction, "must be at most 1")
         if self.kv_element_bytes is not None:
             _check(self.kv_element_bytes, "kv_element", above=True)
 

@@ -196,7 +196,8 @@ def _read(cells: Fields, identity: str, mode: str) -> Served:
     if cells.text("system") not in AICONFIGURATOR:
         raise UnknownName.among("system", cells.text("system"), "system", list(AICONFIGURATOR))
     workload, deployments = _mapping(cells)
-    require(cells.whole("pp_size", 1) == 1, "pp_size", cells.text("pp_size"), "serving with pipeline stages is not modelled")
+    stages = cells.text("pp_size")
+    require(cells.whole("pp_size", 1) == 1, "pp_size", stages, "serving with pipeline stages is not modelled")
     model, version = MODELS[name], cells.text("backend_version")
     drafting, exact = (engine, version, model) == DRAFTING, FIXED in cells.text("silicon_data_source")
     if drafting:
