@@ -57,7 +57,7 @@ JOULES = Dimension(joule=1)
 WATTS = Dimension(joule=1, s=-1)
 USD = Dimension(usd=1)
 
-SUFFIXES = {  # how a name inside the package says its unit; longer suffixes first
+SUFFIXES = {  # units at the end of field names; longer suffixes first
     "_bytes_per_s": BYTES_PER_S,
     "_flop_per_s": FLOP_PER_S,
     "_bytes": BYTES,
@@ -92,7 +92,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def _unit_table() -> dict[str, Quantity]:
-    """Return every atom that may stand in a unit, such as 'GiB' or 'ns', with what it is worth."""
+    """Return every unit, such as 'GiB' or 'ns', as a quantity."""
     table: dict[str, Quantity] = {}
 
     def add(names: tuple[str, ...], worth: Quantity, prefixes: dict[str, Fraction]) -> None:
@@ -119,7 +119,7 @@ def _unit_table() -> dict[str, Quantity]:
 
 UNITS = _unit_table()
 LONGEST = 400
-"""Characters that a quantity may have: more than any number of a float's size needs."""
+"""Most characters of a quantity; any float needs fewer."""
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ]+)(?:\s*/\s*([A-Za-zµ]+))?\s*", re.ASCII
 )
@@ -143,7 +143,7 @@ def parse(text: str) -> Quantity:
 
 
 def unit_of(name: str, text: str) -> Quantity:
-    """Return what one *name* is worth; *text* is what to quote if there is no such unit."""
+    """Return one *name* as a quantity; an error quotes *text*."""
     if name in UNITS:
         return UNITS[name]
     if name.upper().endswith("FLOPS"):
@@ -179,7 +179,7 @@ _BINARY_BYTES = ("EiB", "PiB", "TiB", "GiB", "MiB", "KiB")
 
 
 def show(value: float, dimension: Dimension) -> str:
-    """Return *value* with its unit: the shortest of the texts that read back as exactly *value*.
+    """Return *value* with its unit: the shortest text that reads back as exactly *value*.
 
     >>> show(80 * 2.0**30, BYTES), show(7e-07, SECONDS), show(0.0, SECONDS)
     ('80 GiB', '700 ns', '0 s')
@@ -206,7 +206,7 @@ def _show(value: float, dimension: Dimension) -> str:
 
 
 def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
-    """Return how little *text* suits a reader: '0.7 us' less than '700 ns', long less than short."""
+    """Return a sort key, best first: numbers from 1 on ('700 ns', not '0.7 us'), short texts, large units."""
     number, unit = text.split(" ")
     return abs(Fraction(number)) < 1, len(text), -parse(f"1 {unit}").value
 
@@ -226,7 +226,7 @@ def _plain(value: Fraction) -> str:
 
 
 def readable_unit(values: Sequence[float], dimension: Dimension) -> tuple[str, float]:
-    """Return the unit that suits a column of *values*, and what one of it is worth: the largest is ten or more.
+    """Return a unit for a column of *values*, and its size: the largest unit in which the largest value is 10 or more.
 
     >>> readable_unit([312e12, 2.25e15], FLOP_PER_S)
     ('TFLOP/s', 1000000000000.0)
@@ -241,7 +241,7 @@ def readable_unit(values: Sequence[float], dimension: Dimension) -> tuple[str, f
 
 
 def split_name(name: str) -> tuple[str, Dimension | None]:
-    """Return a field's key in files and its dimension: the name without its unit, and that unit.
+    """Return a field's key in files, its name without the unit, and the unit's dimension.
 
     >>> split_name("latency_s")[0], split_name("npus")
     ('latency', ('npus', None))

@@ -118,5 +118,5 @@ def test_the_trillion_parameter_models_have_one_shape() -> None:
 
 
 @pytest.mark.parametrize("name", ["cosmic-vit-base", "cosmic-vit-large"])
-def test_cosmic_reads_pictures_as_256_tokens(name: str) -> None:
+def test_cosmic_reads_images_as_256_tokens(name: str) -> None:
     assert FILES[name]["workload"] == {"sequence": 256, "global_batch": 2048}

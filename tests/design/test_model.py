@@ -140,7 +140,7 @@ def test_heads_of_keys_and_their_width_follow_from_the_rest() -> None:
         ({"window": 0}, "model.window = 0: must be at least 1"),
         ({"encoder_layers": 1}, "model.encoder_layers = 1: a decoder has no separate encoder"),
         ({"family": "encoder_decoder"}, "model.encoder_layers = 0: an encoder_decoder needs some"),
-        ({"family": "vision"}, "model.image = None: must say how pictures become tokens"),
+        ({"family": "vision"}, "model.image = None: must say how images become tokens"),
         ({"biases": ["qvk"]}, "model.biases.0 = 'qvk': no such choice; did you mean 'qkv'?"),
         (
             {"experts": {"count": 2, "active": 3, "ffn": 1}},
@@ -159,7 +159,7 @@ def test_a_malformed_model_is_refused_with_place_and_rule(changes: dict[str, Any
     assert str(caught.value) == message
 
 
-def test_pictures_must_be_whole_patches() -> None:
+def test_images_must_be_whole_patches() -> None:
     with pytest.raises(SpecError, match="must be a multiple of the patch, 16"):
         Image(size=250, patch=16)
 
