@@ -1,4 +1,4 @@
-"""The laws of agents hold of every one, and a broken one does not pass."""
+"""The laws of agents hold for every one, and a broken one does not pass."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Workload:
     """Whether each cp rank takes an early and a late chunk of the sequence. With one chunk each, a causal mask gives
     the last rank nearly twice the mean work."""
     loss: Loss = "eager"
-    """Copies of the logits at the memory peak: of one chunk (chunked), the usual (eager), or all ever made (retained)."""
+    """Copies of the logits at the memory peak: of a chunk (chunked), the usual (eager), or all ever made (retained)."""
     dropout: bool = False
     """Whether the model trains with dropout."""
     execution: Execution = "fused"
