@@ -89,8 +89,8 @@ class AgentSuite(Suite):
             agent.tell(outcomes(rows))
         assert task.space.contains(agent.ask(10)).all()
 
-    def test_it_may_be_told_late_or_of_strangers(self, name: str) -> None:
-        """Two asks before a tell, tells in another order, in parts, and of points that it never proposed, are allowed."""
+    def test_a_tell_may_be_late_partial_or_of_other_points(self, name: str) -> None:
+        """Two asks before a tell, and tells in another order, in parts, or of points never proposed, are allowed."""
         task = small_task()
         agent = self.started(name, task)
         early, late = agent.ask(6), agent.ask(6)
