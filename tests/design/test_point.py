@@ -20,10 +20,17 @@ from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
 from cosmic.design.network import Dimension, Network
-from cosmic.design.point import DesignPoint, from_tree, to_tree
+from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import AXES, Workload
 from cosmic.errors import SpecError
 from cosmic.loading.designs import dump_design, load_design
+
+
+def from_tree(tree: Any) -> DesignPoint:
+    """Return the design point of a complete tree."""
+    point: DesignPoint = schema.read(DesignPoint, tree, "")
+    return point
+
 
 POINT = DesignPoint(
     model=Transformer(name="tiny", layers=2, hidden=8, heads=2, ffn=32, vocab=100),

@@ -71,9 +71,3 @@ def to_tree(point: DesignPoint) -> dict[str, Any]:
     """Return *point* as the plain data of a design file: workload and collective in full, others without defaults."""
     tree: dict[str, Any] = schema.write(point, brief=True)
     return tree | {"workload": schema.write(point.workload), "collective": schema.write(point.collective)}
-
-
-def from_tree(tree: Any) -> DesignPoint:
-    """Return the design point that a complete tree describes; `cosmic.load_design` also fills in defaults."""
-    point: DesignPoint = schema.read(DesignPoint, tree, "")
-    return point

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import get_args
 
-from cosmic import catalog
+from cosmic.catalog.systems import link_dimension
 from cosmic.cost.fabric import Lane, collective_seconds, crossings
 from cosmic.cost.shapes import Part
-from cosmic.design import schema
 from cosmic.design.collective import Kind
 from cosmic.design.network import Dimension
 from cosmic.errors import SpecError, require
@@ -123,9 +122,5 @@ def _network(name: str, ranks: int, nodes: int, fabric: str, *, reducing: bool) 
         require(bool(inner.accelerator), "hardware", name, "what joins its nodes is not known")
         found = machine(inner.accelerator, ranks, ranks // nodes, fabric=fabric)
         return found.network.dims, found.collective.chunks
-    if inner.link not in catalog.names("links"):
-        raise SpecError("hardware", name, "its links are not in the catalog")
-    entry = catalog.entry("links", inner.link)
-    tree = {key: entry[key] for key in ("bandwidth", "latency", "transport") if key in entry}
-    dim: Dimension = schema.read(Dimension, {"topology": inner.topology, "npus": inner.most, **tree}, "link")
+    dim = link_dimension(inner.link, inner.most, inner.topology)
     return (dim if reducing else replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0)),), 1
