@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cosmic import catalog
-from cosmic.catalog.accuracy import KEYS, kind_of
+from cosmic.catalog.accuracy import KEYS, design_kind
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
@@ -75,7 +75,7 @@ def main() -> None:
         table.setdefault(key, []).append(("serving", error))
     for source, point, measured in runs():
         step = float(evaluate_batch(batch_of(point)).columns["step_s"][0])
-        kind = kind_of(point)
+        kind = design_kind(point)
         table.setdefault(tuple(kind[key] for key in KEYS), []).append((source, abs(step / measured - 1)))
     lines = []
     for values, found in sorted(table.items()):

@@ -35,7 +35,7 @@ class Expectation:
     """What those runs share with the design."""
 
 
-def kind_of(point: DesignPoint) -> dict[str, str]:
+def design_kind(point: DesignPoint) -> dict[str, str]:
     """Return the kind of a design."""
     dims = point.network.dims
     npus = point.network.npus
@@ -51,7 +51,7 @@ def kind_of(point: DesignPoint) -> dict[str, str]:
 
 def expected_error(point: DesignPoint) -> Expectation:
     """Return the error to expect of the step time of *point*."""
-    known = [] if isinstance(point.model, Recommender) else _nearest(kind_of(point))  # no recommender was measured
+    known = [] if isinstance(point.model, Recommender) else _nearest(design_kind(point))  # no recommender was measured
     found = next((each for each in known if each is not None), Expectation(UNKNOWN, 0, "nothing measured"))
     if point.compute.provenance != "estimate":
         return found

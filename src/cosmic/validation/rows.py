@@ -144,7 +144,7 @@ def judged(row: Row, identity: str, collection: str, judge: Callable[[Fields], V
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RowKind:
     """A kind of rows: its name, the columns that identify it, and the module that predicts it."""
 
     name: str
@@ -157,8 +157,8 @@ class Kind:
         return [replace(verdict, kind=self.name) for verdict in found]
 
 
-def _kind(name: str, module: str, columns: str) -> Kind:
-    return Kind(name, frozenset(columns.split()), module)
+def _kind(name: str, module: str, columns: str) -> RowKind:
+    return RowKind(name, frozenset(columns.split()), module)
 
 
 KINDS = (
@@ -176,7 +176,7 @@ KINDS = (
 """Every kind of rows; a file is of the first kind whose columns it has."""
 
 
-def kind_of(columns: Sequence[str], where: str) -> Kind:
+def row_kind(columns: Sequence[str], where: str) -> RowKind:
     """Return the kind of rows with these *columns*."""
     for kind in KINDS:
         if kind.columns <= set(columns):
@@ -185,7 +185,7 @@ def kind_of(columns: Sequence[str], where: str) -> Kind:
     raise SpecError(where, ", ".join(columns), f"these columns are of no known kind, which are {known}")
 
 
-def read_rows(path: Path | str) -> tuple[Kind, list[Row]]:
+def read_rows(path: Path | str) -> tuple[RowKind, list[Row]]:
     """Return the kind and the rows of the CSV file at *path*."""
     where = Path(path).name
     try:
@@ -197,7 +197,7 @@ def read_rows(path: Path | str) -> tuple[Kind, list[Row]]:
         raise SpecError("data", str(path), f"cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
         raise SpecError("data", str(path), "is not a CSV file") from None
-    kind = kind_of(columns, where)
+    kind = row_kind(columns, where)
     require(bool(rows), where, 0, "there are no rows")
     return kind, rows
 
