@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from cosmic.design import schema
 from cosmic.design.model import (
+    MLA,
     Experts,
     Image,
-    LatentAttention,
     Recommender,
     Transformer,
     active_parameters,
     attention_parameters,
-    is_mixture,
-    mixture_layers,
+    is_moe_layer,
+    moe_layers,
     parameters,
 )
 from cosmic.errors import SpecError
@@ -107,11 +107,11 @@ def test_the_number_of_mixtures_is_that_of_the_layers_that_are_mixtures(
 ) -> None:
     experts = Experts(count=2, active=1, ffn=1, dense_first=dense_first, every=every)
     model = replace(BARE, layers=layers, experts=experts)
-    assert mixture_layers(model) == sum(is_mixture(model, layer) for layer in range(layers))
+    assert moe_layers(model) == sum(is_moe_layer(model, layer) for layer in range(layers))
 
 
 def test_latent_attention_has_its_own_projections_and_norms() -> None:
-    direct = LatentAttention(kv_lora_rank=3, qk_rope_head_dim=2, v_head_dim=5)
+    direct = MLA(kv_lora_rank=3, qk_rope_head_dim=2, v_head_dim=5)
     query, compress, expand, out = 4 * 2 * (2 + 2), 4 * (3 + 2) + 3, 3 * 2 * (2 + 5), 2 * 5 * 4
     assert attention_parameters(replace(BARE, mla=direct)) == query + compress + expand + out
     compressed = replace(BARE, mla=replace(direct, q_lora_rank=6))

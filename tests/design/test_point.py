@@ -18,7 +18,7 @@ from cosmic.design import schema
 from cosmic.design.collective import Collective, algorithms
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
-from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
+from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.design.network import Dimension, Network
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import AXES, Workload
@@ -74,7 +74,7 @@ EXPERTS = st.integers(1, 64).flatmap(
     )
 )
 LATENT = values(
-    LatentAttention,
+    MLA,
     q_lora_rank=st.none() | SIZES,
     kv_lora_rank=SIZES,
     qk_rope_head_dim=st.integers(0, 9),

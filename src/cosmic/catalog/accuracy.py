@@ -13,7 +13,7 @@ from math import hypot
 from typing import Any
 
 from cosmic.catalog import FOLDER, load_mapping
-from cosmic.design.model import Recommender, has_experts
+from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
 
 ENOUGH = 5
@@ -44,7 +44,7 @@ def design_kind(point: DesignPoint) -> dict[str, str]:
     return {
         "task": point.workload.task,
         "reach": reach,
-        "model": "MoE" if has_experts(point.model) else "dense",
+        "model": "MoE" if is_moe(point.model) else "dense",
         "format": "8 bits or fewer" if narrow else "16 bits",
     }
 

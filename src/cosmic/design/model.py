@@ -46,7 +46,7 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
+class MLA:
     """Multi-head latent attention (DeepSeek-V2): one small vector per token gives the keys and values of all heads."""
 
     q_lora_rank: int | None = None
@@ -144,7 +144,7 @@ class Transformer:
     """Whether the model has BERT's pretraining heads: a dense layer and a two-way classifier on the first token, and a
     dense layer with a norm before the vocabulary."""
     experts: Experts | None = None
-    mla: LatentAttention | None = None
+    mla: MLA | None = None
     image: Image | None = None
 
     def __post_init__(self) -> None:
@@ -231,7 +231,7 @@ def active_parameters(model: Model) -> int:
     return _transformer_parameters(model, model.experts.active if model.experts else 0)
 
 
-def is_mixture(model: Transformer, layer: int) -> bool:
+def is_moe_layer(model: Transformer, layer: int) -> bool:
     """Return whether layer number *layer* is an MoE layer."""
     experts = model.experts
     if experts is None or layer < experts.dense_first:
@@ -239,12 +239,12 @@ def is_mixture(model: Transformer, layer: int) -> bool:
     return (layer - experts.dense_first + 1) % experts.every == 0
 
 
-def has_experts(model: Model) -> bool:
+def is_moe(model: Model) -> bool:
     """Return whether *model* is an MoE model."""
     return isinstance(model, Transformer) and model.experts is not None
 
 
-def mixture_layers(model: Transformer) -> int:
+def moe_layers(model: Transformer) -> int:
     """Return the number of MoE layers."""
     experts = model.experts
     return max(0, model.layers - experts.dense_first) // experts.every if experts else 0
@@ -252,7 +252,7 @@ def mixture_layers(model: Transformer) -> int:
 
 def _transformer_parameters(model: Transformer, routed: int) -> int:
     """Return the parameters, counting *routed* experts in each MoE layer."""
-    moe = mixture_layers(model)
+    moe = moe_layers(model)
     dense = (model.layers - moe) * _ffn_parameters(model)
     return _shared_parameters(model) + dense + moe * _moe_parameters(model, routed)
 
@@ -280,7 +280,7 @@ def attention_parameters(model: Transformer) -> int:
     return weights + biases + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
 
 
-def _mla_parameters(model: Transformer, mla: LatentAttention) -> int:
+def _mla_parameters(model: Transformer, mla: MLA) -> int:
     d, h = model.hidden, model.heads
     query_width = h * (model.head_dim + mla.qk_rope_head_dim)
     if mla.q_lora_rank is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic.design.model import Experts, LatentAttention, Transformer, is_mixture
+from cosmic.design.model import MLA, Experts, Transformer, is_moe_layer
 from cosmic.design.workload import Workload
 from cosmic.launching.launch import Draft
 
@@ -40,7 +40,7 @@ def _attention(draft: Draft, model: Transformer) -> None:
         draft.add("--window-attn-skip-freq", every or 0, when=every is not None)
 
 
-def _mla(draft: Draft, model: Transformer, mla: LatentAttention) -> None:
+def _mla(draft: Draft, model: Transformer, mla: MLA) -> None:
     draft.add("--multi-latent-attention")
     draft.add("--q-lora-rank", mla.q_lora_rank or 0, when=mla.q_lora_rank is not None)
     draft.add("--kv-lora-rank", mla.kv_lora_rank)
@@ -64,7 +64,7 @@ def _positions(draft: Draft, model: Transformer, workload: Workload) -> None:
 
 def _biases(draft: Draft, model: Transformer) -> None:
     """Add which projections have biases: all, none, or those of queries, keys and values."""
-    moe = [is_mixture(model, layer) for layer in range(model.layers)]
+    moe = [is_moe_layer(model, layer) for layer in range(model.layers)]
     usual = {"qkv", "out"} | {"experts" for _ in range(any(moe))} | {"ffn" for _ in range(not all(moe))}
     given = set(model.biases) & usual
     draft.add("--disable-bias-linear", when=given != usual and given <= {"qkv"})
@@ -106,7 +106,7 @@ def layer_pattern(model: Transformer) -> str:
         return f"([0]*{experts.every - 1}+[1]*1)*{model.layers // experts.every}"
     runs: list[list[int]] = []
     for layer in range(model.layers):
-        kind = int(is_mixture(model, layer))
+        kind = int(is_moe_layer(model, layer))
         if runs and runs[-1][0] == kind:
             runs[-1][1] += 1
         else:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer, has_experts
+from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.step.kernels import Kernel, Product, kernel_of
 from cosmic.step.recomputation import repeated
 from cosmic.workload.blocks import blocks, dimensions
@@ -101,7 +101,7 @@ def _served_bytes(kernel: Kernel, moved: Any, recipe: Recipe, batch: Batch) -> A
     """
     shape = kernel.shape
     if isinstance(shape, Product):
-        width = weight_bytes(recipe, kernel.weight, mixture=has_experts(batch.base.model))
+        width = weight_bytes(recipe, kernel.weight, mixture=is_moe(batch.base.model))
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
         both = shape.width + shape.value_width

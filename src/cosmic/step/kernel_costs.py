@@ -39,7 +39,7 @@ from cosmic.cost.streaming import (
     traffic,
 )
 from cosmic.design.batch import Batch
-from cosmic.design.model import has_experts
+from cosmic.design.model import is_moe
 from cosmic.step.compute import OperatorUse
 from cosmic.step.kernels import Product
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
@@ -82,7 +82,7 @@ class KernelPrices:
         self._modelled = np.asarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
-        self._mixture = has_experts(batch.base.model)
+        self._mixture = is_moe(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
 
     # ---------------------------------------------------------------------------------------------- operators

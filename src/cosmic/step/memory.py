@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Recommender, has_experts
+from cosmic.design.model import Recommender, is_moe
 from cosmic.step.activations import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.graph import Sizes
 from cosmic.workload.plan import BlockPlan, plan
@@ -147,7 +147,7 @@ class _Stage:
 
     def served_weights(self, replicas_split: bool) -> Any:
         """Bytes of all weights on the stage, each in the format in which it is kept while serving."""
-        mixture = has_experts(self.batch.base.model)
+        mixture = is_moe(self.batch.base.model)
         total: Any = 0.0
         for name, each in self.blocks.items():
             for width, weights in _by_width(each, self.recipe, mixture):

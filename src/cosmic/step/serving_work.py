@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Transformer, has_experts
+from cosmic.design.model import Transformer, is_moe
 from cosmic.errors import require
 from cosmic.step.activations import weight_elements
 from cosmic.step.kernels import Product, attention_of, product_of
@@ -73,7 +73,7 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     if cache is not None:
         recipe = replace(recipe, cache=cache)
-    mixture = has_experts(model)
+    mixture = is_moe(model)
     total: dict[str, Any] = dict.fromkeys(ServingWork.__slots__, 0.0)
     for each in blocks:
         sizes["visible"] = visible_share(batch, each.block)

@@ -37,7 +37,7 @@ from cosmic.catalog.engines import engine as engine_of
 from cosmic.design import schema
 from cosmic.design.batch import Batch
 from cosmic.design.engine import Engine
-from cosmic.design.model import has_experts
+from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, require
@@ -289,7 +289,7 @@ def _mapping(cells: Fields) -> tuple[Workload, float]:
 def _design(model: str, accelerator: str, workload: Workload) -> DesignPoint:
     entry = catalog.entry("models", model)
     read = read_model(entry, model)
-    if not has_experts(read):
+    if not is_moe(read):
         workload = replace(workload, ep=1)
     hardware = machine(accelerator, workload.tp * workload.dp)
     point = hardware.design(read, workload)
