@@ -10,7 +10,7 @@ import pytest
 
 from cosmic import catalog
 from cosmic.loading.designs import accelerator_layers
-from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, Dimension, read
+from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read
 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
 PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog.names(kind)]
@@ -89,12 +89,12 @@ RATES = {
 }
 
 
-def number(row: dict[str, str], column: str, unit: str, dimension: Dimension) -> float | None:
+def number(row: dict[str, str], column: str, unit: str, dimension: PhysicalDimension) -> float | None:
     """Return a collected number in base units; None where there is none."""
     return read(f"{row[column]} {unit}", dimension) if row[column] else None
 
 
-def found(entry: dict[str, Any], key: str, dimension: Dimension) -> float | None:
+def found(entry: dict[str, Any], key: str, dimension: PhysicalDimension) -> float | None:
     """Return a number of the catalog in base units; None where there is none."""
     return read(entry[key], dimension) if key in entry else None
 

@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from cosmic import units
 from cosmic.errors import SpecError, UnknownName, as_key, join, shorten
-from cosmic.units import Dimension
+from cosmic.units import PhysicalDimension
 
 DERIVED: Any = None
 """Default of a field that its class derives from other fields."""
@@ -36,7 +36,7 @@ class Slot(NamedTuple):
     name: str
     key: str
     hint: Any
-    dimension: Dimension | None = None
+    dimension: PhysicalDimension | None = None
     default: Any = MISSING
     names: Iterable[str] | None = None
     """Names that the field can hold, if a registry has them."""
@@ -68,7 +68,7 @@ def _slots_of(value: Any) -> dict[str, Slot]:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def read(hint: Any, tree: Any, where: str, dimension: Dimension | None = None) -> Any:
+def read(hint: Any, tree: Any, where: str, dimension: PhysicalDimension | None = None) -> Any:
     """Return *tree* as a value of type *hint*; raise a `SpecError` that names the place if it is none."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
@@ -84,7 +84,7 @@ def read(hint: Any, tree: Any, where: str, dimension: Dimension | None = None) -
     return _read_scalar(hint, tree, where)
 
 
-def _read_union(options: tuple[Any, ...], tree: Any, where: str, dimension: Dimension | None) -> Any:
+def _read_union(options: tuple[Any, ...], tree: Any, where: str, dimension: PhysicalDimension | None) -> Any:
     if type(None) in options and tree is None:
         return None
     options = tuple(option for option in options if option is not type(None))
@@ -102,7 +102,7 @@ def families(cls: type) -> tuple[str, ...]:
     return get_args(slots(cls)["family"].hint)
 
 
-def _read_quantity(tree: Any, where: str, dimension: Dimension) -> float:
+def _read_quantity(tree: Any, where: str, dimension: PhysicalDimension) -> float:
     try:
         return units.read(tree, dimension)
     except SpecError as error:
@@ -175,7 +175,7 @@ def _mapping(tree: Any, where: str) -> Mapping[Any, Any]:
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def write(value: Any, dimension: Dimension | None = None, *, brief: bool = False) -> Any:
+def write(value: Any, dimension: PhysicalDimension | None = None, *, brief: bool = False) -> Any:
     """Return *value* as plain data that `read` turns back into exactly *value*.
 
     Fields that are None are left out; with *brief*, so are defaults, except ``family``, which selects the class.
