@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from cosmic.cost.fabric import one_dimension_seconds
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension, Transport
 from cosmic.units import BYTES_PER_S
 from cosmic.units import read as quantity
@@ -123,7 +123,7 @@ def predicted(dim: Dimension, rows: Rows) -> Numbers:
     """Return the predicted seconds of each row on *dim*."""
     found = np.zeros(len(rows.size))
     rings_only = replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0))
-    for kind in get_args(Kind):
+    for kind in get_args(CollectiveKind):
         for each, allowed in ((dim, True), (rings_only, False)):
             here = (rows.kind == kind) & (rows.in_switch == allowed)
             if here.any():

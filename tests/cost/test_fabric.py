@@ -13,10 +13,10 @@ from cosmic.cost.fabric import Lane, barrier_seconds, broadcast_seconds, crossin
 from cosmic.cost.fabric import collective_seconds as seconds_of
 from cosmic.cost.shapes import Part
 from cosmic.design.batch import Names
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.network import topologies
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 def lane(
@@ -25,7 +25,9 @@ def lane(
     return Lane(topology, npus, bandwidth, latency, algorithm)
 
 
-def collective_seconds(network: list[Lane], parts: list[Part], kind: Kind, size: float, chunks: Any, mode: Any) -> Any:
+def collective_seconds(
+    network: list[Lane], parts: list[Part], kind: CollectiveKind, size: float, chunks: Any, mode: Any
+) -> Any:
     return seconds_of(crossings(network, parts), kind, size, chunks, mode)
 
 
@@ -111,7 +113,9 @@ modes = st.sampled_from(["baseline", "blueconnect", "themis"])
 
 
 @given(st.lists(lanes, min_size=1, max_size=3), kinds, st.floats(1, 1e10), st.sampled_from([1, 4, 16]), modes)
-def test_more_bytes_never_take_less_time(network: list[Lane], kind: Kind, size: float, chunks: int, mode: str) -> None:
+def test_more_bytes_never_take_less_time(
+    network: list[Lane], kind: CollectiveKind, size: float, chunks: int, mode: str
+) -> None:
     parts = whole(*network)
     small = collective_seconds(network, parts, kind, size, chunks, mode)
     assert collective_seconds(network, parts, kind, 2 * size, chunks, mode) >= small > 0
@@ -119,7 +123,7 @@ def test_more_bytes_never_take_less_time(network: list[Lane], kind: Kind, size: 
 
 @given(st.lists(lanes, min_size=1, max_size=3), kinds, st.floats(1, 1e10), st.sampled_from([1, 4, 16]), modes)
 def test_nothing_beats_the_bandwidth_bound(
-    network: list[Lane], kind: Kind, size: float, chunks: int, mode: str
+    network: list[Lane], kind: CollectiveKind, size: float, chunks: int, mode: str
 ) -> None:
     """All but one's own part must leave every NPU, through all its dimensions together."""
     members = float(np.prod([each.npus for each in network]))
@@ -128,13 +132,13 @@ def test_nothing_beats_the_bandwidth_bound(
 
 
 @given(st.lists(lanes, min_size=1, max_size=3), kinds, st.floats(1, 1e10), modes)
-def test_a_group_of_one_costs_nothing(network: list[Lane], kind: Kind, size: float, mode: str) -> None:
+def test_a_group_of_one_costs_nothing(network: list[Lane], kind: CollectiveKind, size: float, mode: str) -> None:
     alone = [Part(1.0, 1.0) for _ in network]
     assert collective_seconds(network, alone, kind, size, 4, mode) == 0
 
 
 @given(lanes, kinds, st.floats(1, 1e10), modes)
-def test_equal_dimensions_commute(one: Lane, kind: Kind, size: float, mode: str) -> None:
+def test_equal_dimensions_commute(one: Lane, kind: CollectiveKind, size: float, mode: str) -> None:
     one_way = [Part(float(one.npus), 1.0), Part(1.0, 1.0)]
     seconds = [collective_seconds([one, one], parts, kind, size, 4, mode) for parts in (one_way, one_way[::-1])]
     assert seconds[0] == pytest.approx(seconds[1])
@@ -142,7 +146,7 @@ def test_equal_dimensions_commute(one: Lane, kind: Kind, size: float, mode: str)
 
 @given(st.lists(lanes, min_size=2, max_size=2), kinds, st.floats(1, 1e10))
 def test_arrays_of_names_and_numbers_give_what_single_designs_give(
-    network: list[Lane], kind: Kind, size: float
+    network: list[Lane], kind: CollectiveKind, size: float
 ) -> None:
     def column(name: str) -> Any:
         values = [getattr(each, name) for each in network]

@@ -33,7 +33,7 @@ from cosmic.cost.shapes import Part, choose, larger
 from cosmic.cost.themis import bottleneck_seconds
 from cosmic.cost.transport import IDEAL, Phase, Way, phase, somewhere, transport_of
 from cosmic.design.batch import Batch, Names, numbered
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.network import Dimension, topologies
 
 LARGE = 2**19
@@ -95,7 +95,7 @@ class Crossing:
         which = self.distinct[1]
         return values[0] if which is None else np.array(values)[which]
 
-    def phase(self, kind: Kind, alone: Any = True) -> Phase:
+    def phase(self, kind: CollectiveKind, alone: Any = True) -> Phase:
         """Return what the dimension takes for its part of a collective; *alone*: nobody is in another dimension."""
         terms = [phase_terms(kind, *row) for row in self.distinct[0]]
         hops, traffic = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
@@ -114,7 +114,7 @@ class Crossing:
 
 @lru_cache(maxsize=65536)
 def phase_terms(
-    kind: Kind, topology: str, algorithm: str, npus: float, members: float, step: float
+    kind: CollectiveKind, topology: str, algorithm: str, npus: float, members: float, step: float
 ) -> tuple[float, float]:
     """Return how many links' latency a phase takes, and its traffic per byte over the share of bandwidth it can use.
 
@@ -157,7 +157,7 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
     return share * talking / contention
 
 
-def one_dimension_seconds(kind: Kind, algorithm: str, members: Any, size_bytes: Any, dim: Dimension) -> Any:
+def one_dimension_seconds(kind: CollectiveKind, algorithm: str, members: Any, size_bytes: Any, dim: Dimension) -> Any:
     """Return the seconds of one collective among *members* side by side in one dimension; numbers or arrays.
 
     >>> dim = Dimension(topology="switch", npus=8, bandwidth_bytes_per_s=100e9, latency_s=0.0)
@@ -178,7 +178,7 @@ def crossings(lanes: Sequence[Lane], parts: Sequence[Part]) -> list[Crossing]:
 
 
 def collective_seconds(
-    group: Sequence[Crossing], kind: Kind, size_bytes: Any, chunks: Any, multi_dim: Any, copies: int = 1
+    group: Sequence[Crossing], kind: CollectiveKind, size_bytes: Any, chunks: Any, multi_dim: Any, copies: int = 1
 ) -> Any:
     """Return the seconds of one collective of *size_bytes* among a group.
 
@@ -229,7 +229,7 @@ def _alone(each: Crossing, group: Sequence[Crossing]) -> Any:
     return prod(other.part.members for other in group) == each.part.members
 
 
-def around(kind: Kind, each: Crossing, inside: Any) -> Any:
+def around(kind: CollectiveKind, each: Crossing, inside: Any) -> Any:
     """Return how much more than its share a dimension carries when a library's rings go round all members.
 
     ((1 - 1 / (m p)) / (1 - 1 / p)) for p members, each standing for m in dimensions inside: nothing is reduced inside

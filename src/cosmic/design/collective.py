@@ -12,7 +12,7 @@ Scheduling = Literal["lifo", "fifo"]
 MultiDim = Literal["baseline", "blueconnect", "themis"]
 
 
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
 """The payload of each is the whole buffer of one NPU: the output of an all-gather, the input of the others."""
 
 
@@ -20,12 +20,12 @@ class Algorithm(Protocol):
     """A collective algorithm for a group of p members in one network dimension; functions take numbers or arrays."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: CollectiveKind, p: Any) -> Any:
         """Return the number of sequential messages."""
         ...
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return the bytes that the busiest NPU sends, per byte of payload."""
         ...
 

@@ -10,7 +10,7 @@ from typing import Any
 from cosmic.cost.fabric import Crossing, Lane, collective_seconds, crossings, send_seconds
 from cosmic.cost.shapes import Part, larger, shape, strides, together
 from cosmic.design.batch import Batch
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.workload import AXES
 from cosmic.step.compute import OperatorUse
 from cosmic.step.kernel_costs import KernelPrices
@@ -61,7 +61,7 @@ class Prices:
         group = self._groups[axes]
         if kind in ("send", "collective_permute"):
             return send_seconds(group, size_bytes)
-        known: Kind = kind  # type: ignore[assignment]  # the others were handled above
+        known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
         return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, copies)
 
     def shown(self, axis: str) -> float:

@@ -25,7 +25,7 @@ from cosmic.cost.shapes import Part, together
 from cosmic.cost.themis import Plan, orders
 from cosmic.cost.transport import Phase
 from cosmic.design.batch import batch_of
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.step.communication import CollectiveUse, collectives
 from cosmic.step.costs import Prices
@@ -94,7 +94,7 @@ def _sent(
         place, door = places[-1], group[-1].next_door()
         yield place, payload, _busy(door, payload, 1)
         return
-    kind: Kind = use.kind  # type: ignore[assignment]  # the others were handled above
+    kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
     alone = len(group) == 1
     for place, each, share in zip(places, group, entering(kind, point, group, use.copies), strict=True):
@@ -106,7 +106,7 @@ def _busy(phase: Phase, size_bytes: float, chunks: int) -> float:
     return float(chunks * phase.again_s + phase.per_byte_s * size_bytes + phase.besides_s(size_bytes))
 
 
-def entering(kind: Kind, point: DesignPoint, group: Sequence[Crossing], copies: int = 1) -> list[float]:
+def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Crossing], copies: int = 1) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
     members = [float(each.part.members) for each in group]
     inside = [prod(members[:place]) for place in range(len(members))]
@@ -121,7 +121,9 @@ def entering(kind: Kind, point: DesignPoint, group: Sequence[Crossing], copies: 
     return [float(around(kind, each, within) / within) for each, within in pairs]
 
 
-def _levelled(kind: Kind, point: DesignPoint, group: Sequence[Crossing], members: Sequence[float]) -> list[float]:
+def _levelled(
+    kind: CollectiveKind, point: DesignPoint, group: Sequence[Crossing], members: Sequence[float]
+) -> list[float]:
     """Return the shares when each chunk takes the order that Themis gives it."""
     rates = [(own - 1) / own / each.phase(kind).per_byte_s for own, each in zip(members, group, strict=True)]
     chunks = point.collective.chunks

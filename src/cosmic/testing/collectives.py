@@ -6,11 +6,11 @@ from typing import get_args
 
 import numpy as np
 
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.testing.suite import Suite
 
 SIZES = (2, 3, 4, 5, 6, 7, 8, 12, 16, 31, 64, 100)
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 class CollectiveSuite(Suite):

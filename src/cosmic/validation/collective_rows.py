@@ -16,7 +16,7 @@ from typing import get_args
 from cosmic.catalog.systems import link_dimension
 from cosmic.cost.fabric import Lane, collective_seconds, crossings
 from cosmic.cost.shapes import Part
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension
 from cosmic.errors import SpecError, require
 from cosmic.validation.hardware import fabric_in, machine
@@ -76,7 +76,7 @@ def _judge(fields: Fields) -> Verdict:
     require(name in HARDWARE, "hardware", name, f"must be one of {', '.join(HARDWARE)}")
     given = fields.text("collective")
     kind = KINDS.get(given, given)
-    require(kind in get_args(Kind), "collective", given, "no such collective")
+    require(kind in get_args(CollectiveKind), "collective", given, "no such collective")
     ranks, size = fields.whole("n_ranks"), _size(fields)
     nodes = fields.whole("n_nodes", 1)
     dims, chunks = _network(
@@ -84,7 +84,7 @@ def _judge(fields: Fields) -> Verdict:
     )
     lanes = [_lane(dim) for dim in dims]
     parts = [Part(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
-    known: Kind = kind  # type: ignore[assignment]  # it was checked above
+    known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
     seconds = collective_seconds(crossings(lanes, parts), known, size, chunks, "blueconnect")
     measured = _measured(fields, kind, ranks, size)
     return Verdict(row=fields.row, measured_s=measured, predicted_s=float(seconds), assumed=tuple(fields.assumed))

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 
 
-def passes(kind: Kind) -> int:
+def passes(kind: CollectiveKind) -> int:
     """Return how often the data goes through the group: twice for an all-reduce."""
     return 2 if kind == "all_reduce" else 1
 

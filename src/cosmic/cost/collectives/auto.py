@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 
 @algorithms.register("auto")
@@ -20,7 +20,7 @@ class Auto:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: CollectiveKind, p: Any) -> Any:
         """Return p - 1 a pass, once round; 1 + log2 p for an all-to-all, whose sends are started one by one.
 
         >>> float(Auto.steps("all_reduce", 8)), float(Auto.steps("all_to_all", 8))
@@ -31,7 +31,7 @@ class Auto:
         return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return (p - 1) / p a pass.
 
         >>> Auto.traffic("all_reduce", 4), Auto.traffic("all_to_all", 4)

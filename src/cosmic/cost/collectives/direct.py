@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 
 @algorithms.register("direct")
@@ -15,12 +15,12 @@ class Direct:
     """One step a pass, at the bandwidth bound; wants a link between every two NPUs."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: CollectiveKind, p: Any) -> Any:
         """Return 1 a pass."""
         return passes(kind) * (p > 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return (p - 1) / p a pass: all parts but one's own.
 
         >>> Direct.traffic("all_gather", 8)

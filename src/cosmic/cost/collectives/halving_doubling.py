@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, halving_distance, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 
 @algorithms.register("halving_doubling")
@@ -19,7 +19,7 @@ class HalvingDoubling:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: CollectiveKind, p: Any) -> Any:
         """Return log2 q a pass, and one more unless p = q.
 
         >>> float(HalvingDoubling.steps("all_reduce", 8)), float(HalvingDoubling.steps("all_reduce", 9))
@@ -29,7 +29,7 @@ class HalvingDoubling:
         return passes(kind) * (rounds + (p > 2**rounds))
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return (q - 1) / q a pass, and 1/2 more unless p = q; of an all-to-all log2 p / 2 (Bruck's algorithm)."""
         if kind == "all_to_all":
             return np.maximum(all_but_own(p), np.log2(np.maximum(p, 1)) / 2)

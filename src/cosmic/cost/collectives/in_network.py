@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 
 @algorithms.register("in_network")
@@ -19,12 +19,12 @@ class InNetwork:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: CollectiveKind, p: Any) -> Any:
         """Return 1: sending up and receiving down overlap."""
         return 1.0 * (np.asarray(p) > 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return 1 for an all-reduce, each byte sent once; (p - 1) / p otherwise.
 
         >>> float(InNetwork.traffic("all_reduce", 8))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 
 @algorithms.register("ring")
@@ -15,12 +15,12 @@ class Ring:
     """Meets the bandwidth bound with only neighbours talking (Patarasuk & Yuan, JPDC 69(2), 2009)."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
+    def steps(kind: CollectiveKind, p: Any) -> Any:
         """Return p - 1 a pass: once round."""
         return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return (p - 1) / p a pass; of an all-to-all p / 4, as parts travel a quarter round on average.
 
         >>> Ring.traffic("all_reduce", 4), float(Ring.traffic("all_to_all", 16))
