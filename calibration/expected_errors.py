@@ -17,7 +17,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate_batch
 from cosmic.validation.rows import Fields, Row, carried_files, read_rows
-from cosmic.validation.single_device_rows import inference_design, training_design
+from cosmic.validation.single_gpu_rows import inference_design, training_design
 from cosmic.validation.training_rows import read_run, require_fit
 from cosmic.validation.validating import validate
 

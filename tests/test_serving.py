@@ -43,7 +43,7 @@ LOAD = RequestLoad(concurrency=8, isl=1000, osl=100)
 
 
 def given(**changes: Any) -> Deployment:
-    """Return a deployment that takes 10 ms to decode a step and 40 ms for a prompt."""
+    """Return a deployment that takes 10 ms to decode a step and 40 ms for a prefill."""
     known: dict[str, Any] = {
         "decode": ServingWork(**{**NOTHING, "weight_bytes": 8e9, "cache_bytes": 4e9}),
         "prefill": ServingWork(**{**NOTHING, "narrow_flop": 60e12, "attention_flop": 5e12}),
@@ -68,7 +68,7 @@ def test_a_step_reads_weights_and_cache_once() -> None:
     assert decode_seconds(given(), Engine()) == pytest.approx(8e9 / 1e12 + 4e9 / 2e12)
 
 
-def test_a_prompt_computes_products_and_attention() -> None:
+def test_a_prefill_computes_gemms_and_attention() -> None:
     assert prefill_seconds(given(), Engine(), alone=True) == pytest.approx(60e12 / 2e15 + 5e12 / 5e14)
 
 
@@ -76,13 +76,13 @@ def test_every_other_request_is_replaced_once_while_one_decodes() -> None:
     assert continuous_batching(given(), LOAD, Engine()).tpot_s == pytest.approx(0.010 + 0.040 * 7 / 100)
 
 
-def test_prompts_that_come_first_delay_half_of_a_wave() -> None:
+def test_prefills_that_come_first_delay_half_of_a_wave() -> None:
     seen = continuous_batching(given(), LOAD, Engine(prefill_first=True))
     assert seen.tpot_s == pytest.approx(0.010 + 0.040 * 3.5 / 100)
-    assert seen.ttft_s == pytest.approx(0.040 * 4.5)  # all eight prompts at once: four and a half on average
+    assert seen.ttft_s == pytest.approx(0.040 * 4.5)  # all eight prefills at once: four and a half on average
 
 
-def test_who_is_alone_waits_for_a_step_and_for_its_prompt() -> None:
+def test_a_single_request_waits_for_a_step_and_for_its_prefill() -> None:
     alone = continuous_batching(given(running=1), replace(LOAD, concurrency=1, osl=1e9, rounds=10**6), Engine())
     assert alone.ttft_s == pytest.approx(0.010 / 2 + 0.010 + 0.040, rel=1e-3)
 
@@ -92,7 +92,7 @@ def test_a_draft_that_is_checked_yields_more_tokens_a_step() -> None:
     assert drafted == pytest.approx(plain / 2)
 
 
-def test_exchanges_go_to_all_at_once_or_in_two_halves() -> None:
+def test_all_reduces_are_one_shot_or_two_shot() -> None:
     small = ServingWork(**{**NOTHING, "exchanges": 10, "exchanged_bytes": 1e3, "group": 8})
     large = replace(small, exchanged_bytes=1e9)
     engine = Engine(collective_s=1e-6)
@@ -100,7 +100,7 @@ def test_exchanges_go_to_all_at_once_or_in_two_halves() -> None:
     assert decode_seconds(given(decode=large), engine) == pytest.approx(20e-6 + 2 * 7 / 8 * 1e9 / 1e11)
 
 
-def test_a_prompt_alone_has_all_experts_to_itself() -> None:
+def test_a_single_prefill_has_all_experts() -> None:
     work = ServingWork(**{**NOTHING, "expert_flop": 8e12})
     shared = given(prefill=work, replicas=8)
     assert prefill_seconds(shared, Engine(), alone=True) == pytest.approx(
@@ -117,7 +117,7 @@ def test_requests_in_flight_are_rate_times_stay() -> None:
     assert seen.tokens_per_s / 100 * (seen.ttft_s + 100 * seen.tpot_s) == pytest.approx(8)
 
 
-def test_who_finds_no_room_waits_for_others_to_leave() -> None:
+def test_a_request_without_kv_cache_waits_for_others_to_end() -> None:
     fits, queues = (continuous_batching(given(running=running), LOAD, Engine()) for running in (8, 4))
     stay = 100 * queues.tpot_s + queues.prefill_s
     assert queues.ttft_s > fits.ttft_s

@@ -68,7 +68,7 @@ def test_samples_of_serving_of_the_package_are_a_fifth_of_the_whole() -> None:
     assert 4.9 < len(whole) / len(part) < 5.1
 
 
-def test_products_of_the_package_are_a_thirtieth_of_the_whole() -> None:
+def test_gemms_of_the_package_are_a_thirtieth_of_the_whole() -> None:
     columns = fit_gemm.COLUMNS[:-1]
     whole: dict[tuple[str, ...], list[float]] = {}
     for row in table("gemm_measured.csv.gz"):
@@ -80,7 +80,7 @@ def test_products_of_the_package_are_a_thirtieth_of_the_whole() -> None:
     assert 29 < sum(map(len, whole.values())) / len(part) < 31
 
 
-def test_products_are_those_collected_and_our_own() -> None:
+def test_gemms_are_those_collected_and_our_own() -> None:
     sets = fit_gemm.measured()
     assert len(sets[H200, "bf16", fit_gemm.OWN]) == len(read_rows(CARRIED / "h200_gemm.csv")[1]) == 293
     assert {name for name, *_ in sets} == set(AICONFIGURATOR.values())
@@ -97,7 +97,7 @@ def test_a_carried_copy_has_the_same_bytes_for_the_same_rows(tmp_path: Path) -> 
     assert sum(len(found) for (*_, source), found in again.items() if source != fit_gemm.OWN) == len(rows)
 
 
-# ---------------------------------------------------------------------------------------- matrix products
+# -------------------------------------------------------------------------------------------------- GEMMs
 
 
 def test_writing_an_entry_leaves_other_keys_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_writing_an_entry_twice_is_writing_it_once(tmp_path: Path, monkeypatch: 
     assert path.read_text() == once
 
 
-def test_parameters_of_products_are_found_in_times_made_with_them() -> None:
+def test_parameters_of_gemms_are_found_in_times_made_with_them() -> None:
     key = ("a100-sxm-80gb", "bf16", "aiconfigurator")
     known = fit_gemm.stated(key[0])
     start = {name: fit_gemm.SPANS[name][0] for name in fit_gemm.free({key: np.ones((1, 4))})}
@@ -220,15 +220,15 @@ def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.Mo
         fit_runs, "loss", lambda _, given: sum(abs(given[name] / value - 1) for name, value in target.items())
     )
     start = {"overlap_efficiency": 0.6, "straggler_slack": 0.01, "steady h100": 0.94}
-    told: list[str] = []
-    found = fit_runs.fit([], start, 20, told.append)
+    reported: list[str] = []
+    found = fit_runs.fit([], start, 20, reported.append)
     assert found["overlap_efficiency"] == 1.0
     assert found["straggler_slack"] == pytest.approx(0.012, rel=0.05)
     assert found["steady h100"] == pytest.approx(0.8, rel=0.05)
-    assert told == sorted(told, reverse=True)
+    assert reported == sorted(reported, reverse=True)
 
 
-def test_what_runs_tell_is_written_to_accelerators_and_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_determine_is_written_to_accelerators_and_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     accelerators, systems = tmp_path / "accelerators", tmp_path / "systems"
     systems.mkdir()
     shutil.copy(fit_gemm.CATALOG.parent / "systems" / "dgx-h100.yaml", systems)

@@ -71,7 +71,7 @@ def test_the_numbers_of_cosmic_s_accelerator_are_those_of_its_inputs() -> None:
     assert (memory.capacity_bytes, memory.bandwidth_bytes_per_s) == (24e9, 50e9)
 
 
-def test_bits_and_bytes_of_links_are_told_apart() -> None:
+def test_bits_and_bytes_of_links_are_distinct() -> None:
     assert read(catalog.entry("links", "connectx-7-ndr400")["bandwidth"], BYTES_PER_S) == 50e9
     assert read(catalog.entry("links", "pcie5-x16")["bandwidth"], BYTES_PER_S) == 63e9
 

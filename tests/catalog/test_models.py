@@ -36,7 +36,7 @@ def model(name: str) -> Model:
 
 
 def significant(number: int, digits: int) -> int:
-    """Return *number* rounded to so many *digits*."""
+    """Return *number* rounded to *digits* digits."""
     return int(float(f"{number:.{digits - 1}e}"))
 
 

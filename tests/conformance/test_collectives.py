@@ -21,7 +21,7 @@ broken: Registry[Any] = Registry("algorithm")
 
 
 class Chatty:
-    """Sound, if wasteful: everybody sends everything, once for each NPU."""
+    """Sound, if wasteful: every NPU sends everything, once for each NPU."""
 
     @staticmethod
     def steps(kind: str, p: Any) -> Any:

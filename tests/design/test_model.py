@@ -81,7 +81,7 @@ def test_a_vision_transformer_embeds_patches_and_has_one_table_of_classes() -> N
     assert replace(image, class_token=False).tokens == 16
 
 
-def test_a_mixture_counts_all_experts_and_activates_a_few() -> None:
+def test_an_moe_model_counts_all_experts_and_activates_a_few() -> None:
     experts = Experts(count=8, active=2, ffn=3, shared_ffn=5, shared_gate=True)
     model = replace(BARE, layers=4, gated=True, experts=experts)
     expert, rest = 3 * 4 * 3, 3 * 4 * 5 + 4 + 8 * 4
@@ -102,7 +102,7 @@ def test_a_model_without_experts_activates_all_its_parameters() -> None:
 
 
 @given(layers=st.integers(1, 60), dense_first=st.integers(0, 70), every=st.integers(1, 9))
-def test_the_number_of_mixtures_is_that_of_the_layers_that_are_mixtures(
+def test_the_number_of_moe_layers_is_that_of_the_layers_that_are(
     layers: int, dense_first: int, every: int
 ) -> None:
     experts = Experts(count=2, active=1, ffn=1, dense_first=dense_first, every=every)

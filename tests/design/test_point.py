@@ -73,7 +73,7 @@ EXPERTS = st.integers(1, 64).flatmap(
         capacity_factor=st.none() | POSITIVE,
     )
 )
-LATENT = values(
+LATENT_ATTENTION = values(
     MLA,
     q_lora_rank=st.none() | SIZES,
     kv_lora_rank=SIZES,
@@ -110,7 +110,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
             biases=st.lists(st.sampled_from(["qkv", "out", "ffn"]), unique=True).map(tuple),
             window=st.none() | SIZES,
             experts=st.none() | EXPERTS,
-            mla=st.none() | LATENT,
+            mla=st.none() | LATENT_ATTENTION,
             image=IMAGES if family == "vision" else st.none(),
         )
     )

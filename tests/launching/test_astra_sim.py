@@ -65,7 +65,7 @@ def test_what_astra_sim_lacks_is_said_and_replaced() -> None:
     assert any("no hypercube" in warning for warning in found.warnings)
 
 
-def test_who_is_fully_connected_sends_over_links_of_its_own() -> None:
+def test_fully_connected_npus_have_a_link_to_each_peer() -> None:
     base = load_design("gpt3-175b@cosmic-1024", {"model.layers": 4})
     found = targets["astra-sim"](base)
     network = yaml.safe_load(found.files["network.yml"])

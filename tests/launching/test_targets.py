@@ -1,4 +1,4 @@
-"""Every target: what it writes exists there, says what the design says, and tells what it cannot."""
+"""Every target: its names exist, it says what the design says, and it warns of what it cannot express."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_layers_that_do_not_divide_lie_as_the_design_deals_them_out() -> None:
     assert targets["megatron"](even).arguments["--num-virtual-stages-per-pipeline-rank"] == 4
 
 
-def test_sharded_weights_are_megatron_fsdp_with_several_device_queues() -> None:
+def test_sharded_weights_are_megatron_fsdp_with_several_hardware_queues() -> None:
     found = targets["megatron"](design("llama3-8b-zero3"))
     assert found.arguments["--data-parallel-sharding-strategy"] == "optim_grads_params"
     assert found.environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}

@@ -13,7 +13,7 @@ KIND, ROWS = read_rows(CARRIED / "h200_layers.csv")
 VERDICTS = judge(ROWS)
 
 
-def test_the_file_is_told_by_its_columns() -> None:
+def test_columns_say_the_kind() -> None:
     assert KIND.name == "layers of one GPU"
     assert {verdict.kind for verdict in KIND.judge(ROWS[:1])} == {KIND.name}
 

@@ -1,4 +1,4 @@
-"""Rows: files are told apart by their columns, and no cell stops a validation."""
+"""Rows: columns say the kind of a file, and no cell stops a validation."""
 
 from __future__ import annotations
 

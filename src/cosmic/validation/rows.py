@@ -163,8 +163,8 @@ def _kind(name: str, module: str, columns: str) -> RowKind:
 
 KINDS = (
     _kind("training runs", "training_rows", "id model n_layers accel n_accel seq_len gbs iter_time_s"),
-    _kind("training steps of one GPU", "single_device_rows", "layers hidden heads ffn vocab seq style step_ms"),
-    _kind("prefill and decode of one GPU", "single_device_rows", "layers hidden heads ffn phase batch context ms"),
+    _kind("training steps of one GPU", "single_gpu_rows", "layers hidden heads ffn vocab seq style step_ms"),
+    _kind("prefill and decode of one GPU", "single_gpu_rows", "layers hidden heads ffn phase batch context ms"),
     _kind("layers of one GPU", "layer_rows", "what hidden heads ffn vocab batch sequence mode fwd_ms bwd_ms"),
     _kind("GEMMs", "kernel_rows", "m n k dtype ms"),
     _kind("GEMMs of several GPUs", "kernel_rows", "gemm_dtype m n k latency hardware"),
