@@ -228,7 +228,9 @@ def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.Mo
     assert reported == sorted(reported, reverse=True)
 
 
-def test_what_runs_determine_is_written_to_accelerators_and_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_determine_is_written_to_accelerators_and_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accelerators, systems = tmp_path / "accelerators", tmp_path / "systems"
     systems.mkdir()
     shutil.copy(fit_gemm.CATALOG.parent / "systems" / "dgx-h100.yaml", systems)
