@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cosmic import catalog
-from cosmic.catalog.engines import engine as engine_of
+from cosmic.catalog.engines import load_engine
 from cosmic.design.batch import Batch
 from cosmic.design.engine import Engine
 from cosmic.design.point import DesignPoint
@@ -113,7 +113,7 @@ def test_a_single_prefill_has_all_experts() -> None:
 
 def test_requests_in_flight_are_rate_times_stay() -> None:
     """Little's law."""
-    seen = continuous_batching(given(running=5), LOAD, engine_of("vllm"))
+    seen = continuous_batching(given(running=5), LOAD, load_engine("vllm"))
     assert seen.tokens_per_s / 100 * (seen.ttft_s + 100 * seen.tpot_s) == pytest.approx(8)
 
 
@@ -129,7 +129,7 @@ def test_more_requests_in_flight_are_slower_each_and_faster_together(engine: str
     counts = np.array([1.0, 4.0, 16.0, 64.0])
     load = RequestLoad(concurrency=counts, isl=1024, osl=1024, spread=0.2)
     point = design("llama3-70b")
-    seen = continuous_batching(deployment(Batch(point, {}), load, engine_of(engine)), load, engine_of(engine))
+    seen = continuous_batching(deployment(Batch(point, {}), load, load_engine(engine)), load, load_engine(engine))
     assert np.all(np.diff(seen.tpot_s) > 0)
     assert np.all(np.diff(seen.ttft_s) > 0)
     assert np.all(np.diff(seen.tokens_per_s) > 0)
@@ -144,7 +144,7 @@ def test_lengths_that_spread_pull_bursts_apart() -> None:
 
 
 def test_many_deployments_at_once_are_as_one_by_one() -> None:
-    point, engine = design("deepseek-v3"), engine_of("sglang")
+    point, engine = design("deepseek-v3"), load_engine("sglang")
     counts = np.array([4.0, 64.0])
     load = RequestLoad(concurrency=counts, isl=8192, osl=1024, spread=0.2)
     together = continuous_batching(deployment(Batch(point, {}), load, engine), load, engine)
@@ -170,7 +170,7 @@ def test_llama_70b_on_h200_is_as_measured(  # InferenceMAX, as aiconfigurator pu
     engine: str, tp: int, isl: int, concurrency: int, ttft_s: float, tpot_s: float
 ) -> None:
     load = RequestLoad(concurrency=concurrency, isl=isl, osl=1024, spread=0.2)
-    seen = serve(design("llama3-70b", f"dgx-h200:{tp}", tp=tp), load, engine_of(engine))
+    seen = serve(design("llama3-70b", f"dgx-h200:{tp}", tp=tp), load, load_engine(engine))
     assert isinstance(seen, ServingMetrics)
     assert seen.ttft_s == pytest.approx(ttft_s, rel=0.3)
     assert seen.tpot_s == pytest.approx(tpot_s, rel=0.2)
@@ -179,23 +179,23 @@ def test_llama_70b_on_h200_is_as_measured(  # InferenceMAX, as aiconfigurator pu
 def test_a_cache_that_is_set_aside_holds_as_many_requests_as_measured() -> None:
     """One H200, 70 billion parameters in fp8, 1024 + 8192 tokens: 47 requests ran of 64 and of 128 in flight."""
     load = RequestLoad(concurrency=128, isl=1024, osl=8192, spread=0.2)
-    seen = serve(design("llama3-70b", "dgx-h200:1", tp=1), load, engine_of("trtllm"))
+    seen = serve(design("llama3-70b", "dgx-h200:1", tp=1), load, load_engine("trtllm"))
     assert isinstance(seen, ServingMetrics)
     assert seen.running == pytest.approx(47, rel=0.15)
 
 
 def test_weights_that_do_not_fit_are_a_reason() -> None:
-    found = serve(design("deepseek-v3", "dgx-h200:1", tp=1), LOAD, engine_of("vllm"))
+    found = serve(design("deepseek-v3", "dgx-h200:1", tp=1), LOAD, load_engine("vllm"))
     assert isinstance(found, Infeasible)
     assert "weights take" in found.reasons[0]
 
 
 def test_a_mapping_that_does_not_fit_is_a_reason() -> None:
-    found = serve(design("qwen3-32b", "dgx-h200:8", tp=4), LOAD, engine_of("vllm"))
+    found = serve(design("qwen3-32b", "dgx-h200:8", tp=4), LOAD, load_engine("vllm"))
     assert isinstance(found, Infeasible)
     assert "4 ranks on 8 NPUs" in found.reasons[0]
 
 
 def test_stages_are_refused() -> None:
     with pytest.raises(SpecError, match="not modelled"):
-        serve(design("llama3-70b", tp=4, pp=2), LOAD, engine_of("vllm"))
+        serve(design("llama3-70b", tp=4, pp=2), LOAD, load_engine("vllm"))

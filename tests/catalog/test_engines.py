@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic import catalog
-from cosmic.catalog.engines import engine
+from cosmic.catalog.engines import load_engine
 from cosmic.design import schema
 from cosmic.design.engine import Engine
 from cosmic.errors import SpecError
@@ -16,20 +16,20 @@ from cosmic.errors import SpecError
 
 @pytest.mark.parametrize("name", catalog.names("engines"))
 def test_an_engine_is_written_as_it_was_read(name: str) -> None:
-    assert schema.write(engine(name), brief=True) == catalog.entry("engines", name)["engine"]
+    assert schema.write(load_engine(name), brief=True) == catalog.entry("engines", name)["engine"]
 
 
 def test_an_engine_of_a_user_stands_beside_the_catalog_s(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "engines").mkdir()
     (tmp_path / "engines" / "mine.yaml").write_text("{source: ours, engine: {layer_gap: 20 us, prefill_first: true}}")
     monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
-    assert engine("mine") == Engine(layer_gap_s=2e-5, prefill_first=True)
+    assert load_engine("mine") == Engine(layer_gap_s=2e-5, prefill_first=True)
     assert "vllm" in catalog.names("engines")
 
 
 def test_an_engine_that_is_nowhere_is_refused_with_a_near_miss() -> None:
     with pytest.raises(SpecError, match=r"^engine = 'vlm': no such engine; did you mean 'vllm'\?$"):
-        engine("vlm")
+        load_engine("vlm")
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from cosmic.design.engine import Engine
 from cosmic.registry import user_folders
 
 
-def engine(name: str) -> Engine:
+def load_engine(name: str) -> Engine:
     """Return the engine that the catalog, or a folder of ``COSMIC_PATH``, has under *name*.
 
-    >>> engine("vllm").layer_gap_s
+    >>> load_engine("vllm").layer_gap_s
     6.66e-05
     """
     return _engine(name, user_folders())

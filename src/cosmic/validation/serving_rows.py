@@ -9,7 +9,7 @@ A row names engine, model, system, precision, mapping, ISL, OSL and concurrency,
   product. ``tp 64, moe_tp 8, moe_ep 8`` are 8 GPUs (the id says tp8 ep8, and the times equal those of rows that say
   ``tp 8, moe_ep 8``). ``tp 4, attention_dp 4, moe_ep 16`` are 4 GPUs.
 - Where attention_dp is empty and experts lie on more GPUs than tp, attention is replicated on the rest. Where it is
-  empty and ``batch_size`` divides the concurrency, there are that many replicas of the whole deployment.
+  empty and ``batch_size`` is below the concurrency, there are several deployments of one batch each.
 - Aggregated rows of a GB200 with more than 8 GPUs are InferenceMAX's disaggregated runs, which give only the total
   number of GPUs: they are skipped. So are rows of mode disagg.
 - InferenceMAX's recipes hold requests back. SGLang on Blackwell polls for new ones every 10 steps, every 30 from 16 in
@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from cosmic import catalog
-from cosmic.catalog.engines import engine as engine_of
+from cosmic.catalog.engines import load_engine
 from cosmic.design import schema
 from cosmic.design.batch import Batch
 from cosmic.design.engine import Engine
@@ -215,7 +215,7 @@ def _read(cells: Fields, identity: str, mode: str) -> Served:
         spread=0.0 if exact else SPREAD,
         drafting=drafting,
         **_recipe(cells, engine, model, workload),
-        prefill_first=engine_of(engine).prefill_first and (not exact or version.startswith(IN_STEP)),
+        prefill_first=load_engine(engine).prefill_first and (not exact or version.startswith(IN_STEP)),
         ttft_s=cells.seconds("silicon_ttft_ms", 1e-3),
         tpot_s=cells.seconds("silicon_tpot_ms", 1e-3),
         assumed=tuple(cells.assumed),
@@ -338,7 +338,7 @@ def _group(places: list[int], members: Sequence[Served]) -> Group:
     fitted = recipes()
     hold = fitted.polled * column(members, "polling") + fitted.held * column(members, "holding")
     engine = replace(
-        engine_of(first.engine),
+        load_engine(first.engine),
         prefill_first=first.prefill_first,
         kv_element_bytes=first.kv_element_bytes,
         hold_steps=hold,
