@@ -26,7 +26,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate_batch
-from cosmic.step import costs as prices
+from cosmic.step import network_costs
 from cosmic.validation.rows import Fields, carried_files, read_rows
 from cosmic.validation.training_rows import read_run, require_fit
 
@@ -82,7 +82,7 @@ def predicted(case: Case, given: Parameters) -> float:
     kept = of_accelerator(case.point.compute.accelerator, given)
     compute = replace(case.point.compute, **kept)
     collective = replace(case.point.collective, overlap_efficiency=given["overlap_efficiency"])
-    prices.OVERLAPPED.update(tp=given["tp"], ep=given["ep"])
+    network_costs.OVERLAPPED.update(tp=given["tp"], ep=given["ep"])
     point = replace(case.point, compute=compute, collective=collective)
     return float(evaluate_batch(batch_of(point)).columns["step_s"][0])
 

@@ -16,7 +16,7 @@ from cosmic.evaluation import evaluate_batch
 from cosmic.loading.designs import accelerator_layers, load_design
 from cosmic.step.communication import collectives
 from cosmic.step.compute import OperatorUse, operators
-from cosmic.step.costs import Prices
+from cosmic.step.kernel_costs import KernelCosts
 from cosmic.units import split_name
 
 ACCELERATORS = ("h100-sxm-80gb", "tpu-v5p", "b200-sxm-180gb", "a100-sxm-80gb")
@@ -37,7 +37,7 @@ def use_of(point: DesignPoint, block: str, name: str) -> OperatorUse:
 
 
 def seconds(point: DesignPoint, block: str, name: str) -> float:
-    return float(Prices(batch_of(point)).operator(use_of(point, block, name)))
+    return float(KernelCosts(batch_of(point)).seconds(use_of(point, block, name)))
 
 
 # ------------------------------------------------------------------------------------------------- batches
@@ -117,7 +117,7 @@ def test_engines_make_one_product_of_those_that_read_the_same() -> None:
 def test_gathered_weights_travel_in_the_format_that_serves() -> None:
     def gathered(precision: str) -> float:
         point = design("llama3-8b@dgx-h100:8", task="decode", precision=precision, dp=8, weight_sharding="zero3")
-        return sum(float(use.bytes * use.times) for use in collectives(batch_of(point)) if use.hides)
+        return sum(float(use.bytes * use.calls) for use in collectives(batch_of(point)) if use.overlaps)
 
     assert 0.5 < gathered("fp8") / gathered("bf16") < 0.6  # embedding and head stay in 16 bits
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cosmic.advice import NAMES, bottleneck, improvements
+from cosmic.advice import bound_of, improvements
 from cosmic.design import schema
 from cosmic.design.batch import Batch
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
@@ -17,6 +17,7 @@ from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from cosmic.simulation.analytic import BREAKDOWN
+from cosmic.step.bound import PARTS
 
 SPACE = load_space("cosmic-1024-full-stack")
 
@@ -123,9 +124,11 @@ def test_serving_decodes_at_the_pace_of_the_memory() -> None:
 
 
 def test_every_part_of_a_step_has_a_name() -> None:
-    assert set(BREAKDOWN) <= set(NAMES)
-    waiting = metrics("gpt3-125m@dgx-h100:8", sequence=256, micro_batch=1)
-    assert bottleneck(waiting).startswith("launching kernels from the host (")
+    assert set(BREAKDOWN) <= set(PARTS)
+    point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1})
+    waiting = evaluate(point)
+    assert isinstance(waiting, Metrics)
+    assert bound_of(point, waiting).startswith("kernel launches bound it (")
 
 
 def test_the_expected_error_is_that_of_measured_runs_alike() -> None:
@@ -243,7 +246,7 @@ def test_advice_names_the_bottleneck_and_faster_neighbours() -> None:
     point = load_design(GPT, {f"workload.{key}": value for key, value in MESH.items()})
     found = evaluate(point)
     assert isinstance(found, Metrics)
-    assert bottleneck(found).startswith("matrix products (")
+    assert bound_of(point, found).startswith("GEMMs bound it (")
     best = improvements(point, found)
     assert [change.speedup for change in best] == sorted((change.speedup for change in best), reverse=True)
     assert best[0].speedup > 1.05

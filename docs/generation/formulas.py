@@ -34,7 +34,7 @@ class Chapter(NamedTuple):
     variants: Mapping[str, Any] | None = None
 
 
-WORK = ("workload.sizes", "step.compute", "step.kernels")
+WORK = ("workload.sizes", "step.compute", "step.compute")
 CHAPTERS = (
     Chapter("Matrix products, attention, streams", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")),
     Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),

@@ -7,32 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from cosmic.design import schema
+from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.collective import algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
 from cosmic.errors import SpecError
-from cosmic.evaluation import Metrics, Outcome, evaluate
+from cosmic.evaluation import Metrics, evaluate_batch
+from cosmic.simulation.analytic import bounding_profile
+from cosmic.step.bound import bounded_by
 
-NAMES = {
-    "gemm": "matrix products",
-    "attention": "attention",
-    "other": "memory-bound operators",
-    "recompute": "recomputation",
-    "launch": "launching kernels from the host",
-    "tp": "tensor-parallel communication",
-    "cp": "context-parallel communication",
-    "ep": "expert-parallel communication",
-    "weights": "sharded weights and gradients",
-    "dp": "gradient reduction",
-    "pp": "pipeline transfers",
-    "bubble": "the pipeline's bubble",
-    "optimizer": "the optimizer",
-    "offload": "offloading",
-    "compute": "computation",
-    "communication": "communication that compute waits for",
-    "idle": "waiting",
-}
-"""The parts of a step in words; the last three are those of a step that was played."""
+FASTER = 1.001
+"""By how much a neighbour must be faster to be worth a line."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,37 +27,41 @@ class Change:
     settings: dict[str, Any]
     """What it sets, as in files."""
     speedup: float
-    metrics: Metrics
 
 
-def bottleneck(metrics: Metrics) -> str:
-    """Return in words what takes most of the step."""
-    name = max(metrics.breakdown, key=lambda part: metrics.breakdown[part])
-    return f"{NAMES[name]} ({100 * metrics.breakdown[name] / metrics.step_s:.0f} % of the step)"
+def bound_of(point: DesignPoint, metrics: Metrics) -> str:
+    """Return in words what bounds a design that achieves *metrics*."""
+    return bounded_by(bounding_profile(batch_of(point)), metrics.breakdown)
 
 
 def improvements(point: DesignPoint, base: Metrics, most: int = 5) -> list[Change]:
     """Return the neighbouring designs that are fastest, best first, of those faster than *base*."""
-    found = []
-    for changes in neighbours(point):
-        outcome = _outcome(point, changes)
-        if isinstance(outcome, Metrics) and outcome.tokens_per_s > base.tokens_per_s * 1.001:
-            settings = {
-                path: schema.write(value, schema.slot_at(point, path).dimension) for path, value in changes.items()
-            }
-            found.append(Change(settings, outcome.tokens_per_s / base.tokens_per_s, outcome))
+    tried = [changes for changes in neighbours(point) if _exists(point, changes)]
+    outcome = evaluate_batch(batch_of_changes(point, tried))
+    speedups = outcome.columns["tokens_per_s"] / base.tokens_per_s
+    found = [
+        Change(_as_written(point, changes), float(speedup))
+        for changes, speedup, runs in zip(tried, speedups, outcome.feasible, strict=True)
+        if runs and speedup > FASTER
+    ]
     return sorted(found, key=lambda change: -change.speedup)[:most]
 
 
-def _outcome(point: DesignPoint, changes: dict[str, Any]) -> Outcome | None:
+def _exists(point: DesignPoint, changes: dict[str, Any]) -> bool:
+    """Return whether every layer accepts the changed values."""
     try:
-        return evaluate(schema.assign(point, changes))
-    except SpecError:  # a layer refuses the value: no neighbour there
-        return None
+        schema.assign(point, changes)
+    except SpecError:
+        return False
+    return True
+
+
+def _as_written(point: DesignPoint, changes: dict[str, Any]) -> dict[str, Any]:
+    return {path: schema.write(value, schema.slot_at(point, path).dimension) for path, value in changes.items()}
 
 
 def neighbours(point: DesignPoint) -> Iterator[dict[str, Any]]:
-    """Yield changes of one parameter to a neighbouring value (of two, where ranks move from axis to axis)."""
+    """Yield changes of one parameter to a neighbouring value; of two, where ranks move from axis to axis."""
     workload = point.workload
     for giver in AXES:
         for taker in AXES:
@@ -105,6 +94,6 @@ def _purchases(point: DesignPoint) -> Iterator[dict[str, Any]]:
     for place, dim in enumerate(point.network.dims):
         yield {f"network.dims.{place}.bandwidth": 2 * dim.bandwidth_bytes_per_s}
     yield {"memory.bandwidth": 2 * point.memory.bandwidth_bytes_per_s}
-    rates = ("bf16", "fp8", "tf32", "achieved_bf16")  # what kernels reach grows with the peak
+    rates = ("bf16", "fp8", "tf32", "achieved_bf16")  # what GEMMs reach grows with the peak
     found = {f"compute.{name}": getattr(point.compute, f"{name}_flop_per_s") for name in rates}
     yield {path: 2 * rate for path, rate in found.items() if rate is not None}

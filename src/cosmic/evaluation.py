@@ -22,7 +22,8 @@ from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
 from cosmic.step.compute import model_flop_per_token
-from cosmic.step.memory import COMPONENTS, footprint
+from cosmic.step.memory import COMPONENTS
+from cosmic.step.profile import memory_of
 from cosmic.workload.checks import RULES, held, unfit
 from cosmic.workload.sizes import structural_paths
 
@@ -219,8 +220,7 @@ def evaluate_batch(batch: Batch) -> BatchOutcome:
 def _evaluate_group(batch: Batch) -> dict[str, Any]:
     """Return every metric of designs that share one plan."""
     workload, network = batch.base.workload, batch.base.network
-    memory = footprint(batch)
-    took = step(batch, memory)
+    memory, took = memory_of(batch), step(batch)
     seconds = took.seconds
     npus = batch.npus
     decoding = workload.task == "decode"

@@ -179,7 +179,7 @@ def test_show_says_why_a_design_cannot_run(capsys: pytest.CaptureFixture[str]) -
 def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "evaluate", "llama3-8b@dgx-h100:8")
     assert "% MFU" in out
-    assert "bounded by " in out
+    assert " bound it (" in out
     assert "what would help most" in out
 
 

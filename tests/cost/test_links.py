@@ -24,7 +24,7 @@ from cosmic.design.collective import Kind
 from cosmic.design.network import Dimension, Transport
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
-from cosmic.step.costs import Prices
+from cosmic.step.network_costs import NetworkCosts
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -210,10 +210,10 @@ def test_a_message_costs_its_call() -> None:
 def test_designs_can_differ_in_how_links_are_driven() -> None:
     point = load_design("gpt3-13b@dgx-h100:16")
     path, shares = "network.dims.0.transport.efficiency", np.array([0.4, 0.8])
-    together = Prices(Batch(point, {path: shares})).collective("all_gather", ("tp",), 1e9)
+    together = NetworkCosts(Batch(point, {path: shares})).seconds("all_gather", ("tp",), 1e9)
     for share, found in zip(shares, np.broadcast_to(together, 2), strict=True):
-        alone = Prices(Batch(schema.assign(point, {path: float(share)}), {}))
-        assert found == pytest.approx(alone.collective("all_gather", ("tp",), 1e9))
+        alone = NetworkCosts(Batch(schema.assign(point, {path: float(share)}), {}))
+        assert found == pytest.approx(alone.seconds("all_gather", ("tp",), 1e9))
 
 
 @pytest.mark.parametrize(

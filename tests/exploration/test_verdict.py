@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
-from cosmic.advice import NAMES
+from cosmic.advice import bound_of
+from cosmic.design.batch import batch_of
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.problem import METRICS
 from cosmic.exploration.searching import Found, search
-from cosmic.exploration.verdict import REASONS, bounded_by, gain, judge, reason_text
+from cosmic.exploration.verdict import REASONS, gain, judge, reason_text
 from cosmic.loading.designs import load_design
-from cosmic.step.network_load import loads
+from cosmic.step.bound import PARTS
+from cosmic.step.network_load import network_loads
+from cosmic.step.profile import profile
 from cosmic.workload.checks import RULES
 from tests.publishing.studies import SPACE, found, small, source
 
@@ -36,13 +39,13 @@ def test_where_communication_takes_most_the_dimension_is_named() -> None:
     point = load_design("gpt3-175b@cosmic-1024", slow)
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
-    said = bounded_by(point, metrics)
+    said = bound_of(point, metrics)
     part = max(metrics.breakdown, key=lambda name: metrics.breakdown[name])
     assert part == "tp"
-    seconds = {load.dimension: load.seconds for load in loads(point) if load.part == "tp"}
+    seconds = {load.dimension: load.seconds for load in network_loads(profile(batch_of(point))) if load.part == "tp"}
     slowest = max(seconds, key=lambda place: seconds[place])
     assert slowest == 1
-    assert said.startswith(f"network dimension 2 bounds it ({NAMES['tp']}, ")
+    assert said.startswith(f"network dimension 2 bounds it ({PARTS['tp']}, ")
 
 
 def test_isolated_searches_are_named_by_the_nearest_of_them() -> None:
@@ -133,11 +136,11 @@ def test_a_decoded_token_is_bounded_by_the_memory() -> None:
     point = load_design("llama3-8b@dgx-h100:1", {"workload.task": "decode", "workload.global_batch": 8})
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
-    assert bounded_by(point, metrics).startswith(f"memory bandwidth bounds it ({NAMES['gemm']}, ")
+    assert bound_of(point, metrics).startswith(f"memory bandwidth bounds it ({PARTS['gemm']}, ")
     trained = load_design("llama3-8b@dgx-h100:8")
     metrics = evaluate(trained)
     assert isinstance(metrics, Metrics)
-    assert bounded_by(trained, metrics).startswith(f"{NAMES['gemm']} bound it (")
+    assert bound_of(trained, metrics).startswith(f"{PARTS['gemm']} bound it (")
 
 
 @pytest.mark.parametrize("sharding", ["zero2", "zero3"])
@@ -147,7 +150,7 @@ def test_gradients_reduced_for_each_microbatch_name_their_dimension(sharding: st
     point = load_design("gpt3-175b@cosmic-1024", wide | slow)
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
-    assert bounded_by(point, metrics).startswith(f"network dimension 4 bounds it ({NAMES['weights']}, ")
+    assert bound_of(point, metrics).startswith(f"network dimension 4 bounds it ({PARTS['weights']}, ")
 
 
 PLAYED: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -156,16 +159,16 @@ PLAYED: dict[str, tuple[str, dict[str, Any], str]] = {
         {"workload.pp": 4, "workload.task": "decode", "workload.global_batch": 64, "workload.micro_batch": 16},
         "waiting for other stages and their messages bounds it",
     ),
-    "host": ("vit-base@dgx-h100:8", {}, "computation bounds it"),
+    "host": ("vit-base@dgx-h100:8", {}, "compute bounds it"),
     "memory": (
         "llama3-8b@dgx-h100:1",
         {"workload.task": "decode", "workload.global_batch": 4},
-        "memory bandwidth bounds it (computation, ",
+        "memory bandwidth bounds it (compute, ",
     ),
     "links": (
         "llama3-8b@dgx-h100:8",
         {"workload.tp": 8, "workload.global_batch": 1, "network.dims.0.bandwidth": "1 GB/s"},
-        "network dimension 1 bounds it (communication that compute waits for, ",
+        "network dimension 1 bounds it (exposed communication, ",
     ),
 }
 
@@ -176,4 +179,4 @@ def test_a_step_that_was_played_is_bounded_by_what_holds_it_back(name: str) -> N
     point = load_design(source, changes)
     metrics = evaluate(point, "event")
     assert isinstance(metrics, Metrics)
-    assert bounded_by(point, metrics).startswith(said)
+    assert bound_of(point, metrics).startswith(said)

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from cosmic.design import schema
+from cosmic.design.batch import batch_of
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.isolation import isolated
@@ -23,6 +24,7 @@ from cosmic.publishing.contract import Design, ReportDocument
 from cosmic.publishing.document import Subject, document_of, found_in, spread
 from cosmic.publishing.roofline import MOST, roofline_of
 from cosmic.publishing.timelines import packed_timeline
+from cosmic.simulation.analytic import bounding_profile
 from cosmic.simulation.schedule_timeline import timeline_of
 from tests.publishing.studies import SPACE, found, small, source
 
@@ -145,7 +147,7 @@ def test_operators_of_the_roofline_take_the_time_that_computing_takes() -> None:
     point = load_design("llama3-70b@dgx-h100:64")
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
-    shown = roofline_of(point)
+    shown = roofline_of(bounding_profile(batch_of(point)))
     computing = sum(metrics.breakdown[name] for name in ("gemm", "attention", "other", "recompute"))
     total = sum(each["seconds"] for each in shown["points"])
     assert 0.85 * computing <= total <= 1.001 * computing  # a lookup computes nothing, and is no point

@@ -17,7 +17,6 @@ from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation.analytic import step
 from cosmic.simulation.event.designs import play_design
-from cosmic.step.memory import footprint
 from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
 from cosmic.workload.checks import unfit
@@ -27,7 +26,7 @@ from tests.traces.test_generation import design
 
 def analytic_seconds(point: DesignPoint) -> float:
     batch = batch_of(point)
-    return float(step(batch, footprint(batch)).seconds)
+    return float(step(batch).seconds)
 
 
 def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:

@@ -53,7 +53,7 @@ def test_data_parallelism_reduces_each_weight_once_a_step() -> None:
     found = [use for use in uses(GPT, tp=8, dp=8, pp=8, cp=1, weight_sharding="none") if "dp" in use.axes]
     assert {(use.phase, use.kind) for use in found} == {("step", "all_reduce")}
     assert sorted(use.tensor for use in found) == ["d_w_ffn_down", "d_w_ffn_up", "d_w_k", "d_w_out", "d_w_q", "d_w_v"]
-    assert {use.times for use in found} == {12}  # layers of a stage
+    assert {use.calls for use in found} == {12}  # layers of a stage
     per_layer = 12 * 12288**2 / 8
     assert sum(use.bytes for use in found) == 4 * per_layer  # accumulated in fp32
 
@@ -71,7 +71,7 @@ def test_sharded_weights_are_gathered_twice_and_their_gradients_scattered_once()
         assert weights[name, "backward", "all_gather"] == 1
         assert weights[name, "backward", "reduce_scatter"] == 1
     assert sum(weights.values()) == 18
-    assert all(use.hides for use in found)
+    assert all(use.overlaps for use in found)
 
 
 def test_a_mixture_of_experts_has_four_all_to_alls() -> None:
@@ -105,8 +105,8 @@ def test_ring_attention_passes_keys_and_values_round() -> None:
     forward = [use for use in found if use.phase == "forward"]
     assert {use.tensor for use in forward} == {"key", "value"}
     key = 2 * 32768 / 4 * 8 * 128  # one rank's keys in bf16
-    assert {(use.bytes, use.times / 32) for use in forward} == {(key, 3 * forward[0].times / 32 / 3)}
-    assert all(use.hides for use in found)
+    assert {(use.bytes, use.calls / 32) for use in forward} == {(key, 3 * forward[0].calls / 32 / 3)}
+    assert all(use.overlaps for use in found)
 
 
 def test_gathering_attention_gathers_keys_and_values() -> None:
@@ -129,7 +129,7 @@ def test_ulysses_exchanges_tokens_for_heads() -> None:
 def test_stages_send_activations_forward_and_gradients_back() -> None:
     point = load_design(GPT, {"workload.tp": 8, "workload.dp": 8, "workload.pp": 8, "workload.global_batch": 512})
     sends = [use for use in collectives(batch_of(point)) if use.kind == "send"]
-    assert [(use.phase, use.times) for use in sends] == [("forward", 64), ("backward", 64)]
+    assert [(use.phase, use.calls) for use in sends] == [("forward", 64), ("backward", 64)]
     assert {use.bytes for use in sends} == {2 * 2048 * 12288 / 8}
 
 
@@ -137,7 +137,7 @@ def test_recomputation_repeats_the_forward_collectives() -> None:
     once = uses(GPT, tp=8, dp=8, pp=8, cp=1, recompute="none", weight_sharding="none")
     twice = uses(GPT, tp=8, dp=8, pp=8, cp=1, recompute="full", weight_sharding="none")
     to_end = uses(GPT, tp=8, dp=8, pp=8, cp=1, recompute="full", recompute_to_end=True, weight_sharding="none")
-    found = [{use.tensor: use.times for use in each if use.phase == "forward"} for each in (once, twice, to_end)]
+    found = [{use.tensor: use.calls for use in each if use.phase == "forward"} for each in (once, twice, to_end)]
     assert found[2] == {tensor: 2 * times for tensor, times in found[0].items()}
     assert {tensor for tensor in found[0] if found[1][tensor] == found[0][tensor]} == {"ffn_down"}  # nobody needs it
 
@@ -150,5 +150,5 @@ def test_a_batch_gives_what_its_points_give() -> None:
         together = collectives(part)
         for inner, place in enumerate(places):
             for use, alone in zip(together, collectives(batch_of(space.point(rows[place]))), strict=True):
-                traffic = np.broadcast_to(use.bytes * use.times, len(places))[inner]
-                assert traffic == pytest.approx(alone.bytes * alone.times)
+                traffic = np.broadcast_to(use.bytes * use.calls, len(places))[inner]
+                assert traffic == pytest.approx(alone.bytes * alone.calls)

@@ -50,7 +50,7 @@ def test_language_models_on_the_h200_have_the_parameters_that_were_measured() ->
 
 
 def test_peak_memory_on_the_h200_is_within_five_per_cent_on_average_and_ten_at_worst() -> None:
-    errors = [abs(relative(footprint(batch_of(point)).peak, row["peak_bytes"])) for point, row in MEASURED]
+    errors = [abs(relative(float(footprint(batch_of(point)).peak), row["peak_bytes"])) for point, row in MEASURED]
     assert len(errors) == 53
     assert mean(errors) < 0.005  # asked: 0.05
     assert max(errors) < 0.015  # asked: 0.10
@@ -58,7 +58,7 @@ def test_peak_memory_on_the_h200_is_within_five_per_cent_on_average_and_ten_at_w
 
 def test_static_memory_on_the_h200_is_within_one_per_cent() -> None:
     """On average 0.25 %; the smallest models are off by up to 3 %: tens of megabytes beside a few hundred."""
-    errors = [abs(relative(footprint(batch_of(point)).static, row["static_bytes"])) for point, row in MEASURED]
+    errors = [abs(relative(float(footprint(batch_of(point)).static), row["static_bytes"])) for point, row in MEASURED]
     assert mean(errors) < 0.005
     assert sum(error < 0.01 for error in errors) >= 49
     assert max(errors) < 0.035
@@ -111,7 +111,7 @@ def published(row: dict[str, str]) -> DesignPoint:
 def test_published_peak_memory_is_within_ten_per_cent_on_average() -> None:
     errors: dict[str, list[float]] = {}
     for row in rows("published_training_memory.csv"):
-        peak = footprint(batch_of(published(row))).peak / GIB
+        peak = float(footprint(batch_of(published(row))).peak) / GIB
         errors.setdefault(row["set"], []).append(abs(relative(peak, row["peak_mem_gib"])))
     assert {name: len(found) for name, found in errors.items()} == {"torchtitan": 13, "simumax-b200": 26}
     assert mean(error for found in errors.values() for error in found) < 0.07  # asked: 0.10
@@ -209,4 +209,4 @@ def test_a_batch_gives_what_its_points_give() -> None:
     for place, row in enumerate(drawn):
         alone = footprint(batch_of(space.point(row)))
         for name in COMPONENTS:
-            assert together.parts[name][place] == pytest.approx(alone.parts[name], rel=1e-12), name
+            assert np.asarray(together.parts[name])[place] == pytest.approx(alone.parts[name], rel=1e-12), name

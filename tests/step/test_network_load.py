@@ -15,10 +15,10 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design
-from cosmic.simulation.analytic import COMMUNICATED, slowest_stage
+from cosmic.simulation.analytic import COMMUNICATED, bounding_profile
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.costs import Prices
-from cosmic.step.network_load import _sent, entering, loads, part_of, shapes_of, uses_of
+from cosmic.step.network_load import _sent, entering, network_loads, sent_collectives
+from cosmic.step.profile import StepProfile, profile
 
 COSMIC = "gpt3-175b@cosmic-1024"
 REDUCED = ("dp", "weights")
@@ -60,6 +60,10 @@ def test_an_all_reduce_sends_what_its_messages_add_up_to(members: list[int]) -> 
     assert sent == pytest.approx(counted)
 
 
+def of(point: DesignPoint) -> StepProfile:
+    return profile(batch_of(point))
+
+
 @pytest.mark.parametrize("multi_dim", ["blueconnect", "themis"])
 @pytest.mark.parametrize("sharding", ["none", "zero1", "zero3"])
 @pytest.mark.parametrize("pp", [1, 4])
@@ -68,12 +72,12 @@ def test_all_dimensions_together_carry_what_collectives_must_send(multi_dim: str
     mapping = {"workload__pp": pp, "workload__dp": 32 // pp}
     point = design(collective__multi_dim=multi_dim, workload__weight_sharding=sharding, **mapping)
     wanted: dict[str, float] = {}
-    for use in uses_of(point):
+    for use in sent_collectives(of(point)):
         n = float(use.group)
         factor = PASSES[use.kind] * (n - 1) / n if use.kind in PASSES else 1.0
-        wanted[part_of(use)] = wanted.get(part_of(use), 0.0) + float(use.times) * float(use.bytes) * factor
+        wanted[use.part] = wanted.get(use.part, 0.0) + float(use.calls) * float(use.bytes) * factor
     carried: dict[str, float] = {}
-    for load in loads(point):
+    for load in network_loads(of(point)):
         carried[load.part] = carried.get(load.part, 0.0) + load.bytes
     assert wanted
     assert carried == pytest.approx(wanted)
@@ -81,7 +85,7 @@ def test_all_dimensions_together_carry_what_collectives_must_send(multi_dim: str
 
 def test_baseline_sends_the_whole_in_every_dimension() -> None:
     plain, shared = (
-        sum(load.bytes for load in loads(design(collective__multi_dim=name)) if load.part in REDUCED)
+        sum(load.bytes for load in network_loads(of(design(collective__multi_dim=name))) if load.part in REDUCED)
         for name in ("baseline", "blueconnect")
     )
     assert plain >= shared
@@ -91,7 +95,7 @@ def test_themis_levels_what_the_usual_order_leaves_to_the_first_dimension() -> N
     wide = {"workload__dp": 1024, "workload__tp": 1, "workload__cp": 1, "workload__pp": 1}
 
     def spread(name: str) -> float:
-        sent = loads(design(collective__multi_dim=name, collective__chunks=64, **wide))
+        sent = network_loads(of(design(collective__multi_dim=name, collective__chunks=64, **wide)))
         busy = [load.seconds for load in sent if load.part in REDUCED]
         return max(busy) / min(busy)
 
@@ -100,7 +104,7 @@ def test_themis_levels_what_the_usual_order_leaves_to_the_first_dimension() -> N
 
 def test_axes_lie_where_the_placement_puts_them() -> None:
     point = design()  # tp 4, cp 8, dp 8, pp 4 on 4 x 8 x 4 x 8
-    members = {axis: [float(part.members) for part in parts] for axis, parts in shapes_of(point).items()}
+    members = {axis: [float(part.members) for part in parts] for axis, parts in of(point).network.shapes.items()}
     assert members["tp"] == [4, 1, 1, 1]
     assert members["cp"] == [1, 8, 1, 1]
     for axis in ("tp", "cp", "dp", "pp"):
@@ -108,12 +112,16 @@ def test_axes_lie_where_the_placement_puts_them() -> None:
 
 
 def test_nothing_is_sent_where_there_is_nobody() -> None:
-    assert loads(load_design("llama3-8b@dgx-h100:1")) == ()
+    assert network_loads(of(load_design("llama3-8b@dgx-h100:1"))) == ()
 
 
 def test_more_ranks_send_more_of_the_same() -> None:
     sent = [
-        sum(load.bytes for load in loads(design(workload__dp=dp, workload__cp=64 // dp)) if load.part == "cp")
+        sum(
+            load.bytes
+            for load in network_loads(of(design(workload__dp=dp, workload__cp=64 // dp)))
+            if load.part == "cp"
+        )
         for dp in (4, 8, 16)
     ]
     assert all(more > fewer for more, fewer in pairwise(sent))
@@ -121,10 +129,10 @@ def test_more_ranks_send_more_of_the_same() -> None:
 
 def test_parts_are_those_of_the_breakdown() -> None:
     point = load_design("mixtral-8x7b@dgx-h100:64", {"workload.ep": 8})
-    parts = {load.part for load in loads(point)}
+    parts = {load.part for load in network_loads(of(point))}
     assert parts <= set(COMMUNICATED)
     assert "ep" in parts
-    assert all(isinstance(use, CollectiveUse) and part_of(use) in COMMUNICATED for use in uses_of(point))
+    assert all(isinstance(use, CollectiveUse) and use.part in COMMUNICATED for use in sent_collectives(of(point)))
 
 
 @pytest.mark.parametrize("multi_dim", ["baseline", "blueconnect", "themis"])
@@ -132,11 +140,11 @@ def test_parts_are_those_of_the_breakdown() -> None:
 def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, sharding: str) -> None:
     changes = {"collective.multi_dim": multi_dim, "collective.chunks": 8, "workload.weight_sharding": sharding}
     point = load_design(COSMIC, changes)
-    prices = Prices(batch_of(point))
-    for use in uses_of(point):
-        parts = together([prices.shapes[axis] for axis in use.axes])
-        busy = [seconds for *_, seconds in _sent(use, point, prices.lanes, parts)]
-        whole = float(prices.collective(use.kind, use.axes, use.bytes, use.copies))
+    network = of(point).network
+    for use in sent_collectives(of(point)):
+        parts = together([network.shapes[axis] for axis in use.axes])
+        busy = [seconds for *_, seconds in _sent(use, point, network.lanes, parts)]
+        whole = float(network.seconds(use.kind, use.axes, use.bytes, use.copies))
         assert max(busy) <= whole * (1 + 1e-9)
         assert sum(busy) >= whole * (1 - 1e-9)
 
@@ -147,7 +155,7 @@ def test_loads_are_those_of_the_stage_that_bounds_the_step(pp: int) -> None:
     point = load_design("deepseek-v3@dgx-h100:1024", {"workload.ep": 8, "workload.pp": pp, "memory.capacity": "2 TiB"})
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
-    sent = [load.seconds for load in loads(point, slowest_stage(point)) if load.part == "ep"]
+    sent = [load.seconds for load in network_loads(bounding_profile(batch_of(point))) if load.part == "ep"]
     assert sum(sent) == pytest.approx(outcome.breakdown["ep"], rel=0.02)
 
 
@@ -160,5 +168,5 @@ def test_gradients_belong_where_the_breakdown_has_them(sharding: str, parts: set
     point = design(workload__weight_sharding=sharding, workload__dp_overlap=False, memory__capacity="4 TiB", **wide)
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
-    assert {load.part for load in loads(point)} == parts
+    assert {load.part for load in network_loads(of(point))} == parts
     assert {name for name in ("dp", "weights") if outcome.breakdown[name] > 0} == parts

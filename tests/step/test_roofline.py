@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
+from cosmic.design.batch import batch_of
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design
-from cosmic.simulation.analytic import slowest_stage
-from cosmic.step.roofline import peak_of, reached
+from cosmic.simulation.analytic import bounding_profile
+from cosmic.step.roofline import peak_of, roofline_operators
 
 DECODE = {"workload.task": "decode", "workload.global_batch": 8, "workload.micro_batch": 8}
 DESIGNS: list[tuple[str, dict[str, Any]]] = [
@@ -25,7 +26,7 @@ DESIGNS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("source", "changes"), DESIGNS)
 def test_no_operator_is_above_its_roofline(source: str, changes: dict[str, Any]) -> None:
     point = load_design(source, changes)
-    found = reached(point, slowest_stage(point))
+    found = roofline_operators(bounding_profile(batch_of(point)))
     assert found
     for each in found:
         roof = min(peak_of(point), each.intensity * point.memory.bandwidth_bytes_per_s)
@@ -37,7 +38,9 @@ def test_products_take_what_the_breakdown_says(source: str, changes: dict[str, A
     point = load_design(source, {"workload.recompute": "none", "memory.capacity": "4 TiB"} | changes)
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
-    products = sum(each.seconds for each in reached(point, slowest_stage(point)) if each.kind == "einsum")
+    products = sum(
+        each.seconds for each in roofline_operators(bounding_profile(batch_of(point))) if each.kind == "einsum"
+    )
     again = outcome.breakdown["recompute"]
     assert outcome.breakdown["gemm"] <= products * (1 + 1e-9)
     assert products <= (outcome.breakdown["gemm"] + again) * (1 + 1e-9)
@@ -47,7 +50,7 @@ def test_decoding_waits_for_memory_and_training_does_not() -> None:
     shares = []
     for changes in (DECODE, {}):
         point = load_design("llama3-8b@dgx-h100:1", changes)
-        products = [each for each in reached(point) if each.kind == "einsum"]
+        products = [each for each in roofline_operators(bounding_profile(batch_of(point))) if each.kind == "einsum"]
         ridge = peak_of(point) / point.memory.bandwidth_bytes_per_s
         below = sum(each.seconds for each in products if each.intensity < ridge)
         shares.append(below / sum(each.seconds for each in products))

@@ -76,7 +76,7 @@ def _write_timeline(path: Path, point: DesignPoint, played: Result | None) -> No
 
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
-    from cosmic.advice import bottleneck, improvements  # noqa: PLC0415  heavy
+    from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
 
     w = point.workload
     mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
@@ -86,7 +86,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             f"{seconds(metrics.step_s)} a step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
             f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})",
-            f"bounded by {bottleneck(metrics)}",
+            bound_of(point, metrics),
             "",
         ]
     )

@@ -27,19 +27,16 @@ def workload(
     """Print what the busiest device of a design computes, sends and keeps in one step."""
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.step.communication import collectives  # noqa: PLC0415  heavy
-    from cosmic.step.compute import operators  # noqa: PLC0415  heavy
-    from cosmic.step.memory import footprint  # noqa: PLC0415  heavy
+    from cosmic.step.profile import profile  # noqa: PLC0415  heavy
     from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
-    batch = batch_of(point)
+    step = profile(batch_of(point))
     degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "cp", "pp", "ep")}
     degrees["edp"] = max(1, degrees["dp"] // degrees["ep"])
-    work, sent = summarize_operators(operators(batch)), summarize_collectives(collectives(batch), degrees)
-    memory = footprint(batch)
-    if why:
-        sent = explain(collectives(batch), degrees)
+    work = summarize_operators(each.use for each in step.operators)
+    sent = explain(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
+    memory = step.memory
     if json:
         emit_json(
             {
@@ -55,16 +52,21 @@ def workload(
         return
     say([f"cannot run: {reason}" for reason in unfit(point)])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
-    emit_table("computed in a step", columns, [list(row.values()) for row in work])
+    emit_table("computed in a step", columns, rows_of(work))
     emit([""])
     columns = ["phase", "collective", "axes", "ranks", "times", "payload_bytes", "in_all_bytes", "hides"]
     if why:
         columns = ["block", "phase", "collective", "axes", "tensor", "payload_bytes", "why"]
-    emit_table("sent in a step", columns, [list(row.values()) for row in sent])
+    emit_table("sent in a step", columns, rows_of(sent))
     emit([""])
     parts = [[name, size] for name, size in memory.parts.items() if size]
     rows = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
     emit_table("kept at the worst moment", ["component", "size_bytes"], rows)
+
+
+def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
+    """Return the values of each row of a table."""
+    return [list(row.values()) for row in found]
 
 
 def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
@@ -72,9 +74,9 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
     table: dict[tuple[str, str], list[float]] = {}
     for use in found:
         entry = table.setdefault((use.phase, use.kind), [0.0, 0.0, 0.0])
-        entry[0] += float(use.times)
-        entry[1] += float(use.flop * use.times)
-        entry[2] += float(use.bytes * use.times)
+        entry[0] += float(use.runs)
+        entry[1] += float(use.flop * use.runs)
+        entry[2] += float(use.bytes * use.runs)
     rows = sorted(table.items(), key=lambda item: (-item[1][1], -item[1][2]))
     return [
         {"phase": phase, "kind": kind, "runs": int(runs), "flop": flop, "moved_bytes": moved}
@@ -96,7 +98,7 @@ def explain(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[
             "why": use.why,
         }
         for use in found
-        if float(use.group) > 1 and float(use.times) > 0
+        if float(use.group) > 1 and float(use.calls) > 0
     ]
 
 
@@ -109,9 +111,9 @@ def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, 
     """Return the collectives of a step that have somebody to talk to, alike ones together, the heaviest first."""
     table: dict[tuple[Any, ...], float] = {}
     for use in found:
-        if float(use.group) > 1 and float(use.times) > 0:
-            key = (use.phase, use.kind, _axes(use, degrees), int(use.group), float(use.bytes), use.hides)
-            table[key] = table.get(key, 0.0) + float(use.times)
+        if float(use.group) > 1 and float(use.calls) > 0:
+            key = (use.phase, use.kind, _axes(use, degrees), int(use.group), float(use.bytes), use.overlaps)
+            table[key] = table.get(key, 0.0) + float(use.calls)
     rows = [
         {
             "phase": phase,

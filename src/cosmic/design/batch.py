@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any
@@ -58,17 +58,14 @@ class Batch:
     base: DesignPoint
     columns: Mapping[str, Column]
     known: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """What was worked out of it already: fields of the base by path, sizes, whatever several functions ask for."""
+    """What was computed of it already: sizes, plan, profiles, whatever several functions ask for."""
 
     def __getitem__(self, path: str) -> Any:
         """Return the field at *path*: an array where the points differ, else the base's value."""
         if path in self.columns:
             return self.columns[path]
-        if not self.known:
-            self.known.update(self.base.fields)
-        if path not in self.known:
-            self.known[path] = schema.get(self.base, path)
-        return self.known[path]
+        fields = self.base.fields
+        return fields[path] if path in fields else schema.get(self.base, path)
 
     @property
     def size(self) -> int:
@@ -104,6 +101,19 @@ class Batch:
             yield rows, self.take(rows, {path: _plain(self.columns[path][first]) for path in varying})
 
 
+def column_of(values: Iterable[Any]) -> Column:
+    """Return *values* as a column: names as numbers with what they stand for; lists and gaps stay Python objects."""
+    items = list(values)
+    if items and all(isinstance(item, str) for item in items):
+        names = list(dict.fromkeys(items))
+        return Names(names, np.array([names.index(item) for item in items], dtype=np.intp))
+    if any(isinstance(item, tuple) or item is None for item in items):
+        boxed = np.empty(len(items), dtype=object)
+        boxed[:] = items
+        return boxed
+    return np.array(items)
+
+
 def numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
     """Return how many different values a column has at most, and a number for each row's value."""
     if isinstance(column, Names):
@@ -130,6 +140,13 @@ def by_name(names: Any, compute: Callable[[str], Any]) -> Any:
 def batch_of(point: DesignPoint) -> Batch:
     """Return *point* as a batch of one."""
     return Batch(point, {})
+
+
+def batch_of_changes(point: DesignPoint, changes: Sequence[Mapping[str, Any]]) -> Batch:
+    """Return *point* with each of some *changes*, contents by path, as one batch."""
+    paths = dict.fromkeys(path for each in changes for path in each)
+    columns = {path: column_of(each.get(path, schema.get(point, path)) for each in changes) for path in paths}
+    return Batch(point, columns)
 
 
 def _plain(value: Any) -> Any:

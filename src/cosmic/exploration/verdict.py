@@ -5,21 +5,18 @@ Terminal and report say the same, from the same value.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from cosmic.advice import NAMES
+from cosmic.advice import bound_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import loss
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
 from cosmic.reporting.words import figure, metric_label
-from cosmic.simulation.analytic import COMMUNICATED, slowest_stage
-from cosmic.step.network_load import Load, loads
-from cosmic.step.roofline import peak_of, reached
 
 BASE = "the base design"
 CANNOT = "cannot run"
@@ -65,7 +62,7 @@ def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
     point = best_point(found)
     outcome = None if point is None else evaluate(point, problem.engine)
     metrics = outcome if isinstance(outcome, Metrics) else None
-    bound = "" if point is None or metrics is None else bounded_by(point, metrics)
+    bound = "" if point is None or metrics is None else bound_of(point, metrics)
     gains = _gains(found, place, beside or {})
     said = "; ".join(filter(None, [_gain_text(gains, base_fault(problem)), bound]))
     if len(problem.objectives) > 1:
@@ -233,53 +230,6 @@ def _caveats(found: Found) -> tuple[str, ...]:
     if fault:
         said.append(f"The base design {fault}, so that there is no gain over it.")
     return tuple(said)
-
-
-# ---------------------------------------------------------------------------------------------- what bounds it
-
-
-def bounded_by(point: DesignPoint, metrics: Metrics) -> str:
-    """Return what bounds a design: what holds back the part of the step that takes longest.
-
-    Of communication that is the dimension of the network that is busy longest with it; of matrix products and
-    attention the memory, where most of their time is in operators that wait for it. A step that was played has coarser
-    parts: its communication may be waiting for other stages, its computation for the host.
-    """
-    part = max(metrics.breakdown, key=lambda name: metrics.breakdown[name])
-    seconds = metrics.breakdown[part]
-    share = f"{100 * seconds / metrics.step_s:.0f} % of the step"
-    if part in COMMUNICATED or part == "communication":
-        busy = busy_seconds(loads(point, slowest_stage(point)), part)
-        place = max(busy, key=lambda each: busy[each], default=None)
-        if place is not None and (part in COMMUNICATED or busy[place] > MOSTLY * seconds):
-            return f"network dimension {place + 1} bounds it ({NAMES[part]}, {share})"
-        if part == "communication":
-            return f"waiting for other stages and their messages bounds it ({share})"
-    if part in KINDS and _waits_for_memory(point, part, seconds):
-        return f"memory bandwidth bounds it ({NAMES[part]}, {share})"
-    return f"{NAMES[part]} bound{'' if NAMES[part].endswith('s') else 's'} it ({share})"
-
-
-KINDS = {"gemm": ("einsum",), "attention": ("attention",), "compute": ("einsum", "attention")}
-"""Parts of a step that either the matrix units or the memory may hold back, and the operators that they are made of."""
-MOSTLY = 0.5
-
-
-def _waits_for_memory(point: DesignPoint, part: str, seconds: float) -> bool:
-    """Return whether operators below the ridge take most of a part of the step, and of the time of such operators."""
-    some = [each for each in reached(point, slowest_stage(point)) if each.kind in KINDS[part]]
-    ridge = peak_of(point) / point.memory.bandwidth_bytes_per_s
-    below = sum(each.seconds for each in some if each.intensity < ridge)
-    return below > MOSTLY * max(seconds, sum(each.seconds for each in some))
-
-
-def busy_seconds(some: Iterable[Load], part: str) -> dict[int, float]:
-    """Return how long each dimension is busy with a part of the step; ``communication`` is all of them."""
-    seconds: dict[int, float] = {}
-    for load in some:
-        if part in (load.part, "communication"):
-            seconds[load.dimension] = seconds.get(load.dimension, 0.0) + load.seconds
-    return seconds
 
 
 def in_words(point: DesignPoint) -> str:

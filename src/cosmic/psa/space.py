@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.design import schema
-from cosmic.design.batch import Column, Names
+from cosmic.design.batch import Column, column_of
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName
 from cosmic.psa import diagram as diagrams
@@ -257,7 +257,7 @@ class ParameterSet:
         found: dict[str, Column] = {}
         for place, parameter in enumerate(self.parameters):
             for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
-                found[path] = _column(values)[rows[:, place]]
+                found[path] = column_of(values)[rows[:, place]]
         return found | {path: self.derive(path, rows) for path in self.derived}
 
     def derive(self, path: str, rows: Indices) -> Column:
@@ -272,7 +272,7 @@ class ParameterSet:
             if choice not in known:
                 known[choice] = self._derived_value(path, zip(used, choice, strict=True))
             values.append(known[choice])
-        derived: Column = _column(values)[which]
+        derived: Column = column_of(values)[which]
         return derived
 
     @cached_property
@@ -372,16 +372,3 @@ def _worths(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
     [10, 5, 1]
     """
     return np.array([prod(sizes[place + 1 :]) for place in range(len(sizes))], dtype=np.int64)
-
-
-def _column(values: Iterable[Any]) -> Column:
-    """Return *values* as a column: names as numbers with what they stand for; lists and gaps stay Python objects."""
-    items = list(values)
-    if items and all(isinstance(item, str) for item in items):
-        names = list(dict.fromkeys(items))
-        return Names(names, np.array([names.index(item) for item in items], dtype=np.intp))
-    if any(isinstance(item, tuple) or item is None for item in items):
-        boxed = np.empty(len(items), dtype=object)
-        boxed[:] = items
-        return boxed
-    return np.array(items)

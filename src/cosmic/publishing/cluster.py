@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from cosmic.advice import NAMES
 from cosmic.design.point import DesignPoint
 from cosmic.publishing.contract import Axis, Cluster, Dimension
 from cosmic.publishing.links import links
 from cosmic.reporting.words import share
-from cosmic.simulation.analytic import slowest_stage
-from cosmic.step.network_load import Load, loads, shapes_of
+from cosmic.step.bound import PARTS
+from cosmic.step.network_load import NetworkLoad, network_loads
+from cosmic.step.profile import StepProfile
 
 AXIS_NAMES = {
     "tp": "tensor parallel",
@@ -21,12 +21,16 @@ CARRIED = {"weights": "dp"}
 """Parts of a step that another axis than their namesake carries."""
 
 
-def cluster_of(point: DesignPoint, step_s: float) -> Cluster | None:
-    """Return where a design that fits together lies on its network; None for a single accelerator, which has none."""
+def cluster_of(profile: StepProfile, step_s: float) -> Cluster | None:
+    """Return where a design lies on its network; None for a single accelerator, which has none.
+
+    *profile* is that of the stage that bounds the step.
+    """
+    point = profile.batch.base
     if not point.network.dims:
         return None
-    sent = loads(point, slowest_stage(point))
-    dims = [_dimension(point, place, sent, step_s) for place in range(len(point.network.dims))]
+    sent = network_loads(profile)
+    dims = [_dimension(profile, place, sent, step_s) for place in range(len(point.network.dims))]
     axes = axes_of(point)
     return {
         "npus": point.network.npus,
@@ -44,10 +48,10 @@ def axes_of(point: DesignPoint) -> list[Axis]:
     return [{"name": name, "label": AXIS_NAMES[name], "size": sizes[name]} for name in names if sizes[name] > 1]
 
 
-def _dimension(point: DesignPoint, place: int, sent: tuple[Load, ...], step_s: float) -> Dimension:
+def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], step_s: float) -> Dimension:
+    point, shapes = profile.batch.base, profile.network.shapes
     dim = point.network.dims[place]
     own = [load for load in sent if load.dimension == place]
-    shapes = shapes_of(point)
     here = [(name, float(shapes[name][place].members)) for name in (*point.workload.placement, "ep")]
     total = sum(load.bytes for load in own)
     return {
@@ -61,7 +65,7 @@ def _dimension(point: DesignPoint, place: int, sent: tuple[Load, ...], step_s: f
         "load": [
             {
                 "axis": CARRIED.get(load.part, load.part),
-                "label": NAMES[load.part],
+                "label": PARTS[load.part],
                 "bytes": load.bytes,
                 "seconds": load.seconds,
             }

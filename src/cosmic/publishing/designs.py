@@ -6,10 +6,9 @@ import re
 import shlex
 from dataclasses import dataclass
 
-from cosmic.advice import NAMES
+from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate
-from cosmic.exploration.verdict import bounded_by
 from cosmic.loading.designs import dump_design
 from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary
@@ -17,8 +16,10 @@ from cosmic.publishing.contract import Class, Design, Fact, MemoryPart, Part, Ro
 from cosmic.publishing.roofline import roofline_of
 from cosmic.publishing.timelines import packed_timeline
 from cosmic.reporting.words import figure, metric_label, size
+from cosmic.simulation.analytic import bounding_profile
 from cosmic.simulation.schedule_timeline import timeline_of as scheduled_timeline
 from cosmic.simulation.timeline import Timeline
+from cosmic.step.bound import PARTS, bounded_by
 
 CLASSES: dict[str, Class] = {
     "gemm": "compute",
@@ -82,7 +83,7 @@ def undrawn(named: Named, engine: str) -> Design:
     """Return the same without a timeline, which takes most bytes."""
     point = named.point
     outcome: Outcome = evaluate(point, engine)
-    runs = isinstance(outcome, Metrics)
+    profile = bounding_profile(batch_of(point))
     return {
         "label": named.label,
         "role": named.role,
@@ -90,17 +91,17 @@ def undrawn(named: Named, engine: str) -> Design:
         "identity": point.identity,
         "yaml": dump_design(point),
         "command": evaluation_command(named, engine),
-        "feasible": runs,
+        "feasible": isinstance(outcome, Metrics),
         "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
         "step_s": outcome.step_s if isinstance(outcome, Metrics) else None,
         "facts": facts_of(point, outcome) if isinstance(outcome, Metrics) else [],
         "parts": parts_of(outcome) if isinstance(outcome, Metrics) else [],
         "memory": memory_of(outcome) if isinstance(outcome, Metrics) else [],
         "capacity_bytes": point.memory.capacity_bytes,
-        "bound": bounded_by(point, outcome) if isinstance(outcome, Metrics) else "",
-        "cluster": cluster_of(point, outcome.step_s) if isinstance(outcome, Metrics) else None,
+        "bound": bounded_by(profile, outcome.breakdown) if isinstance(outcome, Metrics) else "",
+        "cluster": cluster_of(profile, outcome.step_s) if isinstance(outcome, Metrics) else None,
         "timeline": None,
-        "roofline": roofline_of(point) if isinstance(outcome, Metrics) else None,
+        "roofline": roofline_of(profile) if isinstance(outcome, Metrics) else None,
     }
 
 
@@ -140,7 +141,7 @@ def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
 def parts_of(metrics: Metrics) -> list[Part]:
     """Return where the seconds of a step go; they add up to it."""
     return [
-        {"name": name, "label": NAMES[name], "class": CLASSES.get(name, "exposed"), "seconds": seconds}
+        {"name": name, "label": PARTS[name], "class": CLASSES.get(name, "exposed"), "seconds": seconds}
         for name, seconds in metrics.breakdown.items()
         if seconds > 0
     ]

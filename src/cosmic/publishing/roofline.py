@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from cosmic.design.point import DesignPoint
 from cosmic.publishing.contract import Roofline, RooflinePoint
 from cosmic.reporting.words import share
-from cosmic.simulation.analytic import slowest_stage
-from cosmic.step.roofline import Reached, peak_of, reached
+from cosmic.step.profile import StepProfile
+from cosmic.step.roofline import RooflineOperator, peak_of, roofline_operators
 
 MOST = 24
 """Operators that are told apart; what the others take is one point."""
 REST = "all others"
 
 
-def roofline_of(point: DesignPoint) -> Roofline:
-    """Return what the operators of the stage that bounds the step reach, those that take longest first."""
-    found = sorted(reached(point, slowest_stage(point)), key=lambda each: -each.seconds)
+def roofline_of(profile: StepProfile) -> Roofline:
+    """Return the roofline of the stage that bounds the step: operators that take longest first."""
+    point = profile.batch.base
+    found = sorted(roofline_operators(profile), key=lambda each: -each.seconds)
     kept, rest = found[:MOST], found[MOST:]
     if rest:
         sums = (sum(getattr(each, name) for each in rest) for name in ("flop", "bytes", "seconds"))
-        kept = [*kept, Reached(f"{REST} ({len(rest)})", "", *sums)]
+        kept = [*kept, RooflineOperator(f"{REST} ({len(rest)})", "", *sums)]
     peak, bandwidth = peak_of(point), point.memory.bandwidth_bytes_per_s
     points = [_point(each, peak / bandwidth) for each in kept]
     return {
@@ -31,7 +31,7 @@ def roofline_of(point: DesignPoint) -> Roofline:
     }
 
 
-def _point(work: Reached, ridge: float) -> RooflinePoint:
+def _point(work: RooflineOperator, ridge: float) -> RooflinePoint:
     return {
         "name": work.name,
         "intensity": work.intensity,

@@ -1,111 +1,154 @@
 """The analytic engine: a step in closed form, for a whole batch of designs at once.
 
-    step = M (F + B)  +  bubble  +  what cannot hide  +  optimizer
+    step = M (F + B)  +  bubble  +  exposed communication  +  optimizer
 
     M     microbatches of a replica
-    F, B  forward and backward of one microbatch on the fullest stage: compute, and communication that compute waits
-          for; longer where the host launches kernels more slowly than the device runs them. Of several stages the
-          last is the fullest, with the head; the others, through which a microbatch must pass before and after (the
-          bubble), have layers only
-    what cannot hide: a share of gathering weights and of reducing gradients (`collective.overlap_efficiency` is the
-          rest); weight gathering beyond the compute beside it; gradient reduction beyond the backward pass of one
-          microbatch and, where the newest collective goes first (LIFO), the forward pass of the next step, which then
-          finds the weights that it needs first; activations on their way through an empty pipeline; offloading beyond
-          the whole step
+    F, B  forward and backward pass of one microbatch on the fullest stage: compute and blocking communication, longer
+          where the step is launch-bound. The last of several stages is the fullest, with the head; the other stages,
+          through which a microbatch passes before and after (the bubble), have layers only
+    exposed communication: weight gathering and gradient reduction beyond what compute overlaps (at best the share
+          `collective.overlap_efficiency`, and no longer than that compute takes; a gradient reduction has the backward
+          pass of one microbatch and, where the newest collective goes first (LIFO), the forward pass of the next step,
+          which then finds the weights that it needs first); activations on their way through an empty pipeline;
+          offloading beyond the whole step
 
-Every term is named in the breakdown, which sums to the step.
+The breakdown names every term, and sums to the step. All seconds are sums over a `cosmic.step.profile.StepProfile`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from functools import reduce
-from typing import Any, get_args
 
 import numpy as np
 
-from cosmic.design.batch import Batch, batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.step.communication import CollectiveUse, collectives
-from cosmic.step.compute import OperatorUse, operators
-from cosmic.step.costs import Prices
-from cosmic.step.memory import Footprint, footprint, state_bytes
-from cosmic.workload.plan import plan
+from cosmic.design.batch import Batch
+from cosmic.numeric import Numeric
+from cosmic.step.communication import BLOCKING, Role
+from cosmic.step.memory import state_bytes
+from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profiles
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import Stage, block_shares, microbatches
-from cosmic.workload.strategies import strategies_of
 
 COMPUTE_PARTS = ("gemm", "attention", "other")
 COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")
 BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "optimizer", "offload")
-"""Every part of a step, in the order in which it is told."""
-WAITED = ("tp", "cp", "ep", "dp")
-"""Axes whose collectives lie on the critical path: the next operator needs what they bring."""
+"""Every part of a step, in the order in which tables show them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     """The seconds of one step, by part; numbers, or arrays over a batch."""
 
-    parts: dict[str, Any]
-    flop: Any
-    """Operations that the fullest device runs, recomputation included."""
+    parts: Mapping[str, Numeric]
+    flop: Numeric
+    """Of the fullest device, recomputation included."""
 
     @property
-    def seconds(self) -> Any:
+    def seconds(self) -> Numeric:
         """The whole step."""
         return sum(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
+class ComputeTime:
+    """Compute of all microbatches together: seconds on the device by class and by phase, and seconds to launch it."""
+
+    gemm: Numeric = 0.0
+    attention: Numeric = 0.0
+    other: Numeric = 0.0
+    recompute: Numeric = 0.0
+    forward: Numeric = 0.0
+    backward: Numeric = 0.0
+    """Without recomputation."""
+    head_forward: Numeric = 0.0
+    head_backward: Numeric = 0.0
+    """Of these, the head's."""
+    launch_forward: Numeric = 0.0
+    launch_backward: Numeric = 0.0
+    """On the host, recomputation included."""
+    launch_head: Numeric = 0.0
+    """Of these, the head's."""
+    flop: Numeric = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationTime:
+    """Communication of all microbatches together: seconds by role and phase (see `cosmic.step.communication.Role`)."""
+
+    by_role: dict[tuple[Role, str], Numeric]
+    by_block: dict[tuple[str, str], Numeric]
+    """Of these, what the head waits for, and the gradients of the embedding."""
+    overlap_efficiency: Numeric
+    """The share that compute can overlap at best."""
+
+    def of(self, role: Role, phase: str) -> Numeric:
+        """Return the seconds of a role in a phase."""
+        return self.by_role.get((role, phase), 0.0)
+
+    def blocking(self, phase: str) -> Numeric:
+        """Return the seconds on the critical path in a phase."""
+        return sum(self.of(role, phase) for role in BLOCKING)
+
+    def at_head(self, phase: str) -> Numeric:
+        """Return the blocking seconds of the head in a phase."""
+        return self.by_block.get(("head", phase), 0.0)
+
+    def exposed(self, role: Role, phase: str, compute_s: Numeric) -> Numeric:
+        """Return what is exposed of a role beside *compute_s*, which overlaps at best the share that it can."""
+        whole = self.of(role, phase)
+        return whole - np.minimum(whole * self.overlap_efficiency, compute_s)
+
+    def beyond(self, role: Role, phase: str, compute_s: Numeric) -> Numeric:
+        """Return what is exposed of a role that *compute_s* overlaps completely."""
+        return np.maximum(0.0, self.of(role, phase) - compute_s)
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """One pass through the stage that bounds the step. Seconds are those of all microbatches together."""
+
+    forward: Numeric
+    backward: Numeric
+    """Compute, blocking communication and launch delay."""
+    delay_forward: Numeric
+    delay_backward: Numeric
+    """Of these, the launch delay."""
+    head_forward: Numeric
+    head_backward: Numeric
+    """Of these, what only the stage with the head does."""
+
+
+@dataclass(frozen=True, slots=True)
 class Anatomy:
-    """A step, and what it is made of on the stage that bounds it. Seconds are those of all microbatches together."""
+    """A step and what it is made of on the stage that bounds it."""
 
     step: Step
-    stage: Stage | None
-    """That stage; None where all layers are alike, for the fullest."""
-    work: dict[str, Any]
-    """Of compute, by class and by phase; see `_computed`."""
-    traffic: Traffic
-    talks: list[CollectiveUse]
-    passes: tuple[Any, Any]
-    """Forward and backward: compute, what it waits for, and how late the host is."""
-    late: tuple[Any, Any]
-    """Of these, how late the host is."""
-    head: tuple[Any, Any]
-    """Of these, what only the stage with the head does."""
-    others: tuple[Any, Any, Any]
+    profile: StepProfile
+    compute: ComputeTime
+    communication: CommunicationTime
+    stage: StageTime
+    others: tuple[Numeric, Numeric, Numeric]
     """F, B and W of one microbatch on the other stages, which have layers only (see `cosmic.workload.schedule`)."""
-    prices: Prices
 
 
-def step(batch: Batch, memory: Footprint) -> Step:
+def step(batch: Batch) -> Step:
     """Return the step of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
-    Where a model has several sorts of layers, stages differ: the slowest of the first, the middle and the last counts.
+    Where a model has several kinds of layers, stages differ: the slowest of the first, the middle and the last counts.
     """
-    return reduce(_slower, [_step_at(batch, memory, stage).step for stage in _stages(batch)])
+    return reduce(_slower, [anatomy_of(each).step for each in profiles(batch)])
 
 
-def anatomy(batch: Batch, memory: Footprint) -> Anatomy:
-    """Return what the step of a single design is made of."""
-    found = [_step_at(batch, memory, stage) for stage in _stages(batch)]
-    return max(found, key=lambda each: float(each.step.seconds))
+def anatomy(batch: Batch) -> Anatomy:
+    """Return what the step of a single design is made of, on the stage that bounds it."""
+    return max((anatomy_of(each) for each in profiles(batch)), key=lambda each: float(each.step.seconds))
 
 
-def slowest_stage(point: DesignPoint) -> Stage | None:
-    """Return the stage that bounds the step of a single design; None where all layers are alike."""
-    batch = batch_of(point)
-    some = _stages(batch)
-    return some[0] if len(some) == 1 else anatomy(batch, footprint(batch)).stage
-
-
-def _stages(batch: Batch) -> tuple[Stage | None, ...]:
-    """Return the stages of which one may bound the step; None where all layers are alike."""
-    workload = batch.base.workload
-    blocks = plan(batch.base.model, strategies_of(workload), workload.task == "training", workload.dropout)
-    alike = sum(each.block.part == "layers" for each in blocks) == 1 or np.all(batch["workload.pp"] == 1)
-    return (None,) if alike else get_args(Stage)
+def bounding_profile(batch: Batch) -> StepProfile:
+    """Return the profile of the stage that bounds the step of a single design."""
+    found = profiles(batch)
+    return found[0] if len(found) == 1 else anatomy(batch).profile
 
 
 def _slower(one: Step, other: Step) -> Step:
@@ -115,197 +158,166 @@ def _slower(one: Step, other: Step) -> Step:
     return Step(parts, np.where(longer, one.flop, other.flop))
 
 
-def _step_at(batch: Batch, memory: Footprint, stage: Stage | None) -> Anatomy:
-    """Return the step if it is as fast as one stage; None is the fullest one where all layers are alike."""
-    workload = batch.base.workload
-    training = workload.task == "training"
-    prices = Prices(batch)
-    uses, talks = operators(batch, stage or "first"), collectives(batch, stage or "first", together=True)
-    count, stages = microbatches(batch), batch["workload.pp"]
-    shares = block_shares(stage, stages, head=any(use.block == "head" for use in uses))
-    work = _computed(prices, uses, shares)
-    for phase in ("forward", "backward"):
-        waited = [use for use in talks if use.phase == phase and not use.hides]
-        calls = sum(use.times * (use.group > 1) for use in waited)
-        work[f"host.{phase}"] = work[f"host.{phase}"] + calls * prices.hosted_call(phase)
-    traffic = Traffic(_communicated(prices, talks, shares), prices.hidden)
-    parts: dict[str, Any] = {name: work[name] for name in (*COMPUTE_PARTS, "recompute")}
-    parts |= {axis: traffic.waited(axis, "forward") + traffic.waited(axis, "backward") for axis in WAITED}
-    parts["cp"] = parts["cp"] + traffic.behind("ring", "forward", work["attention"] / 3)
-    parts["cp"] = parts["cp"] + traffic.behind("ring", "backward", work["attention"] * 2 / 3)
-    head_forward = work["head.forward"] + traffic.at_head("forward")
-    head_backward = work["head.backward"] + traffic.at_head("backward")
-    forward, backward, (early, late) = _passes(work, traffic, head_forward)
-    parts["launch"] = early + late
-    parts["weights"] = traffic.beside("weights", "forward", forward)
-    parts["weights"] = parts["weights"] + traffic.beside("weights", "backward", backward)
-    newest_first = batch["collective.scheduling"] == "lifo"
-    parts["dp"] = parts["dp"] + _after(traffic, newest_first, forward / count, backward / count, count)
-    crossing = traffic.waited("pp", "forward") + traffic.waited("pp", "backward")
-    parts["pp"] = np.maximum(stages - 1, 0) * crossing
-    if training:
-        weight_s = (work["backward"] - work["head.backward"]) / 2 / count
-        others = np.maximum(backward - late - head_backward, work["host.backward"] - work["host.head"])
-        times = (forward - head_forward) / count, others / count - weight_s, weight_s
-        parts["bubble"] = schedules[workload.schedule].bubble(stages, count, *times, batch["workload.virtual_stages"])
-        states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-        parts["optimizer"] = prices.update(states / state_bytes(prices.recipe, workload.weight_sharding))[0]
-    else:
-        slow = forward if workload.task == "decode" else forward - head_forward
-        times = slow / count, 0.0, 0.0
-        parts["bubble"] = _serving_bubble(workload.task, stages, count, times[0])
-        parts["optimizer"] = 0.0
-    parts["offload"] = np.maximum(0.0, prices.offloading(memory.offload_traffic) - sum(parts.values()))
-    return Anatomy(
-        step=Step({name: parts[name] for name in BREAKDOWN}, work["flop"]),
-        stage=stage,
-        work=work,
-        traffic=traffic,
-        talks=talks,
-        passes=(forward, backward),
-        late=(early, late),
-        head=(head_forward, head_backward),
-        others=times,
-        prices=prices,
+def anatomy_of(profile: StepProfile) -> Anatomy:
+    """Return the step if the stage of *profile* bounds it."""
+    compute = compute_time(profile)
+    communication = communication_time(profile)
+    stage = _stage_time(compute, communication)
+    others = _other_stages(profile, compute, stage)
+    parts: dict[str, Numeric] = {name: getattr(compute, name) for name in (*COMPUTE_PARTS, "recompute")}
+    parts["launch"] = stage.delay_forward + stage.delay_backward
+    parts |= _communicated(profile, compute, communication, stage)
+    parts["bubble"] = _bubble(profile, others)
+    parts["optimizer"] = _optimizer(profile)
+    offloaded = profile.network.offload_seconds(profile.memory.offload_traffic)
+    parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
+    whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
+    return Anatomy(whole, profile, compute, communication, stage, others)
+
+
+SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bubble", "optimizer")
+"""Every part but offloading, which all of them overlap."""
+
+
+# ------------------------------------------------------------------------------------------------ compute
+
+
+def compute_time(profile: StepProfile) -> ComputeTime:
+    """Return the seconds of a stage's operators by class and by phase."""
+    total: dict[str, Numeric] = {each.name: each.default for each in fields(ComputeTime)}  # type: ignore[misc]
+    for each in profile.operators:
+        for name, value in _compute_time(each).items():
+            total[name] = total[name] + value
+    calls = {phase: profile.launched_calls(phase) for phase in ("forward", "backward")}
+    for phase, count in calls.items():
+        name = f"launch_{phase}"
+        total[name] = total[name] + count * profile.kernels.collective_launch_s(phase)
+    return ComputeTime(**total)
+
+
+def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
+    """Return what an operator adds to the sums. Every second run of what is recomputed belongs to the backward pass."""
+    use = each.use
+    once = each.seconds * each.runs
+    own = once / 2 if use.recomputed else once
+    found = {{"einsum": "gemm", "attention": "attention"}.get(use.kind, "other"): own, use.phase: own}
+    launch = each.launch_s * use.runs
+    if use.recomputed:
+        found["recompute"] = own
+    if use.block == "head":
+        found[f"head_{use.phase}"] = own
+        launch = launch if use.phase == "backward" else 0.0  # forward, the device still has layers to run
+        found["launch_head"] = launch
+    if use.recomputed:
+        return found | {"launch_forward": launch / 2, "launch_backward": launch / 2, "flop": use.flop * each.runs}
+    return found | {f"launch_{use.phase}": launch, "flop": use.flop * each.runs}
+
+
+def _stage_time(compute: ComputeTime, communication: CommunicationTime) -> StageTime:
+    """Return both passes through the stage that bounds the step.
+
+    When the host has launched the layers of a forward pass, the device still has the head to run.
+    """
+    head_forward = compute.head_forward + communication.at_head("forward")
+    head_backward = compute.head_backward + communication.at_head("backward")
+    forward = compute.forward + communication.blocking("forward")
+    backward = compute.backward + compute.recompute + communication.blocking("backward")
+    delay_forward = launch_delay_s(compute.launch_forward, forward - head_forward)
+    delay_backward = launch_delay_s(compute.launch_backward, backward)
+    return StageTime(
+        forward=forward + delay_forward,
+        backward=backward + delay_backward,
+        delay_forward=delay_forward,
+        delay_backward=delay_backward,
+        head_forward=head_forward,
+        head_backward=head_backward,
     )
 
 
-def _passes(work: dict[str, Any], traffic: Traffic, head_forward: Any) -> tuple[Any, Any, tuple[Any, Any]]:
-    """Return the seconds of the forward and of the backward passes, and those in each that the host is late.
+# ------------------------------------------------------------------------------------------ communication
 
-    A device runs what the host has launched. When the host reaches the head, the device has yet to run the head.
+
+def communication_time(profile: StepProfile) -> CommunicationTime:
+    """Return the seconds of a stage's collectives by role and phase."""
+    by_role: dict[tuple[Role, str], Numeric] = {}
+    by_block: dict[tuple[str, str], Numeric] = {}
+    for each in profile.traffic:
+        by_role[each.role, each.phase] = by_role.get((each.role, each.phase), 0.0) + each.seconds
+        if each.block:
+            key = each.block, each.phase
+            by_block[key] = by_block.get(key, 0.0) + each.seconds
+    return CommunicationTime(by_role, by_block, profile.network.overlap_efficiency)
+
+
+def _communicated(
+    profile: StepProfile, compute: ComputeTime, communication: CommunicationTime, stage: StageTime
+) -> dict[str, Numeric]:
+    """Return the exposed seconds of communication by part of the breakdown."""
+    count, stages = profile.microbatches, profile.batch["workload.pp"]
+    both = ("forward", "backward")
+    parts: dict[str, Numeric] = {
+        role: communication.of(role, "forward") + communication.of(role, "backward") for role in BLOCKING
+    }
+    parts["cp"] = parts["cp"] + communication.beyond("ring", "forward", compute.attention / 3)
+    parts["cp"] = parts["cp"] + communication.beyond("ring", "backward", compute.attention * 2 / 3)
+    parts["weights"] = communication.exposed("weights", "forward", stage.forward)
+    parts["weights"] = parts["weights"] + communication.exposed("weights", "backward", stage.backward)
+    newest_first = profile.batch["collective.scheduling"] == "lifo"
+    last = stage.forward / count, stage.backward / count
+    parts["dp"] = parts["dp"] + _after_step(communication, newest_first, *last, count)
+    parts["pp"] = np.maximum(stages - 1, 0) * sum(communication.of("pp", phase) for phase in both)
+    return parts
+
+
+def _after_step(
+    communication: CommunicationTime, newest_first: Numeric, forward_s: Numeric, backward_s: Numeric, count: Numeric
+) -> Numeric:
+    """Return what is exposed of reducing gradients and of gathering updated weights, at the end of a step.
+
+    Gradients overlap the backward pass of the last microbatch, except those of the embedding, which come last; weights
+    are updated after it. Where the newest collective goes first, all overlap the next forward pass as well.
     """
-    forward = work["forward"] + sum(traffic.waited(axis, "forward") for axis in WAITED)
-    backward = work["backward"] + work["recompute"] + sum(traffic.waited(axis, "backward") for axis in WAITED)
-    late_forward = np.maximum(0.0, work["host.forward"] - (forward - head_forward))
-    late_backward = np.maximum(0.0, work["host.backward"] - backward)
-    return forward + late_forward, backward + late_backward, (late_forward, late_backward)
+    reduced, updated = communication.of("weights", "step"), communication.of("updated", "step")
+    embedding = communication.by_block
+    last = embedding.get(("embedding", "step"), 0.0) + embedding.get(("embedding", "backward"), 0.0) / count
+    both = reduced + updated
+    into_next = both - np.minimum(both * communication.overlap_efficiency, forward_s + backward_s)
+    in_order = np.maximum(reduced - np.minimum(reduced * communication.overlap_efficiency, backward_s), last) + updated
+    return np.where(newest_first, into_next, in_order)
 
 
-def _after(traffic: Traffic, newest_first: Any, forward: Any, backward: Any, count: Any) -> Any:
-    """Return what is left of reducing gradients and of returning updated weights, at the end of a step.
-
-    Gradients hide behind the backward pass of the last microbatch, but for those of the embedding, which come last;
-    weights are updated after it. Where the newest collective goes first, all go on behind the next forward pass.
-    """
-    reduced, returned = traffic.waited("weights", "step"), traffic.waited("returned", "step")
-    last = traffic.waited("last", "step") + traffic.waited("last", "backward") / count
-    both = reduced + returned
-    on_into_next = both - np.minimum(both * traffic.hidden, forward + backward)
-    in_order = np.maximum(reduced - np.minimum(reduced * traffic.hidden, backward), last) + returned
-    return np.where(newest_first, on_into_next, in_order)
+# --------------------------------------------------------------------------------- pipeline and optimizer
 
 
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Seconds of communication in a step, by role and phase."""
-
-    seconds: dict[tuple[str, str], Any]
-    hidden: Any
-    """The share that computation hides at best of what need not be waited for."""
-
-    def waited(self, role: str, phase: str) -> Any:
-        """Return what compute waits for."""
-        return self.seconds.get((role, phase), 0.0)
-
-    def at_head(self, phase: str) -> Any:
-        """Return what the head waits for."""
-        return self.seconds.get(("head", phase), 0.0)
-
-    def beside(self, role: str, phase: str, cover: Any) -> Any:
-        """Return what is left of what computation hides as well as it can."""
-        whole = self.waited(role, phase)
-        return whole - np.minimum(whole * self.hidden, cover)
-
-    def behind(self, role: str, phase: str, cover: Any) -> Any:
-        """Return what is left when *cover* seconds of compute go on meanwhile."""
-        return np.maximum(0.0, self.waited(role, phase) - cover)
+def _other_stages(profile: StepProfile, compute: ComputeTime, stage: StageTime) -> tuple[Numeric, Numeric, Numeric]:
+    """Return F, B and W of one microbatch on the stages without the head."""
+    count, task = profile.microbatches, profile.batch.base.workload.task
+    if task != "training":
+        slow = stage.forward if task == "decode" else stage.forward - stage.head_forward
+        return slow / count, 0.0, 0.0
+    weight_s = (compute.backward - compute.head_backward) / 2 / count
+    device = stage.backward - stage.delay_backward - stage.head_backward
+    backward = np.maximum(device, compute.launch_backward - compute.launch_head)
+    return (stage.forward - stage.head_forward) / count, backward / count - weight_s, weight_s
 
 
-def _serving_bubble(task: str, stages: Any, count: Any, forward: Any) -> Any:
-    """Return how long stages wait: a prompt passes through them all; decoding comes back to each after a round."""
-    waiting = stages - 1 if task == "prefill" else np.maximum(stages - count, 0)
-    return waiting * forward
+def _bubble(profile: StepProfile, others: tuple[Numeric, Numeric, Numeric]) -> Numeric:
+    """Return how long the stage idles. Serving, a prompt passes all stages; a decoded token returns after a round."""
+    batch, count = profile.batch, profile.microbatches
+    stages, workload = batch["workload.pp"], batch.base.workload
+    if workload.task == "training":
+        virtual = batch["workload.virtual_stages"]
+        bubble: Numeric = schedules[workload.schedule].bubble(stages, count, *others, virtual)
+        return bubble
+    idle: Numeric = stages - 1 if workload.task == "prefill" else np.maximum(stages - count, 0)
+    return idle * others[0]
 
 
-def role_of(use: CollectiveUse) -> str:
-    """Return what waits for a collective, or what it hides behind.
-
-    An axis: compute waits. ``pp``: sent on. ``ring``: keys passed round behind attention. ``weights``: fetched
-    ahead, or reduced behind. ``returned``: weights that others updated.
-    """
-    if use.kind == "send":
-        return "pp"
-    if use.kind == "collective_permute":
-        return "ring"
-    if use.tensor == "weights":
-        return "returned"
-    return "weights" if use.hides else use.axes[0]
-
-
-def _nobody(use: CollectiveUse) -> bool:
-    """Return whether there is nobody to talk to."""
-    return np.ndim(use.group) == 0 and bool(use.group <= 1)
-
-
-def _computed(prices: Prices, uses: list[OperatorUse], shares: dict[str, Any]) -> dict[str, Any]:
-    """Return the seconds of a step by class and by phase, those of the head apart as well.
-
-    *shares* says how much of some blocks the stage has.
-    """
-    names = (*COMPUTE_PARTS, "recompute", "forward", "backward", "flop")
-    apart = ("head.forward", "head.backward", "host.forward", "host.backward", "host.head")
-    total: dict[str, Any] = dict.fromkeys((*names, *apart), 0.0)
-    for use in uses:
-        part = {"einsum": "gemm", "attention": "attention"}.get(use.kind, "other")
-        times = use.times * shares.get(use.block, 1.0)
-        once = prices.operator(use) * times
-        own = once / 2 if use.again else once
-        total[part] = total[part] + own
-        total[use.phase] = total[use.phase] + own
-        if use.block == "head":
-            total[f"head.{use.phase}"] = total[f"head.{use.phase}"] + own
-        total["recompute"] = total["recompute"] + (own if use.again else 0.0)
-        launching = prices.hosted(use) * use.times
-        if use.block == "head":
-            launching = launching if use.phase == "backward" else 0.0  # forward, the host is ahead by then
-            total["host.head"] = total["host.head"] + launching
-        total[f"host.{use.phase}"] = total[f"host.{use.phase}"] + (launching / 2 if use.again else launching)
-        total["host.backward"] = total["host.backward"] + (launching / 2 if use.again else 0.0)
-        total["flop"] = total["flop"] + use.flop * times
-    return total
-
-
-def _communicated(prices: Prices, uses: list[CollectiveUse], shares: dict[str, Any]) -> dict[tuple[str, str], Any]:
-    """Return the seconds of a step by role (see `role_of`) and phase.
-
-    As role "head", what the head waits for; as role "last", the gradients of the embedding. *shares* says how much of
-    some blocks the stage has: it counts for what is waited for.
-
-    Collectives of one kind among one group are added up and timed as so many of their mean size: time is nearly linear
-    in bytes and in calls.
-    """
-    alike: dict[tuple[str, str, str, tuple[str, ...], str, int], list[Any]] = {}
-    for use in uses:
-        if _nobody(use):
-            continue
-        role = role_of(use)
-        apart = ""
-        if use.block == "head" and role in WAITED:
-            apart = "head"
-        elif use.block == "embedding" and role == "weights" and use.kind != "all_gather":
-            apart = "last"
-        entry = alike.setdefault((role, use.phase, use.kind, use.axes, apart, use.copies), [0.0, 0.0])
-        times = use.times * (use.group > 1)  # of a batch, some designs may have nobody to talk to
-        if use.block in shares and role in WAITED:
-            times = times * shares[use.block]
-        entry[0] = entry[0] + times
-        entry[1] = entry[1] + times * use.bytes
-    seconds: dict[tuple[str, str], Any] = {}
-    for (role, phase, kind, axes, apart, copies), (calls, total) in alike.items():
-        each = prices.collective(kind, axes, total / np.maximum(calls, 1), copies) * prices.shown(role)
-        if role == "pp":
-            each = each / np.maximum(calls, 1)  # one crossing, not all: the others hide behind compute
-        for counted in (role, apart) if apart else (role,):
-            seconds[counted, phase] = seconds.get((counted, phase), 0.0) + calls * each
-    return seconds
+def _optimizer(profile: StepProfile) -> Numeric:
+    """Return the seconds to update the weights of a device."""
+    workload, memory = profile.batch.base.workload, profile.memory
+    if workload.task != "training":
+        return 0.0
+    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
+    elements = states / state_bytes(profile.kernels.recipe, workload.weight_sharding)
+    return profile.kernels.update(elements)[0]

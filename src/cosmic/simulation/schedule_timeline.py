@@ -31,7 +31,7 @@ from cosmic.simulation.timeline import (
     covered,
     stepped,
 )
-from cosmic.step.memory import Footprint, footprint
+from cosmic.step.memory import Footprint
 from cosmic.workload.schedule import Kind, Task, schedules
 from cosmic.workload.sizes import microbatches
 
@@ -47,9 +47,8 @@ APART = 1e-3
 def timeline_of(point: DesignPoint) -> Timeline:
     """Return what happens when in a step of *point*, which must be a design that can run."""
     batch = batch_of(point)
-    memory = footprint(batch)
-    found = anatomy(batch, memory)
-    step = _Step(batch, memory, step_times(batch, memory, found), _drawn_microbatches(batch))
+    found = anatomy(batch)
+    step = _Step(batch, found.profile.memory, step_times(found), _drawn_microbatches(batch))
     return step.timeline(float(found.step.seconds))
 
 

@@ -11,12 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cosmic.design.batch import Batch
-from cosmic.simulation.analytic import WAITED, Anatomy, role_of
+from cosmic.simulation.analytic import Anatomy
 from cosmic.simulation.timeline import Class
-from cosmic.step.memory import Footprint
+from cosmic.step.communication import BLOCKING, Role, part_of
 from cosmic.workload.schedule import Kind
-from cosmic.workload.sizes import microbatches
 
 
 class Piece(NamedTuple):
@@ -83,10 +81,11 @@ class StepTimes:
     """By track: bytes a second that a device brings into collectives while they run."""
 
 
-def step_times(batch: Batch, memory: Footprint, found: Anatomy) -> StepTimes:
-    """Return the tasks of one design, of which *found* is the anatomy."""
+def step_times(found: Anatomy) -> StepTimes:
+    """Return the tasks of the design whose anatomy is *found*."""
+    batch, memory = found.profile.batch, found.profile.memory
     training = batch.base.workload.task == "training"
-    count = float(microbatches(batch))
+    count = float(found.profile.microbatches)
     virtual = float(batch["workload.virtual_stages"]) if training and batch.base.workload.pp > 1 else 1.0
     tasks = {}
     forward = _Pass(found, 0, count, decode=batch.base.workload.task == "decode")
@@ -100,19 +99,19 @@ def step_times(batch: Batch, memory: Footprint, found: Anatomy) -> StepTimes:
                 tasks[Mark("B", bounds, head)] = both.with_more(
                     piece._replace(seconds=-piece.seconds) for piece in later.pieces
                 )
-    parts, traffic = found.step.parts, found.traffic
-    after = parts["dp"] - traffic.waited("dp", "forward") - traffic.waited("dp", "backward")
-    returned = traffic.waited("returned", "step")
-    whole = traffic.waited("weights", "step") + returned
+    parts, communication = found.step.parts, found.communication
+    after = parts["dp"] - communication.of("dp", "forward") - communication.of("dp", "backward")
+    updated = communication.of("updated", "step")
+    whole = communication.of("weights", "step") + updated
     in_order = batch.base.collective.scheduling != "lifo"
-    offloaded = float(found.prices.offloading(memory.offload_traffic))
+    offloaded = float(found.profile.network.offload_seconds(memory.offload_traffic))
     return StepTimes(
         tasks=tasks,
-        crossing=(float(traffic.waited("pp", "forward")), float(traffic.waited("pp", "backward"))),
-        reducing=max(0.0, float(after - returned * in_order)),
+        crossing=(float(communication.of("pp", "forward")), float(communication.of("pp", "backward"))),
+        reducing=max(0.0, float(after - updated * in_order)),
         reduced_beside=max(0.0, float(whole - after)),
         updating=float(parts["optimizer"]),
-        returning=float(returned * in_order),
+        returning=float(updated * in_order),
         offloading=(offloaded - float(parts["offload"]), float(parts["offload"])),
         rates=_rates(found),
     )
@@ -126,23 +125,22 @@ class _Pass:
         self.phase = ("forward", "backward")[place]
         self.decode = decode
         """When decoding, every stage is taken to be as slow as the one with the head."""
-        work = found.work
-        head = 0.0 if decode else work[f"head.{self.phase}"]
+        head = 0.0 if decode else getattr(found.compute, f"head_{self.phase}")
         self.head_compute = float(head) / count
-        self.compute = float(work[self.phase] - head) / count
-        self.recompute = float(work["recompute"]) / count if place else 0.0
+        self.compute = float(getattr(found.compute, self.phase) - head) / count
+        self.recompute = float(found.compute.recompute) / count if place else 0.0
         self.head_waits, self.waits = self._waits()
 
-    def _waits(self) -> tuple[dict[str, float], dict[str, float]]:
+    def _waits(self) -> tuple[dict[Role, float], dict[Role, float]]:
         """Return what the head and what the layers wait for, by axis.
 
         The closed form knows the head's as a sum: it is taken from the axes in their order.
         """
-        traffic = self.found.traffic
-        left = 0.0 if self.decode else float(traffic.at_head(self.phase))
+        communication = self.found.communication
+        left = 0.0 if self.decode else float(communication.at_head(self.phase))
         head, layers = {}, {}
-        for axis in WAITED:
-            whole = float(traffic.waited(axis, self.phase))
+        for axis in BLOCKING:
+            whole = float(communication.of(axis, self.phase))
             head[axis] = min(whole, left) / self.count
             layers[axis] = (whole - min(whole, left)) / self.count
             left -= min(whole, left)
@@ -173,34 +171,35 @@ class _Pass:
     def _late(self, others: float, *, bounds: bool) -> float:
         """Return how late the host is; on the stages without a head it is another figure."""
         if bounds:
-            return float(self.found.late[self.place]) / self.count
+            return float(getattr(self.found.stage, f"delay_{self.phase}")) / self.count
         one, two, three = map(float, self.found.others)
         return max(0.0, (two + three if self.place else one) - others)
 
-    def _shown(self, waits: dict[str, float]) -> list[Piece]:
+    def _shown(self, waits: dict[Role, float]) -> list[Piece]:
         return [Piece(axis, f"{axis}, {self.phase}", "exposed", seconds) for axis, seconds in waits.items()]
 
-    def _beside(self, waits: dict[str, float]) -> list[Piece]:
+    def _beside(self, waits: dict[Role, float]) -> list[Piece]:
         """Return what travels beside compute of the axes that are waited for only in part."""
-        prices = self.found.prices
+        exposed_share = self.found.profile.network.exposed_share
         return [
-            Piece(axis, f"{axis}, {self.phase}", "hidden", seconds * (1 / prices.shown(axis) - 1))
+            Piece(axis, f"{axis}, {self.phase}", "hidden", seconds * (1 / exposed_share(axis) - 1))
             for axis, seconds in waits.items()
         ]
 
     def _fetched(self) -> tuple[Piece, Piece]:
         """Return the gathering of weights and the scattering of gradients within the pass: waited for, and beside."""
-        traffic = self.found.traffic
-        whole = float(traffic.waited("weights", self.phase)) / self.count
-        shown = float(traffic.beside("weights", self.phase, self.found.passes[self.place])) / self.count
+        communication = self.found.communication
+        whole = float(communication.of("weights", self.phase)) / self.count
+        cover = getattr(self.found.stage, self.phase)
+        shown = float(communication.exposed("weights", self.phase, cover)) / self.count
         return self._both("weights", f"weights, {self.phase}", shown, whole - shown)
 
     def _ring(self) -> tuple[Piece, Piece]:
         """Return keys and values that are passed round: waited for, and beside."""
-        traffic = self.found.traffic
-        cover = self.found.work["attention"] * (2 / 3 if self.place else 1 / 3)
-        whole = float(traffic.waited("ring", self.phase)) / self.count
-        shown = float(traffic.behind("ring", self.phase, cover)) / self.count
+        communication = self.found.communication
+        cover = self.found.compute.attention * (2 / 3 if self.place else 1 / 3)
+        whole = float(communication.of("ring", self.phase)) / self.count
+        shown = float(communication.beyond("ring", self.phase, cover)) / self.count
         return self._both("cp", f"keys and values, {self.phase}", shown, whole - shown)
 
     @staticmethod
@@ -221,22 +220,11 @@ def _rates(found: Anatomy) -> dict[str, float]:
     """Return the bytes a second that a device brings into the collectives of each track, on average."""
     sizes: dict[str, float] = {}
     seconds: dict[str, float] = {}
-    for use in found.talks:
-        role = role_of(use)
-        track = _track(role, use.phase)
-        crossings = float(use.times) if role == "pp" else 1.0  # the closed form has one crossing's seconds
-        once = 0.0 if float(use.group) <= 1 else float(use.bytes * use.times) / max(crossings, 1.0)
-        sizes[track] = sizes.get(track, 0.0) + once
-    for (role, phase), value in found.traffic.seconds.items():
-        if role in ("head", "last"):  # counted with another role as well
-            continue
-        track = _track(role, phase)
-        seconds[track] = seconds.get(track, 0.0) + float(value) / found.prices.shown(role)
+    for use in found.profile.grouped:
+        sends = float(use.calls) if use.role == "pp" else 1.0  # the closed form has the seconds of one send
+        once = 0.0 if float(use.group) <= 1 else float(use.bytes * use.calls) / max(sends, 1.0)
+        sizes[use.part] = sizes.get(use.part, 0.0) + once
+    for (role, phase), value in found.communication.by_role.items():
+        track = part_of(role, phase)
+        seconds[track] = seconds.get(track, 0.0) + float(value) / found.profile.network.exposed_share(role)
     return {track: sizes.get(track, 0.0) / took for track, took in seconds.items() if took > 0}
-
-
-def _track(role: str, phase: str) -> str:
-    """Return the track of a collective: the part of the breakdown in which its seconds are."""
-    if role == "ring":
-        return "cp"
-    return "dp" if phase == "step" and role in ("weights", "returned") else role

@@ -1,18 +1,20 @@
-"""What a block leaves on a device: its weights, and the activations that its backward pass will read."""
+"""What a block keeps on a device: its weights, the activations that its backward pass reads, and what it recomputes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from typing import Any
 
 import numpy as np
 
+from cosmic.design.workload import Workload
+from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
 from cosmic.workload.plan import BlockPlan
 from cosmic.workload.precision import Recipe
+from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sharding.annotation import local_size
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
@@ -20,9 +22,9 @@ ROW_STATISTIC_BYTES = 4
 """A number in fp32 per row: a norm's scale, a softmax's logarithm."""
 
 
-def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Any:
+def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
     """Elements of a weight on a device while it is used: split by tensor and expert parallelism alone."""
-    total: Any = 1
+    total: Numeric = 1
     for dim in weight.dims:
         axes = each.shardings[weight.name].axes(dim)
         model_axes = [sizes[axis] for axis in axes if axis == "tp" or dim in ("experts", "tables")]
@@ -30,7 +32,7 @@ def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Any:
     return total
 
 
-def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Any:
+def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Numeric:
     """Elements of a block's weights on one device; split over the ranks that hold the same ones if asked."""
     return remembered(
         sizes,
@@ -39,8 +41,8 @@ def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: f
     )
 
 
-def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None) -> Any:
-    total: Any = 0.0
+def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None) -> Numeric:
+    total: Numeric = 0.0
     for weight in each.block.graph.weights:
         if only is not None and weight.name not in only:
             continue
@@ -70,13 +72,13 @@ def _alternate(block: Block) -> tuple[Tensor, ...]:
     return tuple(found + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
 
 
-def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Any:
+def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Numeric:
     """Bytes that one microbatch leaves on a device for the backward pass of one block."""
     key = (kept_bytes, each, recompute, attention, recipe.activation)
     return remembered(sizes, key, lambda: _kept_bytes(each, recompute, attention, sizes, recipe))
 
 
-def _kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Any:
+def _kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Numeric:
     tensors = _kept_once(each, recompute)
     total = recipe.activation * sum(
         (each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in tensors), 0.0
@@ -113,7 +115,7 @@ def _is_alias(each: BlockPlan, tensor: Tensor, recompute: str) -> bool:
     return False
 
 
-def _score_bytes(attention: str, recompute: str, rows: Any, sizes: Sizes) -> Any:
+def _score_bytes(attention: str, recompute: str, rows: Numeric, sizes: Sizes) -> Numeric:
     """What attention keeps beside its inputs and output: the softmax's logarithms if fused, else the scores.
 
     Written out, each score leaves its softmax and the softmax after dropout (2 bytes each) and a mask (1), the
@@ -124,16 +126,59 @@ def _score_bytes(attention: str, recompute: str, rows: Any, sizes: Sizes) -> Any
     return 5.0 * rows * sizes["context"]
 
 
-def wide_elements(each: BlockPlan, sizes: Sizes) -> Any:
+def wide_elements(each: BlockPlan, sizes: Sizes) -> Numeric:
     """Elements of a layer's wide activations and of its input: what gradients of the same size are computed for."""
     entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
     wide = [tensor for tensor in kept_tensors(each.block, "none") if WIDE.intersection(tensor.dims)]
     return sum((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
 
 
-def largest(values: Iterable[Any]) -> Any:
+def largest(values: Iterable[Numeric]) -> Numeric:
     """Return the largest of some numbers or arrays, place by place; 0 if there are none."""
-    found: Any = 0.0
+    found: Numeric = 0.0
     for value in values:
         found = np.maximum(found, value)
     return found
+
+
+# ------------------------------------------------------------------------------------------ recomputation
+
+
+def repeated(block: Block, workload: Workload) -> frozenset[str]:
+    """Return the names of the forward operators of a block that run again before its backward pass.
+
+    Those whose result was not kept, up to the last that the backward pass reads: nobody needs what a layer's last
+    product makes, so PyTorch stops before it, while Megatron-LM runs on to the end. Selective recomputation makes the
+    scores of attention anew; fused attention keeps none, so that it has nothing to repeat.
+    """
+    if workload.task != "training" or block.part != "layers":
+        return frozenset()
+    if workload.recompute == "none" or (workload.recompute == "selective" and workload.attention == "fused"):
+        return frozenset()
+    return _repeated(block, workload.recompute, workload.recompute_to_end)
+
+
+@cache
+def _repeated(block: Block, recompute: str, to_end: bool) -> frozenset[str]:
+    operators = block.graph.operators
+    if recompute == "selective":
+        return frozenset(operator.name for operator in operators if operator.kind == "attention")
+    kept = {tensor.name for tensor in kept_tensors(block, recompute)}
+    again = operators if to_end else operators[: _needed(block)]
+    return frozenset(operator.name for operator in again if recompute == "full" or operator.outputs[0].name not in kept)
+
+
+def _needed(block: Block) -> int:
+    """Return how many of a block's operators must run again until all is there that its backward pass reads."""
+    read = {tensor.name for tensor in kept_tensors(block, "none")}
+    places = [
+        place
+        for place, operator in enumerate(block.graph.operators)
+        if operator.outputs[0].name in read or kinds[operator.kind].extra_bytes_per_output
+    ]
+    return max(places, default=-1) + 1
+
+
+def is_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:
+    """Return whether a forward collective runs again: with the operator that makes it necessary."""
+    return found.phase == "forward" and found.operator in repeated(block, workload)

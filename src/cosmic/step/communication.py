@@ -1,8 +1,7 @@
-"""What each device sends: every collective of a step, how large, among how many, how often, and whether it can hide.
+"""What each device sends: every collective of a step, its size, its group, its calls, and its role.
 
-The collectives within a layer come out of the plan. This module adds what lies between steps and stages: the
-reduction of gradients once their accumulation is done, the return of updated weights, the passing of
-activations from stage to stage.
+The collectives within a layer come out of the plan. This module adds those between steps and stages: the reduction of
+accumulated gradients, the all-gather of updated weights, the sends from stage to stage.
 """
 
 from __future__ import annotations
@@ -17,19 +16,30 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.design.model import has_experts
 from cosmic.design.workload import Workload
-from cosmic.step.recomputation import is_repeated, repeated
+from cosmic.numeric import Numeric
+from cosmic.step.activations import is_repeated, repeated
 from cosmic.workload.graph import SizeTable
-from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
-from cosmic.workload.strategies import strategies_of
 
-Kind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
+CommunicationKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
+Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated"]
+"""What a collective does in a step, and what waits for it.
+
+    tp cp ep dp   the next operator needs its result: exposed
+    pp            activations to the next pipeline stage, and their gradients back
+    ring          keys and values passed from rank to rank: attention overlaps them
+    weights       sharded weights fetched ahead, gradients reduced behind: compute overlaps them
+    updated       weights that other ranks updated, back to all (ZeRO-1 and 2)
+"""
+BLOCKING: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
+"""Roles on the critical path: the next operator needs the result."""
 ORDER = ("tp", "cp", "ep", "edp", "dp", "pp")
 NARROW = ("fp8", "fp4")
-"""Precisions whose products read what takes a byte or less."""
-PASSED_ROUND = ("key", "value", "d_key", "d_value")
+"""Precisions whose GEMMs read a byte or less per element."""
+RING_TENSORS = ("key", "value", "d_key", "d_value")
 """What ring attention passes from rank to rank instead of gathering it."""
 
 
@@ -37,38 +47,59 @@ PASSED_ROUND = ("key", "value", "d_key", "d_value")
 class CollectiveUse:
     """One collective of a step."""
 
-    kind: Kind
+    kind: CommunicationKind
     axes: tuple[str, ...]
-    """Mesh axes whose ranks take part: tp, cp, ep, dp or pp, or several together; edp: those of dp that hold the same
-    experts."""
-    group: Any
-    """How many ranks take part."""
-    bytes: Any
-    """Payload per device: what a gather ends with, what any other collective starts from."""
-    times: Any
-    """How often in one step, on the stage that has most of them."""
+    """Mesh axes whose ranks take part: tp, cp, ep, dp or pp, or several; edp: the ranks of dp with the same experts."""
+    group: Numeric
+    """Ranks that take part."""
+    bytes: Numeric
+    """Payload per device: the result of a gather, the input of any other collective."""
+    calls: Numeric
+    """Calls in one step, on the stage that has most of them."""
     phase: Literal["forward", "backward", "step"]
     block: str
     tensor: str
-    hides: bool
-    """Whether compute can go on meanwhile: weights fetched ahead, gradients reduced behind, keys passed round."""
+    role: Role
     why: str
     copies: int = 1
-    """In how many copies each token is sent, to as many experts."""
+    """Copies of each token that an all-to-all sends, to as many experts."""
+
+    @property
+    def overlaps(self) -> bool:
+        """Whether compute can go on meanwhile."""
+        return self.role in ("ring", "weights", "updated")
+
+    @property
+    def part(self) -> str:
+        """The part of the step's breakdown that its exposed seconds belong to."""
+        return part_of(self.role, self.phase)
+
+
+def part_of(role: Role, phase: str) -> str:
+    """Return the part of the step's breakdown that a role belongs to.
+
+    Weights and gradients that travel once a step are data parallelism's; for each microbatch, those of sharded weights.
+
+    >>> part_of("ring", "forward"), part_of("weights", "step"), part_of("weights", "backward"), part_of("tp", "forward")
+    ('cp', 'dp', 'weights', 'tp')
+    """
+    if role == "ring":
+        return "cp"
+    return "dp" if phase == "step" and role in ("weights", "updated") else role
 
 
 def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False) -> list[CollectiveUse]:
     """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
-    Of layers, those of one *stage*; embedding and head are listed whichever it is.
+    Layers are those of one *stage*; embedding and head are listed for every stage.
 
-    With *together*, those of a block that are alike but for their size are one, of their mean size: time is nearly
-    linear in bytes and in calls, so that little is lost where only time is asked for. Weights and gradients of a block
-    travel in one buffer.
+    With *together*, collectives of a block that differ only in their size are one, of their mean size: time is nearly
+    linear in bytes and in calls, so that closed forms lose little. Weights and gradients of a block travel in one
+    buffer.
     """
     workload = batch.base.workload
     training = workload.task == "training"
-    blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    blocks = plan_of(batch)
     recipe = recipe_of(workload.precision, workload.task)
     step = _Step(batch, sizes_of(batch), recipe, workload, microbatches(batch))
     counts = layers_on_stage(batch, stage, tuple(each.block for each in blocks))
@@ -77,7 +108,7 @@ def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False)
         layers = counts.get(each.block.name, 1)
         found += [step.use(each, group, layers) for group in step.groups(each, together=together)]
         if training and workload.weight_sharding in ("zero1", "zero2"):
-            found += step.weights_back(each, layers)
+            found += step.updated_weights(each, layers)
     return [*found, *step.between_stages(blocks[-1], training)]
 
 
@@ -89,52 +120,53 @@ class _Step:
     sizes: SizeTable
     recipe: Recipe
     workload: Workload
-    microbatches: Any
+    microbatches: Numeric
 
     def groups(self, each: BlockPlan, *, together: bool) -> tuple[tuple[CollectiveOp, ...], ...]:
-        """Return the collectives of a block, each alone, or *together* with those that differ only in what is sent."""
+        """Return the collectives of a block, each alone, or *together* with those that differ only in their tensor."""
         if not together:
             return tuple((one,) for one in each.partitioned.collectives)
         return _alike(each, repeated(each.block, self.workload))
 
-    def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...], layers: Any) -> CollectiveUse:
-        """Return what collectives of the plan that are alike amount to in the step."""
+    def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...], layers: Numeric) -> CollectiveUse:
+        """Return collectives of the plan that differ only in their tensor as one collective of the step."""
         found = alike[0]
         weight, gradient = _belongs(each, found.tensor)
-        ring = self.workload.cp_comm_type == "ring" and found.tensor in PASSED_ROUND and found.axes == ("cp",)
+        ring = self.workload.cp_comm_type == "ring" and found.tensor in RING_TENSORS and found.axes == ("cp",)
         deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
-        together = len(alike) if weight or gradient else 1  # in one buffer; others are sent when they are there
-        times = layers * (len(alike) / together) * (1 if deferred else self.microbatches)
+        together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
+        calls = layers * (len(alike) / together) * (1 if deferred else self.microbatches)
         if not weight and is_repeated(found, each.block, self.workload):
-            times = times * 2  # before the backward pass
+            calls = calls * 2  # again in the recomputation
         if ring:
-            times = times * np.maximum(self.sizes["cp"] - 1, 0)
+            calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
+        axes = named_axes(found.axes)
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
-            axes=named_axes(found.axes),
+            axes=axes,
             group=found.group(self.sizes),
             bytes=self.mean_bytes(each, alike) * together / (self.sizes["cp"] if ring else 1),
-            times=times,
+            calls=calls,
             phase="step" if deferred else found.phase,
             block=each.block.name,
             tensor=found.tensor,
-            hides=weight or gradient or ring,
+            role="ring" if ring else "weights" if weight or gradient else _axis_role(axes[0]),
             why=found.why,
             copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
         )
 
     @property
     def sent_gradient(self) -> float:
-        """The bytes of a gradient on its way: recipes of 8 and 4 bits reduce them in 16."""
+        """Bytes of a gradient element in a collective: recipes of 8 and 4 bits reduce in 16 bits."""
         return 2.0 if self.workload.precision in (*NARROW, "fp16") else self.recipe.gradient
 
     @property
     def sent_weight(self) -> float:
-        """The bytes of an updated weight on its way: recipes of 8 and 4 bits cast it before."""
+        """Bytes of an updated weight in a collective: recipes of 8 and 4 bits cast it before."""
         return 1.0 if self.workload.precision in NARROW else self.recipe.weight
 
     def width(self, each: BlockPlan, found: CollectiveOp) -> float:
-        """Return the bytes of an element on its way; activations that are gathered to be multiplied are cast before."""
+        """Return the bytes of an element in a collective; activations gathered for a narrow GEMM are cast before."""
         weight, gradient = _belongs(each, found.tensor)
         if gradient:
             return self.sent_gradient
@@ -143,37 +175,37 @@ class _Step:
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 
-    def summed(self, found: CollectiveOp) -> float:
-        """Return the share that is left of a payload by adding up first what is for one token.
+    def summed(self, found: CollectiveOp) -> Numeric:
+        """Return the share of a payload that is sent once the outputs of a token's experts are added up.
 
-        Engines that serve add what a token's experts make of it before they exchange what tp split of them.
+        Serving engines add them before the all-reduce over tp.
         """
         slots = self.workload.task != "training" and "share" in found.dims and "tp" in found.axes
         return 1 / self.sizes["active"] if slots else 1.0
 
-    def kind(self, found: CollectiveOp, gradient: bool) -> Kind:
-        """Return the collective; a gradient of which each rank needs its share only is scattered, not spread."""
+    def kind(self, found: CollectiveOp, gradient: bool) -> CommunicationKind:
+        """Return the kind of collective; a gradient whose rank needs only its shard is reduce-scattered."""
         shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
         return "reduce_scatter" if shared and found.kind == "all_reduce" else found.kind
 
-    def mean_bytes(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> Any:
-        """Return the bytes of a payload, on average: of an index its numbers, not its one-hot vectors."""
-        total: Any = 0
+    def mean_bytes(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> Numeric:
+        """Return the mean bytes of a payload; an index counts its numbers, not its one-hot vectors."""
+        total: Numeric = 0
         for found in alike:
             known = each.block.graph.tensors.get(found.tensor)
             elements = found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
             total = total + elements * self.width(each, found) * self.summed(found)
         return total / len(alike)
 
-    def weights_back(self, each: BlockPlan, layers: Any) -> Iterator[CollectiveUse]:
-        """Yield the gathering of updated weights, of which each rank that holds the same ones updated its share."""
-        together: dict[tuple[str, ...], Any] = {}
+    def updated_weights(self, each: BlockPlan, layers: Numeric) -> Iterator[CollectiveUse]:
+        """Yield the all-gathers of updated weights: each rank updated its shard (ZeRO-1 and 2)."""
+        together: dict[tuple[str, ...], Numeric] = {}
         for weight in each.block.graph.weights:
             sharding = each.shardings[weight.name]
             axes = tuple(axis for axis in ("edp", "ep", "cp") if axis not in sharding.used)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
         for axes, elements in together.items():
-            group: Any = 1
+            group: Numeric = 1
             for axis in axes:
                 group = group * self.sizes[axis]
             yield CollectiveUse(
@@ -181,16 +213,16 @@ class _Step:
                 axes=named_axes(axes),
                 group=group,
                 bytes=elements * self.sent_weight,
-                times=layers,
+                calls=layers,
                 phase="step",
                 block=each.block.name,
                 tensor="weights",
-                hides=True,
+                role="updated",
                 why="each rank updates its share of the weights, all need the whole",
             )
 
     def between_stages(self, last: BlockPlan, training: bool) -> Iterator[CollectiveUse]:
-        """Yield the sending of activations to the next stage, and of their gradients back."""
+        """Yield the sends of activations to the next stage, and of their gradients back."""
         if last.block.name != "head":
             return
         stream = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
@@ -203,13 +235,18 @@ class _Step:
                 axes=("pp",),
                 group=np.minimum(stages, 2),
                 bytes=stream * self.recipe.activation,
-                times=crossing,
+                calls=crossing,
                 phase=phase,
                 block="layer",
                 tensor=tensor,
-                hides=False,
+                role="pp",
                 why="the next stage goes on from here",
             )
+
+
+def _axis_role(axis: str) -> Role:
+    """Return the role of a blocking collective, by its innermost axis."""
+    return "dp" if axis == "edp" else axis  # type: ignore[return-value]  # the axes of `ORDER` are roles
 
 
 @cache
@@ -221,10 +258,10 @@ def _belongs(each: BlockPlan, name: str) -> tuple[bool, bool]:
 
 @cache
 def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp, ...], ...]:
-    """Return the collectives of a block in groups that differ only in what is sent."""
+    """Return the collectives of a block in groups that differ only in their tensor."""
     groups: dict[Any, list[CollectiveOp]] = {}
     for found in each.partitioned.collectives:
-        role = (*_belongs(each, found.tensor), found.tensor in PASSED_ROUND, found.operator in repeats)
+        role = (*_belongs(each, found.tensor), found.tensor in RING_TENSORS, found.operator in repeats)
         groups.setdefault((found.kind, found.axes, found.phase, role), []).append(found)
     return tuple(tuple(group) for group in groups.values())
 

@@ -1,26 +1,127 @@
-"""What each device computes: operators with their flop and bytes, and what a token costs a model."""
+"""What each device computes: operators with their flop, bytes and kernels, and the flop that a token costs a model.
+
+The time of a kernel depends on its shape, not on flop alone. A GEMM is ``y[m, n] = x[m, k] w[k, n]``; its backward pass
+is two more,
+
+    dx[m, k] = dy[m, n] w'[n, k]        dw[k, n] = x'[k, m] dy[m, n]
+
+and *count* of them, of one shape, run as one grouped GEMM (the experts of an MoE layer). A dimension's place says what
+it is: in both inputs and the output, count; in the activation and the output, m; in the weight and the output, n; in
+both inputs only, k.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
+
+import numpy as np
 
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, has_experts
-from cosmic.step.kernels import Kernel, Product, kernel_of
-from cosmic.step.recomputation import repeated
+from cosmic.numeric import Numeric
+from cosmic.step.activations import repeated
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
-from cosmic.workload.plan import plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import PartitionedOperator
 from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of, visible_share
-from cosmic.workload.strategies import strategies_of
 
 BACKWARD_FLOP = 2.0
-"""Of an operator's backward pass relative to its forward: one product for each of its two inputs' gradients."""
+"""Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """GEMMs of one shape."""
+
+    count: Numeric
+    m: Numeric
+    n: Numeric
+    k: Numeric
+
+    def backward(self) -> tuple[Gemm, Gemm]:
+        """Return the GEMMs for the gradients of the activation and of the weight.
+
+        >>> Gemm(1, 4096, 8192, 2048).backward()
+        (Gemm(count=1, m=4096, n=2048, k=8192), Gemm(count=1, m=2048, n=8192, k=4096))
+        """
+        return Gemm(self.count, self.m, self.k, self.n), Gemm(self.count, self.k, self.n, self.m)
+
+
+def gemm_of(part: PartitionedOperator, sizes: Sizes) -> Gemm:
+    """Return the GEMM that an einsum is, on one device.
+
+    Only experts that get a token count: with T tokens that pick k of E experts each, no token picks an expert with
+    probability (1 - k/E)^T, so that some weights stay unread when few tokens are decoded.
+    """
+    read, weight = part.operator.inputs[:2]
+    made = set(part.operator.outputs[0].dims)
+
+    def size(dims: Iterable[str]) -> Numeric:
+        return part.elements(tuple(dims), sizes)
+
+    shared = [dim for dim in read.dims if dim in weight.dims]
+    count = size(dim for dim in shared if dim in made)
+    m = size(dim for dim in read.dims if dim not in weight.dims)
+    if "share" in read.dims and "experts" in shared:
+        tokens = size(dim for dim in read.dims if dim not in weight.dims and dim != "share")
+        busy = 1 - (1 - np.minimum(sizes["share"], 1.0)) ** np.maximum(tokens, 1)
+        count, m = count * busy, m / busy
+    n = size(dim for dim in weight.dims if dim not in read.dims)
+    return Gemm(count, m, n, size(dim for dim in shared if dim not in made))
+
+
+def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False) -> Attention:
+    """Return the shape of attention on one device.
+
+    With MLA, decoding reads the compressed KV vectors, once for all heads.
+    """
+    queries, keys, values = part.operator.inputs[:3]
+
+    def size(dim: str) -> Numeric:
+        return part.elements((dim,), sizes)
+
+    batch, sequence, heads, width = queries.dims
+    found = Attention(
+        batch=size(batch),
+        heads=size(heads),
+        kv_heads=size(keys.dims[2]),
+        queries=size(sequence),
+        keys=sizes[keys.dims[1]],
+        width=size(width),
+        value_width=size(values.dims[3]),
+        visible=sizes["visible"],
+    )
+    if width == "qk_dim" and decoding:
+        rank = sizes["kv_lora_rank"]
+        return replace(found, kv_heads=1, width=rank + sizes["qk_rope_head_dim"], value_width=rank, mla=True)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """The shape of an operator's kernel: of one forward run, on one device."""
+
+    shape: Gemm | Attention | None = None
+    """Of a GEMM or of attention; None for what streams through memory."""
+    gathered: Numeric = 1
+    """Ranks over which the activation of a GEMM was split before it was gathered."""
+    elements: Numeric = 0
+    """Of the largest activation that a streaming operator reads or writes."""
+    weight: str = ""
+    """Name of the weight of a GEMM."""
+    beside: Numeric = 0
+    """Columns of the GEMMs before it that read the same activation: serving engines fuse them into one GEMM."""
+
+    @property
+    def fuses(self) -> bool:
+        """Whether an earlier GEMM reads the same activation: backward, its gradient is added to theirs."""
+        return bool(np.any(self.beside))
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,76 +132,80 @@ class OperatorUse:
     kind: str
     block: str
     phase: Literal["forward", "backward"]
-    flop: Any
-    """Operations of one run."""
-    bytes: Any
-    """Bytes that one run reads and writes, each tensor once: the roofline's, and what traces state. Of an accelerator
-    that was measured, kernels are priced by what they really move, which `kernel` tells."""
-    times: Any
+    flop: Numeric
+    """Of one run."""
+    bytes: Numeric
+    """Bytes that one run reads and writes, each tensor once: the roofline's, and what traces state. The kernels of a
+    measured accelerator move what `kernel` says."""
+    runs: Numeric
     """Runs in one step."""
     kernel: Kernel
-    """What else its time depends on: of one run forward, also where the use is backward."""
-    again: bool = False
-    """Whether every second of them is recomputation."""
+    """The shape of its kernel: of one forward run, also where the use is backward."""
+    recomputed: bool = False
+    """Whether every second run is recomputation."""
 
 
 def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
     """Return the operators of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
-    Of layers, those of one *stage*; embedding and head are listed whichever it is.
-
-    The backward pass of an operator is listed with it: twice its flop, and its tensors and their gradients moved.
+    Layers are those of one *stage*; embedding and head are listed for every stage. An operator is followed by its
+    backward pass: twice its flop, and its tensors and their gradients moved.
     """
-    workload = batch.base.workload
-    training = workload.task == "training"
-    recipe = recipe_of(workload.precision, workload.task)
-    planned = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    planned = plan_of(batch)
     counts = layers_on_stage(batch, stage, tuple(each.block for each in planned))
-    found = []
-    sizes, count = sizes_of(batch), microbatches(batch)
-    for each in planned:
-        sizes["visible"] = visible_share(batch, each.block)
-        times = counts.get(each.block.name, 1) * count
-        repeats = repeated(each.block, workload)
-        columns: dict[str, Any] = {}
-        for part in each.partitioned.operators:
-            if part.operator.phase == "forward" and part.operator.kind != "view":
-                work, moved = _cost(part, sizes)
-                moved = moved * recipe.activation
-                of = (part.operator.name, part.operator.kind, each.block.name)
-                again = part.operator.name in repeats
-                kernel = kernel_of(part, sizes, workload.task == "decode")
-                if isinstance(kernel.shape, Product):
-                    read = part.operator.inputs[0].name
-                    beside = columns.get(read, 0)
-                    columns[read] = beside + kernel.shape.n
-                    kernel = replace(kernel, beside=beside)
-                runs = times * (2 if again else 1)
-                if not training:
-                    moved = _served_bytes(kernel, moved, recipe, batch)
-                found.append(OperatorUse(*of, "forward", work, moved, runs, kernel, again))
-                if training:
-                    undo = BACKWARD_FLOP * work, 2 * moved
-                    found.append(OperatorUse(*of, "backward", *undo, times, kernel))
-    return found
+    count = microbatches(batch)
+    return [use for each in planned for use in _block_operators(batch, each, counts.get(each.block.name, 1) * count)]
 
 
-def _cost(part: PartitionedOperator, sizes: Sizes) -> tuple[Any, Any]:
+def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[OperatorUse]:
+    """Yield the operators of a block that runs so many *times* in a step."""
+    workload, sizes = batch.base.workload, sizes_of(batch)
+    training, decoding = workload.task == "training", workload.task == "decode"
+    recipe = recipe_of(workload.precision, workload.task)
+    sizes["visible"] = visible_share(batch, each.block)
+    repeats = repeated(each.block, workload)
+    columns: dict[str, Numeric] = {}
+    for part in each.partitioned.operators:
+        if part.operator.phase != "forward" or part.operator.kind == "view":
+            continue
+        work, moved = _cost(part, sizes)
+        moved = moved * recipe.activation
+        of = (part.operator.name, part.operator.kind, each.block.name)
+        recomputed = part.operator.name in repeats
+        kernel = _fused_with(columns, part, kernel_of(part, sizes, decoding))
+        if not training:
+            moved = _served_bytes(kernel, moved, recipe, batch)
+        yield OperatorUse(*of, "forward", work, moved, times * (2 if recomputed else 1), kernel, recomputed)
+        if training:
+            yield OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved, times, kernel)
+
+
+def _fused_with(columns: dict[str, Numeric], part: PartitionedOperator, kernel: Kernel) -> Kernel:
+    """Return *kernel* with the columns of the GEMMs before it that read the same tensor, by name in *columns*."""
+    if not isinstance(kernel.shape, Gemm):
+        return kernel
+    read = part.operator.inputs[0].name
+    beside = columns.get(read, 0)
+    columns[read] = beside + kernel.shape.n
+    return replace(kernel, beside=beside)
+
+
+def _cost(part: PartitionedOperator, sizes: Sizes) -> tuple[Numeric, Numeric]:
     """Return the flop and the elements moved by one run of a forward operator on one device."""
 
-    def local(dims: Any) -> Any:
+    def local(dims: Iterable[str]) -> Numeric:
         return part.elements(dims, sizes)
 
     return flop(part.operator, local, sizes), moved_elements(part.operator, local)
 
 
-def _served_bytes(kernel: Kernel, moved: Any, recipe: Recipe, batch: Batch) -> Any:
-    """Return the bytes of one run while serving: weights and cache as they are kept, of experts those that are picked.
+def _served_bytes(kernel: Kernel, moved: Numeric, recipe: Recipe, batch: Batch) -> Numeric:
+    """Return the bytes of one run while serving: weights and KV cache in their own formats, of routed experts only.
 
-    *moved* is what the operator moves if all of it were activations.
+    *moved* is what the operator would move if all of it were activations.
     """
     shape = kernel.shape
-    if isinstance(shape, Product):
+    if isinstance(shape, Gemm):
         width = weight_bytes(recipe, kernel.weight, mixture=has_experts(batch.base.model))
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
@@ -110,10 +215,37 @@ def _served_bytes(kernel: Kernel, moved: Any, recipe: Recipe, batch: Batch) -> A
     return moved
 
 
-def model_flop_per_token(model: Model, sequence: Any, *, training: bool = True, decoding: bool = False) -> Any:
-    """Return the operations that a token costs: matrix products and attention, nothing recomputed or repeated.
+def kernel_of(part: PartitionedOperator, sizes: Sizes, decoding: bool) -> Kernel:
+    """Return the kernel of a forward operator; `Kernel.beside` is for its block to fill in."""
+    operator = part.operator
+    if operator.kind == "einsum":
+        weight = operator.inputs[1].name
+        return Kernel(gemm_of(part, sizes), gathered=_gathered_from(part, sizes), weight=weight)
+    if operator.kind == "attention":
+        return Kernel(attention_of(part, sizes, decoding))
+    return Kernel(elements=_largest(part, sizes))
 
-    This is the numerator of model flop utilisation. With a causal mask only the visible half of attention counts;
+
+def _largest(part: PartitionedOperator, sizes: Sizes) -> Numeric:
+    found: Numeric = 0
+    for dims in dict.fromkeys(tensor.stored_dims for tensor in part.operator.tensors if tensor.role != "weight"):
+        found = np.maximum(found, part.elements(dims, sizes))
+    return found
+
+
+def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Numeric:
+    ranks: Numeric = 1
+    for step in part.inputs[0].steps if part.inputs else ():
+        if step.kind == "all_gather":
+            for axis in step.axes:
+                ranks = ranks * sizes[axis]
+    return ranks
+
+
+def model_flop_per_token(model: Model, sequence: Numeric, *, training: bool = True, decoding: bool = False) -> Numeric:
+    """Return the flop that a token costs: GEMMs and attention, without recomputation.
+
+    This is the numerator of MFU. With a causal mask only the visible half of attention counts;
     a token being decoded attends to the whole *sequence* before it.
 
     >>> from cosmic.loading.designs import load_design
@@ -121,9 +253,9 @@ def model_flop_per_token(model: Model, sequence: Any, *, training: bool = True, 
     1062
     """
     queries = sequence * 0 + 1 if decoding else sequence
-    sizes: dict[str, Any] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
+    sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
     sizes |= {"source": sequence, "samples": 1, "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence)}
-    total: Any = 0.0
+    total: Numeric = 0.0
     for block in blocks(model):
         bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")
         here = {**sizes, "visible": 1.0} if bidirectional or block.name == "encoder_layer" else sizes

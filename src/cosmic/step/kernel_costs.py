@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -40,8 +39,8 @@ from cosmic.cost.streaming import (
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import has_experts
-from cosmic.step.compute import OperatorUse
-from cosmic.step.kernels import Product
+from cosmic.numeric import Numeric
+from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import microbatches
 
@@ -68,78 +67,78 @@ COLLECTIVE_KERNELS = 2.0
 """What a collective costs the host, in launches: a kernel, and events that join two queues."""
 
 
-class KernelPrices:
+class KernelCosts:
     """The seconds of operators and of the optimizer, for a batch of designs that share one plan."""
 
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.workload = batch.base.workload
         self.recipe: Recipe = recipe_of(self.workload.precision, self.workload.task)
-        field: Callable[[str], Any] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
+        field: Callable[[str], Numeric] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]
-        self._bytes_per_s = self._bandwidth * field("memory_efficiency")
+        self._bytes_per_s: Numeric = self._bandwidth * field("memory_efficiency")
         self._modelled = np.asarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
-        self._mixture = has_experts(batch.base.model)
+        self._moe = has_experts(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
 
     # ---------------------------------------------------------------------------------------------- operators
 
-    def operator(self, use: OperatorUse) -> Any:
+    def seconds(self, use: OperatorUse) -> Numeric:
         """Return the seconds of one run of an operator on the device."""
         if not self._modelled.any():
             return self._roofline(use)
         seconds = self._kernels(use) * self._waiting
         return seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
 
-    def _launches(self, use: OperatorUse) -> Any:
+    def _launches(self, use: OperatorUse) -> Numeric:
         """Return how many kernels the host launches for one run of an operator."""
-        if isinstance(use.kernel.shape, Product):
+        if isinstance(use.kernel.shape, Gemm):
             casts = 2.0 * bool(FORMATS[self._format(use)].cast_bytes)
             once = np.maximum(use.kernel.shape.count, 1.0) * (1.0 + casts)  # experts are launched one by one
-            return once if use.phase == "forward" else 2.0 * once + use.kernel.joins
+            return once if use.phase == "forward" else 2.0 * once + use.kernel.fuses
         if isinstance(use.kernel.shape, Attention):
             known = ATTENTION_KERNELS if self.workload.attention == "fused" else UNFUSED_KERNELS
             return known[use.phase]
         return memory_traffic(use.kind, use.phase, self._style).kernels
 
-    def _roofline(self, use: OperatorUse) -> Any:
+    def _roofline(self, use: OperatorUse) -> Numeric:
         rate = self._attention_rate if use.kind == "attention" else self._matrix_rate
         return operator_seconds(use.flop, use.bytes, rate, self._bytes_per_s, self._field("launch"))
 
-    def _kernels(self, use: OperatorUse) -> Any:
-        if isinstance(use.kernel.shape, Product):
-            return self._product(use, use.kernel.shape)
+    def _kernels(self, use: OperatorUse) -> Numeric:
+        if isinstance(use.kernel.shape, Gemm):
+            return self._gemm(use, use.kernel.shape)
         if isinstance(use.kernel.shape, Attention):
             fused = self.workload.attention == "fused"
             return self._fused(use, use.kernel.shape) if fused else self._unfused(use, use.kernel.shape)
         return self._streamed(use.kind, use.phase, use.kernel.elements)
 
-    def _streamed(self, kind: str, phase: PassPhase, elements: Any) -> Any:
+    def _streamed(self, kind: str, phase: PassPhase, elements: Numeric) -> Numeric:
         moved = memory_traffic(kind, phase, self._style)
         return streaming_seconds(moved, elements, self.recipe.activation, self._stream)
 
     # ---------------------------------------------------------------------------------------- matrix products
 
-    def _product(self, use: OperatorUse, shape: Product) -> Any:
+    def _gemm(self, use: OperatorUse, shape: Gemm) -> Numeric:
         number = self._format(use)
         unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
         known = self._cast_once(unit, number, use)
         weights = shape.count * shape.n * shape.k
-        if self._serves and self._style == "fused" and use.kernel.joins:
+        if self._serves and self._style == "fused" and use.kernel.fuses:
             return _added(shape, use.kernel.beside, known)
         if use.phase == "forward":
-            return _gemm(shape, known) + self._weights_cast(number, weights)
+            return _gemm_s(shape, known) + self._weights_cast(number, weights)
         by_input, by_weight = shape.backward()
-        added = self._streamed("fan", "backward", shape.count * shape.m * shape.k) if use.kernel.joins else 0.0
-        products = _gemm(by_input, unit) + _gemm(by_weight, known)
+        added = self._streamed("fan", "backward", shape.count * shape.m * shape.k) if use.kernel.fuses else 0.0
+        products = _gemm_s(by_input, unit) + _gemm_s(by_weight, known)
         return products + self._weights_cast(number, weights) + added + self._accumulated(weights)
 
     def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
         """Return how an engine multiplies: weights as they are kept, casts in the kernel that made a number."""
-        kept = weight_bytes(self.recipe, use.kernel.weight, mixture=self._mixture)
+        kept = weight_bytes(self.recipe, use.kernel.weight, mixture=self._moe)
         if self._style == "eager":
             return replace(unit, operand_bytes=kept)
         return replace(unit, operand_bytes=kept, cast_s=0.0)
@@ -148,11 +147,11 @@ class KernelPrices:
         """Return how a product multiplies whose input another one cast, or ranks cast before they gathered it."""
         if not FORMATS[number].cast_bytes:
             return unit
-        if use.kernel.joins:
+        if use.kernel.fuses:
             return replace(unit, cast_s=0.0, cast_s_per_element=0.0)
         return replace(unit, cast_s_per_element=unit.cast_s_per_element / use.kernel.gathered)
 
-    def _weights_cast(self, number: str, weights: Any) -> Any:
+    def _weights_cast(self, number: str, weights: Numeric) -> Numeric:
         """Return the seconds to bring *weights* into the format in which a training step multiplies.
 
         Once a step, as only the optimizer changes them; every time where they are gathered anew.
@@ -163,7 +162,7 @@ class KernelPrices:
         times = 1.0 if anew else 1.0 / microbatches(self.batch)
         return times * weights * FORMATS[number].cast_bytes / self._bytes_per_s
 
-    def _accumulated(self, weights: Any) -> Any:
+    def _accumulated(self, weights: Numeric) -> Numeric:
         """Return the seconds to add new gradients of *weights* to those of earlier microbatches.
 
         Eager, they are read and added: three passes. Fused, the product itself adds to what it reads in the width in
@@ -182,7 +181,7 @@ class KernelPrices:
             return self._wide
         if not self._serves:
             return number
-        wide = weight_bytes(self.recipe, use.kernel.weight, mixture=self._mixture) == self.recipe.wide
+        wide = weight_bytes(self.recipe, use.kernel.weight, mixture=self._moe) == self.recipe.wide
         return self._wide if wide else SERVED.get(number, number)
 
     @property
@@ -200,7 +199,7 @@ class KernelPrices:
             self._units[number] = unit
         return self._units[number]
 
-    def _steady(self, number: str) -> Any:
+    def _steady(self, number: str) -> Numeric:
         """Return what several accelerators side by side keep of the rate in a format that one of them keeps alone."""
         narrow = bool(FORMATS[number].cast_bytes)
         kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
@@ -208,7 +207,7 @@ class KernelPrices:
 
     # ---------------------------------------------------------------------------------------------- attention
 
-    def _fused(self, use: OperatorUse, shape: Attention) -> Any:
+    def _fused(self, use: OperatorUse, shape: Attention) -> Numeric:
         rates = self._attention_rates
         if self.workload.task == "decode":
             split = self._style == "fused" or shape.heads == shape.kv_heads
@@ -216,17 +215,17 @@ class KernelPrices:
         shape = replace(shape, element_bytes=self.recipe.activation)
         return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
 
-    def _unfused(self, use: OperatorUse, shape: Attention) -> Any:
+    def _unfused(self, use: OperatorUse, shape: Attention) -> Numeric:
         """Queries meet keys, scores become weights, weights meet values: each written out and read again."""
         unit = self._unit(self._wide)
         groups = shape.batch * shape.heads
-        scores = Product(groups, shape.queries, shape.keys, shape.width)
-        values = Product(groups, shape.queries, shape.value_width, shape.keys)
+        scores = Gemm(groups, shape.queries, shape.keys, shape.width)
+        values = Gemm(groups, shape.queries, shape.value_width, shape.keys)
         products = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
         pairs = groups * shape.queries * shape.keys
         passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout else [])]
         streamed = sum(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
-        return sum(_gemm(product, unit) for product in products) + streamed
+        return sum(_gemm_s(product, unit) for product in products) + streamed
 
     # ------------------------------------------------------------------------------------------------ rates
 
@@ -248,51 +247,53 @@ class KernelPrices:
         )
 
     @cached_property
-    def _waiting(self) -> Any:
+    def _waiting(self) -> Numeric:
         """How much longer the slowest of all accelerators takes: the largest of n normal numbers is √(2 ln n) off."""
-        return 1 + self._field("straggler_slack") * np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        slack: Numeric = self._field("straggler_slack")
+        spread: Numeric = np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        return 1 + slack * spread
 
     @cached_property
-    def _peak(self) -> Any:
+    def _peak(self) -> Numeric:
         return peak_flop_per_s(self._field, self.workload.precision)
 
     @cached_property
-    def _matrix_rate(self) -> Any:
+    def _matrix_rate(self) -> Numeric:
         return self._peak * gemm_efficiency(self._field)
 
     @cached_property
-    def _attention_rate(self) -> Any:
+    def _attention_rate(self) -> Numeric:
         return self._peak * self._field("attention_efficiency")
 
     # --------------------------------------------------------------------------------------- beside operators
 
-    def update(self, elements: Any) -> tuple[Any, Any]:
+    def update(self, elements: Numeric) -> tuple[Numeric, Numeric]:
         """Return the seconds of a fused Adam over *elements* weights, and the bytes that it streams."""
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
         fused = optimizer_seconds(elements, each, Stream(self._bytes_per_s, 0.0))
         return np.where(self._modelled, fused, elements * each / self._bytes_per_s), elements * each
 
-    def hosted(self, use: OperatorUse) -> Any:
+    def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds that the host takes to launch one run of an operator."""
-        each = self._launch_s(use.phase)
+        each = self._one_launch_s(use.phase)
         return 0.0 if np.ndim(each) == 0 and each == 0 else self._launches(use) * each
 
-    def hosted_call(self, phase: str) -> Any:
+    def collective_launch_s(self, phase: str) -> Numeric:
         """Return the seconds that the host takes to launch one collective."""
-        return COLLECTIVE_KERNELS * self._launch_s(phase)
+        return COLLECTIVE_KERNELS * self._one_launch_s(phase)
 
-    def _launch_s(self, phase: str) -> Any:
+    def _one_launch_s(self, phase: str) -> Numeric:
         """Return the seconds of one launch; a graph that is replayed needs none."""
         if self.workload.task == "decode":
             return 0.0
         return self._field("host_launch") * (BACKWARD_LAUNCH if phase == "backward" else 1.0)
 
 
-def _added(shape: Product, beside: Any, unit: MatrixUnit) -> Any:
+def _added(shape: Gemm, beside: Numeric, unit: MatrixUnit) -> Numeric:
     """Return the seconds that a product adds to one of *beside* columns when both are one, as in serving engines."""
-    return _gemm(replace(shape, n=beside + shape.n), unit) - _gemm(replace(shape, n=beside), unit)
+    return _gemm_s(replace(shape, n=beside + shape.n), unit) - _gemm_s(replace(shape, n=beside), unit)
 
 
-def _gemm(shape: Product, unit: MatrixUnit) -> Any:
+def _gemm_s(shape: Gemm, unit: MatrixUnit) -> Numeric:
     return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)

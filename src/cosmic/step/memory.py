@@ -8,22 +8,21 @@ are, or when a layer's are. Each is added up, on the first and on the last pipel
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
 
 import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender, has_experts
+from cosmic.numeric import Numeric
 from cosmic.step.activations import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.graph import Sizes
-from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
-from cosmic.workload.strategies import strategies_of
 
 WORKSPACE_BYTES = 64 * 2**20
 """What matrix libraries keep for themselves: two workspaces of 32 MiB (cuBLAS and cuBLASLt on recent GPUs)."""
@@ -46,54 +45,53 @@ COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance"
 class Footprint:
     """Bytes on the fullest device, by component; numbers, or arrays over a batch."""
 
-    parts: Mapping[str, Any]
-    offloaded: Mapping[str, Any] = field(default_factory=dict)
+    parts: Mapping[str, Numeric]
+    offloaded: Mapping[str, Numeric] = field(default_factory=dict)
     """Bytes that wait in outer tiers, by component."""
-    offload_traffic: Any = 0.0
+    offload_traffic: Numeric = 0.0
     """Bytes that travel between the device and outer tiers in one step, both ways added."""
 
     @property
-    def total(self) -> Any:
+    def total(self) -> Numeric:
         """Everything, the allowance for fragmentation included: what must fit."""
         return sum(self.parts.values())
 
     @property
-    def peak(self) -> Any:
+    def peak(self) -> Numeric:
         """What is allocated at the worst moment: everything but the allowance."""
         return self.total - self.parts["allowance"]
 
     @property
-    def static(self) -> Any:
+    def static(self) -> Numeric:
         """What stays from step to step."""
         return sum(self.parts[name] for name in STATIC)
 
 
 def footprint(batch: Batch) -> Footprint:
     """Return what the fullest device of each design must keep."""
-    found: list[tuple[Any, Footprint]] = [
-        (rows, _footprint(part)) for rows, part in batch.groups(structural_paths(batch))
-    ]
+    found = [(rows, _footprint(part)) for rows, part in batch.groups(structural_paths(batch))]
     if len(found) == 1:
         return found[0][1]
 
-    def joined(pick: Any) -> Any:
+    def joined(values: Iterable[Numeric]) -> Numeric:
         whole = np.empty(batch.size)
-        for rows, part in found:
-            whole[rows] = pick(part)
+        for (rows, _), value in zip(found, values, strict=True):
+            whole[rows] = value
         return whole
 
-    names = {name for _, part in found for name in part.offloaded}
+    groups = [each for _, each in found]
+    names = sorted({name for each in groups for name in each.offloaded})
     return Footprint(
-        {name: joined(lambda part, name=name: part.parts[name]) for name in COMPONENTS},
-        {name: joined(lambda part, name=name: part.offloaded.get(name, 0.0)) for name in sorted(names)},
-        joined(lambda part: part.offload_traffic),
+        {name: joined(each.parts[name] for each in groups) for name in COMPONENTS},
+        {name: joined(each.offloaded.get(name, 0.0) for each in groups) for name in names},
+        joined(each.offload_traffic for each in groups),
     )
 
 
 def _footprint(batch: Batch) -> Footprint:
     workload = batch.base.workload
     training = workload.task == "training"
-    blocks = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
+    blocks = plan_of(batch)
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     first = _Stage(batch, blocks, sizes, recipe, first=True)
     last = _Stage(batch, blocks, sizes, recipe, first=False)
@@ -105,7 +103,7 @@ def _footprint(batch: Batch) -> Footprint:
     return _offload(batch, {name: _plain(value) for name, value in whole.items()})
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Numeric) -> Numeric:
     array = np.asarray(value, dtype=float)
     return float(array) if array.ndim == 0 else array
 
@@ -138,24 +136,24 @@ class _Stage:
 
     # ------------------------------------------------------------------------------------------- weights
 
-    def weights(self, replicas_split: bool) -> Any:
+    def weights(self, replicas_split: bool) -> Numeric:
         """Elements of all weights on the stage; with *replicas_split*, split over their replicas as well."""
         total = sum(
             self.counts[name] * weight_elements(each, self.sizes, replicas_split) for name, each in self.blocks.items()
         )
         return self.copies * (total - self.tied(replicas_split))
 
-    def served_weights(self, replicas_split: bool) -> Any:
+    def served_weights(self, replicas_split: bool) -> Numeric:
         """Bytes of all weights on the stage, each in the format in which it is kept while serving."""
         mixture = has_experts(self.batch.base.model)
-        total: Any = 0.0
+        total: Numeric = 0.0
         for name, each in self.blocks.items():
             for width, weights in _by_width(each, self.recipe, mixture):
                 elements = weight_elements(each, self.sizes, replicas_split, only=weights)
                 total = total + self.counts[name] * width * elements
         return self.copies * (total - self.recipe.wide * self.tied(replicas_split))
 
-    def tied(self, replicas_split: bool) -> Any:
+    def tied(self, replicas_split: bool) -> Numeric:
         """Elements of weights that embedding and head share, where one stage has both and needs them once."""
         first, last = (
             next((each for each in self.blocks.values() if each.block.part == part), None) for part in ("first", "last")
@@ -168,11 +166,11 @@ class _Stage:
         both = self.counts[first.block.name] * self.counts[last.block.name]
         return both * weight_elements(first, self.sizes, replicas_split, only=frozenset(shared))
 
-    def largest_layer_weights(self) -> Any:
+    def largest_layer_weights(self) -> Numeric:
         """Elements of the largest block's weights, as it is used."""
         return largest(weight_elements(each, self.sizes, False) for each in self.blocks.values())
 
-    def largest_weight(self, part: str) -> Any:
+    def largest_weight(self, part: str) -> Numeric:
         """Elements of the largest single weight among blocks of one part, as it is used."""
         return largest(
             used_elements(each, weight, self.sizes)
@@ -183,12 +181,12 @@ class _Stage:
 
     # ----------------------------------------------------------------------------------------- activations
 
-    def kept_bytes(self, each: BlockPlan) -> Any:
+    def kept_bytes(self, each: BlockPlan) -> Numeric:
         """Bytes that one microbatch leaves for the backward pass of one block."""
         recompute = self.workload.recompute if each.block.part == "layers" else "none"
         return kept_bytes(each, recompute, self.workload.attention, self.sizes, self.recipe)
 
-    def whole_layer_bytes(self) -> Any:
+    def whole_layer_bytes(self) -> Numeric:
         """What a layer keeps when nothing is recomputed: alive while it is being recomputed."""
         if self.workload.recompute in ("none", "selective"):
             return 0.0
@@ -199,21 +197,21 @@ class _Stage:
             for each in layers
         )
 
-    def layer_gradient_bytes(self) -> Any:
+    def layer_gradient_bytes(self) -> Numeric:
         """Gradients alive in the backward pass of a layer: of its wide activations and of the residual stream."""
         layers = [each for each in self.blocks.values() if each.block.part == "layers"]
         return self.recipe.activation * largest(wide_elements(each, self.sizes) for each in layers)
 
-    def head(self, name: str) -> Any:
+    def head(self, name: str) -> Numeric:
         """Elements on one device of a tensor of the head block, 0 where there is none."""
         each = self.blocks.get("head")
         if each is None or name not in each.shardings:
             return 0.0
         return each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
 
-    def input_bytes(self) -> Any:
+    def input_bytes(self) -> Numeric:
         """Bytes of one microbatch's tokens, pictures or features."""
-        total: Any = 0.0
+        total: Numeric = 0.0
         for each in self.blocks.values():
             for tensor in each.block.graph.tensors.values():
                 if tensor.role in ("input", "index"):
@@ -223,7 +221,7 @@ class _Stage:
 
     # --------------------------------------------------------------------------------------------- moments
 
-    def training(self) -> dict[str, Any]:
+    def training(self) -> dict[str, Numeric]:
         """Return the components at the worst moment of a training step."""
         recipe, sharding = self.recipe, self.workload.weight_sharding
         elements, split = self.weights(False), self.weights(True)
@@ -264,16 +262,16 @@ class _Stage:
         ]
         return {**static, **_worst(moments)}
 
-    def weight_gradient(self, part: str) -> Any:
+    def weight_gradient(self, part: str) -> Numeric:
         """Bytes of the weight gradient that is computed beside the accumulated one, where it is not fused into it."""
         if self.workload.weight_sharding == "zero3":
             return 0.0  # counted with the gathered layer
         fused = self.recipe.master > 0  # frameworks with a master copy accumulate inside the matrix product
         return 0.0 if fused else self.recipe.weight * self.largest_weight(part)
 
-    def fixed_buffers(self) -> Any:
+    def fixed_buffers(self) -> Numeric:
         """Bytes for communication: gathered weights and their whole gradient, gathered activations."""
-        buffers: Any = 0.0
+        buffers: Numeric = 0.0
         if self.workload.weight_sharding == "zero3":
             unit = self.largest_layer_weights() * (np.asarray(self.sizes["dp"] * self.sizes["cp"]) > 1)
             buffers = unit * (GATHERED_UNITS * self.recipe.weight + self.recipe.weight)
@@ -283,7 +281,7 @@ class _Stage:
             )
         return buffers
 
-    def inference(self) -> dict[str, Any]:
+    def inference(self) -> dict[str, Numeric]:
         """Return the components while serving: weights in their format, the cache, one layer's activations."""
         layers = [each for each in self.blocks.values() if each.block.part == "layers"]
         passing = largest(kept_bytes(each, "none", self.workload.attention, self.sizes, self.recipe) for each in layers)
@@ -325,7 +323,7 @@ def training_task(batch: Batch) -> bool:
     return batch.base.workload.task == "training"
 
 
-def _worst(moments: list[dict[str, Any]]) -> dict[str, Any]:
+def _worst(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
     """Return the moment with the largest sum, element by element where there are arrays."""
     totals = np.stack(np.broadcast_arrays(*(np.asarray(sum(moment.values()), dtype=float) for moment in moments)))
     worst = totals.argmax(axis=0)
@@ -338,7 +336,9 @@ def _worst(moments: list[dict[str, Any]]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------------- cache
 
 
-def cache_bytes(batch: Batch, counts: Mapping[str, Any], blocks: Mapping[str, BlockPlan], recipe: Recipe) -> Any:
+def cache_bytes(
+    batch: Batch, counts: Mapping[str, Numeric], blocks: Mapping[str, BlockPlan], recipe: Recipe
+) -> Numeric:
     """Bytes of keys and values that serving keeps for every token of every sequence on a device.
 
     Latent attention keeps one small vector per token instead. A window keeps its last tokens only.
@@ -346,29 +346,29 @@ def cache_bytes(batch: Batch, counts: Mapping[str, Any], blocks: Mapping[str, Bl
     model = batch.base.model
     if isinstance(model, Recommender):
         return 0.0
-    per_token: Any = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
+    per_token: Numeric = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
     if model.mla:
         per_token = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
     tokens = np.asarray(batch["workload.sequence"] / batch["workload.cp"], dtype=float)
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     layers = sum(counts[name] for name, each in blocks.items() if each.block.part == "layers")
-    sequences = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
+    sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
     return layers * sequences * per_token * recipe.cache * (full * tokens + (1 - full) * windowed)
 
 
 # ----------------------------------------------------------------------------------------------- offloading
 
 
-def _offload(batch: Batch, parts: dict[str, Any]) -> Footprint:
+def _offload(batch: Batch, parts: dict[str, Numeric]) -> Footprint:
     """Move what the workload says waits elsewhere to the outer tiers, and count what that makes travel.
 
     Weights come in for the forward and for the backward pass and stay on the device no longer than a layer;
     optimizer states come in and go out once a step; activations go out and come in once a microbatch.
     """
     trips = {"weights": 2.0, "optimizer": 2.0, "activations": 2.0}
-    moved: dict[str, Any] = {}
-    traffic: Any = 0.0
+    moved: dict[str, Numeric] = {}
+    traffic: Numeric = 0.0
     for name in batch.base.workload.offload:
         moved[name] = parts[name]
         times = microbatches(batch) if name == "activations" else 1.0

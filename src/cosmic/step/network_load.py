@@ -24,20 +24,18 @@ from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, r
 from cosmic.cost.shapes import Span, together
 from cosmic.cost.themis import ThemisInput, orders
 from cosmic.cost.transport import StageCost
-from cosmic.design.batch import batch_of
 from cosmic.design.collective import Kind, algorithms
 from cosmic.design.point import DesignPoint
-from cosmic.step.communication import CollectiveUse, collectives
-from cosmic.step.costs import Prices
-from cosmic.workload.sizes import Stage, block_shares
+from cosmic.step.communication import CollectiveUse
+from cosmic.step.profile import StepProfile
 
 SCHEDULED_BYTES = 2**30
 """Themis' orders depend on the ratio of bandwidths; this is large enough for its whole numbers not to matter."""
 
 
 @dataclass(frozen=True, slots=True)
-class Load:
-    """What an accelerator sends into one dimension in a step for one part of it."""
+class NetworkLoad:
+    """What an accelerator sends into one network dimension in a step, for one part of it."""
 
     dimension: int
     part: str
@@ -46,41 +44,23 @@ class Load:
     seconds: float
 
 
-def shapes_of(point: DesignPoint) -> dict[str, tuple[Span, ...]]:
-    """Return what every mesh axis has of each dimension: those of `AXES`, and ep and edp, into which dp divides."""
-    return Prices(batch_of(point)).shapes
-
-
-def loads(point: DesignPoint, stage: Stage | None = None) -> tuple[Load, ...]:
-    """Return what a stage sends in a step, by dimension and part, of a design that fits together (see `uses_of`)."""
-    prices = Prices(batch_of(point))
+def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
+    """Return what a stage of a single design sends in a step, by dimension and part."""
+    network, point = profile.network, profile.batch.base
     total: dict[tuple[int, str], list[float]] = {}
-    for use in uses_of(point, stage):
-        parts = together([prices.shapes[axis] for axis in use.axes])
-        for dimension, sent, seconds in _sent(use, point, prices.lanes, parts):
-            entry = total.setdefault((dimension, part_of(use)), [0.0, 0.0])
-            entry[0] += float(use.times) * sent
-            entry[1] += float(use.times) * seconds
-    return tuple(Load(dimension, part, *sums) for (dimension, part), sums in sorted(total.items()))
+    for use in sent_collectives(profile):
+        parts = together([network.shapes[axis] for axis in use.axes])
+        for dimension, sent, seconds in _sent(use, point, network.lanes, parts):
+            entry = total.setdefault((dimension, use.part), [0.0, 0.0])
+            entry[0] += float(use.calls) * sent
+            entry[1] += float(use.calls) * seconds
+    return tuple(NetworkLoad(dimension, part, *sums) for (dimension, part), sums in sorted(total.items()))
 
 
-def uses_of(point: DesignPoint, stage: Stage | None = None) -> list[CollectiveUse]:
-    """Return the collectives of a pipeline stage, each by itself: of the fullest, unless layers differ by *stage*."""
-    uses = collectives(batch_of(point), stage or "first")
-    shares = block_shares(stage, point.workload.pp, head=any(use.block == "head" for use in uses))
-    there = [use for use in uses if shares.get(use.block, 1.0)]
-    return [use for use in there if float(use.group) > 1 and float(use.times) > 0]
-
-
-def part_of(use: CollectiveUse) -> str:
-    """Return the part of a step's breakdown that a collective belongs to."""
-    if use.kind == "send":
-        return "pp"
-    if use.kind == "collective_permute":
-        return "cp"
-    if use.hides:  # once a step, or for each microbatch, where weights or gradients are sharded
-        return "dp" if use.phase == "step" else "weights"
-    return use.axes[0]
+def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
+    """Return the collectives of a stage that send anything, each by itself."""
+    there = [use for use in profile.collectives if profile.shares.get(use.block, 1.0)]
+    return [use for use in there if float(use.group) > 1 and float(use.calls) > 0]
 
 
 def _sent(

@@ -1,7 +1,7 @@
-"""What every operator of a step reaches: its operations and bytes, and the seconds that they take.
+"""Where the operators of a step lie on the roofline: their flop, bytes and seconds.
 
-An operator above the ridge of a roofline, operations per byte = peak / bandwidth, is held back by the matrix units at
-best; one below it by the memory, however fast those are.
+The ridge of a roofline is at peak / bandwidth flop per byte. The tensor cores bound an operator to its right at best;
+memory bounds one to its left, however fast they are.
 """
 
 from __future__ import annotations
@@ -11,54 +11,53 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic.cost.compute import peak_flop_per_s
-from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.step.compute import operators
-from cosmic.step.costs import Prices
-from cosmic.workload.sizes import Stage, block_shares
+from cosmic.step.profile import StepProfile
 
 
 @dataclass(frozen=True, slots=True)
-class Reached:
+class RooflineOperator:
     """An operator with all its runs in a step, recomputation included."""
 
     name: str
     kind: str
-    """As in the graph: ``einsum`` is a matrix product."""
+    """As in the graph: ``einsum`` is a GEMM."""
     flop: float
     bytes: float
     seconds: float
 
     @property
     def intensity(self) -> float:
-        """Operations for each byte."""
+        """Flop per byte."""
         return self.flop / self.bytes
 
 
 def peak_of(point: DesignPoint) -> float:
-    """Return the operations a second of the matrix units in the number format of the workload."""
+    """Return the peak flop per second in the number format of the workload."""
     return float(peak_flop_per_s(lambda key: getattr(point.compute, f"{key}_flop_per_s"), point.workload.precision))
 
 
-def reached(point: DesignPoint, stage: Stage | None = None) -> list[Reached]:
-    """Return the operators of a pipeline stage that compute anything: of the fullest, unless layers differ by *stage*.
+def ridge_of(point: DesignPoint) -> float:
+    """Return the flop per byte above which compute bounds an operator."""
+    return peak_of(point) / point.memory.bandwidth_bytes_per_s
 
-    An operator that runs in one kernel with its neighbours moves less than its operands, and never more than the
-    memory brings in its time.
+
+def roofline_operators(profile: StepProfile) -> list[RooflineOperator]:
+    """Return the operators of a stage of a single design that compute anything.
+
+    An operator that is fused with its neighbours moves less than its operands, and never more than the memory
+    transfers in its time.
     """
-    batch = batch_of(point)
-    prices, uses = Prices(batch), operators(batch, stage or "first")
-    shares = block_shares(stage, point.workload.pp, head=any(use.block == "head" for use in uses))
     total: dict[tuple[str, str], list[float]] = {}
-    for use in uses:
-        runs = float(use.times) * shares.get(use.block, 1.0)
+    for each in profile.operators:
+        use, runs = each.use, float(each.runs)
         name = f"{use.block} {use.name}, {use.phase}".replace("_", " ")
         entry = total.setdefault((name, use.kind), [0.0, 0.0, 0.0])
-        for place, once in enumerate((use.flop, use.bytes, prices.operator(use))):
+        for place, once in enumerate((use.flop, use.bytes, each.seconds)):
             entry[place] += runs * float(np.asarray(once))
-    bandwidth = point.memory.bandwidth_bytes_per_s
+    bandwidth = profile.batch.base.memory.bandwidth_bytes_per_s
     return [
-        Reached(name, kind, flop, min(moved, seconds * bandwidth), seconds)
+        RooflineOperator(name, kind, flop, min(moved, seconds * bandwidth), seconds)
         for (name, kind), (flop, moved, seconds) in total.items()
         if flop > 0 and moved > 0 and seconds > 0
     ]

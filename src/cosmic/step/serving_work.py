@@ -5,7 +5,7 @@ another, norms and casts ride along. What is left of a step is therefore told by
 that are read once, operations by number format, and exchanges between devices. They come out of the plan of the model
 under its mapping, as everything does (`cosmic.workload.plan`), with the experts' widths split over tp too.
 
-Of experts only those are read that some token of the step picks (`cosmic.step.kernels.product_of`). Latent
+Of experts only those are read that some token of the step picks (`cosmic.step.compute.gemm_of`). Latent
 attention decodes in the space of the cache: each head's query, turned into that space, meets the vectors kept there,
 
     2 (2 c + r) operations for a query's head and a token of the cache        c  kv_lora_rank       r  qk_rope_head_dim
@@ -18,49 +18,48 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer, has_experts
 from cosmic.errors import require
+from cosmic.numeric import Numeric
 from cosmic.step.activations import weight_elements
-from cosmic.step.kernels import Product, attention_of, product_of
+from cosmic.step.compute import Gemm, attention_of, gemm_of
 from cosmic.step.memory import cache_bytes
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.operators import moved_elements
-from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import CollectiveOp, PartitionedOperator
 from cosmic.workload.sizes import sizes_of, visible_share
-from cosmic.workload.strategies import strategies_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingWork:
     """What one device does in a step; numbers, or arrays over a batch."""
 
-    resident_bytes: Any
+    resident_bytes: Numeric
     """Weights that it keeps."""
-    weight_bytes: Any
+    weight_bytes: Numeric
     """Weights that the step reads, of experts those that are picked."""
-    cache_bytes: Any
+    cache_bytes: Numeric
     """Keys and values of all its requests: what they take, and what a decode step reads."""
-    wide_flop: Any
+    wide_flop: Numeric
     """Operations of products in 16 bits."""
-    narrow_flop: Any
+    narrow_flop: Numeric
     """Operations of products in the serving format."""
-    expert_flop: Any
+    expert_flop: Numeric
     """Operations of experts, in the serving format."""
-    attention_flop: Any
-    activation_bytes: Any
+    attention_flop: Numeric
+    activation_bytes: Numeric
     """What products and the operators between them (norms, gates, rotations) read and write, each by itself."""
-    exchanges: Any
+    exchanges: Numeric
     """Collectives, one after the other."""
-    exchanged_bytes: Any
+    exchanged_bytes: Numeric
     """Payload of all of them."""
-    group: Any
+    group: Numeric
     """Devices that take part in the largest."""
 
 
@@ -69,12 +68,12 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     workload, model = batch.base.workload, batch.base.model
     require(workload.task != "training", "task", workload.task, "must be prefill or decode")
     require(isinstance(model, Transformer), "model", model.name, "only transformers are served")
-    blocks = plan(model, strategies_of(workload), False, False)
+    blocks = plan_of(batch)
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     if cache is not None:
         recipe = replace(recipe, cache=cache)
     mixture = has_experts(model)
-    total: dict[str, Any] = dict.fromkeys(ServingWork.__slots__, 0.0)
+    total: dict[str, Numeric] = dict.fromkeys(ServingWork.__slots__, 0.0)
     for each in blocks:
         sizes["visible"] = visible_share(batch, each.block)
         passed = each.block.part == "layers" or workload.task == "decode"
@@ -86,7 +85,9 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     return ServingWork(**total)
 
 
-def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, passed: bool) -> Iterator[tuple[str, Any]]:
+def _block(
+    each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, passed: bool
+) -> Iterator[tuple[str, Numeric]]:
     """Yield what one block adds to the sums; where a prompt does not pass through it, what it keeps alone."""
     for weight in each.block.graph.weights:
         width = weight_bytes(recipe, weight.name, mixture=mixture)
@@ -95,7 +96,7 @@ def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, pas
         return
     for part in each.partitioned.operators:
         if part.operator.kind == "einsum":
-            yield from _product(part, product_of(part, sizes), recipe, mixture)
+            yield from _product(part, gemm_of(part, sizes), recipe, mixture)
         elif part.operator.kind == "attention":
             yield "attention_flop", _attention(part, sizes)
         else:
@@ -107,7 +108,7 @@ def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, pas
             yield from _exchange(found, sizes, recipe, 1 / sizes["active"] if slots else 1.0)
 
 
-def _product(part: PartitionedOperator, shape: Product, recipe: Recipe, mixture: bool) -> Iterator[tuple[str, Any]]:
+def _product(part: PartitionedOperator, shape: Gemm, recipe: Recipe, mixture: bool) -> Iterator[tuple[str, Numeric]]:
     name = part.operator.inputs[1].name
     width = weight_bytes(recipe, name, mixture=mixture)
     yield "weight_bytes", width * shape.count * shape.n * shape.k
@@ -116,7 +117,7 @@ def _product(part: PartitionedOperator, shape: Product, recipe: Recipe, mixture:
     yield "activation_bytes", recipe.activation * shape.count * shape.m * (shape.n + shape.k)
 
 
-def _attention(part: PartitionedOperator, sizes: SizeTable) -> Any:
+def _attention(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
     shape = attention_of(part, sizes)
     pairs = shape.batch * shape.heads * shape.queries * shape.keys * shape.visible
     usual = 2 * pairs * (shape.width + shape.value_width)
@@ -126,11 +127,11 @@ def _attention(part: PartitionedOperator, sizes: SizeTable) -> Any:
     return np.where(np.asarray(sizes["sequence"]) == 1, latent, usual)
 
 
-def _moved(part: PartitionedOperator, sizes: SizeTable) -> Any:
+def _moved(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
     return moved_elements(part.operator, lambda dims: part.elements(dims, sizes))
 
 
-def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe, share: Any) -> Iterator[tuple[str, Any]]:
+def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe, share: Numeric) -> Iterator[tuple[str, Numeric]]:
     """Yield a collective of which a *share* of the payload is sent."""
     group = np.asarray(found.group(sizes))
     yield "exchanges", 1.0 * (group > 1)

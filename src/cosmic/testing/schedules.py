@@ -113,7 +113,7 @@ class ScheduleSuite(Suite):
                 fraction = idle_s / (idle_s + sizes.microbatches * sum(times_s))
                 key = (sizes.stages, sizes.virtual)
                 assert fraction <= fractions.get(key, 1.0) + 1e-12
-                fractions[key] = fraction
+                fractions[key] = float(fraction)
 
     def test_what_does_not_fit_is_refused_in_a_sentence(self, name: str) -> None:
         """`fits`, `runs` and `order` agree."""

@@ -27,8 +27,7 @@ from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import require
-from cosmic.step.compute import operators
-from cosmic.step.costs import Prices
+from cosmic.step.profile import profile
 from cosmic.validation.hardware import machine
 from cosmic.validation.rows import Fields, Row, Verdict, judged
 
@@ -62,13 +61,12 @@ def _judge(fields: Fields) -> Verdict:
     what, mode = fields.text("what"), fields.text("mode")
     require(what in PARTS, "what", what, f"must be one of {', '.join(PARTS)}")
     require(mode in MODES, "mode", mode, f"must be one of {', '.join(MODES)}")
-    batch = batch_of(part_design(fields))
-    prices = Prices(batch)
-    uses = [use for use in operators(batch) if use.block == PARTS[what]]
+    step = profile(batch_of(part_design(fields)))
+    costs = [each for each in step.operators if each.use.block == PARTS[what]]
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("fwd_ms", MILLI) + fields.seconds("bwd_ms", MILLI),
-        predicted_s=float(sum(prices.operator(use) * use.times for use in uses)),
+        predicted_s=float(sum(each.seconds * each.use.runs for each in costs)),
         assumed=tuple(fields.assumed),
     )
 

@@ -81,7 +81,7 @@ def weight_count(model: Model) -> int:
     for block in blocks(model):
         for weight in block.graph.weights:
             name = weight.name if block.part != "layers" else f"{block.name} {weight.name}"
-            once[name] = block.repeats * elements(weight.dims, sizes)
+            once[name] = block.repeats * float(elements(weight.dims, sizes))
     return round(sum(once.values()))
 
 

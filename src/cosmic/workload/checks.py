@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.model import Recommender, Transformer
 from cosmic.design.point import DesignPoint
+from cosmic.numeric import Condition, Numeric
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches, structural_paths
 
@@ -24,15 +24,16 @@ from cosmic.workload.sizes import microbatches, structural_paths
 class Rule:
     """One condition that every design must meet."""
 
-    holds: Callable[[Batch], Any]
+    holds: Callable[[Batch], Condition]
     sentence: Callable[[DesignPoint], str]
 
 
-def _w(batch: Batch, name: str) -> Any:
-    return batch[f"workload.{name}"]
+def _w(batch: Batch, name: str) -> Numeric:
+    value: Numeric = batch[f"workload.{name}"]
+    return value
 
 
-def _ranks(batch: Batch) -> Any:
+def _ranks(batch: Batch) -> Numeric:
     return _w(batch, "dp") * _w(batch, "tp") * _w(batch, "cp") * _w(batch, "pp")
 
 
@@ -40,15 +41,15 @@ def _transformer(batch: Batch) -> Transformer | None:
     return batch.base.model if isinstance(batch.base.model, Transformer) else None
 
 
-def _divides(name: str, whole: Callable[[Transformer], int]) -> Callable[[Batch], Any]:
-    def holds(batch: Batch) -> Any:
+def _divides(name: str, whole: Callable[[Transformer], int]) -> Callable[[Batch], Condition]:
+    def holds(batch: Batch) -> Condition:
         model = _transformer(batch)
         return True if model is None else whole(model) % _w(batch, name) == 0
 
     return holds
 
 
-def _tokens_split(batch: Batch) -> Any:
+def _tokens_split(batch: Batch) -> Condition:
     ways = _w(batch, "cp")
     if batch.base.workload.sequence_parallel and batch.base.workload.task == "training":
         ways = ways * _w(batch, "tp")
@@ -66,7 +67,7 @@ def _layers(point: DesignPoint) -> int:
     return model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
 
 
-def _experts_fit(batch: Batch) -> Any:
+def _experts_fit(batch: Batch) -> Condition:
     model, ep = _transformer(batch), _w(batch, "ep")
     if model is None or model.experts is None:
         return ep == 1
@@ -80,7 +81,7 @@ def _experts_sentence(point: DesignPoint) -> str:
     return f"ep {point.workload.ep} does not divide the {experts.count} experts: choose a divisor"
 
 
-def _schedule_runs(batch: Batch) -> Any:
+def _schedule_runs(batch: Batch) -> Condition:
     if batch.base.workload.task != "training":
         return _w(batch, "virtual_stages") == 1
     schedule = schedules[batch.base.workload.schedule]
@@ -95,7 +96,7 @@ def _schedule_sentence(point: DesignPoint) -> str:
     return schedules[w.schedule].fits(w.pp, count, w.virtual_stages) or ""
 
 
-def _multiplies(batch: Batch) -> Any:
+def _multiplies(batch: Batch) -> Condition:
     """Return whether accelerators multiply in the format of a training step; who serves may widen weights instead."""
     workload = batch.base.workload
     if workload.task != "training" or workload.precision not in ("fp8", "fp4"):
@@ -176,6 +177,6 @@ def fits(batch: Batch) -> dict[str, npt.NDArray[np.bool_]]:
     return met
 
 
-def held(part: Batch) -> dict[str, Any]:
+def held(part: Batch) -> dict[str, Condition]:
     """Return for each rule which designs of a batch that share one plan meet it: one answer, or one for each."""
     return {name: rule.holds(part) for name, rule in RULES.items()}

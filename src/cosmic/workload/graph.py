@@ -14,24 +14,25 @@ from functools import cached_property
 from typing import Any, Literal
 
 from cosmic.errors import SpecError
+from cosmic.numeric import Numeric
 
 Role = Literal["input", "index", "weight", "activation", "gradient"]
 """An index is an input too: one-hot along its last dimension, which nobody writes out (token numbers, table keys)."""
 Phase = Literal["forward", "backward", "step"]
-Sizes = Mapping[str, Any]
+Sizes = Mapping[str, Numeric]
 """The size of each dimension and of each mesh axis: numbers, or arrays of one length."""
 
 
-class SizeTable(dict[str, Any]):
+class SizeTable(dict[str, Numeric]):
     """Sizes that remember what was worked out of them: many tensors of a model are of one shape."""
 
-    def __init__(self, sizes: Mapping[str, Any]) -> None:
+    def __init__(self, sizes: Mapping[str, Numeric]) -> None:
         super().__init__(sizes)
-        self.known: dict[Any, Any] = {}
+        self.known: dict[Any, Numeric] = {}
         """Local sizes and element counts, by what they were asked for."""
 
 
-def remembered(sizes: Sizes, key: Any, compute: Callable[[], Any]) -> Any:
+def remembered(sizes: Sizes, key: Any, compute: Callable[[], Numeric]) -> Numeric:
     """Return what *compute* gives; a second time, for the same *sizes* and *key*, without computing it."""
     if not isinstance(sizes, SizeTable):
         return compute()
@@ -115,13 +116,13 @@ class Graph:
         return tuple(tensor for tensor in self.tensors.values() if tensor.role == "weight")
 
 
-def elements(dims: Iterable[str], sizes: Sizes) -> Any:
+def elements(dims: Iterable[str], sizes: Sizes) -> Numeric:
     """Return how many elements a tensor with *dims* has, before any sharding.
 
     >>> elements(("batch", "hidden"), {"batch": 2, "hidden": 8})
     16
     """
-    total: Any = 1
+    total: Numeric = 1
     for dim in dims:
         total = total * sizes[dim]
     return total

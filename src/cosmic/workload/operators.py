@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
+from cosmic.numeric import Numeric
 from cosmic.registry import Registry
 from cosmic.workload.graph import Operator, Sizes, Tensor, elements
 
-Local = Callable[[Iterable[str]], Any]
+Local = Callable[[Iterable[str]], Numeric]
 """How many elements a tensor with the given dimensions has on one device."""
 
 
@@ -61,7 +61,7 @@ for _name, _kind in {
     kinds.register(_name)(_kind)
 
 
-def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Any:
+def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     """Return the operations of attention: queries against keys, weights against values.
 
     t = 2 (b a s c)(d_qk + d_v) * visible
@@ -78,7 +78,7 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Any:
     return 2 * pairs * (sizes[width] + sizes[value_width])
 
 
-def flop(operator: Operator, local: Local, sizes: Sizes) -> Any:
+def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     """Return the operations of a forward *operator* on one device."""
     kind = kinds[operator.kind]
     if operator.kind == "attention":
@@ -88,7 +88,7 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Any:
     return sum(kind.flop_per_element * local(tensor.dims) for tensor in operator.outputs)
 
 
-def moved_elements(operator: Operator, local: Local) -> Any:
+def moved_elements(operator: Operator, local: Local) -> Numeric:
     """Return how many elements *operator* reads and writes on one device, each tensor once.
 
     A view moves none; an embedding reads no more of its table than it makes.

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
+from cosmic.design.batch import Batch
 from cosmic.design.model import Model
 from cosmic.workload.blocks import Block, blocks, dimensions
 from cosmic.workload.graph import Graph, Sizes
 from cosmic.workload.sharding import Partitioned, Propagation, Sharding, differentiate, partition, propagate
-from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings
+from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings, strategies_of
 
 PLANNING = {"edp": 2, "ep": 2, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
 PLANNING |= {"samples": 4}
@@ -32,6 +33,16 @@ class BlockPlan:
     def shardings(self) -> Mapping[str, Sharding]:
         """How each tensor is kept."""
         return self.partitioned.shardings
+
+
+def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
+    """Return the plan that all designs of *batch* share (see `cosmic.workload.sizes.structural_paths`)."""
+    if plan_of not in batch.known:
+        workload = batch.base.workload
+        names, training = strategies_of(workload), workload.task == "training"
+        batch.known[plan_of] = plan(batch.base.model, names, training, workload.dropout)
+    found: tuple[BlockPlan, ...] = batch.known[plan_of]
+    return found
 
 
 @cache

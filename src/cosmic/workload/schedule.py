@@ -20,16 +20,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 from cosmic.design import workload
 from cosmic.errors import require
+from cosmic.numeric import Condition, Numeric
 from cosmic.registry import Registry
 
 Kind = Literal["F", "B", "W", "BW"]
 """Forward, backward for the input, backward for the weights, and both backwards in one go."""
-Number: TypeAlias = Any
-"""A number, or an array of them."""
+Number: TypeAlias = Numeric
+"""A number, or an array over a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ class Schedule(Protocol):
         ...
 
     @staticmethod
-    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
+    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Condition:
         """Return whether the schedule can run with these sizes."""
         ...
 
@@ -115,7 +116,7 @@ class Undivided:
         return 1
 
     @staticmethod
-    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
+    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Condition:
         """Return whether no stage is divided; one stage alone may be, as it makes no difference."""
         return (stages == 1) | (virtual == 1)
 

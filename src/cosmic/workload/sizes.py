@@ -6,9 +6,11 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
+from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import SizeTable
 
@@ -51,7 +53,7 @@ def sizes_of(batch: Batch) -> SizeTable:
 def _sizes_of(batch: Batch) -> SizeTable:
     field: Callable[[str], Any] = lambda name: batch[f"workload.{name}"]  # noqa: E731  a short word for a long path
     model = batch.base.model
-    sizes: dict[str, Any] = dict(dimensions(model))
+    sizes: dict[str, Numeric] = dict(dimensions(model))
     dp, ep = field("dp"), field("ep")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
@@ -61,7 +63,7 @@ def _sizes_of(batch: Batch) -> SizeTable:
     return SizeTable(sizes)
 
 
-def visible_share(batch: Batch, block: Block) -> Any:
+def visible_share(batch: Batch, block: Block) -> Numeric:
     """Return the share of the keys that a query attends to, on average over positions and layers.
 
     A causal mask shows position i the i keys up to its own: (s + 1) / 2s of all; a window shows at most w of
@@ -70,7 +72,7 @@ def visible_share(batch: Batch, block: Block) -> Any:
     model = batch.base.model
     if not isinstance(model, Transformer) or model.family in ("encoder", "vision") or block.name == "encoder_layer":
         return 1.0
-    s = np.asarray(batch["workload.sequence"], dtype=float)
+    s: npt.NDArray[np.float64] = np.asarray(batch["workload.sequence"], dtype=float)
     decoding = batch.base.workload.task == "decode"
     everything = np.ones_like(s) if decoding else (s + 1) / (2 * s)
     if not (decoding or batch.base.workload.cp_balanced):
@@ -83,19 +85,20 @@ def visible_share(batch: Batch, block: Block) -> Any:
     return full * everything + (1 - full) * windowed
 
 
-def microbatches(batch: Batch) -> Any:
+def microbatches(batch: Batch) -> Numeric:
     """Return how many microbatches each replica passes through the pipeline in one step."""
     if microbatches not in batch.known:
         per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
         batch.known[microbatches] = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
-    return batch.known[microbatches]
+    count: Numeric = batch.known[microbatches]
+    return count
 
 
 Stage = Literal["first", "middle", "last"]
 """Which of a pipeline's stages."""
 
 
-def block_shares(stage: Stage | None, stages: Any, *, head: bool) -> dict[str, Any]:
+def block_shares(stage: Stage | None, stages: Numeric, *, head: bool) -> dict[str, Numeric]:
     """Return how much a stage has of the blocks that are not on every one, 1 unless stated.
 
     None is the fullest stage where all layers are alike: the last, if the model has a *head*.
@@ -104,7 +107,7 @@ def block_shares(stage: Stage | None, stages: Any, *, head: bool) -> dict[str, A
     ({'embedding': 0.0}, {'head': 0.0}, {'embedding': 1.0})
     """
     alone = 1.0 * (stages == 1)
-    shares: dict[str, Any] = {}
+    shares: dict[str, Numeric] = {}
     if stage in ("middle", "last") or (stage is None and head):
         shares["embedding"] = alone
     if stage in ("first", "middle"):
@@ -112,7 +115,7 @@ def block_shares(stage: Stage | None, stages: Any, *, head: bool) -> dict[str, A
     return shares
 
 
-def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> dict[str, Any]:
+def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> dict[str, Numeric]:
     """Return how many layers of each sort lie on a pipeline stage.
 
     Layers are dealt out in order, ceil(layers / stages) to each stage; the last takes what is left.

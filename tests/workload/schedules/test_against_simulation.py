@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,8 @@ def sizes_that_fit(schedule: Schedule, most_stages: int, most_microbatches: int)
 
 def assert_agrees(name: str, sizes: tuple[int, int, int], fbw: Times) -> None:
     """Simulated idle time and peak of every stage are those of the closed forms: in fractions, so exactly."""
-    schedule, (stages, microbatches, virtual) = schedules[name], sizes
+    schedule: Any = schedules[name]  # closed forms take fractions as well
+    stages, microbatches, virtual = sizes
     played = play(schedule, *sizes, fbw)
     assert set(played.idle) == {schedule.bubble(stages, microbatches, *fbw, Fraction(virtual))}
     for stage in range(stages):
@@ -87,6 +89,7 @@ def test_how_far_the_published_form_of_dualpipe_is_off(fbw: Times, pairs: int) -
     forward, backward, weight = fbw
     stages, n = 2 * pairs, pairs - 1
     published = n * (forward + 2 * backward - weight)
-    excess = schedules["dualpipe"].bubble(stages, 2 * stages, *fbw) - published
+    dualpipe: Any = schedules["dualpipe"]  # closed forms take fractions as well
+    excess = dualpipe.bubble(stages, 2 * stages, *fbw) - published
     expected = max(n * (forward - backward), -forward) + n * max(Fraction(0), weight - backward)
     assert excess == (expected if n else 0)

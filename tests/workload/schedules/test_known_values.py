@@ -123,4 +123,4 @@ def test_a_batch_of_times_is_one_call() -> None:
     forward = np.linspace(0.5, 2.0, 7)
     for schedule in EACH:
         bubbles = schedule.bubble(4, 8, forward, 1.0, 0.5)
-        assert bubbles.tolist() == [schedule.bubble(4, 8, one, 1.0, 0.5) for one in forward.tolist()]
+        assert np.asarray(bubbles).tolist() == [schedule.bubble(4, 8, one, 1.0, 0.5) for one in forward.tolist()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -38,9 +40,9 @@ def test_a_dimension_can_be_split_anew() -> None:
 
 
 def test_local_sizes_are_rounded_up_for_numbers_and_arrays() -> None:
-    sizes = {"hidden": 100, "batch": 8, "tp": np.array([1, 4, 3]), "ep": 2, "dp": 2}
-    assert TWO.local("hidden", sizes).tolist() == [50, 13, 17]
-    assert TWO.elements(("batch", "hidden"), sizes).tolist() == [200, 52, 68]
+    sizes: dict[str, Any] = {"hidden": 100, "batch": 8, "tp": np.array([1, 4, 3]), "ep": 2, "dp": 2}
+    assert np.asarray(TWO.local("hidden", sizes)).tolist() == [50, 13, 17]
+    assert np.asarray(TWO.elements(("batch", "hidden"), sizes)).tolist() == [200, 52, 68]
     assert REPLICATED.local("hidden", sizes) == 100
 
 

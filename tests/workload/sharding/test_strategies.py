@@ -125,11 +125,11 @@ def test_payloads_and_local_sizes_are_functions_of_arrays() -> None:
     arrays = SIZES | {"dp": np.array([1, 32, 32]), "tp": np.array([1, 8, 5])}
     (first, *_) = found.collectives
     assert first.kind == "all_reduce"
-    assert first.elements(arrays).tolist() == [32 * 2048 * 12288, 2048 * 12288, 2048 * 12288]
-    assert first.wire_elements(arrays).tolist() == [0, 1.75 * 2048 * 12288, 1.6 * 2048 * 12288]
+    assert np.asarray(first.elements(arrays)).tolist() == [32 * 2048 * 12288, 2048 * 12288, 2048 * 12288]
+    assert np.asarray(first.wire_elements(arrays)).tolist() == [0, 1.75 * 2048 * 12288, 1.6 * 2048 * 12288]
     up = next(part for part in found.operators if part.operator.name == "up")
-    assert up.local("ffn", arrays).tolist() == [49152, 6144, 9831]  # the last does not divide: padded
-    assert up.elements(up.operator.dims, arrays)[1] == 2048 * 12288 * 6144
+    assert np.asarray(up.local("ffn", arrays)).tolist() == [49152, 6144, 9831]  # the last does not divide: padded
+    assert np.asarray(up.elements(up.operator.dims, arrays))[1] == 2048 * 12288 * 6144
 
 
 def test_every_collective_says_why() -> None:

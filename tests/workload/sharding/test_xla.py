@@ -152,7 +152,9 @@ def compiled(spec: Spec, gradients: bool) -> Collectives:
     graph = with_gradients(layer(), only_gradients=True) if gradients else layer()
     propagation = propagate(graph, annotated(graph, spec), sizes=LAYER)
     partitioned = partition(graph, propagation, sizes=LAYER, mode="as_compiled")
-    return Counter((each.kind, BYTES * each.elements(LAYER), each.group(LAYER)) for each in partitioned.collectives)
+    return Counter(
+        (each.kind, int(BYTES * each.elements(LAYER)), int(each.group(LAYER))) for each in partitioned.collectives
+    )
 
 
 ACTIVATION, ATTENTION_WEIGHT, FFN_WEIGHT = 134_217_728, 67_108_864, 134_217_728

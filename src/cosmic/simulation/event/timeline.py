@@ -28,9 +28,9 @@ from cosmic.simulation.timeline import (
     stepped,
 )
 from cosmic.step.communication import named_axes
-from cosmic.step.costs import Prices
+from cosmic.step.profile import profile
+from cosmic.traces.generation import axes_of_groups
 from cosmic.traces.generation.blocks import pieces
-from cosmic.traces.generation.pieces import Piece, Talk
 from cosmic.traces.generation.tapes import RING_NEXT
 from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, NodeType, Template
 
@@ -43,7 +43,7 @@ Message = tuple[int, int, int, int]
 
 def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Timeline:
     """Return the course of a simulation; *point* is the design whose own traces were played, if they are one's."""
-    axes = axes_of_groups(point) if point is not None else None
+    axes = group_names(point) if point is not None else None
     drawing = Drawing()
     ranks = [_Rank(place, played, axes, result.cycles) for place, played in enumerate(result.played)]
     sends = _matched(result)
@@ -71,19 +71,10 @@ def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Time
     )
 
 
-def axes_of_groups(point: DesignPoint) -> tuple[str, ...]:
+def group_names(point: DesignPoint) -> tuple[str, ...]:
     """Return the axes of the communicator groups in a design's own traces, by place in `RankTrace.groups`."""
-    batch = batch_of(point)
-    found, _ = pieces(batch, Prices(batch))
-    kinds = dict.fromkeys(talk.axes for piece in found for talk in _talks(piece))
+    kinds = axes_of_groups(pieces(profile(batch_of(point))))
     return tuple("+".join("dp" if axis == "edp" else axis for axis in named_axes(axes)) for axes in kinds)
-
-
-def _talks(piece: Piece) -> Iterator[Talk]:
-    for unit in (*piece.forward, *piece.backward):
-        yield from (step for step in unit.steps if isinstance(step, Talk))
-        yield from (*unit.gathers, *unit.reduces)
-    yield from (*piece.reduces, *piece.returns)
 
 
 def _last(result: Result) -> int:

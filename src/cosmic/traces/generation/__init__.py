@@ -14,22 +14,20 @@ of the pipeline, which every stage enters at its own place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cosmic.design.batch import Batch, batch_of
+from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.step.costs import Prices
-from cosmic.step.memory import footprint
-from cosmic.traces.generation.blocks import pieces
+from cosmic.step.profile import StepProfile, profile
+from cosmic.traces.generation.blocks import pieces, sent_between_stages
 from cosmic.traces.generation.mesh import Mesh, name_groups
-from cosmic.traces.generation.pieces import Piece, Run, Talk
+from cosmic.traces.generation.pieces import Piece, Run, collectives_of
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import unfit
 from cosmic.workload.schedule import Task, schedules
-from cosmic.workload.sizes import microbatches
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,7 +54,7 @@ def generate(point: DesignPoint) -> Job:
     batch = batch_of(point)
     if reasons := unfit(batch):
         raise SpecError("design", point.identity, reasons[0])
-    plan = _plan(batch)
+    plan = _plan(profile(batch))
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
     mesh = Mesh(point.workload)
     groups, names = name_groups(mesh, plan.groups)
@@ -70,38 +68,37 @@ def generate(point: DesignPoint) -> Job:
     return Job(point, TraceSet(ranks), groups, {id(template): seconds for template, seconds in stages})
 
 
-def _plan(batch: Batch) -> Plan:
-    workload = batch.base.workload
+def _plan(profile: StepProfile) -> Plan:
+    workload, collective = profile.batch.base.workload, profile.batch.base.collective
     training = workload.task == "training"
-    prices = Prices(batch)
-    found, passed = pieces(batch, prices)
+    found = pieces(profile)
     virtual = workload.virtual_stages if training else 1
     parts = _parts(found, workload.pp, virtual)
-    count = int(microbatches(batch))
+    count = int(profile.microbatches)
     alone = workload.pp == 1
-    traffic = float(footprint(batch).offload_traffic) if workload.offload else 0.0
+    traffic = float(profile.memory.offload_traffic) if workload.offload else 0.0
     each = traffic / (count * virtual * (2 if training else 1))
     return Plan(
         parts=parts,
-        groups=_kinds_of_groups(found),
-        passed=passed,
+        groups=axes_of_groups(found),
+        passed=sent_between_stages(profile),
         stages=workload.pp,
         microbatches=count,
-        newest_first=batch.base.collective.scheduling == "lifo",
+        newest_first=collective.scheduling == "lifo",
         training=training,
-        updates={layer.label: _update(layer.piece, prices, alone) for part in parts for layer in part},
-        offloaded=(float(prices.offloading(each)), each),
+        updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
+        offloaded=(float(profile.network.offload_seconds(each)), each),
     )
 
 
-def _update(piece: Piece, prices: Prices, alone: bool) -> Run:
-    """Return the optimizer's work for a block; what a head shares with the embedding beside it is updated there."""
+def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
+    """Return the optimizer's work for a block; weights that a head shares with the embedding are updated there."""
     elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
-    recipe, sharded = prices.recipe, prices.batch.base.workload.weight_sharding == "zero3"
+    recipe, sharded = profile.kernels.recipe, profile.batch.base.workload.weight_sharding == "zero3"
     if not recipe.optimizer:
         return Run("optimizer", 0.0, 0.0, 0.0)  # nothing is trained
     share = elements * (recipe.moments if sharded else recipe.optimizer) / recipe.optimizer
-    seconds, moved = prices.update(share)
+    seconds, moved = profile.kernels.update(share)
     return Run("optimizer", float(seconds), elements, float(moved))
 
 
@@ -128,17 +125,9 @@ def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Lay
     return tuple(parts)
 
 
-def _kinds_of_groups(found: Sequence[Piece]) -> tuple[tuple[str, ...], ...]:
-    """Return the axes of every collective, each once."""
-    talks = [talk for piece in found for talk in _talks(piece)]
-    return tuple(dict.fromkeys(talk.axes for talk in talks))
-
-
-def _talks(piece: Piece) -> Iterator[Talk]:
-    for unit in (*piece.forward, *piece.backward):
-        yield from (step for step in unit.steps if isinstance(step, Talk))
-        yield from (*unit.gathers, *unit.reduces)
-    yield from (*piece.reduces, *piece.returns)
+def axes_of_groups(found: Iterable[Piece]) -> tuple[tuple[str, ...], ...]:
+    """Return the axes of the communicator groups that the collectives of a model use, each once."""
+    return tuple(dict.fromkeys(each.axes for piece in found for each in collectives_of(piece)))
 
 
 def _tasks(plan: Plan, point: DesignPoint, stage: int) -> tuple[list[Task], list[int]]:

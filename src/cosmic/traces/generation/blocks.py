@@ -1,10 +1,10 @@
-"""A block of the model as steps: runs of compute, the collectives that they wait for, and those that hide.
+"""A block of the model as steps: runs of compute, blocking collectives, and collectives that compute overlaps.
 
 The partitioned graph of a block is a list of operators with collectives before and after them. Here it is cut into
 *sections* (attention, feed-forward, …: each ends where the residual stream is written), and each section into *runs*:
-as much compute as fits between two collectives that somebody waits for. What weights alone need (gathering them,
-scattering their gradients) is put together for each *unit*: a block or, where compute waits for collectives inside
-it, a section, because one long transfer would hold up what is waited for.
+the compute between two blocking collectives. The collectives of weights and their gradients are merged for each
+*unit*: a block or, where it has blocking collectives inside, a section, because one long transfer would delay them.
+Seconds are those of the step's profile.
 """
 
 from __future__ import annotations
@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from cosmic.design.batch import Batch
-from cosmic.step.activations import weight_elements
-from cosmic.step.communication import CollectiveUse, collectives
-from cosmic.step.compute import OperatorUse, operators
-from cosmic.step.costs import Prices
-from cosmic.step.recomputation import repeated
-from cosmic.traces.generation.pieces import Piece, Run, Talk, Unit, in_one_buffer, merged
+from cosmic.design.workload import Workload
+from cosmic.step.activations import repeated, weight_elements
+from cosmic.step.communication import BLOCKING, CollectiveUse
+from cosmic.step.network_costs import NetworkCosts
+from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s
+from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
 from cosmic.workload.graph import Operator
-from cosmic.workload.plan import BlockPlan, plan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.sizes import sizes_of
-from cosmic.workload.strategies import STREAM, strategies_of
+from cosmic.workload.strategies import STREAM
 
 MESH = ("tp", "cp", "ep", "edp", "pp")
 REPLICAS = ("edp", "ep", "cp")
@@ -32,38 +31,43 @@ WEIGHT_SHARE = 0.5
 """Of a backward pass, what makes the gradients of weights, as schedules that split it are told."""
 
 
-def pieces(batch: Batch, prices: Prices) -> tuple[tuple[Piece, ...], Talk | None]:
-    """Return the blocks of a design, in order, and what one stage sends to the next for a microbatch."""
-    workload = batch.base.workload
-    training = workload.task == "training"
-    planned = plan(batch.base.model, strategies_of(workload), training, workload.dropout)
-    uses = collectives(batch)
-    passed = next((_talk("x", ("pp",), use, prices) for use in uses if use.kind == "send"), None)
-    by_block = {each.block.name: [use for use in uses if use.block == each.block.name] for each in planned}
-    work: dict[tuple[str, str, str], OperatorUse] = {(use.block, use.name, use.phase): use for use in operators(batch)}
+def pieces(profile: StepProfile) -> tuple[Piece, ...]:
+    """Return the blocks of a design, in order."""
+    planned = plan_of(profile.batch)
+    by_block: dict[str, list[CollectiveUse]] = {}
+    for use in profile.collectives:
+        by_block.setdefault(use.block, []).append(use)
+    work: dict[tuple[str, str, str], OperatorCost] = {
+        (each.use.block, each.use.name, each.use.phase): each for each in profile.operators
+    }
     common = _common_weights(planned)
-    late = {phase: _late(planned, phase, list(work.values()), uses, prices) for phase in ("forward", "backward")}
+    slowdown = {phase: _launch_slowdown(profile, planned, phase) for phase in ("forward", "backward")}
     return tuple(
-        _Cutter(batch, prices, each, work, by_block[each.block.name], late).piece(common) for each in planned
-    ), passed
+        _Cutter(profile, each, work, by_block.get(each.block.name, []), slowdown).piece(common) for each in planned
+    )
 
 
-def _late(
-    planned: Sequence[BlockPlan], phase: str, work: Sequence[OperatorUse], uses: Sequence[CollectiveUse], prices: Prices
-) -> float:
-    """Return how much longer operators take where the host launches them more slowly than the device runs them.
+def sent_between_stages(profile: StepProfile) -> Collective | None:
+    """Return what one stage sends to the next for a microbatch."""
+    sends = (use for use in profile.collectives if use.kind == "send")
+    return next((_collective("x", ("pp",), use, profile) for use in sends), None)
 
-    When it launches those of the head, the device still has others to run.
+
+def _launch_slowdown(profile: StepProfile, planned: Sequence[BlockPlan], phase: str) -> float:
+    """Return how many times longer operators take where a pass is launch-bound.
+
+    When the host launches the head of a forward pass, the device still has layers to run.
     """
     repeats = {each.block.name: each.block.repeats for each in planned}
     ahead = "head" if phase == "forward" else ""
-    mine = [(use, repeats[use.block]) for use in work if use.phase == phase and use.block != ahead]
-    ran = sum(float(prices.operator(use)) * times for use, times in mine)
-    launched = sum(float(prices.hosted(use)) * times for use, times in mine)
-    waited = [use for use in uses if use.phase == phase and not use.hides and use.kind != "send" and use.group > 1]
-    launched += sum(float(prices.hosted_call(phase)) * repeats[use.block] for use in waited)
-    sent = sum(_talk("", use.axes, use, prices).seconds * repeats[use.block] for use in waited if use.block != ahead)
-    return max(1.0, (launched - sent) / ran) if ran else 1.0
+    mine = [each for each in profile.operators if each.use.phase == phase and each.use.block != ahead]
+    ran = sum(float(each.seconds) * repeats[each.use.block] for each in mine)
+    launched = sum(float(each.launch_s) * repeats[each.use.block] for each in mine)
+    blocking = [use for use in profile.collectives if use.phase == phase and use.role in BLOCKING and use.group > 1]
+    call_s = float(profile.kernels.collective_launch_s(phase))
+    launched += sum(call_s * repeats[use.block] for use in blocking)
+    sent = sum(float(profile.seconds(use)) * repeats[use.block] for use in blocking if use.block != ahead)
+    return 1.0 + float(launch_delay_s(launched, ran + sent)) / ran if ran else 1.0
 
 
 def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
@@ -72,18 +76,13 @@ def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
     return frozenset(names[0] & names[-1]) if len(names) > 1 else frozenset()
 
 
-def _talk(name: str, axes: Iterable[str], use: CollectiveUse, prices: Prices, calls: float = 1) -> Talk:
-    sizes = sizes_of(prices.batch)
-    shown = prices.shown(use.axes[0]) if use.axes else 1.0
+def _collective(
+    name: str, axes: Iterable[str], use: CollectiveUse, profile: StepProfile, calls: float = 1
+) -> Collective:
+    sizes = sizes_of(profile.batch)
     ordered = tuple(axis for axis in MESH if axis in axes and sizes[axis] != 1)
-    return Talk(
-        name,
-        use.kind,
-        ordered,
-        float(use.group),
-        float(use.bytes) * calls,
-        float(prices.collective(use.kind, use.axes, use.bytes, use.copies)) * calls * (1 if use.hides else shown),
-    )
+    seconds = float(profile.seconds(use)) * calls
+    return Collective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +99,10 @@ class _Section:
     """A section of a block as it is being cut."""
 
     name: str
-    steps: list[Run | Talk] = field(default_factory=list)
+    steps: list[Run | Collective] = field(default_factory=list)
     weight: list[Run] = field(default_factory=list)
-    gathers: list[Talk] = field(default_factory=list)
-    reduces: list[Talk] = field(default_factory=list)
+    gathers: list[Collective] = field(default_factory=list)
+    reduces: list[Collective] = field(default_factory=list)
     run: list[Run] = field(default_factory=list)
     """The operators of the run that goes on."""
 
@@ -114,7 +113,7 @@ class _Section:
             self.steps.append(replace(_sum(longest.name, self.run), beside=longest.beside))
             self.run = []
 
-    def wait(self, step: Run | Talk) -> None:
+    def wait(self, step: Run | Collective) -> None:
         """Add a step of its own."""
         self.close()
         self.steps.append(step)
@@ -143,22 +142,26 @@ def _sum(name: str, runs: Sequence[Run]) -> Run:
 class _Cutter:
     """Cuts one block."""
 
-    batch: Batch
-    prices: Prices
+    profile: StepProfile
     planned: BlockPlan
-    work: Mapping[tuple[str, str, str], OperatorUse]
+    work: Mapping[tuple[str, str, str], OperatorCost]
     uses: Sequence[CollectiveUse]
-    late: Mapping[str, float]
-    """By phase, how much longer operators take for waiting until the host has launched them."""
+    slowdown: Mapping[str, float]
+    """By phase, how many times longer operators take where it is launch-bound."""
+
+    @property
+    def workload(self) -> Workload:
+        """What runs."""
+        return self.profile.batch.base.workload
 
     def piece(self, common: frozenset[str]) -> Piece:
         """Return the block cut into units."""
-        block, workload, sizes = self.planned.block, self.batch.base.workload, sizes_of(self.batch)
+        block, workload, sizes = self.planned.block, self.workload, sizes_of(self.profile.batch)
         sections = _sections([part.operator for part in self.planned.partitioned.operators], block.part == "layers")
         passes = self._passes(sections)
         again = self._again(passes["forward"], repeated(block, workload))
         step = [call for items in passes.values() for call in items if isinstance(call, _Call)]
-        reduces = [self._talk(call) for call in step if call.use.phase == "step" and call.use.group > 1]
+        reduces = [self._collective(call) for call in step if call.use.phase == "step" and call.use.group > 1]
         split = workload.weight_sharding != "none"
         backward = self._units(passes["backward"], "backward", sections)
         return Piece(
@@ -167,8 +170,8 @@ class _Cutter:
             repeats=block.repeats,
             forward=self._units(passes["forward"], "forward", sections),
             backward=self._with_recompute(again, sections, backward) if again else backward,
-            reduces=in_one_buffer(reduces, "gradients", self.prices),
-            returns=tuple(self._returns()),
+            reduces=in_one_buffer(reduces, "gradients", self.profile.network),
+            updates=tuple(self._updates()),
             elements=float(weight_elements(self.planned, sizes, split)),
             shared=float(weight_elements(self.planned, sizes, split, only=common)),
         )
@@ -191,7 +194,7 @@ class _Cutter:
                     passes["forward"].append(part.operator)
                 else:
                     passes["backward"] += undoing.reach(part.operator)
-        if self.batch.base.workload.task == "training":
+        if self.workload.task == "training":
             passes["backward"] += undoing.rest()
         return passes
 
@@ -203,16 +206,16 @@ class _Cutter:
 
     def _units(self, items: Sequence[Operator | _Call], phase: str, sections: _Sections) -> tuple[Unit, ...]:
         found = self._cut(items, phase, sections)
-        waits = any(isinstance(step, Talk) for section in found for step in section.steps)
+        waits = any(isinstance(step, Collective) for section in found for step in section.steps)
         groups = [[section] for section in found] if waits else [found] if found else []
-        return tuple(_unit(group, phase, self.prices) for group in groups)
+        return tuple(_unit(group, phase, self.profile.network) for group in groups)
 
     def _with_recompute(
         self, items: Sequence[Operator | _Call], sections: _Sections, backward: tuple[Unit, ...]
     ) -> tuple[Unit, ...]:
         """Return the backward units with the forward steps again before them; weights are gathered for both."""
         steps = tuple(step for section in self._cut(items, "recompute", sections) for step in section.steps)
-        first = Unit("", steps, gathers=tuple(talk for unit in backward for talk in unit.gathers))
+        first = Unit("", steps, gathers=tuple(each for unit in backward for each in unit.gathers))
         return (first, *(replace(unit, gathers=()) for unit in backward))
 
     def _cut(self, items: Sequence[Operator | _Call], phase: str, sections: _Sections) -> list[_Section]:
@@ -229,27 +232,23 @@ class _Cutter:
             last = section
             if isinstance(item, _Call):
                 self._call(item, section)
-            elif use := self._use(item, phase):
-                if rings and use.kind == "attention":
-                    section.wait(self._run(use, 1.0, rings[0]))
+            elif cost := self._cost(item, phase):
+                if rings and cost.use.kind == "attention":
+                    section.wait(self._run(cost, 1.0, rings[0]))
                     continue
-                section.run.append(self._run(use, 1 - share))
+                section.run.append(self._run(cost, 1 - share))
                 if share:
-                    section.weight.append(self._run(use, share))
+                    section.weight.append(self._run(cost, share))
         return [section.finished(phase) for section in found.values()]
 
-    def _use(self, operator: Operator, phase: str) -> OperatorUse | None:
+    def _cost(self, operator: Operator, phase: str) -> OperatorCost | None:
         """Return what an operator costs, or nothing for a view."""
         return self.work.get((self.planned.block.name, operator.name, "backward" if phase == "backward" else "forward"))
 
-    def _run(self, use: OperatorUse, share: float, beside: Talk | None = None) -> Run:
-        return Run(
-            use.name,
-            float(self.prices.operator(use)) * self.late[use.phase] * share,
-            float(use.flop) * share,
-            float(use.bytes) * share,
-            beside,
-        )
+    def _run(self, cost: OperatorCost, share: float, beside: Collective | None = None) -> Run:
+        use = cost.use
+        seconds = float(cost.seconds) * self.slowdown[use.phase] * share
+        return Run(use.name, seconds, float(use.flop) * share, float(use.bytes) * share, beside)
 
     def _weight_share(self, items: Sequence[Operator | _Call], phase: str, ring: bool) -> float:
         """Return the share of each backward operator that makes gradients of weights.
@@ -259,59 +258,57 @@ class _Cutter:
         """
         if phase != "backward":
             return 0.0
-        uses = [self._use(item, phase) for item in items if isinstance(item, Operator)]
-        seconds = [(use.kind, float(self.prices.operator(use))) for use in uses if use]
+        costs = [self._cost(item, phase) for item in items if isinstance(item, Operator)]
+        seconds = [(cost.use.kind, float(cost.seconds)) for cost in costs if cost]
         whole = sum(taken for _, taken in seconds)
         kept = sum(taken for kind, taken in seconds if ring and kind == "attention")
         return min(1.0, WEIGHT_SHARE * whole / (whole - kept)) if whole > kept else 0.0
 
     # ------------------------------------------------------------------------------------------ collectives
 
-    def _talk(self, call: _Call) -> Talk:
-        return _talk(call.planned.tensor, call.planned.axes, call.use, self.prices)
+    def _collective(self, call: _Call) -> Collective:
+        return _collective(call.planned.tensor, call.planned.axes, call.use, self.profile)
 
     def _call(self, call: _Call, section: _Section) -> None:
-        """Add a collective: a step where compute waits for it, otherwise one that weights or gradients need."""
+        """Add a collective: a step of its own where it blocks, otherwise to those of weights or of gradients."""
         if call.use.group <= 1 or call.use.phase == "step" or call.use.kind == "collective_permute":
-            return  # nobody to talk to; once a step; or beside attention
-        talk = self._talk(call)
-        if not call.use.hides:
-            section.wait(talk)
+            return  # a group of one; once a step; or overlapped by attention
+        found = self._collective(call)
+        if not call.use.overlaps:
+            section.wait(found)
         elif call.planned.tensor.startswith("d_"):
-            section.reduces.append(talk)
+            section.reduces.append(found)
         else:
-            section.gathers.append(talk)
+            section.gathers.append(found)
 
-    def _ring(self, items: Sequence[Operator | _Call]) -> tuple[Talk, ...]:
-        """Return what is passed round behind attention: all rounds, of keys and values and their gradients, in one."""
-        rounds = float(self.batch["workload.cp"]) - 1
-        calls = [item for item in items if isinstance(item, _Call) and item.use.kind == "collective_permute"]
-        talks = [_talk("ring", call.planned.axes, call.use, self.prices, rounds) for call in calls]
-        return merged(talks, "ring") if rounds > 0 else ()
+    def _ring(self, items: Sequence[Operator | _Call]) -> tuple[Collective, ...]:
+        """Return the ring that attention overlaps: all rounds, of keys, values and their gradients, as one."""
+        rounds = float(self.workload.cp) - 1
+        calls = [item for item in items if isinstance(item, _Call) and item.use.role == "ring"]
+        found = [_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
+        return merged(found, "ring") if rounds > 0 else ()
 
-    def _returns(self) -> Iterator[Talk]:
-        """Yield the gathering of updated weights: see `cosmic.step.communication`, whose order this follows."""
-        uses = [
-            use for use in self.uses if use.tensor == "weights" and use.phase == "step" and use.kind == "all_gather"
-        ]
+    def _updates(self) -> Iterator[Collective]:
+        """Yield the all-gathers of updated weights: see `cosmic.step.communication`, whose order this follows."""
+        uses = [use for use in self.uses if use.role == "updated"]
         shardings = [self.planned.shardings[weight.name] for weight in self.planned.block.graph.weights]
         axes = dict.fromkeys(tuple(axis for axis in REPLICAS if axis not in each.used) for each in shardings)
         for use, group in zip(uses, axes, strict=False):
             if use.group > 1:
-                yield _talk("weights", group, use, self.prices)
+                yield _collective("weights", group, use, self.profile)
 
 
-def _unit(sections: Sequence[_Section], phase: str, prices: Prices) -> Unit:
+def _unit(sections: Sequence[_Section], phase: str, network: NetworkCosts) -> Unit:
     """Return sections as a unit, in which one collective serves all weights alike."""
     name = sections[0].name if len(sections) == 1 else ""
-    gathers = [talk for section in sections for talk in section.gathers]
-    reduces = [talk for section in sections for talk in section.reduces]
+    gathers = [each for section in sections for each in section.gathers]
+    reduces = [each for section in sections for each in section.reduces]
     return Unit(
         name,
         tuple(step for section in sections for step in section.steps),
         tuple(run for section in sections for run in section.weight),
-        in_one_buffer(gathers, f"weights.{phase}", prices),
-        in_one_buffer(reduces, "gradients", prices),
+        in_one_buffer(gathers, f"weights.{phase}", network),
+        in_one_buffer(reduces, "gradients", network),
     )
 
 

@@ -1,4 +1,4 @@
-"""Ranks on the mesh: who talks to whom.
+"""Ranks on the mesh: who calls to whom.
 
 The first axis of the placement is the fastest to vary: rank = a0 + n0 (a1 + n1 (a2 + …)), as in a network whose
 dimension 0 is the innermost. Data parallelism is two axes, the ranks that share out experts being neighbours.

@@ -2,37 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from cosmic.step.communication import named_axes
-from cosmic.step.costs import Prices
+from cosmic.step.communication import CommunicationKind, named_axes
+from cosmic.step.network_costs import NetworkCosts
 
 
 @dataclass(frozen=True, slots=True)
-class Talk:
+class Collective:
     """One collective, or one round of messages, among the ranks along some mesh axes."""
 
     name: str
-    kind: str
+    kind: CommunicationKind
     axes: tuple[str, ...]
     """Data parallelism is two axes, `edp` and `ep`, as in `cosmic.workload.strategies`."""
     members: float
     bytes: float
-    """What a gather ends with, what any other collective starts from."""
+    """The result of a gather, the input of any other collective."""
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Operators that follow one another with nothing to wait for."""
+    """Operators that follow one another without a collective between them."""
 
     name: str
     seconds: float
     flop: float
     bytes: float
-    beside: Talk | None = None
-    """Keys and values that are passed round meanwhile."""
+    beside: Collective | None = None
+    """The ring of keys and values that it overlaps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +40,12 @@ class Unit:
     """What is fetched together, done, and reduced together."""
 
     name: str
-    steps: tuple[Run | Talk, ...]
+    steps: tuple[Run | Collective, ...]
     """In order, each waiting for the one before."""
     weights: tuple[Run, ...] = ()
-    """What makes the gradients of weights: the part of a backward pass that can wait."""
-    gathers: tuple[Talk, ...] = ()
-    reduces: tuple[Talk, ...] = ()
+    """The weight gradients: the part of a backward pass that can wait."""
+    gathers: tuple[Collective, ...] = ()
+    reduces: tuple[Collective, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +57,10 @@ class Piece:
     repeats: int
     forward: tuple[Unit, ...]
     backward: tuple[Unit, ...]
-    reduces: tuple[Talk, ...]
-    """Of gradients, once a step."""
-    returns: tuple[Talk, ...]
-    """Of updated weights, once a step."""
+    reduces: tuple[Collective, ...]
+    """Reductions of gradients, once a step."""
+    updates: tuple[Collective, ...]
+    """All-gathers of updated weights, once a step."""
     elements: float
     """Weights that this device updates."""
     shared: float
@@ -73,19 +73,27 @@ class Piece:
         return sum(run.seconds for run in runs)
 
 
-def merged(talks: Iterable[Talk], name: str) -> tuple[Talk, ...]:
-    """Return one collective for those of one kind among one group: their bytes and their seconds added up."""
-    found: dict[tuple[str, tuple[str, ...]], Talk] = {}
-    for talk in talks:
-        known = found.get((talk.kind, talk.axes))
-        sums = (known.bytes + talk.bytes, known.seconds + talk.seconds) if known else (talk.bytes, talk.seconds)
-        found[talk.kind, talk.axes] = replace(talk, name=name, bytes=sums[0], seconds=sums[1])
+def merged(calls: Iterable[Collective], name: str) -> tuple[Collective, ...]:
+    """Return one collective for those of one kind and group: the sum of their bytes and of their seconds."""
+    found: dict[tuple[str, tuple[str, ...]], Collective] = {}
+    for call in calls:
+        known = found.get((call.kind, call.axes))
+        sums = (known.bytes + call.bytes, known.seconds + call.seconds) if known else (call.bytes, call.seconds)
+        found[call.kind, call.axes] = replace(call, name=name, bytes=sums[0], seconds=sums[1])
     return tuple(found.values())
 
 
-def in_one_buffer(talks: Iterable[Talk], name: str, prices: Prices) -> tuple[Talk, ...]:
-    """Return one collective for those of one kind among one group, timed as one: weights and gradients travel so."""
+def in_one_buffer(calls: Iterable[Collective], name: str, network: NetworkCosts) -> tuple[Collective, ...]:
+    """Return one collective for those of one kind and group, timed as one buffer: so weights and gradients travel."""
     return tuple(
-        replace(talk, seconds=float(prices.collective(talk.kind, named_axes(talk.axes), talk.bytes)))
-        for talk in merged(talks, name)
+        replace(call, seconds=float(network.seconds(call.kind, named_axes(call.axes), call.bytes)))
+        for call in merged(calls, name)
     )
+
+
+def collectives_of(piece: Piece) -> Iterator[Collective]:
+    """Yield every collective of a block."""
+    for unit in (*piece.forward, *piece.backward):
+        yield from (step for step in unit.steps if isinstance(step, Collective))
+        yield from (*unit.gathers, *unit.reduces)
+    yield from (*piece.reduces, *piece.updates)

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.traces.generation.pieces import Piece, Run, Talk
+from cosmic.traces.generation.pieces import Collective, Piece, Run
 from cosmic.traces.generation.tapes import (
     NEXT,
     PREVIOUS,
@@ -51,7 +51,7 @@ class Plan:
     """The parts of the model, from its input on: what one task passes through."""
     groups: tuple[tuple[str, ...], ...]
     """The axes of each kind of communicator group."""
-    passed: Talk | None
+    passed: Collective | None
     """What is sent from part to part, where they lie on different stages."""
     stages: int
     microbatches: int
@@ -305,7 +305,7 @@ class StageTrace:
             if layer.label in left:
                 reduced = self.talk(layer.piece.reduces, label, ())
                 ready = (self.update(layer, label, reduced),)
-            ready = self.talk(layer.piece.returns, label, ready) or ready
+            ready = self.talk(layer.piece.updates, label, ready) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
 
     def close(self, layers: Sequence[Layer]) -> None:
@@ -319,9 +319,9 @@ class StageTrace:
         for layer in reversed(layers) if newest_first else layers:
             made = self.made[layer.label]
             reduced[layer.label] = self.talk(layer.piece.reduces, layer.label, made) or made
-            if layer.piece.returns and not newest_first:
+            if layer.piece.updates and not newest_first:
                 updated = self.update(layer, layer.label, reduced.pop(layer.label))
-                self.talk(layer.piece.returns, layer.label, (updated,))
+                self.talk(layer.piece.updates, layer.label, (updated,))
         before = tuple(dict.fromkeys(row for rows in reduced.values() for row in rows))
         for layer in layers:
             if layer.label in reduced:
@@ -331,9 +331,9 @@ class StageTrace:
         """Write the update of a block's weights."""
         return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
-    def talk(self, talks: Iterable[Talk], label: str, before: Iterable[int]) -> tuple[int, ...]:
+    def talk(self, calls: Iterable[Collective], label: str, before: Iterable[int]) -> tuple[int, ...]:
         """Write collectives that hide."""
-        rows = [collective_row(talk, f"{label}.{talk.name}", self.plan.groups) for talk in talks]
+        rows = [collective_row(talk, f"{label}.{talk.name}", self.plan.groups) for talk in calls]
         return tuple(self.one(row, before) for row in rows)
 
     def one(self, row: Row, before: Iterable[int]) -> int:

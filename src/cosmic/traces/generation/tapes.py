@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from cosmic.traces.generation.pieces import Piece, Run, Talk, Unit
+from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
 
 AHEAD = 4
@@ -58,7 +58,7 @@ def compute_row(run: Run, name: str) -> Row:
     return Row(name, NodeType.COMP, run.seconds, num_ops=max(1, round(run.flop)), tensor_size=max(1, round(run.bytes)))
 
 
-def collective_row(talk: Talk, name: str, groups: Sequence[tuple[str, ...]], priority: int = HIDDEN) -> Row:
+def collective_row(talk: Collective, name: str, groups: Sequence[tuple[str, ...]], priority: int = HIDDEN) -> Row:
     """Return the node of a collective; of a gather, traces tell what each rank brings."""
     size = talk.bytes / talk.members if talk.kind == "all_gather" else talk.bytes
     return Row(
@@ -132,13 +132,13 @@ class Recorder:
 
     # ---------------------------------------------------------------------------------------------- messages
 
-    def receive(self, talk: Talk, peer: int, tag: int, name: str) -> None:
+    def receive(self, talk: Collective, peer: int, tag: int, name: str) -> None:
         """Write the arrival of what the task starts from."""
         size = max(1, round(talk.bytes))
         row = Row(f"{name}.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=peer)
         self.tape.receive = self.add(row, ())
 
-    def send(self, talk: Talk, peer: int, tag: int, name: str) -> None:
+    def send(self, talk: Collective, peer: int, tag: int, name: str) -> None:
         """Write the sending of what the task ends with."""
         size = max(1, round(talk.bytes))
         row = Row(f"{name}.send", NodeType.COMM_SEND, talk.seconds, comm_size=size, comm_tag=tag, peer=peer)
@@ -147,7 +147,7 @@ class Recorder:
         if not self.tape.heads:
             self.tape.heads = [self.tape.send]
 
-    def ring(self, talk: Talk, name: str, before: Sequence[int]) -> tuple[int, int]:
+    def ring(self, talk: Collective, name: str, before: Sequence[int]) -> tuple[int, int]:
         """Write keys and values on their way to the next rank, and from the previous one."""
         size = max(1, round(talk.bytes))
         tag = self.tape.rings
@@ -177,11 +177,11 @@ class Recorder:
             tape.took.append(took)
             tape.made[label] = (*tape.made.get(label, ()), *tape.tail)
 
-    def chain(self, label: str, steps: Iterable[Run | Talk], fetched: Sequence[int]) -> None:
+    def chain(self, label: str, steps: Iterable[Run | Collective], fetched: Sequence[int]) -> None:
         """Write steps that follow one another; the first of them that computes reads what was *fetched*."""
         for step in steps:
             name, before = f"{label}.{step.name}", tuple(self.tape.tail)
-            if isinstance(step, Talk):
+            if isinstance(step, Collective):
                 self.link(collective_row(step, name, self.groups, WAITED))
                 continue
             row = self.link(compute_row(step, name), fetched)
@@ -189,7 +189,7 @@ class Recorder:
             if step.beside:
                 self.tape.tail = [row, *self.ring(step.beside, name, before)]
 
-    def gather(self, talk: Talk, label: str) -> int:
+    def gather(self, talk: Collective, label: str) -> int:
         """Write the gathering of weights for a block."""
         tape = self.tape
         place = self.add(collective_row(talk, f"{label}.{talk.name}", self.groups), ())
@@ -209,7 +209,7 @@ class Recorder:
         self.late.clear()
 
 
-def _chain(unit: Unit, work: Work) -> tuple[Run | Talk, ...]:
+def _chain(unit: Unit, work: Work) -> tuple[Run | Collective, ...]:
     """Return the steps of a unit that a kind of task has."""
     return {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
 

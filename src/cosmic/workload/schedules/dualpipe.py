@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from cosmic.numeric import Condition, choose
 from cosmic.workload.schedule import Kind, Number, Task, Undivided, accumulate, demand_fit, schedules
 
 
@@ -76,10 +77,10 @@ class DualPipe:
         >>> DualPipe.parameter_copies(8), DualPipe.parameter_copies(1)
         (2, 1)
         """
-        return 1 + (stages > 1)
+        return choose(stages > 1, 2, 1)
 
     @staticmethod
-    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
+    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Condition:
         """Return whether stages and microbatches are even, with at least two microbatches to a stage."""
         halves = (stages % 2 == 0) & (microbatches % 2 == 0)
         return (stages == 1) | (Undivided.runs(stages, microbatches, virtual) & halves & (microbatches >= 2 * stages))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from cosmic.numeric import Condition
 from cosmic.workload.schedule import Number, Task, accumulate, alternate, demand_fit, schedules
 from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward
 
@@ -73,7 +74,7 @@ class Interleaved:
         return 1
 
     @staticmethod
-    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
+    def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Condition:
         """Return whether the microbatches make whole rounds of p (needed only where stages are divided)."""
         return (virtual == 1) | (microbatches % stages == 0)
 

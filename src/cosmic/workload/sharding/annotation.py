@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cosmic.errors import SpecError, require
+from cosmic.numeric import Numeric
 from cosmic.workload.graph import Sizes, SizeTable
 
 Axes = tuple[str, ...]
@@ -69,7 +70,7 @@ class Sharding:
         """Return the same sharding with the sums over the axes *partial* pending."""
         return Sharding(self.dims, tuple(sorted(partial)))
 
-    def local(self, dim: str, sizes: Sizes) -> Any:
+    def local(self, dim: str, sizes: Sizes) -> Numeric:
         """Return the size of one device's part of *dim*; what does not divide is padded.
 
         >>> Sharding.of({"heads": "tp"}).local("heads", {"heads": 10, "tp": 4})
@@ -77,7 +78,7 @@ class Sharding:
         """
         return local_size(sizes[dim], (sizes[axis] for axis in self.axes(dim)))
 
-    def elements(self, dims: Iterable[str], sizes: Sizes) -> Any:
+    def elements(self, dims: Iterable[str], sizes: Sizes) -> Numeric:
         """Return how many elements of a tensor with *dims* one device holds."""
         return local_elements(tuple((dim, self.axes(dim)) for dim in dims), sizes)
 
@@ -91,12 +92,12 @@ class Sharding:
 REPLICATED = Sharding()
 
 
-def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Any:
+def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Numeric:
     """Return how many elements one device holds of a tensor whose dimensions are split over the given axes."""
-    known = sizes.known if isinstance(sizes, SizeTable) else {}
+    known: dict[Any, Numeric] = sizes.known if isinstance(sizes, SizeTable) else {}
     if split in known:
         return known[split]
-    total: Any = 1
+    total: Numeric = 1
     for part in split:
         if part not in known:
             dim, axes = part
@@ -106,9 +107,9 @@ def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Any:
     return total
 
 
-def local_size(size: Any, ways: Iterable[Any]) -> Any:
+def local_size(size: Numeric, ways: Iterable[Numeric]) -> Numeric:
     """Return ``ceil(size / product of ways)``, for numbers and arrays alike."""
-    parts: Any = None
+    parts: Numeric | None = None
     for way in ways:
         parts = way if parts is None else parts * way
     return size if parts is None else -(-size // parts)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
+from cosmic.numeric import Numeric
 from cosmic.workload.graph import Operator, Phase, Sizes, Tensor
 from cosmic.workload.sharding.annotation import Axes, Sharding, local_elements, local_size
 from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, group_size, wire_share
@@ -32,15 +33,15 @@ class CollectiveOp:
     phase: Phase
     why: str
 
-    def elements(self, sizes: Sizes) -> Any:
+    def elements(self, sizes: Sizes) -> Numeric:
         """Return the elements per device of the payload."""
         return self.sharding.elements(self.dims, sizes)
 
-    def group(self, sizes: Sizes) -> Any:
+    def group(self, sizes: Sizes) -> Numeric:
         """Return how many devices take part."""
         return group_size(self.axes, sizes)
 
-    def wire_elements(self, sizes: Sizes) -> Any:
+    def wire_elements(self, sizes: Sizes) -> Numeric:
         """Return the elements that each device sends, if the algorithm is bandwidth-optimal."""
         return wire_share(self.kind, self.group(sizes)) * self.elements(sizes)
 
@@ -70,11 +71,11 @@ class PartitionedOperator:
     inputs: tuple[Transfer, ...]
     outputs: tuple[Transfer, ...]
 
-    def local(self, dim: str, sizes: Sizes) -> Any:
+    def local(self, dim: str, sizes: Sizes) -> Numeric:
         """Return the size of *dim* that one device works on."""
         return local_size(sizes[dim], (sizes[axis] for axis in self.dims.get(dim, ())))
 
-    def elements(self, dims: Iterable[str], sizes: Sizes) -> Any:
+    def elements(self, dims: Iterable[str], sizes: Sizes) -> Numeric:
         """Return the elements of a tensor (or of an index space) with *dims* that one device works on."""
         return local_elements(tuple((dim, self.dims.get(dim, ())) for dim in dims), sizes)
 
@@ -89,7 +90,7 @@ class Partitioned:
     collectives: tuple[CollectiveOp, ...]
     """Every collective, in the order in which they are met."""
 
-    def wire_elements(self, sizes: Sizes) -> Any:
+    def wire_elements(self, sizes: Sizes) -> Numeric:
         """Return the elements that each device sends in all collectives."""
         return sum(each.wire_elements(sizes) for each in self.collectives)
 

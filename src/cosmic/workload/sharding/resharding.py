@@ -20,9 +20,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from heapq import heappop, heappush
 from itertools import combinations, permutations, takewhile
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from cosmic.errors import SpecError
+from cosmic.numeric import Numeric
 from cosmic.workload.graph import Sizes
 from cosmic.workload.sharding.annotation import Axes, Sharding
 
@@ -46,15 +47,15 @@ class Step:
         return self.after if self.kind == "all_gather" else self.before
 
 
-def group_size(axes: Axes, sizes: Sizes) -> Any:
+def group_size(axes: Axes, sizes: Sizes) -> Numeric:
     """Return how many devices take part in a collective along *axes*."""
-    total: Any = 1
+    total: Numeric = 1
     for axis in axes:
         total = total * sizes[axis]
     return total
 
 
-def wire_share(kind: Move, n: Any) -> Any:
+def wire_share(kind: Move, n: Numeric) -> Numeric:
     """Return the share of its payload that a collective of *n* devices has each of them send.
 
     >>> wire_share("all_reduce", 4)
@@ -86,7 +87,7 @@ def plan(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes
     return _plan(dims, source, target, known)
 
 
-Known = tuple[tuple[str, Any], ...]
+Known = tuple[tuple[str, Numeric], ...]
 """The sizes that matter to a plan, in a form that can be remembered."""
 
 
@@ -137,7 +138,8 @@ def _shortest(
         held = state.elements(dims, sizes)
         for step in moves(dims, state, target):
             payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
-            cost = (wire + wire_share(step.kind, group_size(step.axes, sizes)) * payload, length + 1)
+            sent = float(wire_share(step.kind, group_size(step.axes, sizes)) * payload)
+            cost = (wire + sent, length + 1)
             if step.after not in best or cost < best[step.after]:
                 best[step.after] = cost
                 came[step.after] = step
