@@ -8,7 +8,7 @@
 Every second row of each source is fitted, the others are kept to check; then each source in turn is left out, fitted
 without, and predicted. Runs are those that the package carries (cosmic.validation). The loss is the mean over
 sources of their mean absolute error, so that a source with many rows counts no more than one with few. With ``--write``
-the catalog takes what is found; tp and ep stand in `cosmic.step.costs.OVERLAPPED`.
+the catalog takes what is found; tp and ep go to `constants/overlap.yaml` there.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import argparse
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,7 @@ def predicted(case: Case, given: Parameters) -> float:
     kept = of_accelerator(case.point.compute.accelerator, given)
     compute = replace(case.point.compute, **kept)
     collective = replace(case.point.collective, overlap_efficiency=given["overlap_efficiency"])
-    network_costs.OVERLAPPED.update(tp=given["tp"], ep=given["ep"])
+    network_costs.EXPOSED = network_costs.ExposedShares(tp=given["tp"], ep=given["ep"])
     point = replace(case.point, compute=compute, collective=collective)
     return float(evaluate_batch(batch_of(point)).columns["step_s"][0])
 
@@ -104,6 +105,7 @@ def write(given: Parameters) -> None:
         if "sms:" in path.read_text():
             fields = {key: f"{value:.3g}" for key, value in of_accelerator(path.stem, given).items()}
             write_entry(path.stem, fields, {"runs": "fitted by calibration/fit_runs.py on published runs"}, "runs")
+    write_overlap(given, CATALOG.parent / "constants" / "overlap.yaml")
     for path in sorted((CATALOG.parent / "systems").glob("*.yaml")):
         path.write_text(
             re.sub(
@@ -112,6 +114,15 @@ def write(given: Parameters) -> None:
                 path.read_text(),
             )
         )
+
+
+def write_overlap(given: Parameters, path: Path) -> None:
+    """Put the exposed shares of tp and ep into their file."""
+    text = path.read_text()
+    for axis in ("tp", "ep"):
+        if axis in given:
+            text = re.sub(rf"(?m)^({axis}:\n  value: )[\d.]+", rf"\g<1>{given[axis]:.3g}", text)
+    path.write_text(text)
 
 
 def errors(found: list[Case], given: Parameters) -> dict[str, Any]:

@@ -226,14 +226,18 @@ def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.Mo
 
 
 def test_what_runs_tell_is_written_to_accelerators_and_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    accelerators, systems = tmp_path / "accelerators", tmp_path / "systems"
+    accelerators, systems, constants = (tmp_path / name for name in ("accelerators", "systems", "constants"))
     systems.mkdir()
+    constants.mkdir()
     shutil.copy(fit_gemm.CATALOG.parent / "systems" / "dgx-h100.yaml", systems)
+    shutil.copy(fit_gemm.CATALOG.parent / "constants" / "overlap.yaml", constants)
     accelerators.mkdir()
     folder = copied(monkeypatch, accelerators, H200)
     monkeypatch.setattr(fit_runs, "CATALOG", folder)
     before = entry(systems / "dgx-h100.yaml")
-    fit_runs.write({"overlap_efficiency": 0.25, "straggler_slack": 0.03, "steady h100": 0.9})
+    fit_runs.write({"overlap_efficiency": 0.25, "straggler_slack": 0.03, "steady h100": 0.9, "tp": 0.4, "ep": 0.3})
+    overlap = entry(constants / "overlap.yaml")
+    assert (overlap["tp"]["value"], overlap["ep"]["value"]) == (0.4, 0.3)
     assert entry(folder / f"{H200}.yaml")["compute"]["straggler_slack"] == 0.03
     after = entry(systems / "dgx-h100.yaml")
     assert after["collective"].pop("overlap_efficiency") == 0.25

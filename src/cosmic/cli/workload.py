@@ -60,7 +60,7 @@ def workload(
     emit_table("sent in a step", columns, rows_of(sent))
     emit([""])
     parts = [[name, size] for name, size in memory.parts.items() if size]
-    rows = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
+    rows: list[list[Any]] = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
     emit_table("kept at the worst moment", ["component", "size_bytes"], rows)
 
 

@@ -8,8 +8,9 @@ recomputation, then sharded weights. Whether a mapping fits is asked of the same
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import product
+from itertools import groupby, product
 from math import gcd
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -49,9 +50,9 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
         preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the NPUs
     best: dict[str, Any] = {axis: usual.get(axis, 1) for axis in AXES}
     least = np.inf
-    for given in (preferred, dict(stated)):
-        candidates = list(_candidates(base, given))
-        if candidates:
+    for given in (preferred,) if preferred == stated else (preferred, dict(stated)):
+        for _, group in groupby(_candidates(base, given), key=itemgetter("weight_sharding")):  # each has its own plan
+            candidates = list(group)
             needed = _needed(base, candidates, usual)
             suitable = np.flatnonzero(needed <= BUDGET)
             if len(suitable):

@@ -1,23 +1,24 @@
-"""What the operators of a step cost on an accelerator, kernel by kernel: seconds on the device, and launches.
+"""What the operators of a step cost on an accelerator, kernel by kernel: seconds on the device, and on the host.
 
-An accelerator whose units are not known (an idealised one) is a roofline (`cosmic.cost.compute`). Of one that was
-measured, each operator is priced as the kernels that it runs:
+An accelerator whose SMs are not known (an idealised one) is a roofline (`cosmic.cost.compute`). On a measured one, an
+operator costs what its kernels cost:
 
-    matrix products   by their shape and number format (`cosmic.cost.gemm`); backward, two more of other shapes
-    attention         fused, by its tiles (`cosmic.cost.attention`); unfused, two batched products and score passes
-    everything else   by what its kernels stream through memory (`cosmic.cost.streaming`), eager or fused
+    GEMMs             by their shape and number format (`cosmic.cost.gemm`); backward, two more of other shapes
+    attention         fused, by its tiles (`cosmic.cost.attention`); unfused, two batched GEMMs and passes over scores
+    everything else   by the bytes that its kernels stream through memory (`cosmic.cost.streaming`), eager or fused
 
-The head, routers and what a serving format leaves wide multiply in 16 bits whatever the precision.
+The head, routers and weights that a serving format leaves wide multiply in 16 bits whatever the precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.attention import (
     Attention,
     AttentionRates,
@@ -49,22 +50,39 @@ MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 SERVED = {"fp8": "fp8_block"}
 """Formats that serving engines use in place of those of training."""
 SCORES = {"forward": MemoryTraffic(1, 2), "backward": MemoryTraffic(1, 3)}
-"""Passes over scores of attention that is not fused: scaled, masked and made weights in one kernel, and its undoing."""
+"""Passes over the scores of unfused attention: scale, mask and softmax in one kernel, and its backward pass."""
 DROPPED_SCORES = MemoryTraffic(1, 2.5)
-"""Where dropout acts on them: read, written, and a mask of one byte."""
-FUSED_CAST = 0.25
-"""Of casting by a kernel of its own: the kernel that made a number writes it in both formats."""
-BACKWARD_LAUNCH = 0.5
-"""Of a launch forward: the backward pass follows a tape, and calls no Python."""
-QUEUE_GAP_S = 1.5e-6
-"""Between two kernels of one queue, by the trace of a training step."""
-GRAPH_GAP_S = 0.5e-6
-"""Between two that are replayed from a graph, which brings the next one's code and arguments ahead."""
-ATTENTION_KERNELS = {"forward": 1.0, "backward": 3.0}
-UNFUSED_KERNELS = {"forward": 12.0, "backward": 24.0}
-"""Two products and the softmax between them, the mask, dropout, and copies that bring heads into order."""
-COLLECTIVE_KERNELS = 2.0
-"""What a collective costs the host, in launches: a kernel, and events that join two queues."""
+"""Dropout of scores: read, written, and a mask of one byte."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passes:
+    """A number for each pass."""
+
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConstants:
+    """What launching costs, and how many kernels operators run."""
+
+    fused_cast: float
+    """Cost of a cast fused into the kernel that makes the tensor, over that of a kernel of its own."""
+    backward_launch: float
+    """Cost of a backward launch over that of a forward one: autograd calls no Python."""
+    queue_gap_s: float
+    """Between two kernels of one queue."""
+    graph_gap_s: float
+    """Between two kernels that are replayed from a CUDA graph."""
+    attention_kernels: Passes
+    unfused_kernels: Passes
+    """Of unfused attention."""
+    collective_kernels: float
+    """What a collective costs the host, in launches."""
+
+
+CONSTANTS = fitted("launches", LaunchConstants)
 
 
 class KernelCosts:
@@ -90,7 +108,7 @@ class KernelCosts:
         """Return the seconds of one run of an operator on the device."""
         if not self._modelled.any():
             return self._roofline(use)
-        seconds = self._kernels(use) * self._waiting
+        seconds = self._kernels(use) * self._straggling
         return seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
 
     def _launches(self, use: OperatorUse) -> Numeric:
@@ -100,8 +118,9 @@ class KernelCosts:
             once = np.maximum(use.kernel.shape.count, 1.0) * (1.0 + casts)  # experts are launched one by one
             return once if use.phase == "forward" else 2.0 * once + use.kernel.fuses
         if isinstance(use.kernel.shape, Attention):
-            known = ATTENTION_KERNELS if self.workload.attention == "fused" else UNFUSED_KERNELS
-            return known[use.phase]
+            fused = self.workload.attention == "fused"
+            passes = CONSTANTS.attention_kernels if fused else CONSTANTS.unfused_kernels
+            return passes.forward if use.phase == "forward" else passes.backward
         return memory_traffic(use.kind, use.phase, self._style).kernels
 
     def _roofline(self, use: OperatorUse) -> Numeric:
@@ -120,7 +139,7 @@ class KernelCosts:
         moved = memory_traffic(kind, phase, self._style)
         return streaming_seconds(moved, elements, self.recipe.activation, self._stream)
 
-    # ---------------------------------------------------------------------------------------- matrix products
+    # ---------------------------------------------------------------------------------------------------- GEMMs
 
     def _gemm(self, use: OperatorUse, shape: Gemm) -> Numeric:
         number = self._format(use)
@@ -133,18 +152,18 @@ class KernelCosts:
             return _gemm_s(shape, known) + self._weights_cast(number, weights)
         by_input, by_weight = shape.backward()
         added = self._streamed("fan", "backward", shape.count * shape.m * shape.k) if use.kernel.fuses else 0.0
-        products = _gemm_s(by_input, unit) + _gemm_s(by_weight, known)
-        return products + self._weights_cast(number, weights) + added + self._accumulated(weights)
+        gemms = _gemm_s(by_input, unit) + _gemm_s(by_weight, known)
+        return gemms + self._weights_cast(number, weights) + added + self._accumulated(weights)
 
     def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
-        """Return how an engine multiplies: weights as they are kept, casts in the kernel that made a number."""
-        kept = weight_bytes(self.recipe, use.kernel.weight, mixture=self._moe)
+        """Return how a serving engine multiplies: weights in their own format, casts fused into earlier kernels."""
+        kept = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe)
         if self._style == "eager":
             return replace(unit, operand_bytes=kept)
         return replace(unit, operand_bytes=kept, cast_s=0.0)
 
     def _cast_once(self, unit: MatrixUnit, number: str, use: OperatorUse) -> MatrixUnit:
-        """Return how a product multiplies whose input another one cast, or ranks cast before they gathered it."""
+        """Return how a GEMM multiplies whose input an earlier GEMM cast, or ranks cast before they gathered it."""
         if not FORMATS[number].cast_bytes:
             return unit
         if use.kernel.fuses:
@@ -152,21 +171,21 @@ class KernelCosts:
         return replace(unit, cast_s_per_element=unit.cast_s_per_element / use.kernel.gathered)
 
     def _weights_cast(self, number: str, weights: Numeric) -> Numeric:
-        """Return the seconds to bring *weights* into the format in which a training step multiplies.
+        """Return the seconds to cast *weights* to the format in which a training step multiplies.
 
-        Once a step, as only the optimizer changes them; every time where they are gathered anew.
+        Once a step, as only the optimizer changes them; at every use where they are gathered for it.
         """
         if self._serves or not FORMATS[number].cast_bytes:
             return 0.0
-        anew = self.workload.weight_sharding == "zero3"
-        times = 1.0 if anew else 1.0 / microbatches(self.batch)
+        every_use = self.workload.weight_sharding == "zero3"
+        times = 1.0 if every_use else 1.0 / microbatches(self.batch)
         return times * weights * FORMATS[number].cast_bytes / self._bytes_per_s
 
     def _accumulated(self, weights: Numeric) -> Numeric:
         """Return the seconds to add new gradients of *weights* to those of earlier microbatches.
 
-        Eager, they are read and added: three passes. Fused, the product itself adds to what it reads in the width in
-        which gradients are kept. Where gradients are sharded, they are reduced and dropped instead.
+        Eager, they are read and added: three passes. Fused, the GEMM itself adds to the accumulated gradients. Sharded
+        gradients are reduced and dropped instead.
         """
         if self.workload.weight_sharding in ("zero2", "zero3"):
             return 0.0
@@ -181,12 +200,12 @@ class KernelCosts:
             return self._wide
         if not self._serves:
             return number
-        wide = weight_bytes(self.recipe, use.kernel.weight, mixture=self._moe) == self.recipe.wide
+        wide = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe) == self.recipe.wide
         return self._wide if wide else SERVED.get(number, number)
 
     @property
     def _wide(self) -> str:
-        """The number format of what no format of 8 or 4 bits covers: attention, the head, routers."""
+        """The number format of what no 8- or 4-bit format covers: attention, the head, routers."""
         return "fp32" if self.workload.precision == "fp32" else "bf16"
 
     def _unit(self, number: str) -> MatrixUnit:
@@ -194,13 +213,13 @@ class KernelCosts:
             unit = matrix_unit(self._field, self._bandwidth, number, result_bytes=self.recipe.activation)
             unit = replace(unit, flop_per_s=unit.flop_per_s * self._steady(number))
             if self.workload.execution == "fused" and not self._serves:
-                cast = unit.cast_s_per_element * FUSED_CAST
+                cast = unit.cast_s_per_element * CONSTANTS.fused_cast
                 unit = replace(unit, cast_s=0.0, cast_s_per_element=cast)
             self._units[number] = unit
         return self._units[number]
 
     def _steady(self, number: str) -> Numeric:
-        """Return what several accelerators side by side keep of the rate in a format that one of them keeps alone."""
+        """Return the share of the rate of one accelerator alone that many keep in long runs."""
         narrow = bool(FORMATS[number].cast_bytes)
         kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
         return np.where(np.asarray(self.batch.npus) > 1, kept, 1.0)
@@ -216,24 +235,24 @@ class KernelCosts:
         return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
 
     def _unfused(self, use: OperatorUse, shape: Attention) -> Numeric:
-        """Queries meet keys, scores become weights, weights meet values: each written out and read again."""
+        """Return the seconds of unfused attention: two batched GEMMs, with scores written out and read between them."""
         unit = self._unit(self._wide)
         groups = shape.batch * shape.heads
         scores = Gemm(groups, shape.queries, shape.keys, shape.width)
         values = Gemm(groups, shape.queries, shape.value_width, shape.keys)
-        products = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
+        gemms = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
         pairs = groups * shape.queries * shape.keys
-        passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout else [])]
+        passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout and not self._serves else [])]
         streamed = sum(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
-        return sum(_gemm_s(product, unit) for product in products) + streamed
+        return sum(_gemm_s(gemm, unit) for gemm in gemms) + streamed
 
     # ------------------------------------------------------------------------------------------------ rates
 
     @cached_property
     def _stream(self) -> Stream:
         if self.workload.task == "decode":
-            return Stream(self._bytes_per_s, 0.0, GRAPH_GAP_S)
-        return Stream(self._bytes_per_s, self._field("stream_ramp"), QUEUE_GAP_S)
+            return Stream(self._bytes_per_s, 0.0, CONSTANTS.graph_gap_s)
+        return Stream(self._bytes_per_s, self._field("stream_ramp"), CONSTANTS.queue_gap_s)
 
     @cached_property
     def _attention_rates(self) -> AttentionRates:
@@ -247,8 +266,8 @@ class KernelCosts:
         )
 
     @cached_property
-    def _waiting(self) -> Numeric:
-        """How much longer the slowest of all accelerators takes: the largest of n normal numbers is √(2 ln n) off."""
+    def _straggling(self) -> Numeric:
+        """How many times longer the slowest of n accelerators takes: the largest of n normal deviates is √(2 ln n)."""
         slack: Numeric = self._field("straggler_slack")
         spread: Numeric = np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
         return 1 + slack * spread
@@ -275,23 +294,23 @@ class KernelCosts:
         return np.where(self._modelled, fused, elements * each / self._bytes_per_s), elements * each
 
     def launch_s(self, use: OperatorUse) -> Numeric:
-        """Return the seconds that the host takes to launch one run of an operator."""
+        """Return the seconds of the host to launch one run of an operator."""
         each = self._one_launch_s(use.phase)
         return 0.0 if np.ndim(each) == 0 and each == 0 else self._launches(use) * each
 
     def collective_launch_s(self, phase: str) -> Numeric:
-        """Return the seconds that the host takes to launch one collective."""
-        return COLLECTIVE_KERNELS * self._one_launch_s(phase)
+        """Return the seconds of the host to launch one collective."""
+        return CONSTANTS.collective_kernels * self._one_launch_s(phase)
 
     def _one_launch_s(self, phase: str) -> Numeric:
-        """Return the seconds of one launch; a graph that is replayed needs none."""
+        """Return the seconds of one launch; a replayed CUDA graph needs none."""
         if self.workload.task == "decode":
             return 0.0
-        return self._field("host_launch") * (BACKWARD_LAUNCH if phase == "backward" else 1.0)
+        return self._field("host_launch") * (CONSTANTS.backward_launch if phase == "backward" else 1.0)
 
 
 def _added(shape: Gemm, beside: Numeric, unit: MatrixUnit) -> Numeric:
-    """Return the seconds that a product adds to one of *beside* columns when both are one, as in serving engines."""
+    """Return the seconds that a GEMM adds to one of *beside* columns that it is fused with, as in serving engines."""
     return _gemm_s(replace(shape, n=beside + shape.n), unit) - _gemm_s(replace(shape, n=beside), unit)
 
 

@@ -5,8 +5,10 @@ Numbers, or arrays over a batch.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
+from cosmic.catalog.fitted import fitted
 from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
 from cosmic.cost.shapes import Span, shape, strides, together
 from cosmic.design.batch import Batch
@@ -15,9 +17,16 @@ from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger
 from cosmic.step.communication import CommunicationKind, Role
 
-OVERLAPPED = {"tp": 0.47, "ep": 0.2}
-"""Share of the communication of an axis that still shows where it travels beside computation: calibration/fit_runs.py
-finds it on runs of TorchTitan, NeMo and Megatron-Bridge."""
+
+@dataclass(frozen=True, slots=True)
+class ExposedShares:
+    """Share of an axis's communication that stays exposed where it overlaps compute."""
+
+    tp: float
+    ep: float
+
+
+EXPOSED = fitted("overlap", ExposedShares)
 
 
 class NetworkCosts:
@@ -26,10 +35,10 @@ class NetworkCosts:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._chunks, self._multi_dim = batch["collective.chunks"], batch["collective.multi_dim"]
-        self.lanes = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
+        self.dims = [NetworkDimension.of(batch, place) for place in range(len(batch.base.network.dims))]
         degrees: dict[str, Any] = {axis: batch[f"workload.{axis}"] for axis in AXES}
         placed = strides(batch.base.workload.placement, degrees)
-        sizes = [lane.npus for lane in self.lanes]
+        sizes = [dim.npus for dim in self.dims]
         self.shapes: dict[str, tuple[Span, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
         ep = batch["workload.ep"]
         self.shapes["ep"] = shape(sizes, placed["dp"], ep)
@@ -40,7 +49,7 @@ class NetworkCosts:
     def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
         """Return the place of the ranks of *axes* in the network: their part of each dimension that they span."""
         if axes not in self._groups:
-            self._groups[axes] = subgroups(self.lanes, together([self.shapes[axis] for axis in axes]))
+            self._groups[axes] = subgroups(self.dims, together([self.shapes[axis] for axis in axes]))
         return self._groups[axes]
 
     def seconds(self, kind: CommunicationKind, axes: tuple[str, ...], size_bytes: Numeric, copies: int = 1) -> Numeric:
@@ -57,8 +66,9 @@ class NetworkCosts:
     def exposed_share(self, role: Role) -> float:
         """Return the share of a role's seconds that compute waits for; see `tp_overlap` and `ep_overlap`."""
         workload = self._batch.base.workload
-        overlapped = {"tp": workload.tp_overlap, "ep": workload.ep_overlap}
-        return OVERLAPPED[role] if overlapped.get(role) else 1.0
+        if role == "tp" and workload.tp_overlap:
+            return EXPOSED.tp
+        return EXPOSED.ep if role == "ep" and workload.ep_overlap else 1.0
 
     @property
     def overlap_efficiency(self) -> Numeric:

@@ -50,7 +50,7 @@ def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
     total: dict[tuple[int, str], list[float]] = {}
     for use in sent_collectives(profile):
         parts = together([network.shapes[axis] for axis in use.axes])
-        for dimension, sent, seconds in _sent(use, point, network.lanes, parts):
+        for dimension, sent, seconds in _sent(use, point, network.dims, parts):
             entry = total.setdefault((dimension, use.part), [0.0, 0.0])
             entry[0] += float(use.calls) * sent
             entry[1] += float(use.calls) * seconds
