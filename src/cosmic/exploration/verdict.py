@@ -16,7 +16,7 @@ from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import loss
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
-from cosmic.reporting.words import figure, metric_label
+from cosmic.reporting.words import figure, mapping_in_words, metric_label
 from cosmic.simulation.analytic import COMMUNICATED, slowest_stage
 from cosmic.step.network_load import Load, loads
 from cosmic.step.roofline import peak_of, reached
@@ -283,9 +283,6 @@ def busy_seconds(some: Iterable[Load], part: str) -> dict[int, float]:
 
 
 def in_words(point: DesignPoint) -> str:
-    """Return a design in a few words: its mesh, and the network that it lies on."""
-    workload = point.workload
-    axes = ("dp", "tp", "cp", "pp", "ep")
-    mesh = " · ".join(f"{axis} {getattr(workload, axis)}" for axis in axes if getattr(workload, axis) > 1)
+    """Return a design in a few words: its mapping and its network."""
     network = " × ".join(f"{dim.topology.replace('_', ' ')} {dim.npus}" for dim in point.network.dims)
-    return f"{mesh or 'one accelerator'}{f' on {network}' if network else ''}"
+    return f"{mapping_in_words(point)}{f', on {network}' if network else ''}"
