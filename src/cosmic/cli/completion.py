@@ -50,7 +50,7 @@ def completion(
 
 def script_for(shell: str) -> str:
     """Return the script that a *shell* reads."""
-    from typer.completion import get_completion_script  # noqa: PLC0415  not needed at a TAB
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # noqa: PLC0415  not at a TAB
 
     own = SCRIPTS / f"cosmic.{shell}"
     if own.exists():
@@ -79,7 +79,7 @@ class Commands(TyperGroup):
 def answer(instruction: str) -> int:
     """Print the candidates for the words in the environment, as Typer's *instruction* asks; return the exit status."""
     sys.modules["rich"] = None  # type: ignore[assignment]  # Typer would draw help with it, which takes 0.2 s
-    from typer.completion import completion_init, shell_complete  # noqa: PLC0415  not needed for the script
+    from typer.completion import completion_init, shell_complete  # type: ignore[attr-defined]  # noqa: PLC0415
 
     completion_init()
     root = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None)
