@@ -10,6 +10,7 @@ import numpy as np
 
 from cosmic import catalog
 from cosmic.design import schema
+from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.exploration.problem import replace_base
@@ -106,7 +107,7 @@ def values(one: Chosen) -> dict[str, Any]:
 def requested(library: Library, body: Mapping[str, Any]) -> Named:
     """Return the design that a request describes."""
     only(body, KEYS)
-    settings = mapping(body, "settings")
+    settings = {full_path(name): value for name, value in mapping(body, "settings").items()}
     if "study" not in body:
         require("trial" not in body, "trial", body.get("trial"), "needs a study")
         return Named("what if", "other", checked(load_design(_given(body.get("design")), _plain(settings))))

@@ -65,7 +65,7 @@ def coverage(seen: int, valid: int) -> str:
     """Return a sentence with the share of the valid designs that was evaluated.
 
     >>> coverage(500, 1000), coverage(1000, 1000)
-    ('500 of 1,000 valid designs were tried: 50 %.', 'All 1,000 valid designs were evaluated.')
+    ('500 of 1,000 valid designs were tried: 50 %.', 'All 1,000 valid designs were tried.')
     >>> coverage(12, 10**15)
     '12 of 1.00e+15 valid designs were tried: one in 83,333,333,333,333.'
     """

@@ -52,7 +52,8 @@ def mapping_in_words(point: DesignPoint) -> str:
     """
     workload = point.workload
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
-    words = [*(degrees or ["a single accelerator"]), f"microbatch {workload.micro_batch}"]
+    alone = "a single accelerator" if point.network.npus == 1 else "one rank"
+    words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
     if workload.task == "training":
         sharding = "no weight sharding" if workload.weight_sharding == "none" else workload.weight_sharding
         words += [sharding, f"recompute {workload.recompute}"]
