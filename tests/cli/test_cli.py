@@ -187,17 +187,18 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
     ("words", "mapping"),
     [
         ("deepseek-v3@dgx-h100:256", "dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none"),
-        ("llama3-8b@dgx-h100:1 --set layers=2", "a single accelerator · microbatch 1 · no weight sharding · recompute none"),
         (
-            "llama3-8b@dgx-h100:8 --set pp=2 --set virtual_stages=2 --set schedule=interleaved --set weight_sharding=zero1",
+            "llama3-8b@dgx-h100:1 --set layers=2 --set weight_sharding=none",
+            "a single accelerator · microbatch 1 · no weight sharding · recompute none",
+        ),
+        (
+            "llama3-8b@dgx-h100:8 --set pp=2 --set virtual_stages=2 --set schedule=interleaved",
             "dp 2 · tp 2 · pp 2 · vpp 2 · microbatch 1 · zero1 · recompute none",
         ),
         ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 1"),
     ],
 )
-def test_evaluate_names_every_axis_that_is_not_1(
-    words: str, mapping: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_evaluate_names_every_axis_that_is_not_1(words: str, mapping: str, capsys: pytest.CaptureFixture[str]) -> None:
     first = run(capsys, "evaluate", *words.split())[1].splitlines()[0]
     assert first.partition(": ")[2] == mapping
 

@@ -248,13 +248,6 @@ def test_a_schema_is_complete_in_itself() -> None:
         assert references == set(schema.get("$defs", {})), name
 
 
-def test_a_key_that_nobody_described_is_noticed(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = json.loads(output(capsys, "psa", "count", SPACE, "--stacks", "workload", "--json"))
-    assert errors("psa count", shown) == ""
-    assert "'more' was unexpected" in errors("psa count", {**shown, "more": 1})
-    assert "'valid' is a required property" in errors("psa count", {"raw": 1, "by_stack": {}})
-
-
 def test_a_schema_is_found_by_the_words_of_its_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert output(capsys, "schema", "psa", "count") == output(capsys, "schema", "psa-count")
     status, out, err = run(capsys, "schema", "evalute")

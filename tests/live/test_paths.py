@@ -40,10 +40,6 @@ def check(answer: Answer, what: object, *, listed: bool = False) -> None:
     assert b"Traceback" not in answer.body, what
 
 
-def test_there_are_at_least_150_strings() -> None:
-    assert len(STRINGS) >= 150
-
-
 def test_no_name_in_an_address_leads_out(client: Client) -> None:
     found = addresses(client)
     assert len(found) >= 12

@@ -117,7 +117,7 @@ def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
     notes = {
         "step_s": off,
         "cost_usd": "to buy: accelerators and network" if priced else "network only: the accelerator has no price",
-        "energy_j": "all at full power" if powered else "network only: the accelerator has no power",
+        "energy_j": "all at full power" if powered else "network only: the accelerator has no stated power",
     }
     found: list[Fact] = []
     for name in FACTS:
@@ -130,7 +130,7 @@ def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
     of = f"of {size(capacity)} on each accelerator"
     million = 1e6 * metrics.cost_usd_per_token
     found.append({"label": "memory", "text": size(metrics.memory_bytes), "value": metrics.memory_bytes, "note": of})
-    owned = "to own and run" if priced and powered else "to own and run, of what has a price"
+    owned = "to own and run" if priced and powered else "to own and run; some prices are not known"
     found.append({"label": "cost per million tokens", "text": f"{million:.3g} USD", "value": million, "note": owned})
     return found
 

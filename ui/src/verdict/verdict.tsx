@@ -89,7 +89,7 @@ function Gains({ gains, bound, objective }: { gains: Gain[]; bound: string; obje
   const bounds = factorBounds(gains.map((each) => each.times));
   return (
     <div class="gains">
-      <h3>How many times better{objective && <span class="faint"> by {objective}</span>}</h3>
+      <h3>Gain{objective && <span class="faint"> in {objective}</span>}</h3>
       {gains.length === 0 ? (
         <p class="empty">Nothing to compare with.</p>
       ) : (
