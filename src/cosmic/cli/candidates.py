@@ -1,6 +1,7 @@
 """The values that Typer offers a shell for arguments and options: each function returns those that match.
 
-A shell calls them at every TAB, so none of them imports NumPy, and only the registries that a value needs are loaded.
+A shell calls them at every TAB, so they import as little as they can: NumPy only for fields whose values a registry
+knows, such as topologies.
 A candidate that ends in '@' or '=' is continued: the scripts of `cosmic completion` write no space behind it.
 """
 
