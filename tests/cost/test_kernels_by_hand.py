@@ -225,8 +225,8 @@ def test_exponentials_weigh_more_beside_a_higher_peak() -> None:
 
 def test_attention_moves_queries_keys_values_and_output_once() -> None:
     slow = replace(HOPPER, bytes_per_s=1e9)
-    work = replace(WAVE, kv_heads=4, value_width=64, element_bytes=1)
-    moved = (132 * 128 + 4 * 256) * (128 + 64)
+    work = replace(WAVE, batch=3, kv_heads=4, value_width=64, element_bytes=1)
+    moved = 3 * (132 * 128 + 4 * 256) * (128 + 64)
     assert attention_seconds(work, slow) == near(moved / 1e9)
 
 
@@ -274,7 +274,7 @@ def test_mla_reads_values_with_the_keys_and_is_bound_by_its_products() -> None:
 
 
 def test_sms_that_are_not_known_are_those_of_hopper() -> None:
-    assert float(replace(HOPPER, sms=0).known_sms) == 132
+    assert [float(replace(HOPPER, sms=sms).known_sms) for sms in (0, 1, 80)] == [132, 1, 80]
     assert np.asarray(replace(HOPPER, sms=np.array([0, 80])).known_sms).tolist() == [132, 80]
     assert attention_seconds(WAVE, replace(HOPPER, sms=0)) == attention_seconds(WAVE, HOPPER)
     assert AttentionRates(1.0, 1.0, 1.0, 1.0) == AttentionRates(1.0, 1.0, 1.0, 1.0, ramp_s=0.0, sms=0)
@@ -321,6 +321,7 @@ def test_streams_have_neither_ramp_nor_gap_unless_stated() -> None:
         ((2, 4, 4, 4), 4 + 2 + 2 * 2 * 4 + 2 * 4),
         ((4, 4, 4, 0), 4 + 2 * 4 + 2 * 2 * 4),
         ((1, 2, 1, 2), 2 + 1 + 2 * 2 * 1 + 2 * 2),
+        ((2, 2, 2, 1), 2 + 2 + 2 * 2 * 2 + 2 * 1),
     ],
 )
 def test_adam_reads_gradients_and_reads_and_writes_the_rest(widths: tuple[int, int, int, int], moved: int) -> None:
