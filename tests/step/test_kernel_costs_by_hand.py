@@ -114,7 +114,7 @@ def test_a_gemm_takes_its_tile() -> None:
 
 
 def test_the_backward_gemms_have_the_shapes_of_both_gradients() -> None:
-    """dx sums over 16 columns, dw over 4 tokens."""
+    """The gradient dx sums over 16 columns, dw over 4 tokens."""
     assert seconds("ffn_up", "backward", **MULTIPLYING) == pytest.approx(TILE * (16 + 4))
 
 
@@ -211,7 +211,7 @@ def test_a_serving_engine_casts_in_the_kernel_before() -> None:
 
 
 def test_the_backward_pass_casts_the_gradient_and_reads_the_cast_input() -> None:
-    """dy of 4 x 16 is cast for dx; x of 8 x 4 for dw, unless an earlier GEMM of the same input did."""
+    """The gradient dy of 4 x 16 is cast for dx; x of 8 x 4 for dw, unless an earlier GEMM of the same input did."""
     eager = {"precision": "fp8", "execution": "eager", "weight_sharding": "zero2"} | STREAMING
     by_input = (4 * 16 + 16 * 8) + 2 * 4 * 8
     by_weight = (8 * 4 + 4 * 16) + 2 * 8 * 16
@@ -262,11 +262,18 @@ def test_the_gradients_of_all_experts_are_added_up() -> None:
     assert found == pytest.approx((gemms + 6 * hit * 6 * 8) / 100)
 
 
+def test_the_gradients_of_what_experts_read_are_added_for_all_of_them() -> None:
+    """Gate and up read the same 4 slots of 8 numbers; backward of the gate, two gradients become one."""
+    changes: Changes = {"model": {"experts": ONE_OF_TWO, "gated": True}} | STREAMING
+    alone, added = (seconds(name, "backward", **changes) for name in ("expert_ffn_up", "expert_ffn_gate"))
+    assert added - alone == pytest.approx(3 * 2 * 4 * 8 / 100 + 3)
+
+
 # ------------------------------------------------------------------------------------------------------- fusion
 
 
 def test_serving_engines_fuse_the_gemms_of_one_input() -> None:
-    """v adds 8 columns to the 16 of q and k: their weights and results, not the input again."""
+    """The GEMM v adds 8 columns to the 16 of q and k: their weights and results, not the input again."""
     served = {"task": "prefill"} | STREAMING
     assert seconds("v", **served) == pytest.approx(2 * (8 * 8 + 4 * 8) / 100)
     assert seconds("q", **served) == pytest.approx(2 * (4 * 8 + 8 * 8 + 4 * 8) / 100)
@@ -412,6 +419,8 @@ def test_unfused_attention_writes_its_scores() -> None:
     assert seconds("attention", **changes) == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3)
     backward = 2 * (scores + values) + 3 * 2 * pairs
     assert seconds("attention", "backward", **changes) == pytest.approx(backward / 100 + 3)
+    two = seconds("attention", micro_batch=2, global_batch=2, **changes)
+    assert two == pytest.approx(2 * (scores + values + 2 * 2 * pairs) / 100 + 3)
     dropped = 2.5 * 2 * pairs / 100 + 3
     found = seconds("attention", dropout=True, **changes)
     assert found == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3 + dropped)

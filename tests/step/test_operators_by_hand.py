@@ -13,8 +13,11 @@ import pytest
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import batch_of_changes
 from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
-from cosmic.step.compute import Gemm, Kernel, OperatorUse, model_flop_per_token, operators
-from cosmic.workload.sizes import Stage
+from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
+from cosmic.workload.graph import Operator, Tensor
+from cosmic.workload.plan import plan_of
+from cosmic.workload.sharding import PartitionedOperator, Sharding, Step, Transfer
+from cosmic.workload.sizes import Stage, sizes_of
 from tests.step.tiny import MODEL, batch, point
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
@@ -231,6 +234,34 @@ def test_a_gemm_knows_over_how_many_ranks_its_input_was_split() -> None:
     assert forward("q").kernel.gathered == 1
 
 
+@pytest.mark.parametrize(
+    ("kind", "axes", "ranks"),
+    [
+        ("all_gather", ("tp",), 2),
+        ("all_gather", ("tp", "cp"), 2 * 3),
+        ("slice", ("tp",), 1),
+        ("all_to_all", ("cp",), 1),
+    ],
+)
+def test_only_gathers_count_as_gathered(kind: Any, axes: tuple[str, ...], ranks: int) -> None:
+    read, weight = Tensor("x", ("tokens", "hidden")), Tensor("w_y", ("hidden", "ffn"), "weight")
+    whole = Sharding()
+    split = Transfer(read, whole, whole, (Step(kind, axes, whole, whole),))
+    made = Operator("y", "einsum", (read, weight), (Tensor("y", ("tokens", "ffn")),))
+    part = PartitionedOperator(made, {}, (split, Transfer(weight, whole, whole)), ())
+    sizes = {"tokens": 4, "hidden": 8, "ffn": 16, "tp": 2, "cp": 3}
+    assert kernel_of(part, sizes, decoding=False) == Kernel(Gemm(1, 4, 16, 8), gathered=ranks, weight="w_y")
+
+
+def test_a_gemm_fuses_where_any_design_of_a_batch_has_columns_before_it() -> None:
+    assert Kernel(beside=np.array([0, 8])).fuses
+    assert not Kernel(beside=np.array([0, 0])).fuses
+
+
+def test_sinks_do_not_change_the_shape_of_attention() -> None:
+    assert attention(model={"sinks": True}) == attention()
+
+
 # --------------------------------------------------------------------------------------------------- MoE and MLA
 
 
@@ -274,6 +305,13 @@ def test_mla_attends_to_expanded_keys_except_when_decoding() -> None:
     )
 
 
+def test_attention_is_not_decoding_unless_stated() -> None:
+    made = batch(model={"mla": MLA})
+    parts = next(each for each in plan_of(made) if each.block.name == "layer").partitioned.operators
+    part = next(part for part in parts if part.operator.name == "attention")
+    assert not attention_of(part, {**sizes_of(made), "visible": 1.0}).mla
+
+
 def test_decoding_without_mla_reads_the_keys_of_each_kv_head() -> None:
     found = attention(model={"kv_heads": 1}, task="decode", micro_batch=3, global_batch=3, sequence=6)
     assert found == Attention(batch=3, heads=2, kv_heads=1, queries=1, keys=6, width=4, value_width=4, visible=1)
@@ -312,15 +350,13 @@ def test_decoding_reads_the_kv_cache_in_its_format(precision: str, cache: float)
     cached = 6 * (4 + 4)  # one KV head, 6 tokens, keys and values
     own = 2 * (4 + 4)  # a query and a result of each head
     model = {"kv_heads": 1}
-    found = forward("attention", task="decode", precision=precision, sequence=6, model=model, **TWO)
+    changes = {"task": "decode", "precision": precision, "sequence": 6, "micro_batch": 2, "global_batch": 2}
+    found = forward("attention", model=model, **changes)
     assert found.bytes == 2 * (cache * cached + wide * own)
-    windowed = forward(
-        "attention", task="decode", precision=precision, sequence=6, model={"window": 3, "kv_heads": 1}, **TWO
-    )
+    windowed = forward("attention", model=model | {"window": 3}, **changes)
     assert windowed.bytes == 2 * (cache * cached / 2 + wide * own)
-
-
-TWO = {"micro_batch": 2, "global_batch": 2}
+    every_head = forward("attention", **changes)
+    assert every_head.bytes == 2 * (cache * 2 * cached + wide * own)
 
 
 def test_decoding_with_mla_reads_one_compressed_vector_a_token() -> None:
@@ -352,6 +388,12 @@ def test_a_decoded_token_attends_to_the_whole_sequence() -> None:
 
 def test_an_encoder_attends_to_everything() -> None:
     assert per_token(training=False, family="encoder") == 2 * (LAYER + 2 * 4 * 2 * 8) + HEAD
+
+
+def test_an_encoder_beside_a_decoder_attends_to_everything() -> None:
+    both: dict[str, Any] = {"family": "encoder_decoder", "position_buckets": 4}
+    more, fewer = (per_token(training=False, encoder_layers=layers, **both) for layers in (3, 2))
+    assert more - fewer == LAYER + 2 * 4 * 2 * 8
 
 
 def test_a_picture_is_patches_and_its_class_is_read_once() -> None:

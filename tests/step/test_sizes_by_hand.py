@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts
+from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.model import Experts, Image, Recommender
 from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import (
@@ -117,6 +118,17 @@ def test_an_encoder_beside_a_decoder_sees_everything() -> None:
     assert seen("encoder_layer", model=T5) == 1.0
 
 
+def test_a_picture_is_seen_whole() -> None:
+    image = Image(size=4, patch=2, class_token=False)
+    assert seen(model={"family": "vision", "image": image}) == 1.0
+
+
+def test_a_recommender_has_nothing_to_mask() -> None:
+    model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
+    made = batch_of(replace(point(), model=model))
+    assert visible_share(made, plan_of(made)[0].block) == 1.0
+
+
 def test_a_batch_of_designs_sees_shares_of_its_own_sequences() -> None:
     many = batch_of_changes(point(), [{"workload.sequence": 2}, {"workload.sequence": 4}])
     layer = next(each.block for each in plan_of(many) if each.block.name == "layer")
@@ -181,7 +193,9 @@ def test_embedding_and_head_are_on_the_first_and_the_last_stage(
 ) -> None:
     assert block_shares(stage, 4, head=head) == many
     assert block_shares(stage, 1, head=head) == one
-    both = {name: np.asarray(share).tolist() for name, share in block_shares(stage, np.array([1, 2]), head=head).items()}
+    both = {
+        name: np.asarray(share).tolist() for name, share in block_shares(stage, np.array([1, 2]), head=head).items()
+    }
     assert both == {name: [1, 0] for name in many}
 
 
