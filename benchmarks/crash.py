@@ -31,8 +31,8 @@ from command import main
 
 from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import METRICS, Problem
-from cosmic.exploration.searching import Crew, keep, run
-from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
+from cosmic.exploration.searching import PoolOptions, keep, run
+from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
@@ -108,7 +108,7 @@ def reference(space: str, agent: str) -> Reference:
     """Return what a search finds that nobody kills."""
     inputs = make_inputs(load_space(space), replace(STUDY, agent=agent))
     seen = [0]
-    found = run(inputs, Crew(), watch=lambda progress: seen.append(progress.seen))
+    found = run(inputs, PoolOptions(), watch=lambda progress: seen.append(progress.seen))
     return Reference(inputs, found.trials, np.diff(seen).tolist())
 
 
@@ -121,7 +121,7 @@ def live(inputs: Inputs, folder: Path, place: str, n: int, delay_s: float) -> tu
         try:
             os.close(ours)
             Bomb(place, n).plant()
-            keep(inputs, folder, Crew(), resume=True, watch=lambda _: void(os.write(theirs, b".")))
+            keep(inputs, folder, PoolOptions(), resume=True, watch=lambda _: void(os.write(theirs, b".")))
             status = 0
         finally:
             os._exit(status)
@@ -161,7 +161,7 @@ def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[st
     return len(batches), found
 
 
-def right_sizes(batches: list[Written], wanted: Reference) -> bool:
+def right_sizes(batches: list[BatchRecord], wanted: Reference) -> bool:
     """Return whether batches have as many trials as they should."""
     return [batch.trials for batch in batches] == wanted.batches[: len(batches)]
 

@@ -26,7 +26,7 @@ from cosmic.exploration.comparison import NEAR, Course, course_of
 from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.problem import Results
 from cosmic.exploration.searching import explore, search
-from cosmic.exploration.studies.storage import Storage, Written
+from cosmic.exploration.studies.storage import BatchRecord, Storage
 from cosmic.exploration.tournament import hold_tournament
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.psa.diagram import Indices
@@ -114,7 +114,7 @@ def measure_storage(space: str, trials: int) -> dict[str, float]:
             began = time.perf_counter()
             for batch, start in enumerate(range(0, trials, size)):
                 places = np.arange(start, min(start + size, trials))
-                storage.append(Written(batch, size, len(places)), Trials(rows[places], results.take(places)), start)
+                storage.append(BatchRecord(batch, size, len(places)), Trials(rows[places], results.take(places)), start)
             found[f"batches_of_{size}"] = trials / (time.perf_counter() - began)
     return found
 

@@ -91,10 +91,10 @@ def test_training_is_no_serving() -> None:
 def test_four_bits_cover_the_experts_of_a_mixture_alone() -> None:
     recipe = recipe_of("int4", "prefill")
     assert recipe is SERVING["int4"]
-    assert [weight_bytes(recipe, name, mixture=True) for name in ("w_expert_down", "w_out", "w_router")] == [
+    assert [weight_bytes(recipe, name, moe=True) for name in ("w_expert_down", "w_out", "w_router")] == [
         0.5625,
         2,
         2,
     ]
-    assert weight_bytes(SERVING["fp8"], "w_out", mixture=True) == 1
-    assert weight_bytes(SERVING["fp8"], "w_head", mixture=False) == 2
+    assert weight_bytes(SERVING["fp8"], "w_out", moe=True) == 1
+    assert weight_bytes(SERVING["fp8"], "w_head", moe=False) == 2

@@ -35,6 +35,9 @@ class Expectation:
     """What these have in common."""
 
 
+UNKNOWN_KIND = Expectation(UNKNOWN, 0, "nothing measured")
+
+
 def kind_of(point: DesignPoint) -> dict[str, str]:
     """Return of what kind a design is."""
     dims = point.network.dims
@@ -51,16 +54,18 @@ def kind_of(point: DesignPoint) -> dict[str, str]:
 
 def expected_error(point: DesignPoint) -> Expectation:
     """Return how far off the step of *point* is expected to be."""
-    known = [] if isinstance(point.model, Recommender) else _nearest(kind_of(point))  # no recommender was measured
-    found = next((each for each in known if each is not None), Expectation(UNKNOWN, 0, "nothing measured"))
+    unknown = isinstance(point.model, Recommender)  # none was measured
+    found = UNKNOWN_KIND if unknown else _nearest(tuple(kind_of(point).values()))
     if point.compute.provenance != "estimate":
         return found
     return Expectation(hypot(found.error, UNMEASURED), found.runs, f"{found.like}; its kernels were not measured")
 
 
-def _nearest(kind: dict[str, str]) -> list[Expectation | None]:
-    """Return what is known of the kind, with ever fewer of its traits."""
-    return [_of({key: kind[key] for key in KEYS[:count]}) for count in range(len(KEYS), 0, -1)]
+@cache
+def _nearest(kind: tuple[str, ...]) -> Expectation:
+    """Return what is known of a kind of designs; of those with fewer of its traits where that is little."""
+    known = (_of(dict(zip(KEYS[:count], kind, strict=False))) for count in range(len(KEYS), 0, -1))
+    return next((each for each in known if each is not None), UNKNOWN_KIND)
 
 
 def _of(traits: dict[str, str]) -> Expectation | None:

@@ -23,8 +23,8 @@ def full_path(name: str) -> str:
     A field of a list needs its place, or ``*`` for each. A name that ends no path is returned as it is, for the reader
     of the file to refuse.
 
-    >>> full_path("tp"), full_path("workload.tp"), full_path("dims.0.bandwidth"), full_path("{dp,tp}")
-    ('workload.tp', 'workload.tp', 'network.dims.0.bandwidth', 'workload.{dp,tp}')
+    >>> full_path("tp"), full_path("placement"), full_path("dims.0.bandwidth"), full_path("{dp,tp}")
+    ('workload.tp', 'workload.placement', 'network.dims.0.bandwidth', 'workload.{dp,tp}')
     """
     if name.partition(".")[0] in WHOLE:
         return name
@@ -77,6 +77,7 @@ def _patterns(hint: Any, path: str) -> Iterator[str]:
         for option in get_args(hint):
             yield from _patterns(option, path)
     elif origin is tuple:
+        yield path
         yield from _patterns(get_args(hint)[0], f"{path}.*")
     elif is_dataclass(hint):
         for slot in schema.slots(typing.cast(type, hint)).values():

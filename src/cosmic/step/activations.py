@@ -23,7 +23,7 @@ ROW_STATISTIC_BYTES = 4
 
 
 def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
-    """Elements of a weight on a device while it is used: split by tensor and expert parallelism alone."""
+    """Elements of a weight on a device while it is used: split by tp and ep only."""
     total: Numeric = 1
     for dim in weight.dims:
         axes = each.shardings[weight.name].axes(dim)
@@ -33,7 +33,7 @@ def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
 
 
 def weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: frozenset[str] | None = None) -> Numeric:
-    """Elements of a block's weights on one device; split over the ranks that hold the same ones if asked."""
+    """Elements of a block's weights on one device; with *replicas_split*, sharded over their replicas as well."""
     return remembered(
         sizes,
         (weight_elements, each, replicas_split, only),
@@ -55,7 +55,7 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
 
 @cache
 def kept_tensors(block: Block, recompute: str) -> tuple[Tensor, ...]:
-    """The activations of a block that stay until its backward pass, each once."""
+    """Return the activations of a block that are kept until its backward pass, each once."""
     if recompute == "full":
         return tuple(block.graph.tensors[name] for name in block.kept_whole)
     if recompute == "alternate":
@@ -65,7 +65,7 @@ def kept_tensors(block: Block, recompute: str) -> tuple[Tensor, ...]:
 
 
 def _alternate(block: Block) -> tuple[Tensor, ...]:
-    """The block's input, what attention makes, and what every second matrix product makes."""
+    """Return the block's input, the output of attention, and that of every second GEMM."""
     found = [block.graph.tensors[name] for name in block.kept_whole]
     products = [operator for operator in block.graph.operators if operator.kind == "einsum"]
     found += [operator.outputs[0] for operator in products[1::2]]
@@ -73,7 +73,7 @@ def _alternate(block: Block) -> tuple[Tensor, ...]:
 
 
 def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Numeric:
-    """Bytes that one microbatch leaves on a device for the backward pass of one block."""
+    """Return the activation bytes of one microbatch that a device keeps for the backward pass of one block."""
     key = (kept_bytes, each, recompute, attention, recipe.activation)
     return remembered(sizes, key, lambda: _kept_bytes(each, recompute, attention, sizes, recipe))
 
@@ -101,12 +101,12 @@ def _kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, r
 
 @cache
 def _kept_once(each: BlockPlan, recompute: str) -> tuple[Tensor, ...]:
-    """The kept activations of a block, without those that are others under another name."""
+    """Return the kept activations of a block without views of others."""
     return tuple(tensor for tensor in kept_tensors(each.block, recompute) if not _is_alias(each, tensor, recompute))
 
 
 def _is_alias(each: BlockPlan, tensor: Tensor, recompute: str) -> bool:
-    """Return whether *tensor* is another kept one under another name: a view that lies where its original does."""
+    """Return whether *tensor* is a view of another kept tensor, with the same sharding."""
     kept_names = {other.name for other in kept_tensors(each.block, recompute)}
     for operator in each.block.graph.operators:
         if operator.kind == "view" and operator.outputs[0].name == tensor.name:
@@ -116,10 +116,10 @@ def _is_alias(each: BlockPlan, tensor: Tensor, recompute: str) -> bool:
 
 
 def _score_bytes(attention: str, recompute: str, rows: Numeric, sizes: Sizes) -> Numeric:
-    """What attention keeps beside its inputs and output: the softmax's logarithms if fused, else the scores.
+    """Return what attention keeps beside its inputs and output: the log-sum-exp of each row if fused, else the scores.
 
-    Written out, each score leaves its softmax and the softmax after dropout (2 bytes each) and a mask (1), the
-    5 a s / h of Korthikanti et al., arXiv 2205.05198; selective recomputation makes just these anew.
+    Unfused, each score keeps its softmax and the softmax after dropout (2 bytes each) and a mask (1), the 5 a s / h of
+    Korthikanti et al., arXiv 2205.05198; selective recomputation drops just these.
     """
     if attention == "fused" or recompute == "selective":
         return ROW_STATISTIC_BYTES * rows
@@ -127,7 +127,7 @@ def _score_bytes(attention: str, recompute: str, rows: Numeric, sizes: Sizes) ->
 
 
 def wide_elements(each: BlockPlan, sizes: Sizes) -> Numeric:
-    """Elements of a layer's wide activations and of its input: what gradients of the same size are computed for."""
+    """Return the elements of a layer's input and wide activations: those whose gradients are alive together."""
     entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
     wide = [tensor for tensor in kept_tensors(each.block, "none") if WIDE.intersection(tensor.dims)]
     return sum((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
@@ -147,9 +147,9 @@ def largest(values: Iterable[Numeric]) -> Numeric:
 def repeated(block: Block, workload: Workload) -> frozenset[str]:
     """Return the names of the forward operators of a block that run again before its backward pass.
 
-    Those whose result was not kept, up to the last that the backward pass reads: nobody needs what a layer's last
-    product makes, so PyTorch stops before it, while Megatron-LM runs on to the end. Selective recomputation makes the
-    scores of attention anew; fused attention keeps none, so that it has nothing to repeat.
+    Those whose result was not kept, up to the last that the backward pass reads: PyTorch stops before a layer's last
+    GEMM, whose output nothing reads, while Megatron-LM runs to the end. Selective recomputation repeats the scores of
+    attention; fused attention keeps none, so that it repeats nothing.
     """
     if workload.task != "training" or block.part != "layers":
         return frozenset()
@@ -169,7 +169,7 @@ def _repeated(block: Block, recompute: str, to_end: bool) -> frozenset[str]:
 
 
 def _needed(block: Block) -> int:
-    """Return how many of a block's operators must run again until all is there that its backward pass reads."""
+    """Return how many of a block's operators must run again before its backward pass has all that it reads."""
     read = {tensor.name for tensor in kept_tensors(block, "none")}
     places = [
         place
@@ -180,5 +180,5 @@ def _needed(block: Block) -> int:
 
 
 def is_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:
-    """Return whether a forward collective runs again: with the operator that makes it necessary."""
+    """Return whether a forward collective runs again: with the operator that needs it."""
     return found.phase == "forward" and found.operator in repeated(block, workload)

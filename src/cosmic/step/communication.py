@@ -171,7 +171,7 @@ class _Step:
         if gradient:
             return self.sent_gradient
         if weight:
-            return weight_bytes(self.recipe, found.tensor, mixture=has_experts(self.batch.base.model))
+            return weight_bytes(self.recipe, found.tensor, moe=has_experts(self.batch.base.model))
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 

@@ -206,7 +206,7 @@ def _served_bytes(kernel: Kernel, moved: Numeric, recipe: Recipe, batch: Batch) 
     """
     shape = kernel.shape
     if isinstance(shape, Gemm):
-        width = weight_bytes(recipe, kernel.weight, mixture=has_experts(batch.base.model))
+        width = weight_bytes(recipe, kernel.weight, moe=has_experts(batch.base.model))
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
         both = shape.width + shape.value_width

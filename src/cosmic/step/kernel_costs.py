@@ -157,7 +157,7 @@ class KernelCosts:
 
     def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
         """Return how a serving engine multiplies: weights in their own format, casts fused into earlier kernels."""
-        kept = weight_bytes(self.recipe, use.kernel.weight, mixture=self._moe)
+        kept = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe)
         if self._style == "eager":
             return replace(unit, operand_bytes=kept)
         return replace(unit, operand_bytes=kept, cast_s=0.0)
@@ -200,7 +200,7 @@ class KernelCosts:
             return self._wide
         if not self._serves:
             return number
-        wide = weight_bytes(self.recipe, use.kernel.weight, mixture=self._moe) == self.recipe.wide
+        wide = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe) == self.recipe.wide
         return self._wide if wide else SERVED.get(number, number)
 
     @property
@@ -242,7 +242,7 @@ class KernelCosts:
         values = Gemm(groups, shape.queries, shape.value_width, shape.keys)
         gemms = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
         pairs = groups * shape.queries * shape.keys
-        passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout else [])]
+        passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout and not self._serves else [])]
         streamed = sum(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
         return sum(_gemm_s(gemm, unit) for gemm in gemms) + streamed
 

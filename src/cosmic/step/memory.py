@@ -1,9 +1,9 @@
-"""What each device must keep: weights, states, activations, buffers, at the worst moment of a step.
+"""Memory of a device: weights, gradients, optimizer state, activations, buffers, KV cache, at the peak of a step.
 
-Activations are not a formula of their own: they are the tensors that the backward operators read (see
-`cosmic.workload.operators.kept`), as the sharding lays them out, each counted once, for as many microbatches as
-the schedule has in flight. The worst moment is one of three: when the loss is computed, when the head's gradients
-are, or when a layer's are. Each is added up, on the first and on the last pipeline stage, and the largest taken.
+Activations have no formula of their own: they are the tensors that the backward operators read (see
+`cosmic.workload.operators.kept`), as the sharding lays them out, each counted once, for as many microbatches as the
+schedule has in flight. The peak is at one of three moments: the loss, the gradients of the head, or those of a layer.
+Each is summed, on the first and on the last pipeline stage, and the largest counts.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
 
 INDEX_BYTES = 16
-"""Of a token's number and of the number to be predicted for it, 8 each."""
+"""Of a token id and of its label, 8 each."""
 STATIC = ("weights", "gradients", "optimizer", "inputs", "workspace")
 COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance")
 
@@ -69,28 +69,28 @@ class Footprint:
 
     parts: Mapping[str, Numeric]
     offloaded: Mapping[str, Numeric] = field(default_factory=dict)
-    """Bytes that wait in outer tiers, by component."""
+    """Bytes offloaded to outer tiers, by component."""
     offload_traffic: Numeric = 0.0
-    """Bytes that travel between the device and outer tiers in one step, both ways added."""
+    """Bytes moved between the device and outer tiers in one step, both ways together."""
 
     @property
     def total(self) -> Numeric:
-        """Everything, the allowance for fragmentation included: what must fit."""
+        """All components, with the allowance for fragmentation: what must fit."""
         return sum(self.parts.values())
 
     @property
     def peak(self) -> Numeric:
-        """What is allocated at the worst moment: everything but the allowance."""
+        """Allocated bytes at the peak: all components but the allowance."""
         return self.total - self.parts["allowance"]
 
     @property
     def static(self) -> Numeric:
-        """What stays from step to step."""
+        """What stays allocated from step to step."""
         return sum(self.parts[name] for name in STATIC)
 
 
 def footprint(batch: Batch) -> Footprint:
-    """Return what the fullest device of each design must keep."""
+    """Return the memory of the fullest device of each design."""
     found = [(rows, _footprint(part)) for rows, part in batch.groups(structural_paths(batch))]
     if len(found) == 1:
         return found[0][1]
@@ -159,24 +159,24 @@ class _Stage:
     # ------------------------------------------------------------------------------------------- weights
 
     def weights(self, replicas_split: bool) -> Numeric:
-        """Elements of all weights on the stage; with *replicas_split*, split over their replicas as well."""
+        """Elements of all weights on the stage; with *replicas_split*, sharded over their replicas as well."""
         total = sum(
             self.counts[name] * weight_elements(each, self.sizes, replicas_split) for name, each in self.blocks.items()
         )
         return self.copies * (total - self.tied(replicas_split))
 
     def served_weights(self, replicas_split: bool) -> Numeric:
-        """Bytes of all weights on the stage, each in the format in which it is kept while serving."""
-        mixture = has_experts(self.batch.base.model)
+        """Bytes of all weights on the stage, each in its serving format."""
+        moe = has_experts(self.batch.base.model)
         total: Numeric = 0.0
         for name, each in self.blocks.items():
-            for width, weights in _by_width(each, self.recipe, mixture):
+            for width, weights in _by_width(each, self.recipe, moe):
                 elements = weight_elements(each, self.sizes, replicas_split, only=weights)
                 total = total + self.counts[name] * width * elements
         return self.copies * (total - self.recipe.wide * self.tied(replicas_split))
 
     def tied(self, replicas_split: bool) -> Numeric:
-        """Elements of weights that embedding and head share, where one stage has both and needs them once."""
+        """Elements of the weights that embedding and head share, where one stage holds both."""
         first, last = (
             next((each for each in self.blocks.values() if each.block.part == part), None) for part in ("first", "last")
         )
@@ -189,11 +189,11 @@ class _Stage:
         return both * weight_elements(first, self.sizes, replicas_split, only=frozenset(shared))
 
     def largest_layer_weights(self) -> Numeric:
-        """Elements of the largest block's weights, as it is used."""
+        """Elements of the largest block's weights, gathered."""
         return largest(weight_elements(each, self.sizes, False) for each in self.blocks.values())
 
     def largest_weight(self, part: str) -> Numeric:
-        """Elements of the largest single weight among blocks of one part, as it is used."""
+        """Elements of the largest single weight among blocks of one part, gathered."""
         return largest(
             used_elements(each, weight, self.sizes)
             for each in self.blocks.values()
@@ -204,12 +204,12 @@ class _Stage:
     # ----------------------------------------------------------------------------------------- activations
 
     def kept_bytes(self, each: BlockPlan) -> Numeric:
-        """Bytes that one microbatch leaves for the backward pass of one block."""
+        """Activation bytes that one microbatch keeps for the backward pass of one block."""
         recompute = self.workload.recompute if each.block.part == "layers" else "none"
         return kept_bytes(each, recompute, self.workload.attention, self.sizes, self.recipe)
 
     def whole_layer_bytes(self) -> Numeric:
-        """What a layer keeps when nothing is recomputed: alive while it is being recomputed."""
+        """Bytes of a layer's recomputed activations: alive while its backward pass runs."""
         if self.workload.recompute in ("none", "selective"):
             return 0.0
         layers = [each for each in self.blocks.values() if each.block.part == "layers"]
@@ -220,7 +220,7 @@ class _Stage:
         )
 
     def layer_gradient_bytes(self) -> Numeric:
-        """Gradients alive in the backward pass of a layer: of its wide activations and of the residual stream."""
+        """Bytes of the activation gradients alive in the backward pass of a layer."""
         layers = [each for each in self.blocks.values() if each.block.part == "layers"]
         return self.recipe.activation * largest(wide_elements(each, self.sizes) for each in layers)
 
@@ -244,7 +244,7 @@ class _Stage:
     # --------------------------------------------------------------------------------------------- moments
 
     def training(self) -> dict[str, Numeric]:
-        """Return the components at the worst moment of a training step."""
+        """Return the components at the peak of a training step."""
         recipe, sharding = self.recipe, self.workload.weight_sharding
         elements, split = self.weights(False), self.weights(True)
         gathered = sharding == "zero3"
@@ -285,14 +285,14 @@ class _Stage:
         return {**static, **_worst(moments)}
 
     def weight_gradient(self, part: str) -> Numeric:
-        """Bytes of the weight gradient that is computed beside the accumulated one, where it is not fused into it."""
+        """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
         if self.workload.weight_sharding == "zero3":
             return 0.0  # counted with the gathered layer
         fused = self.recipe.master > 0  # frameworks with a master copy accumulate inside the matrix product
         return 0.0 if fused else self.recipe.weight * self.largest_weight(part)
 
     def fixed_buffers(self) -> Numeric:
-        """Bytes for communication: gathered weights and their whole gradient, gathered activations."""
+        """Bytes of communication buffers: gathered weights and their gradient, gathered activations."""
         buffers: Numeric = 0.0
         if self.workload.weight_sharding == "zero3":
             unit = self.largest_layer_weights() * (np.asarray(self.sizes["dp"] * self.sizes["cp"]) > 1)
@@ -304,7 +304,7 @@ class _Stage:
         return buffers
 
     def inference(self) -> dict[str, Numeric]:
-        """Return the components while serving: weights in their format, the cache, one layer's activations."""
+        """Return the components while serving: weights in their format, the KV cache, one layer's activations."""
         layers = [each for each in self.blocks.values() if each.block.part == "layers"]
         passing = largest(kept_bytes(each, "none", self.workload.attention, self.sizes, self.recipe) for each in layers)
         return {
@@ -321,18 +321,18 @@ class _Stage:
 
 
 @cache
-def _by_width(each: BlockPlan, recipe: Recipe, mixture: bool) -> tuple[tuple[float, frozenset[str]], ...]:
-    """Return the names of a block's weights, with the bytes that an element of them takes."""
+def _by_width(each: BlockPlan, recipe: Recipe, moe: bool) -> tuple[tuple[float, frozenset[str]], ...]:
+    """Return the names of a block's weights by their bytes per element."""
     names: dict[float, set[str]] = {}
     for weight in each.block.graph.weights:
-        names.setdefault(weight_bytes(recipe, weight.name, mixture=mixture), set()).add(weight.name)
+        names.setdefault(weight_bytes(recipe, weight.name, moe=moe), set()).add(weight.name)
     return tuple((width, frozenset(those)) for width, those in names.items())
 
 
 def state_bytes(recipe: Recipe, sharding: str) -> float:
-    """Return the bytes that only the optimizer keeps for each weight that it updates.
+    """Return the bytes of optimizer state per weight.
 
-    Weights that are gathered for every use are kept in the master copy alone, which then counts as weights.
+    Weights that are gathered for every use exist as the master copy alone, which then counts as weights.
 
     >>> state_bytes(recipe_of("bf16", "training"), "zero1"), state_bytes(recipe_of("bf16", "training"), "zero3")
     (12, 8)
@@ -346,7 +346,7 @@ def training_task(batch: Batch) -> bool:
 
 
 def _worst(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
-    """Return the moment with the largest sum, element by element where there are arrays."""
+    """Return the moment with the largest sum, design by design."""
     totals = np.stack(np.broadcast_arrays(*(np.asarray(sum(moment.values()), dtype=float) for moment in moments)))
     worst = totals.argmax(axis=0)
     return {
@@ -361,9 +361,9 @@ def _worst(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
 def cache_bytes(
     batch: Batch, counts: Mapping[str, Numeric], blocks: Mapping[str, BlockPlan], recipe: Recipe
 ) -> Numeric:
-    """Bytes of keys and values that serving keeps for every token of every sequence on a device.
+    """Bytes of the KV cache on a device: of every token of every sequence.
 
-    Latent attention keeps one small vector per token instead. A window keeps its last tokens only.
+    MLA caches one compressed vector per token. A sliding window caches its last tokens only.
     """
     model = batch.base.model
     if isinstance(model, Recommender):
@@ -383,10 +383,10 @@ def cache_bytes(
 
 
 def _offload(batch: Batch, parts: dict[str, Numeric]) -> Footprint:
-    """Move what the workload says waits elsewhere to the outer tiers, and count what that makes travel.
+    """Move what the workload offloads to the outer tiers, and count the traffic.
 
-    Weights come in for the forward and for the backward pass and stay on the device no longer than a layer;
-    optimizer states come in and go out once a step; activations go out and come in once a microbatch.
+    Weights come in for the forward and for the backward pass and stay for a layer; optimizer states come in and go out
+    once a step; activations go out and come in once a microbatch.
     """
     trips = {"weights": 2.0, "optimizer": 2.0, "activations": 2.0}
     moved: dict[str, Numeric] = {}

@@ -1,17 +1,17 @@
-"""What one device must read, compute and send in a step of serving: a whole step added up, as fused kernels see it.
+"""What one device reads, computes and sends in a serving step: a whole step summed up, as fused kernels see it.
 
-Serving engines fuse what a training framework runs one by one: queries, keys and values are one product, gate and up
-another, norms and casts ride along. What is left of a step is therefore told by few sums: bytes of weights and of cache
-that are read once, operations by number format, and exchanges between devices. They come out of the plan of the model
-under its mapping, as everything does (`cosmic.workload.plan`), with the experts' widths split over tp too.
+Serving engines fuse what a training framework runs one by one: Q, K and V are one GEMM, gate and up another, norms and
+casts are fused into them. So a few sums describe a step: bytes of weights and of KV cache that are read once, flop by
+number format, and collectives. They come out of the plan of the model under its mapping (`cosmic.workload.plan`), with
+the experts' widths split over tp too.
 
-Of experts only those are read that some token of the step picks (`cosmic.step.compute.gemm_of`). Latent
-attention decodes in the space of the cache: each head's query, turned into that space, meets the vectors kept there,
+Only experts that some token of the step picks are read (`cosmic.step.compute.gemm_of`). MLA decodes in the compressed
+space: each head's query is projected into it and meets the cached vectors,
 
-    2 (2 c + r) operations for a query's head and a token of the cache        c  kv_lora_rank       r  qk_rope_head_dim
+    2 (2 c + r) flop for a query's head and a token of the cache        c  kv_lora_rank       r  qk_rope_head_dim
 
-and devices that split the heads read the same cache. Of a prompt only the last token needs the head. What experts split
-over tp make is added up per token, with what shared experts make, before it is exchanged.
+and devices that split the heads read the same cache. Only the last token of a prompt needs the head. The outputs of
+experts split over tp are summed per token, with those of shared experts, before the all-reduce.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     if cache is not None:
         recipe = replace(recipe, cache=cache)
-    mixture = has_experts(model)
+    moe = has_experts(model)
     total: dict[str, Numeric] = dict.fromkeys(ServingWork.__slots__, 0.0)
     for each in blocks:
         sizes["visible"] = visible_share(batch, each.block)
         passed = each.block.part == "layers" or workload.task == "decode"
-        for name, value in _block(each, sizes, recipe, mixture, passed):
+        for name, value in _block(each, sizes, recipe, moe, passed):
             joined = np.maximum(total[name], value) if name == "group" else total[name] + each.block.repeats * value
             total[name] = joined
     counts = {each.block.name: each.block.repeats for each in blocks}
@@ -85,18 +85,16 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     return ServingWork(**total)
 
 
-def _block(
-    each: BlockPlan, sizes: SizeTable, recipe: Recipe, mixture: bool, passed: bool
-) -> Iterator[tuple[str, Numeric]]:
+def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, moe: bool, passed: bool) -> Iterator[tuple[str, Numeric]]:
     """Yield what one block adds to the sums; where a prompt does not pass through it, what it keeps alone."""
     for weight in each.block.graph.weights:
-        width = weight_bytes(recipe, weight.name, mixture=mixture)
+        width = weight_bytes(recipe, weight.name, moe=moe)
         yield "resident_bytes", width * weight_elements(each, sizes, False, only=frozenset((weight.name,)))
     if not passed:
         return
     for part in each.partitioned.operators:
         if part.operator.kind == "einsum":
-            yield from _product(part, gemm_of(part, sizes), recipe, mixture)
+            yield from _product(part, gemm_of(part, sizes), recipe, moe)
         elif part.operator.kind == "attention":
             yield "attention_flop", _attention(part, sizes)
         else:
@@ -108,9 +106,9 @@ def _block(
             yield from _exchange(found, sizes, recipe, 1 / sizes["active"] if slots else 1.0)
 
 
-def _product(part: PartitionedOperator, shape: Gemm, recipe: Recipe, mixture: bool) -> Iterator[tuple[str, Numeric]]:
+def _product(part: PartitionedOperator, shape: Gemm, recipe: Recipe, moe: bool) -> Iterator[tuple[str, Numeric]]:
     name = part.operator.inputs[1].name
-    width = weight_bytes(recipe, name, mixture=mixture)
+    width = weight_bytes(recipe, name, moe=moe)
     yield "weight_bytes", width * shape.count * shape.n * shape.k
     kind = "wide" if width == recipe.wide else "expert" if "expert" in name else "narrow"
     yield f"{kind}_flop", 2 * shape.count * shape.m * shape.n * shape.k

@@ -10,7 +10,7 @@ import numpy as np
 
 from cosmic.errors import SpecError
 from cosmic.testing.suite import Suite
-from cosmic.workload.schedule import Kind, Schedule, Task, schedules
+from cosmic.workload.schedule import Schedule, Task, TaskKind, schedules
 
 TIMES_S = ((1.0, 1.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 3.0))
 """Seconds of forward, of backward for the input and of backward for the weights."""
@@ -60,15 +60,15 @@ class ScheduleSuite(Suite):
         """Yield the schedule with each size of the grid that it can run."""
         schedule: Schedule = self.registry[name]
         for sizes in GRID:
-            if schedule.fits(*sizes) is None:
+            if schedule.invalid_reason(*sizes) is None:
                 yield schedule, sizes
 
     def test_one_stage_is_gradient_accumulation(self, name: str) -> None:
-        """It always fits, nothing idles, and one microbatch and one copy of the parameters are kept."""
+        """It is always valid, nothing idles, and one microbatch and one copy of the parameters are kept."""
         schedule: Schedule = self.registry[name]
         for sizes in GRID:
             if sizes.stages == 1:
-                assert schedule.fits(*sizes) is None
+                assert schedule.invalid_reason(*sizes) is None
                 assert schedule.parameter_copies(1) == 1
                 assert schedule.in_flight(0, *sizes) == 1
                 assert all(schedule.bubble(*sizes[:2], *times_s, sizes.virtual) == 0 for times_s in TIMES_S)
@@ -78,7 +78,7 @@ class ScheduleSuite(Suite):
         for schedule, sizes in self.fitting(name):
             work = {(m, chunk) for m in range(sizes.microbatches) for chunk in range(sizes.virtual)}
             for stage in range(sizes.stages):
-                done: dict[tuple[int, int], tuple[Kind, ...]] = {}
+                done: dict[tuple[int, int], tuple[TaskKind, ...]] = {}
                 for task in schedule.order(stage, *sizes):
                     key = (task.microbatch, task.chunk)
                     done[key] = (*done.get(key, ()), task.kind)
@@ -116,10 +116,10 @@ class ScheduleSuite(Suite):
                 fractions[key] = float(fraction)
 
     def test_what_does_not_fit_is_refused_in_a_sentence(self, name: str) -> None:
-        """`fits`, `runs` and `order` agree."""
+        """`invalid_reason`, `runs` and `order` agree."""
         schedule: Schedule = self.registry[name]
         for sizes in GRID:
-            reason = schedule.fits(*sizes)
+            reason = schedule.invalid_reason(*sizes)
             assert schedule.runs(*sizes) == (reason is None)
             if reason is not None:
                 assert reason.strip()

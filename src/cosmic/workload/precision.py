@@ -1,7 +1,7 @@
-"""Precision recipes: how many bytes each kind of number takes, in training and in serving.
+"""Precision recipes: bytes per weight, gradient, optimizer state and activation, in training and in serving.
 
-In training, a format says in what matrix products multiply: weights stay in 16 bits, with a master copy beside them.
-In serving weights are kept in the format itself, and keys and values of past tokens in one of their own.
+In training, a precision is the format in which GEMMs multiply: weights stay in 16 bits, beside a master copy.
+In serving, weights are stored in the format itself, and the KV cache in a format of its own.
 
     format   weight          why
     fp8      1               one scale for a tensor, a row or a block of 128 × 128: too few to count
@@ -19,22 +19,22 @@ class Recipe:
     """Bytes per parameter and per activation."""
 
     weight: float
-    """The copy that matrix products read."""
+    """The copy that GEMMs read."""
     gradient: float
     """As accumulated over microbatches and reduced over replicas."""
     master: float
-    """The copy that the optimizer updates, where it is another than the weight."""
+    """The copy that the optimizer updates, where it is not the weight itself."""
     moments: float
     """Adam's two running means."""
     activation: float
     cache: float = 2.0
-    """Keys and values that serving keeps."""
+    """KV cache."""
     wide: float = 2.0
-    """Weights that a format leaves as they were: embeddings, head, norms and, in some, attention's."""
+    """Weights that a format leaves in 16 bits: embeddings, head, norms and, in some formats, attention's."""
 
     @property
     def optimizer(self) -> float:
-        """What only the optimizer reads."""
+        """State that only the optimizer reads."""
         return self.master + self.moments
 
 
@@ -77,22 +77,22 @@ def recipe_of(precision: str, task: str) -> Recipe:
     return (RECIPES if task == "training" else SERVING)[precision]
 
 
-def weight_bytes(recipe: Recipe, name: str, *, mixture: bool) -> float:
+def weight_bytes(recipe: Recipe, name: str, *, moe: bool) -> float:
     """Return the bytes per element of the weight called *name*.
 
     Embeddings, head, routers, norms and offsets keep their 16 bits in every format. Formats of less than 8 bits
-    cover, in a *mixture* of experts, the feed-forward networks alone: so do the checkpoints of DeepSeek-R1-FP4,
+    cover only the feed-forward networks of an MoE model (*moe*): so do the checkpoints of DeepSeek-R1-FP4,
     gpt-oss and Kimi-K2.
 
-    >>> [weight_bytes(SERVING["fp4"], name, mixture=True) for name in ("w_expert_ffn_up", "w_q", "w_head")]
+    >>> [weight_bytes(SERVING["fp4"], name, moe=True) for name in ("w_expert_ffn_up", "w_q", "w_head")]
     [0.5625, 2.0, 2.0]
-    >>> weight_bytes(SERVING["fp4"], "w_q", mixture=False)
+    >>> weight_bytes(SERVING["fp4"], "w_q", moe=False)
     0.5625
     """
     feed_forward = "ffn" in name or "expert" in name
     small = name.startswith("b_") or any(word in name for word in ("norm", "gate", "sinks", "router", "position"))
     if name in ("w_embedding", "w_vocabulary", "w_head") or (small and "ffn" not in name):
         return recipe.wide
-    if recipe.weight < 1 and mixture and not feed_forward:
+    if recipe.weight < 1 and moe and not feed_forward:
         return recipe.wide
     return recipe.weight

@@ -1,0 +1,1 @@
+"""Mutation testing of the physics: small changes of formulas that a test should notice."""
