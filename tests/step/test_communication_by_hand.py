@@ -196,7 +196,7 @@ def test_ulysses_exchanges_tokens_for_heads_four_times_each_way() -> None:
 
 def test_experts_get_two_copies_of_each_token_and_send_them_back() -> None:
     """4 tokens of a rank in 2 copies of 8 numbers."""
-    uses = found("mixture_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, role="ep")
+    uses = found("moe_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, role="ep")
     copies = 2 * (4 * 2) * 8
     assert brief(uses) == [
         ("forward", "all_to_all", "sent", copies, 2),
@@ -209,7 +209,7 @@ def test_experts_get_two_copies_of_each_token_and_send_them_back() -> None:
 
 
 def test_gradients_of_experts_are_reduced_by_the_ranks_that_have_the_same_ones() -> None:
-    uses = found("mixture_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, role="weights")
+    uses = found("moe_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, role="weights")
     experts = [use for use in uses if "expert" in use.tensor]
     assert brief(experts) == [
         ("step", "all_reduce", "d_w_expert_down", 4 * 2 * 6 * 8, 2),
@@ -220,7 +220,7 @@ def test_gradients_of_experts_are_reduced_by_the_ranks_that_have_the_same_ones()
 
 
 def test_updated_experts_are_gathered_by_the_ranks_that_have_the_same_ones() -> None:
-    uses = found("mixture_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, weight_sharding="zero1", role="updated")
+    uses = found("moe_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, weight_sharding="zero1", role="updated")
     dense = 4 * 64 + 2 * 8 + 8 * 4
     assert [(use.axes, use.group, use.bytes) for use in uses] == [
         (("cp", "dp"), 4, 2 * dense),
@@ -229,7 +229,7 @@ def test_updated_experts_are_gathered_by_the_ranks_that_have_the_same_ones() -> 
 
 
 def test_serving_engines_add_the_copies_of_a_token_before_they_reduce_over_tp() -> None:
-    uses = found("mixture_layer", dp=2, ep=2, tp=2, model={"experts": FOUR_EXPERTS}, task="prefill")
+    uses = found("moe_layer", dp=2, ep=2, tp=2, model={"experts": FOUR_EXPERTS}, task="prefill")
     assert brief(uses) == [
         ("forward", "all_reduce", "out", STREAM, 2),
         ("forward", "all_to_all", "sent", 2 * 8 * 8, 2),
@@ -239,8 +239,8 @@ def test_serving_engines_add_the_copies_of_a_token_before_they_reduce_over_tp() 
 
 
 def test_training_reduces_every_copy_where_experts_are_split_over_tp() -> None:
-    split = {"sequence_parallel": False, "strategies": ("expert_tensor_parallel",)}
-    uses = found("mixture_layer", tp=2, model={"experts": FOUR_EXPERTS}, **split)
+    split: dict[str, Any] = {"sequence_parallel": False, "strategies": ("expert_tensor_parallel",)}
+    uses = found("moe_layer", tp=2, model={"experts": FOUR_EXPERTS}, **split)
     reduced = next(use for use in uses if use.tensor == "expert_down")
     assert (reduced.kind, reduced.bytes) == ("all_reduce", 2 * 8 * 8)
 
@@ -321,7 +321,7 @@ def test_serving_gathers_sharded_weights_in_their_format() -> None:
     gathered = {use.tensor: float(use.bytes) for use in uses}
     assert (gathered["w_q"], gathered["w_attention_norm"]) == (1 * 64, 2 * 8)
     moe = found(
-        "mixture_layer",
+        "moe_layer",
         dp=2,
         weight_sharding="zero3",
         task="prefill",

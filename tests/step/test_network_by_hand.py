@@ -154,7 +154,8 @@ GRADIENTS = 4 * (2 * 528 + 80 + 88)
 GRADIENT_CALLS = 2 * 8 + 1 + 2
 
 
-def loads(stage: Stage | None = None, **changes: Any) -> list[tuple[int, str, float, float]]:
+def loads(stage: Stage | None = None, **changes: Any) -> list[tuple[Any, ...]]:
+    """Return dimension, part, bytes and seconds of each load."""
     found = network_loads(profile(batch(**changes), stage))
     return [(load.dimension, load.part, load.bytes, load.seconds) for load in found]
 

@@ -248,25 +248,26 @@ def test_every_precision_has_both_recipes() -> None:
     assert set(RECIPES) == set(SERVING) == {"fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"}
 
 
-WIDE = ("w_embedding", "w_vocabulary", "w_head", "w_router", "b_router", "w_attention_norm", "w_final_norm", "b_q")
-WIDE += ("w_shared_gate", "w_sinks", "w_positions", "b_expert_down", "b_head")
-FEED_FORWARD = ("w_ffn_up", "w_ffn_gate", "w_ffn_down", "w_expert_ffn_up", "w_expert_ffn_gate", "w_expert_down")
-FEED_FORWARD += ("w_shared_ffn_up", "w_shared_ffn_gate", "w_shared_ffn_down")
+TABLES = ("w_embedding", "w_vocabulary", "w_head", "w_positions")
+ROUTERS = ("w_router", "b_router", "w_shared_gate")
+SMALL = ("w_attention_norm", "w_final_norm", "b_q", "b_expert_down", "b_head", "w_sinks")
+FFN = ("w_ffn_up", "w_ffn_gate", "w_ffn_down", "w_shared_ffn_up", "w_shared_ffn_gate", "w_shared_ffn_down")
+EXPERTS = ("w_expert_ffn_up", "w_expert_ffn_gate", "w_expert_down")
 ATTENTION = ("w_q", "w_k", "w_v", "w_out", "w_q_down", "w_kv_down", "w_k_up")
 
 
 @pytest.mark.parametrize(("precision", "width"), [("fp8", 1.0), ("fp4", 0.5625), ("int4", 0.5625), ("bf16", 2.0)])
-@pytest.mark.parametrize("mixture", [False, True])
+@pytest.mark.parametrize("moe", [False, True])
 def test_a_format_covers_gemms_but_not_tables_routers_norms_and_offsets(
-    precision: str, width: float, mixture: bool
+    precision: str, width: float, moe: bool
 ) -> None:
     recipe = SERVING[precision]
-    assert {weight_bytes(recipe, name, mixture=mixture) for name in WIDE} == {2.0}
-    assert {weight_bytes(recipe, name, mixture=mixture) for name in FEED_FORWARD} == {width}
-    left = 2.0 if mixture and width < 1 else width  # below 8 bits, an MoE's attention stays in 16
-    assert {weight_bytes(recipe, name, mixture=mixture) for name in ATTENTION} == {left}
+    assert {weight_bytes(recipe, name, moe=moe) for name in (*TABLES, *ROUTERS, *SMALL)} == {2.0}
+    assert {weight_bytes(recipe, name, moe=moe) for name in (*FFN, *EXPERTS)} == {width}
+    left = 2.0 if moe and width < 1 else width  # below 8 bits, an MoE's attention stays in 16
+    assert {weight_bytes(recipe, name, moe=moe) for name in ATTENTION} == {left}
 
 
 def test_wide_weights_are_as_wide_as_the_recipe_says() -> None:
-    assert weight_bytes(SERVING["fp32"], "w_head", mixture=False) == 4
-    assert weight_bytes(RECIPES["fp8"], "w_q", mixture=True) == 2
+    assert weight_bytes(SERVING["fp32"], "w_head", moe=False) == 4
+    assert weight_bytes(RECIPES["fp8"], "w_q", moe=True) == 2

@@ -28,11 +28,13 @@ COMPUTE: Changes = {
     "memory_efficiency": 1.0,
     "launch_s": 0.0,
 }
+MEMORY: Changes = {"capacity_bytes": 1e9, "bandwidth_bytes_per_s": 100.0}
 
 
 def switch(npus: int, **changes: Any) -> Dimension:
     """Return a network dimension of one switch."""
-    return Dimension(**{"topology": "switch", "npus": npus, "bandwidth_bytes_per_s": 10.0, "latency_s": 0.0} | changes)
+    usual: Changes = {"topology": "switch", "npus": npus, "bandwidth_bytes_per_s": 10.0, "latency_s": 0.0}
+    return Dimension(**usual | changes)
 
 
 def point(
@@ -48,13 +50,14 @@ def point(
     npus = prod(workload.get(axis, 1) for axis in AXES)
     if dims is None:
         dims = (switch(npus),) if npus > 1 else ()
+    rings: Changes = {"algorithms": ("ring",) * len(dims), "chunks": 1}
     return DesignPoint(
         model=Transformer(**MODEL | (model or {})),
         workload=Workload(**{"sequence": 4, "global_batch": workload.get("dp", 1)} | workload),
-        collective=Collective(**{"algorithms": ("ring",) * len(dims), "chunks": 1} | (collective or {})),
+        collective=Collective(**rings | (collective or {})),
         network=Network(dims=dims),
         compute=Compute(**COMPUTE | (compute or {})),
-        memory=Memory(**{"capacity_bytes": 1e9, "bandwidth_bytes_per_s": 100.0} | (memory or {})),
+        memory=Memory(**MEMORY | (memory or {})),
     )
 
 
