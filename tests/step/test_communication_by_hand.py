@@ -6,13 +6,14 @@ ffn_down) and 8 (two norms), the embedding and the head of 8 x 10. Gradients tra
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts
+from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.model import Experts, Recommender
 from cosmic.step.communication import CollectiveUse, Role, collectives, named_axes, part_of
 from cosmic.workload.sizes import Stage
 from tests.step.tiny import batch, point
@@ -157,6 +158,18 @@ def test_a_ring_of_one_sends_nothing() -> None:
     assert {use.calls for use in uses} == {0}
 
 
+def test_a_ring_is_for_self_attention_and_the_source_of_cross_attention_is_gathered() -> None:
+    both = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
+    uses = found("layer", cp=2, model=both, task="prefill")
+    assert brief(uses) == [
+        ("forward", "collective_permute", "key", STREAM / 2, 2),
+        ("forward", "collective_permute", "value", STREAM / 2, 2),
+        ("forward", "all_gather", "cross_k", STREAM, 2),
+        ("forward", "all_gather", "cross_v", STREAM, 2),
+    ]
+    assert [use.role for use in uses] == ["ring", "ring", "cp", "cp"]
+
+
 def test_gathering_context_parallelism_gathers_keys_and_values() -> None:
     uses = [use for use in found("layer", cp=2, cp_comm_type="all_gather") if use.role != "weights"]
     assert brief(uses) == [
@@ -236,6 +249,7 @@ def test_serving_engines_add_the_copies_of_a_token_before_they_reduce_over_tp() 
         ("forward", "all_reduce", "expert_down", STREAM, 2),  # once for a token, not for each of its 2 copies
         ("forward", "all_to_all", "expert_down", 2 * 8 * 8, 2),
     ]
+    assert [use.copies for use in uses] == [1, 2, 1, 2]
 
 
 def test_training_reduces_every_copy_where_experts_are_split_over_tp() -> None:
@@ -287,8 +301,14 @@ def test_zero1_scatters_gradients_and_gathers_updated_weights_once_a_step() -> N
     gathered = [use for use in uses if use.role == "updated"]
     assert brief(gathered) == [("step", "all_gather", "weights", 2 * 528, 2)]
     assert common(gathered) == {(("cp", "dp"), 2, "updated", "dp", True)}
+    assert {use.copies for use in gathered} == {1}
     at_ends = found("embedding", "head", dp=2, global_batch=6, weight_sharding="zero1", role="updated")
     assert [(use.bytes, use.calls) for use in at_ends] == [(2 * 80, 1), (2 * 88, 1)]
+
+
+def test_zero1_leaves_activations_to_their_all_reduces() -> None:
+    uses = found("layer", tp=2, sequence_parallel=False, weight_sharding="zero1", role="tp")
+    assert {use.kind for use in uses} == {"all_reduce"}
 
 
 def test_zero2_scatters_gradients_for_each_microbatch() -> None:
@@ -401,6 +421,21 @@ def test_a_stage_has_the_collectives_of_its_layers(stage: Stage, layers: int) ->
     assert {use.calls for use in uses} == {layers}
     gathered = found("layer", stage=stage, dp=2, pp=3, model={"layers": 7}, weight_sharding="zero1", role="updated")
     assert {use.calls for use in gathered} == {layers}
+
+
+def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stages() -> None:
+    """4 samples a rank, 2 tables: keys are numbers and not the rows that they select; vectors have 2 columns."""
+    model = Recommender(dense_features=3, tables=(5, 7), embedding=2, bottom=(2,), top=(1,))
+    made = replace(point(dp=2, micro_batch=4, global_batch=8), model=model)
+    uses = collectives(batch_of(made))
+    exchanged = [use for use in uses if use.kind == "all_to_all"]
+    assert brief(exchanged) == [
+        ("forward", "all_to_all", "keys", 2 * 4 * 2, 1),
+        ("forward", "all_to_all", "looked_up", 2 * 4 * 2 * 2, 1),
+        ("backward", "all_to_all", "d_gathered", 2 * 4 * 2 * 2, 1),
+    ]
+    assert common(exchanged) == {(("dp",), 2, "dp", "dp", False)}
+    assert not [use for use in uses if use.kind == "send"]
 
 
 # ------------------------------------------------------------------------------------------------- names and parts

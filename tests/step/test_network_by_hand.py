@@ -63,7 +63,7 @@ def test_another_placement_turns_the_axes_round() -> None:
 
 
 def test_experts_over_all_replicas_leave_no_ranks_alike() -> None:
-    assert spans("edp", dp=2, ep=2) == [(1, 2)]
+    assert spans("edp", dp=2, ep=2, pp=2) == [(1, 2)]
     assert spans("ep", dp=2, ep=2) == [(2, 1)]
     assert spans("edp", dp=2, ep=4) == [(1, 2)]  # invalid, but in a batch beside valid ones
 
@@ -234,6 +234,19 @@ def test_what_a_library_takes_for_a_call_is_counted() -> None:
     assert found[0][3] == pytest.approx(GRADIENTS / 10 + GRADIENT_CALLS * 0.25)
 
 
+def test_switches_reduce_only_for_groups_that_lie_in_one_dimension() -> None:
+    """Reduced in the switch, a payload goes up once, and a quarter of it besides; by a ring of 4, it is sent 3/2 times.
+
+    With a second dimension of 2 outside, rings visit all 8: (1 - 1/8) / (1 - 1/2) of a quarter.
+    """
+    reducing = Transport(reduction_efficiency=1.0)
+    alone = loads(dp=4, dims=(switch(4, transport=reducing),), collective={"algorithms": ("auto",)})
+    assert alone == [(0, "dp", pytest.approx(1.5 * GRADIENTS), pytest.approx(1.25 * GRADIENTS / 10))]
+    dims = (switch(4, transport=reducing), switch(2, transport=reducing))
+    both = loads(dp=8, dims=dims, collective={"algorithms": ("auto", "auto")})
+    assert [load[3] for load in both] == pytest.approx([1.5 * GRADIENTS / 10, 7 / 4 / 4 * GRADIENTS / 10])
+
+
 def test_loads_are_sorted_by_dimension_and_part() -> None:
     found = loads(tp=2, dp=2, pp=2, dims=(switch(2), switch(4)))
     assert [load[:2] for load in found] == [(0, "dp"), (0, "tp"), (1, "dp"), (1, "pp")]
@@ -267,7 +280,8 @@ def shares(kind: Kind, members: list[float], copies: int = 1, **collective: Any)
         NetworkDimension("switch", 4, 10.0, 0.0, algorithm)
         for algorithm in collective.get("algorithms", ("ring",) * len(members))
     ]
-    return entering(kind, made, subgroups(dims, [Span(each, 1.0) for each in members]), copies)
+    group = subgroups(dims, [Span(each, 1.0) for each in members])
+    return entering(kind, made, group) if copies == 1 else entering(kind, made, group, copies)
 
 
 def test_what_enters_a_dimension_was_shared_out_inside() -> None:
@@ -285,8 +299,19 @@ def test_baseline_sends_all_of_an_all_reduce_everywhere() -> None:
 def test_themis_plans_only_groups_of_whole_members_in_several_dimensions() -> None:
     assert shares("all_reduce", [4.0], multi_dim="themis", chunks=2) == [1]
     assert shares("all_reduce", [1.5, 2.0], multi_dim="themis", chunks=2) == pytest.approx([1, 2 / 3])
+    assert shares("all_reduce", [2.0, 1.5], multi_dim="themis", chunks=2) == pytest.approx([1, 1 / 2])
     assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=4) == pytest.approx([0.75, 0.75])
     assert shares("all_gather", [2.0, 2.0], multi_dim="themis", chunks=1) == pytest.approx([1, 0.5])
+
+
+def test_themis_counts_what_each_dimension_carries() -> None:
+    """Rings of 2 and 4 members, 4 chunks.
+
+    The first goes inside first and loads 1/2 : 3/8, so that the second goes outside first, which makes it 5/8 : 9/8.
+    The third goes inside first, which makes it 9/8 : 12/8, and so does the fourth.
+    """
+    found = shares("all_reduce", [2.0, 4.0], multi_dim="themis", chunks=4)
+    assert found == pytest.approx([(1 + 1 / 4 + 1 + 1) / 4, (1 / 2 + 1 + 1 / 2 + 1 / 2) / 4])
 
 
 def test_themis_begins_with_the_dimension_that_is_least_loaded() -> None:

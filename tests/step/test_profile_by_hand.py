@@ -5,13 +5,14 @@ The tiny design of `tests.step.tiny`: 1000 flop/s, 100 bytes/s of memory, 10 byt
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts
+from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.model import Experts, Recommender
 from cosmic.step import network_costs
 from cosmic.step.bound import bounded_by, busy_seconds
 from cosmic.step.network_costs import ExposedShares
@@ -94,6 +95,14 @@ def test_compute_overlaps_all_sends_but_one() -> None:
         ("pp", "forward", "send", "", 3, STREAM, pytest.approx(6.4)),
         ("pp", "backward", "send", "", 3, STREAM, pytest.approx(6.4)),
     ]
+    one = [brief(each) for each in of(pp=2).traffic if each.phase == "forward"]
+    assert one == [("pp", "forward", "send", "", 1, STREAM, pytest.approx(6.4))]
+
+
+def test_gradients_of_embeddings_are_reduced_whatever_the_stage() -> None:
+    """They come last in the step, and all stages wait for that."""
+    found = [each for each in of(dp=2, pp=2).traffic if each.block == "embedding"]
+    assert [(each.role, each.calls, each.bytes) for each in found] == [("weights", 1, 4 * 80)]
 
 
 def test_groups_of_one_have_no_traffic() -> None:
@@ -172,6 +181,14 @@ def test_a_profile_knows_its_collectives_alone_and_together() -> None:
     assert found.microbatches == 1
 
 
+def test_blocks_that_are_not_on_every_stage_have_a_share() -> None:
+    assert of(pp=2).shares == {"embedding": 0}
+    assert of("first", pp=2).shares == {"head": 0}
+    assert of().shares == {"embedding": 1}
+    model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
+    assert profile(batch_of(replace(point(), model=model))).shares == {}  # neither embedding nor head
+
+
 # ------------------------------------------------------------------------------------------------------ profiles
 
 
@@ -225,6 +242,13 @@ def test_a_roofline_operator_has_all_its_runs() -> None:
     assert found["head logits, forward"].flop == 3 * 640
 
 
+def test_an_operator_right_of_the_ridge_moves_its_tensors() -> None:
+    """A ridge at 1000 / 10^4 flop a byte; a GEMM of 512 flop takes 0.512 s."""
+    found = {each.name: each for each in roofline_operators(of(memory={"bandwidth_bytes_per_s": 1e4}))}
+    assert found["layer q, forward"] == RooflineOperator("layer q, forward", "einsum", 2 * 512, 2 * 256, 2 * 0.512)
+    assert found["layer y, forward"].seconds == pytest.approx(2 * 32 / 1000)
+
+
 def test_operators_without_work_or_time_are_no_part_of_the_roofline() -> None:
     """An embedding has no flop; a fused gate takes no time of its own; another stage's embedding norm never runs."""
     names = {each.name for each in roofline_operators(of())}
@@ -254,6 +278,11 @@ def test_the_network_dimension_that_is_busy_longest_bounds_communication() -> No
     )
     slow = of(dp=4, dims=(switch(2), switch(2, bandwidth_bytes_per_s=1.0)))
     assert bounded_by(slow, {"gemm": 1.0, "dp": 3.0}).startswith("network dimension 2 bounds it")
+
+
+def test_a_part_of_the_closed_form_is_exposed_seconds_however_busy_a_dimension_is() -> None:
+    found = of(tp=2, sequence_parallel=False)
+    assert bounded_by(found, {"tp": 1e9}).startswith("network dimension 1 bounds it (tensor-parallel")
 
 
 def test_only_the_part_that_takes_longest_counts() -> None:
