@@ -1,7 +1,7 @@
-"""Write the pages of docs/reference from the code, and what the commands of docs/how-to print.
+"""Write the pages of docs/reference from the code, and the outputs of the commands in docs/how-to.
 
 python docs/generate_reference.py             writes both
-python docs/generate_reference.py --check     writes nothing, and ends with 1 where a page is not what it would write
+python docs/generate_reference.py --check     writes nothing; exits with 1 if a page is stale
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
-os.environ.pop("COSMIC_PATH", None)  # the reference knows nothing of whoever writes it
+os.environ.pop("COSMIC_PATH", None)  # the reference holds only what the package brings
 
 from generation import commands, formats, formulas, how_to, interface, keys, measures
 
@@ -28,7 +28,7 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 def stale(*, with_how_to: bool = True) -> dict[Path, str]:
-    """Return what each page should say that says something else."""
+    """Return the pages that are out of date, with their new text."""
     wanted = {FOLDER / name: make() for name, make in PAGES.items()}
     if with_how_to:
         wanted |= {path: how_to.run_page(path.read_text(encoding="utf-8")) for path in how_to.pages()}
@@ -40,7 +40,7 @@ def _text(path: Path) -> str:
 
 
 def main(words: list[str]) -> int:
-    """Write what is stale, or only name it."""
+    """Write the stale pages, or only name them."""
     checking = words == ["--check"]
     for path, text in stale().items():
         sys.stdout.write(f"{'stale' if checking else 'wrote'} {path.relative_to(FOLDER.parent)}\n")

@@ -1,7 +1,7 @@
-"""What mkdocs is told besides its settings: pages of the repository's root, folders in the navigation, links to code.
+"""Hooks of mkdocs: pages of the repository's root, folders in the navigation, links to code.
 
-Pages are written to be read on GitHub too. There, a link to a source file leads to it; the site has no such files, so
-the link's text is kept and the link is not.
+Pages are also read on GitHub, where a link to a source file works. The site has no such files, so that the hook keeps
+the link's text and drops the link.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Make links that leave the documentation lead to copies of what they mean, or to nothing."""
+    """Point links that leave the documentation to copies of their targets, or drop them."""
     if page.file.src_uri in COPIED.values():  # relinked when they were copied
         return markdown
     here = Path(page.file.src_uri).parent
@@ -104,5 +104,5 @@ def _place(found: Path) -> str | None:
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
-    """Give the theme's switch for dark pages the two elements that it looks for, though nothing is highlighted."""
+    """Add the two elements that the theme's dark-mode switch needs even without syntax highlighting."""
     return output.replace("</head>", '<meta id="hljs-light"><meta id="hljs-dark"></head>', 1)

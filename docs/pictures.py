@@ -1,7 +1,7 @@
-"""Pictures of the concept pages, drawn from what the package says: `python docs/pictures.py` writes them all.
+"""Pictures of the concept pages, drawn from the package's own numbers: `python docs/pictures.py` writes them all.
 
-Counts, groups and times come from the same functions that a reader can call, so that no picture tells another story
-than the program. `tests/docs/test_reading.py` draws them again and compares.
+Counts, groups and times come from functions that a reader can call, so that pictures and program agree.
+`tests/docs/test_reading.py` draws them again and compares.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ STYLE = (
     ".cc-tip{fill:#57606a}.cc .cc-name{font-weight:600}.cc-cut{stroke-width:.5}"
     "@media screen and (prefers-color-scheme:dark){.cc-tip{fill:#a3adb8}}</style>"
 )
-"""What charts have no need of: frames, arrows, bold names."""
+"""Styles beyond those of charts: frames, arrows, bold names."""
 TAILS = ((0.45, 9.0), (-0.45, 9.0))
 
 
@@ -33,7 +33,7 @@ TAILS = ((0.45, 9.0), (-0.45, 9.0))
 
 
 def drawing(title: str, description: str, height: float, body: Iterable[str]) -> str:
-    """Return a whole picture; title and description are what a screen reader says."""
+    """Return a whole picture; title and description are for screen readers."""
     return document(title, description, height, [STYLE, *body])
 
 
@@ -45,7 +45,7 @@ def bar(at: Point, size: Point, classes: str, text: str = "") -> str:
 
 
 def box(at: Point, size: Point, lines: Sequence[str], hue: int = 5) -> list[str]:
-    """Return a tinted box: its first line is a name, the others say more."""
+    """Return a tinted box: its first line is a name, the others explain it."""
     parts = [bar(at, size, f"cc-band cc-f{hue}"), bar(at, size, f"cc-edge cc-s{hue}")]
     first = at[1] + size[1] / 2 - 8.5 * (len(lines) - 1) + 4.5
     for place, line in enumerate(lines):
@@ -72,20 +72,20 @@ def patch(classes: str) -> str:
 
 SPACE = "cosmic-1024-full-stack"
 EVALUATED = 50_000
-"""What `cosmic demo` evaluates of the full stack, unless told otherwise."""
+"""Designs of the full stack that `cosmic demo` evaluates by default."""
 POWERS = {0: "1", 3: "10³", 6: "10⁶", 9: "10⁹", 12: "10¹²", 15: "10¹⁵"}
 
 
 def parameter_set() -> str:
-    """Return how many designs there are as layers of the stack are opened, on a scale of powers of ten."""
+    """Return the number of designs by searched layer, on a logarithmic scale."""
     whole = cosmic.load_space(SPACE)
     sets = {name: whole.restrict([name]) for name in whole.stacks} | {"all together": whole}
     entries = [
-        Entry("can be written down", patch("cc-edge cc-s5")),
+        Entry("all combinations", patch("cc-edge cc-s5")),
         Entry("valid", patch("cc-f0")),
         Entry(f"evaluated by cosmic demo: {EVALUATED:,}", '<path class="cc-line cc-s1" d="M11 -9V9"/>'),
     ]
-    parts, top = heading("How many designs there are, by layer of the stack that is opened", entries)
+    parts, top = heading("Number of designs, by layer of the stack that is searched", entries)
     left, row_height, first = 112.0, 46.0, top + 16
     unit, bottom = (WIDTH - left - 44) / 15, first + row_height * len(sets)
     for power, text in POWERS.items():
@@ -101,10 +101,10 @@ def parameter_set() -> str:
     across, row = left + unit * log10(EVALUATED), first + row_height * (len(sets) - 1)
     for style in ("cc-halo", "cc-line cc-s1"):
         parts.append(f'<path class="{style}" d="M{number(across)} {number(row - 5)}V{number(row + 18)}"/>')
-    below, end = notes([f"cosmic psa count {SPACE}; from line to line a factor of 1,000."], bottom + 28)
+    below, end = notes([f"cosmic psa count {SPACE}; grid lines are a factor of 1,000 apart."], bottom + 28)
     words = "; ".join(f"{name}: {space.valid:,} valid of {space.raw:,}" for name, space in sets.items())
     return drawing(
-        "Designs: written down, valid, evaluated", f"On a logarithmic scale. {words}.", end + 8, parts + below
+        "Designs: all combinations, valid, evaluated", f"On a logarithmic scale. {words}.", end + 8, parts + below
     )
 
 
@@ -117,17 +117,17 @@ HUES = {"tp": 0, "dp": 2, "pp": 1}
 
 
 def mesh() -> str:
-    """Return 32 NPUs in four nodes, and with whom rank 0 is in a group of each axis."""
+    """Return 32 GPUs in four nodes, and the groups of rank 0 on each axis."""
     steps = strides(PLACEMENT, DEGREES)
     side, pitch, left, top = 42.0, 50.0, 84.0, 54.0
-    parts = [label((EDGE, 26), "tp 4 × dp 4 × pp 2 on 4 nodes of 8 NPUs, tp innermost", "cc-title")]
+    parts = [label((EDGE, 26), "tp 4 × dp 4 × pp 2 on 4 nodes of 8 GPUs, tp innermost", "cc-title")]
     for node in range(NETWORK[1]):
         row = top + node * 64
         parts.append(bar((left - 7, row - 7), (8 * pitch + 6, side + 14), "cc-grid"))
         parts.append(label((left - 16, row + 26), f"node {node}", "cc-muted", "end"))
         for place in range(NETWORK[0]):
             at = (left + place * pitch, row)
-            parts += _npu(at, side, node * NETWORK[0] + place, steps)
+            parts += _gpu(at, side, node * NETWORK[0] + place, steps)
     right = left + 8 * pitch + 22
     for place, axis in enumerate(PLACEMENT):
         row = top - 7 + place * 84
@@ -137,14 +137,14 @@ def mesh() -> str:
         for dimension, part in enumerate(shape(NETWORK, steps[axis], DEGREES[axis])):
             at = (right + 18, row + 38 + 18 * dimension)
             parts.append(label(at, _share(dimension, part), "cc-muted cc-small"))
-    sentence = "Frames: who is in a group with rank 0. Dimension 0 is the node, 1 joins nodes."
+    sentence = "Frames: ranks in a group with rank 0. Dimension 0 is the node, 1 connects nodes."
     below, end = notes([sentence], top + 4 * 64 - 4)
     words = "Rank 0 is in a tp group with ranks 1 to 3, in a dp group with 4, 8 and 12, and in a pp group with 16."
     return drawing("A mesh on a network", words, end + 8, parts + below)
 
 
-def _npu(at: Point, side: float, rank: int, steps: dict[str, int]) -> list[str]:
-    """Return one NPU, with a frame for each axis in which it is with rank 0."""
+def _gpu(at: Point, side: float, rank: int, steps: dict[str, int]) -> list[str]:
+    """Return one GPU, with a frame for each axis on which it shares a group with rank 0."""
     parts = [bar(at, (side, side), "cc-edge cc-s5", f"rank {rank}")]
     for place, axis in enumerate(PLACEMENT):
         if rank % steps[axis] == 0 and rank < steps[axis] * DEGREES[axis]:
@@ -155,10 +155,10 @@ def _npu(at: Point, side: float, rank: int, steps: dict[str, int]) -> list[str]:
 
 
 def _share(dimension: int, part: Span) -> str:
-    """Return what a group has of a dimension, in words."""
+    """Return the extent of a group in a dimension, in words."""
     members, apart = int(part.members), int(part.step)
     if members == 1:
-        return f"nothing of dimension {dimension}"
+        return f"not in dimension {dimension}"
     return f"{members} of {NETWORK[dimension]} in dimension {dimension}" + (f", {apart} apart" if apart > 1 else "")
 
 
@@ -166,15 +166,15 @@ def _share(dimension: int, part: Span) -> str:
 
 
 def engines() -> str:
-    """Return what both engines share, and where they part."""
+    """Return what both engines share, and where they differ."""
     parts = [label((EDGE, 26), "Two engines, one physics", "cc-title")]
     parts += box((16, 56), (150, 56), ["design", "a model on a machine"])
-    parts += box((216, 56), (178, 56), ["plan", "work, traffic, memory"])
-    parts += box((444, 56), (260, 56), ["prices", "seconds of each kernel and collective"], 4)
+    parts += box((216, 56), (178, 56), ["plan", "compute, traffic, memory"])
+    parts += box((444, 56), (260, 56), ["cost model", "seconds of each kernel and collective"], 4)
     parts += box((444, 156), (260, 44), ["catalog", "fitted on measured kernels and links"], 4)
     parts += box((16, 246), (300, 74), ["analytic engine", "a step in closed form", "100,000 designs a second"], 0)
-    parts += box((404, 246), (300, 74), ["event engine", "traces, played node by node", "one design in seconds"], 1)
-    parts += box((16, 372), (688, 44), ["metrics, breakdown, timeline", "one form, whichever engine was asked"], 2)
+    parts += box((404, 246), (300, 74), ["event engine", "traces simulated node by node", "one design in seconds"], 1)
+    parts += box((16, 372), (688, 44), ["metrics, breakdown, timeline", "the same for both engines"], 2)
     parts += [
         arrow((166, 84), (214, 84)),
         arrow((394, 84), (442, 84)),
@@ -184,24 +184,22 @@ def engines() -> str:
         arrow((166, 320), (166, 370)),
         arrow((554, 320), (554, 370)),
         label((178, 226), "the schedule's formula", "cc-muted cc-small"),
-        label((434, 226), "who waits for whom, when", "cc-muted cc-small"),
+        label((434, 226), "dependencies and queues", "cc-muted cc-small"),
     ]
-    words = (
-        "Design, plan and prices are shared; one engine adds them up in closed form, the other plays them as traces."
-    )
+    words = "Both engines share design, plan and cost model; one adds the costs up in closed form, the other simulates."
     return drawing("Two engines, one physics", words, 432, parts)
 
 
-# --------------------------------------------------------------------------------------------------- how a step is made
+# ---------------------------------------------------------------------------------------------------- anatomy of a step
 
 MACHINE = "llama3-8b@dgx-h100:32"
-PIPELINE = {"workload.tp": 4, "workload.pp": 4, "workload.global_batch": 16}
-SHARDED = {"workload.tp": 1, "workload.pp": 1, "workload.global_batch": 64, "workload.weight_sharding": "zero3"}
+PIPELINE = {"tp": 4, "pp": 4, "global_batch": 16}
+SHARDED = {"tp": 1, "pp": 1, "global_batch": 64, "weight_sharding": "zero3"}
 KINDS = {"compute": 0, "exposed": 1, "hidden": 2, "optimizer": 4}
 LEGEND = {
     "compute": "compute",
-    "exposed": "exposed: waited for",
-    "hidden": "hidden behind compute",
+    "exposed": "exposed communication",
+    "hidden": "overlapped communication",
     "optimizer": "optimizer",
 }
 
@@ -216,20 +214,18 @@ def step() -> str:
     for title, timeline in zip(titles, timelines, strict=True):
         total = timeline.totals
         text = f"{title}: {1e3 * timeline.duration_s:,.0f} ms"
-        text += f", of which {1e3 * total.exposed_s:,.0f} exposed and {1e3 * total.idle_s:,.0f} idle"
+        text += f", {1e3 * total.exposed_s:,.0f} exposed and {1e3 * total.idle_s:,.0f} idle"
         sentences.append(text)
         parts.append(label((EDGE, top + 20), text, "cc-name"))
-        more, top = _lanes(timeline, top + 30)
+        more, top = _rows(timeline, top + 30)
         parts += more
-    below, end = notes(
-        ["From left to right: time, each step to its own scale. What is blank in a row is waiting."], top
-    )
+    below, end = notes(["Time runs from left to right, each step on its own scale. Blank is idle."], top)
     words = ". ".join(sentences)
-    return drawing("What happens in a step", f"{words}, on the stage that bounds it.", end + 8, parts + below)
+    return drawing("Timelines of two steps", f"{words}, on the stage that bounds it.", end + 8, parts + below)
 
 
-def _lanes(timeline: Timeline, top: float) -> tuple[list[str], float]:
-    """Return a row of what is done and waited for, and one of what hides, for each process; and where they end."""
+def _rows(timeline: Timeline, top: float) -> tuple[list[str], float]:
+    """Return a row of compute and exposed communication and one of overlapped communication for each process."""
     parts: list[str] = []
     left = 84.0
     unit = (WIDTH - left - EDGE) / timeline.duration_ns
@@ -243,9 +239,9 @@ def _lanes(timeline: Timeline, top: float) -> tuple[list[str], float]:
             name = CLASSES[spans.kind[index]]
             if name not in KINDS:
                 continue
-            lane = (23.0, 8.0) if name == "hidden" else (0.0, 22.0)
-            at = (left + unit * spans.start_ns[index], row + lane[0])
-            size = (unit * spans.duration_ns[index], lane[1])
+            offset, height = (23.0, 8.0) if name == "hidden" else (0.0, 22.0)
+            at = (left + unit * spans.start_ns[index], row + offset)
+            size = (unit * spans.duration_ns[index], height)
             parts.append(bar(at, size, f"cc-f{KINDS[name]}", timeline.names[spans.name[index]]))
     return parts, top + 40 * len(timeline.processes) + 4
 
@@ -254,14 +250,14 @@ def _lanes(timeline: Timeline, top: float) -> tuple[list[str], float]:
 
 
 def study() -> str:
-    """Return the loop of a search, and what is kept of it."""
-    parts = [label((EDGE, 26), "A search asks, evaluates, tells, and keeps what came of it", "cc-title")]
+    """Return the loop of a search, and the study that keeps it."""
+    parts = [label((EDGE, 26), "A search asks, evaluates, tells, and keeps every trial", "cc-title")]
     parts += box((16, 60), (190, 60), ["agent", "genetic, surrogate, yours …"], 1)
     parts += box((266, 60), (188, 60), ["batch of designs", "valid, none twice"])
-    parts += box((514, 60), (190, 60), ["evaluation", "metrics, or why it cannot run"], 0)
+    parts += box((514, 60), (190, 60), ["evaluation", "metrics, or infeasible: why"], 0)
     parts += box((266, 190), (188, 60), ["study", "inputs, then batch by batch"], 2)
     parts += box((16, 190), (190, 60), ["--resume", "ask and tell again"])
-    parts += box((514, 190), (190, 60), ["report, compare, export", "any time, also meanwhile"])
+    parts += box((514, 190), (190, 60), ["report, compare, export", "at any time"])
     parts += [
         arrow((206, 90), (264, 90)),
         arrow((454, 90), (512, 90)),
@@ -275,10 +271,8 @@ def study() -> str:
         arrow((40, 190), (40, 122)),
         label((48, 178), "known results", "cc-muted cc-small"),
     ]
-    words = (
-        "The agent proposes a batch, it is evaluated, kept in the study and told to the agent. To resume is to do so"
-    )
-    return drawing("A search and its study", f"{words} again, with known results looked up.", 270, parts)
+    words = "The agent proposes a batch; it is evaluated, kept in the study and reported to the agent."
+    return drawing("A search and its study", f"{words} Resuming repeats this with known results.", 270, parts)
 
 
 PICTURES: dict[str, Callable[[], str]] = {

@@ -1,4 +1,4 @@
-"""Pictures of a report for the front page: `python docs/screenshots.py` (extra `dev`, and chromium) takes them.
+"""Screenshots of a report for the front page: `python docs/screenshots.py` (extra `dev`, and chromium) takes them.
 
 They show the study of the quickstart. Browsers and fonts differ, so that no test compares them.
 """
@@ -21,24 +21,24 @@ SHOTS = {
     "report-explore.png": ("explore", 712),
     "report-timeline.png": ("timeline", 540),
 }
-"""The sections that are shown, and how much of each from its top."""
+"""The sections to show, and their heights in pixels from the top."""
 
 
 def main() -> None:
-    """Search, write the report, and keep what a browser shows of it."""
+    """Search, write the report, and take screenshots of it."""
     with TemporaryDirectory() as folder, sync_playwright() as playwright:
         report = cosmic.report(cosmic.search(SPACE, trials=300, seed=0)).write(Path(folder) / "report.html")
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": WIDTH, "height": 900}, color_scheme="light")
         page.goto(report.as_uri())
-        page.wait_for_timeout(2000)  # drawn, and at rest
+        page.wait_for_timeout(2000)  # until all is drawn
         for name, (section, height) in SHOTS.items():
             take(page, section, height, FOLDER / name)
         browser.close()
 
 
 def take(page: Page, section: str, height: float, path: Path) -> None:
-    """Keep the upper part of a section as a picture."""
+    """Save the upper part of a section as a picture."""
     box = page.locator(f"#{section}").bounding_box()
     if box is None:
         raise SystemExit(f"#{section}: the report has no such section, or it is not shown")

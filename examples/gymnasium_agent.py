@@ -1,7 +1,7 @@
-"""Reinforcement learning on a parameter set: one parameter after the other, only possible values, reward at the end.
+"""Reinforcement learning on a parameter set: one parameter a step, action masks for valid values, reward at the end.
 
 With sb3-contrib installed (``pip install sb3-contrib``) this trains its MaskablePPO; without it, the cross-entropy
-method on a table, in twenty lines, which needs nothing but Gymnasium.
+method on a table, in twenty lines, which needs only Gymnasium.
 
     python examples/gymnasium_agent.py
 """
@@ -20,12 +20,12 @@ DESIGNS = 800
 
 
 class Best(gym.Wrapper[Any, Any, Any, Any]):
-    """Remembers the best design that passed."""
+    """Remembers the best design."""
 
     reward, design = 0.0, None
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Look at the reward of each design that is complete."""
+        """Record the reward of each complete design."""
         observation, reward, done, cut, info = self.env.step(action)
         if done and float(reward) > self.reward:
             self.reward, self.design = float(reward), info["design"]
@@ -33,12 +33,12 @@ class Best(gym.Wrapper[Any, Any, Any, Any]):
 
 
 def cross_entropy(env: Best, designs: int, batch: int = 40, elite: int = 6, rate: float = 0.3) -> None:
-    """Draw designs by a table of probabilities; move it towards the values that the best of each batch have."""
+    """Sample designs from a table of probabilities; move it towards the values of the best of each batch."""
     rng = np.random.default_rng(0)
     turns, values = len(env.get_wrapper_attr("space").parameters), int(env.action_space.n)  # type: ignore[attr-defined]
     table = np.ones((turns, values)) / values
     for _ in range(designs // batch):
-        played = []
+        episodes = []
         for _ in range(batch):
             _, info = env.reset()
             actions, reward = [], 0.0
@@ -46,13 +46,13 @@ def cross_entropy(env: Best, designs: int, batch: int = 40, elite: int = 6, rate
                 possible = (chances + 1e-6) * info["action_mask"]
                 actions.append(int(rng.choice(values, p=possible / possible.sum())))
                 _, reward, _, _, info = env.step(actions[-1])
-            played.append((reward, actions))
-        best = np.array([actions for _, actions in sorted(played, reverse=True)[:elite]])
+            episodes.append((reward, actions))
+        best = np.array([actions for _, actions in sorted(episodes, reverse=True)[:elite]])
         table = (1 - rate) * table + rate * (best[:, :, None] == np.arange(values)).mean(axis=0)
 
 
 def main() -> None:
-    """Train, and print the best design met on the way."""
+    """Train, and print the best design."""
     env = Best(gym.make(DESIGN, space=SPACE))
     if find_spec("sb3_contrib"):
         from sb3_contrib import MaskablePPO  # noqa: PLC0415  only where it is installed

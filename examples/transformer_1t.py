@@ -1,8 +1,8 @@
-"""COMET's way of looking at a cluster: a trillion-parameter transformer on 1,024 accelerators.
+"""COMET's study of a cluster: a trillion-parameter transformer on 1,024 GPUs.
 
-Tensor and data parallelism share out the accelerators; less tensor parallelism communicates less and needs more
-memory. The first table shows the step and where it goes for each split, and whether it fits. The second asks what
-more would buy: memory capacity, memory bandwidth, compute and network, one by one and all together.
+Tensor and data parallelism split the GPUs; less tensor parallelism communicates less and needs more memory. The first
+table shows the step for each split, and whether it fits in memory. The second scales memory capacity, memory bandwidth,
+compute and network, one by one and all together.
 
     python examples/transformer_1t.py
 
@@ -29,17 +29,16 @@ SCALED = {
 
 
 def outcome(tp: int, **more: Any) -> Outcome:
-    """Return what the cluster achieves with so much tensor parallelism."""
-    mapping = {f"workload.{key}": value for key, value in {**FIXED, "tp": tp}.items()}
-    return evaluate(load_design(DESIGN, {**mapping, **more}))
+    """Return the metrics for a degree of tensor parallelism."""
+    return evaluate(load_design(DESIGN, {**FIXED, "tp": tp, **more}))
 
 
 def row(tp: int, found: Outcome) -> str:
     """Return a line of the first table."""
     if isinstance(found, Infeasible):
         return f"{tp:>4} {1024 // tp:>5}  {found.reasons[0]}"
-    waiting = sum(found.breakdown[axis] for axis in ("tp", "weights", "dp"))
-    parts = f"compute {found.step_s - waiting:7.1f} s  exposed {waiting:6.1f} s  {found.memory_bytes / 2**30:5.0f} GiB"
+    exposed = sum(found.breakdown[axis] for axis in ("tp", "weights", "dp"))
+    parts = f"compute {found.step_s - exposed:7.1f} s  exposed {exposed:6.1f} s  {found.memory_bytes / 2**30:5.0f} GiB"
     return f"{tp:>4} {1024 // tp:>5}  {found.step_s:7.1f} s  {100 * found.mfu:4.1f} % MFU  {parts}"
 
 
@@ -56,13 +55,13 @@ def main() -> None:
     for tp in SPLITS:
         print(row(tp, outcome(tp)))
     base = best({})
-    print("\nwhat more would buy")
+    print("\nwith more of")
     together: dict[str, Any] = {}
     for name, changes in [*SCALED.items(), ("all together", together)]:
         together |= changes
         found = best(dict(changes))
         if found is None:
-            print(f"{name:>22}: nothing fits")
+            print(f"{name:>22}: no split fits")
         else:
             gain = f", {base[1].step_s / found[1].step_s:.2f}×" if base else ""
             print(f"{name:>22}: tp {found[0]}, {found[1].step_s:.1f} s{gain}")

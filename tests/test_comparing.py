@@ -167,7 +167,7 @@ def test_a_design_that_does_not_fit_together_has_no_time() -> None:
     assert found.method == "none"
     assert found.b.metrics == {}
     assert {each.worth_s for each in found.differences} == {None}
-    assert verdict(found).startswith("B does not fit together, so that its step has no time: dp 1")
+    assert verdict(found).startswith("B has an invalid mapping, so its step has no time: dp 1")
 
 
 def test_the_verdict_names_the_accelerator_not_its_fields() -> None:

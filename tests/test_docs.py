@@ -1,4 +1,4 @@
-"""What the documentation shows is what happens: every command, Python block and file in it is run."""
+"""Every command, Python block and file in the documentation works."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cosmic.psa.files import load_space
 
 ROOT = Path(__file__).parents[1]
 APART = ("how-to", "case-studies", "decisions")
-"""Folders of pages that are run elsewhere (tests/docs, tests/examples), or that hold nothing to run."""
+"""Folders that other tests run (tests/docs, tests/examples), or that have nothing to run."""
 PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
@@ -25,7 +25,7 @@ CI = (ROOT / ".ci" / "run").read_text()
 
 
 def blocks(language: str) -> list[object]:
-    """Return every fenced block of one language, marked with the page it stands on."""
+    """Return every fenced block of one language, with its page as test id."""
     found: list[object] = []
     for page in PAGES:
         for place, text in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
@@ -34,7 +34,7 @@ def blocks(language: str) -> list[object]:
 
 
 def commands(block: str) -> list[tuple[str, str]]:
-    """Return the commands of a console block, each with the output that is shown below it."""
+    """Return the commands of a console block, each with the output below it."""
     pairs = []
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, output = part.partition("\n")
@@ -50,7 +50,7 @@ def test_a_command_in_the_documentation_works(
     monkeypatch.chdir(tmp_path)  # commands may write files
     for command, shown in commands(block):
         words = shlex.split(command.removeprefix("pip install uv && ").removeprefix("uv run "))
-        if words[0] != "cosmic":  # tests and linters: what runs this test, and what .ci/run runs beside it
+        if words[0] != "cosmic":  # tests and linters, which .ci/run runs
             assert command in CI or command == "bash .ci/run"
             continue
         with pytest.raises(SystemExit) as ended:

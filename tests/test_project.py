@@ -1,4 +1,4 @@
-"""What holds of the project as a whole: names, modules, files, dependencies."""
+"""Rules for the whole project: public names, modules, files, dependencies."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MACHINE_PATH = re.compile(r"(?<![\w.])/(?:tmp|work|root|home|Users)/[\w.]")
 
 
 def text_files() -> Iterator[Path]:
-    """Yield the texts of the project: everything but what tools leave behind."""
+    """Yield the text files of the project, without build outputs."""
     pending = [ROOT]
     while pending:
         for path in sorted(pending.pop().iterdir()):
@@ -42,13 +42,13 @@ def test_public_names_are_few_importable_and_documented() -> None:
         assert name == "__version__" or (getattr(cosmic, name).__doc__ or "").strip(), name
 
 
-def test_a_name_that_is_not_public_is_no_attribute() -> None:
+def test_an_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="module 'cosmic' has no attribute 'evalute'"):
         _ = cosmic.evalute
 
 
 @pytest.mark.parametrize("name", [name for name in MODULES if name != "cosmic.__main__"])
-def test_every_module_imports_and_says_what_it_is(name: str) -> None:
+def test_every_module_imports_and_has_a_docstring(name: str) -> None:
     assert (importlib.import_module(name).__doc__ or "").strip()
 
 
@@ -67,12 +67,7 @@ def test_every_entry_of_the_catalog_has_a_source(kind: str) -> None:
     assert [name for name in names if not str(catalog.entry(kind, name).get("source") or "").strip()] == []
 
 
-def test_every_kind_of_the_catalog_is_a_folder() -> None:
-    folders = {path.name for path in (SOURCE / "catalog").iterdir() if path.is_dir()}
-    assert set(catalog.KINDS) <= folders
-
-
-def test_no_file_names_a_place_on_somebody_s_machine() -> None:
+def test_no_file_contains_a_path_of_a_developer_s_machine() -> None:
     files = list(text_files())
     assert len(files) > 100
     found = {
@@ -82,11 +77,6 @@ def test_no_file_names_a_place_on_somebody_s_machine() -> None:
         if MACHINE_PATH.search(line)
     }
     assert found == set()
-
-
-def test_a_place_on_a_machine_would_be_found() -> None:
-    assert MACHINE_PATH.search("see /" + "tmp/x")
-    assert not MACHINE_PATH.search("workload/" + "tmp/x")
 
 
 def test_dependencies_have_lower_bounds_only() -> None:

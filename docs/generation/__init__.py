@@ -1,1 +1,1 @@
-"""Pages that are made from the code, and pages that are run: `docs/generate_reference.py` writes both."""
+"""Pages generated from the code, and pages whose commands are run: `docs/generate_reference.py` writes both."""

@@ -17,8 +17,8 @@ from generation.text import ROOT, escape, fence, page, table
 
 MOST_EXAMPLES = 6
 INTRODUCTION = """
-Every command takes `--help`. What is data goes to standard output, everything else (progress, warnings, mistakes) to
-standard error. A mistake is one sentence, *where = value: the rule*, with what was probably meant.
+Every command takes `--help`. Data goes to standard output; progress, warnings and errors go to standard error. An error
+is one sentence, *where = value: the rule*, with a suggestion.
 """
 
 
@@ -35,14 +35,14 @@ def rows() -> list[tuple[str, tuple[str, str]]]:
 
 
 def exit_codes() -> str:
-    """Return what a command's exit status says."""
+    """Return the meaning of each exit status."""
     meanings = {
         cli.OK: "done",
-        cli.FAILED: "no design can run, a check did not hold, or something outside failed",
-        cli.BAD_INPUT: "the input is malformed: the sentence on standard error says where",
-        cli.INTERRUPTED: "interrupted (Ctrl-C); a study keeps all that was finished",
-        output.PIPE_CLOSED: "whoever read the output went away",
-        search.TERMINATED: "asked to end (SIGTERM), as clean as Ctrl-C",
+        cli.FAILED: "no feasible design, a failed check, or a failure outside COSMIC",
+        cli.BAD_INPUT: "malformed input: the sentence on standard error says where",
+        cli.INTERRUPTED: "interrupted (Ctrl-C); a study keeps all finished trials",
+        output.PIPE_CLOSED: "the reader of the output closed the pipe",
+        search.TERMINATED: "terminated (SIGTERM); a study keeps all finished trials",
     }
     return "## Exit status\n\n" + table(["status", "meaning"], [[str(code), text] for code, text in meanings.items()])
 
@@ -73,19 +73,19 @@ def _words(text: Any) -> str:
 
 
 class Parameter(NamedTuple):
-    """One argument or option, as a row of the table shows it."""
+    """One argument or option: a row of the table."""
 
     names: str
     value: str
     default: str
     help: str
     shown: str = ""
-    """How the usage line shows it."""
+    """Its text in the usage line."""
     positional: bool = False
 
 
 def _parameters(callback: Any) -> Iterator[Parameter]:
-    """Yield what a command takes, from its function's annotations: the same for every release of typer."""
+    """Yield the arguments and options of a command, from its function's annotations: the same for every typer."""
     hints = get_type_hints(callback, include_extras=True)
     for name, parameter in inspect.signature(callback).parameters.items():
         declared, about = get_args(hints[name])[:2]
@@ -124,7 +124,7 @@ def _default(value: Any) -> str:
 
 
 def _examples(name: str) -> str:
-    """Return uses of the command in the README and the pages, which tests run."""
+    """Return examples of the command from the README and the guides, which tests run."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     found: dict[str, None] = {}
     for path in pages:

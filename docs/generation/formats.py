@@ -1,4 +1,4 @@
-"""Files that commands read and write: what is in them, and where it is defined."""
+"""Files that commands read and write: their contents, and where these are defined."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from generation.text import page, prose, source_link, table
 
 INTRODUCTION = """
 Text is UTF-8. YAML holds plain data only, JSON is read where a file ends in `.json`, and a repeated key is refused in
-both. Whatever is written is written beside its place and then moved there, so that nobody sees half a file.
+both. Files are written under a temporary name and then renamed, so that no reader sees half a file.
 """
 FILES = [
     [
@@ -23,11 +23,11 @@ FILES = [
     ],
     ["a parameter set", "YAML or JSON", "`search`, `psa`", "", "[keys](keys.md#a-parameter-set)"],
     ["an entry of the catalog", "YAML", "all", "", "[keys](keys.md#entries-of-the-catalog)"],
-    ["a model of Hugging Face", "`config.json`", "all that take a design", "", "[a design](../parameter-set.md)"],
+    ["a Hugging Face model", "`config.json`", "all that take a design", "", "[a design](../parameter-set.md)"],
     ["a study", "a directory", "`compare`, `replay`, `export`, …", "`search`", "[below](#a-study)"],
     ["trials", "CSV or Parquet", "", "`export STUDY --to FILE`", "[below](#trials)"],
     ["execution traces", "Chakra, `NAME.RANK.et`", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
-    ["communicators", "JSON", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
+    ["communicator groups", "JSON", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
     ["ASTRA-sim's inputs", "JSON, YAML", "`simulate`", "`export --to astra-sim`", "[event engine](../event-engine.md)"],
     ["a timeline", "Chrome trace JSON", "Perfetto", "`--timeline FILE`", "[event engine](../event-engine.md)"],
     ["measured rows", "CSV", "`validate`", "", "[below](#measured-rows)"],
@@ -42,11 +42,11 @@ FILES = [
 ]
 TRIAL = {
     "trial": "Its number, from 0.",
-    "batch": "With which others it was asked for.",
+    "batch": "The batch in which it was proposed.",
     "point": "The index of each parameter's value, in the order of `study.json`: little-endian, 32 bits each.",
-    "counted": "Whether it counts against the budget: a design that does not fit together does not.",
-    "reasons": "Why it cannot run; empty where it can.",
-    "excess": "By what share it misses what it must keep to; 0 where it can run.",
+    "counted": "Whether it counts against the budget: an invalid mapping does not.",
+    "reasons": "Why it is infeasible; empty if it is feasible.",
+    "excess": "By what share it exceeds memory or a constraint; 0 if it is feasible.",
 }
 DESCRIBED = (
     ("A study", "exploration.studies.study"),
@@ -60,9 +60,7 @@ DESCRIBED = (
 def make() -> str:
     """Return the page."""
     parts = [INTRODUCTION, table(["file", "format", "read by", "written by", "described"], FILES)]
-    parts += [
-        f"Parameter sets and the studies of them have format {FORMAT}; another one is refused, with both numbers."
-    ]
+    parts += [f"Parameter sets and studies have format {FORMAT}; any other is refused, with both numbers."]
     for title, name in DESCRIBED:
         module = import_module(f"cosmic.{name}")
         parts += [f"## {title}", prose(module.__doc__), _rest(title), f"Defined in {source_link(module)}."]
@@ -70,16 +68,16 @@ def make() -> str:
 
 
 def _rest(title: str) -> str:
-    """Return what a module's docstring leaves to its constants."""
+    """Return the tables that a module's docstring leaves to its constants."""
     if title == "Trials":
         if set(TRIAL) != set(storage.FIXED):
             raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(storage.FIXED))}")
         rows = [[f"`{name}`", TRIAL[name]] for name in storage.FIXED]
-        rows += [["every [metric](metrics.md)", "As evaluated; empty where a design cannot run."]]
+        rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
         rows += [["`crc`", "CRC-32 of the rest of the row."]]
-        said = "`cosmic export` writes the same with a column for each parameter's value in place of `point`."
+        said = "`cosmic export` writes the same, with a column for each parameter's value instead of `point`."
         return table(["column of `trials`", "meaning"], rows) + f"\n\n{said}"
     if title == "Measured rows":
         rows = [[kind.name, ", ".join(f"`{name}`" for name in sorted(kind.columns))] for kind in KINDS]
-        return table(["rows of", "columns that tell them, others being welcome"], rows)
+        return table(["rows of", "required columns; others are kept"], rows)
     return ""

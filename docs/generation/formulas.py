@@ -1,4 +1,4 @@
-"""Formulas: the docstrings of what they are computed by, in the order in which a step is put together."""
+"""Formulas: the docstrings of the functions that compute them, in the order in which a step is composed."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from generation.text import fence, page, prose, source_link
 
 INTRODUCTION = """
 Every formula stands in the docstring of the function that computes it, with its symbols, assumptions and source; this
-page is made of those. Functions take numbers or arrays of them, so that one formula serves one design and a million.
-Lengths of time are in seconds, sizes in bytes, rates per second. How the parts make up a step:
-[evaluation](../evaluation.md); how far off they are: [accuracy](../accuracy.md).
+page collects them. Functions take numbers or arrays, so that one formula serves one design or a million. Times are in
+seconds, sizes in bytes, rates per second. How these make up a step: [evaluation](../evaluation.md); their errors:
+[accuracy](../accuracy.md).
 """
 FORMULA = re.compile(r"[=×·^]|\w / |\w \* |\b(?:ceil|floor|log2|max|min)\b|\d \w|\(p - 1\)")
-"""What a docstring has that holds a formula."""
+"""What marks a docstring with a formula."""
 
 
 class Chapter(NamedTuple):
-    """A part of the page: modules, of which every docstring with a formula is shown, and variants, shown whole."""
+    """A chapter of the page: modules, from which all docstrings with a formula are shown, and variants, shown whole."""
 
     title: str
     modules: tuple[str, ...] = ()
@@ -36,12 +36,14 @@ class Chapter(NamedTuple):
 
 WORK = ("workload.sizes", "step.compute", "step.compute")
 CHAPTERS = (
-    Chapter("Matrix products, attention, streams", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")),
+    Chapter(
+        "GEMM, attention, memory-bound operators", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")
+    ),
     Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
     Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
     Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
     Chapter("Themis", ("cost.themis",)),
-    Chapter("Work of a device", (*WORK, "step.serving_work", "workload.precision")),
+    Chapter("Compute of a rank", (*WORK, "step.serving_work", "workload.precision")),
     Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.costs")),
     Chapter("Communication", ("step.communication", "step.network_load")),
     Chapter("Memory", ("step.memory",)),
@@ -58,14 +60,14 @@ def make() -> str:
 
 
 def covered() -> set[str]:
-    """Return the modules that the page takes formulas from, variants of registries included."""
+    """Return the modules whose formulas are on the page, including registered variants."""
     named = {f"cosmic.{name}" for chapter in CHAPTERS for name in chapter.modules}
     found = [variant for chapter in CHAPTERS for variant in _own(chapter).values()]
     return named | {variant.__module__ for variant in found}
 
 
 def with_formulas(package: str) -> set[str]:
-    """Return the modules of *package* in whose docstring, or in one of a function, a formula is set apart."""
+    """Return the modules of *package* with an indented formula in a docstring."""
     found = [import_module(each.name) for each in pkgutil.walk_packages(import_module(package).__path__, f"{package}.")]
     described = {module: [module, *(thing for _, thing in _documented(module))] for module in found}
     return {module.__name__ for module, things in described.items() if any(map(_set_apart, things))}
@@ -93,13 +95,13 @@ def _chapter(chapter: Chapter) -> str:
 
 
 def _own(chapter: Chapter) -> dict[str, Any]:
-    """Return the variants of a chapter that the package itself brings along."""
+    """Return the variants of a chapter that belong to the package itself."""
     variants = (chapter.variants or {}).items()
     return {name: variant for name, variant in variants if variant.__module__.startswith("cosmic.")}
 
 
 def _belongs(label: str, thing: Any, module: ModuleType) -> bool:
-    """Return whether something has a formula, or says what every variant must answer."""
+    """Return whether *thing* has a formula, or is a method that every variant must have."""
     protocol = getattr(vars(module).get(label.partition(".")[0]), "_is_protocol", False)
     return bool(protocol or FORMULA.search(_plain(thing)))
 
@@ -116,7 +118,7 @@ def _entry(label: str, thing: Any) -> str:
 
 
 def _documented(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """Yield the functions, classes and methods that *module* defines and describes, in its order."""
+    """Yield the documented functions, classes and methods that *module* defines, in its order."""
     for name, thing in vars(module).items():
         if getattr(thing, "__module__", None) != module.__name__ or not getattr(thing, "__doc__", None):
             continue
@@ -130,7 +132,7 @@ def _documented(module: ModuleType) -> Iterator[tuple[str, Any]]:
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
-    """Yield the described methods and properties that a class itself defines."""
+    """Yield the documented methods and properties that a class itself defines."""
     for name, member in vars(cls).items():
         function = member.__func__ if isinstance(member, staticmethod | classmethod) else member
         function = getattr(function, "fget", None) or getattr(function, "func", None) or function

@@ -1,10 +1,10 @@
-"""How-to pages are run: their files written, their commands called, what these print put below them.
+"""Run the how-to pages: write their files, run their commands, and put the output below each.
 
 A block of code is a file where a line with nothing but its path and a colon stands before it:
 
     `mine/agents/climber.py`:
 
-A block of ``console`` holds commands after ``$``, run by bash in the folder of the files, and what they print.
+A ``console`` block holds commands after ``$``, run by bash in the folder of the files, and their output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FOLDER = Path(__file__).parents[1] / "how-to"
 FILE = re.compile(r"^`([\w./-]+)`:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 TOOK = re.compile(r" in \d+(\.\d+)?( ?m?s)\b( \([\d,.]+/s\))?")
-"""How long something took, which no two runs agree on."""
+"""Durations, which differ from run to run."""
 PER_PAGE_S = 300
 
 
@@ -30,7 +30,7 @@ def pages() -> list[Path]:
 
 
 def files(page: str) -> dict[str, str]:
-    r"""Return the files that a page tells its reader to write, by path.
+    r"""Return the files of a page, by path.
 
     >>> files("`mine/a.py`:\n\n```python\nx = 1\n```\n")
     {'mine/a.py': 'x = 1\n'}
@@ -39,13 +39,13 @@ def files(page: str) -> dict[str, str]:
 
 
 def user_lines(page: str) -> int:
-    """Return how many lines of code a reader writes: those of all files that are neither blank nor a comment."""
+    """Return the lines of code that a reader writes: those of all files, without blank lines and comments."""
     lines = [line.strip() for text in files(page).values() for line in text.splitlines()]
     return sum(1 for line in lines if line and not line.startswith("#"))
 
 
 def commands(block: str) -> list[str]:
-    r"""Return the commands of a console block, without what they print; a line may go on after a backslash.
+    r"""Return the commands of a console block, without their output; a backslash continues a line.
 
     >>> commands("$ one\nprinted\n$ two \\\n  three\n")
     ['one', 'two \\\n  three']
@@ -60,7 +60,7 @@ def commands(block: str) -> list[str]:
 
 
 def run_page(page: str) -> str:
-    """Return *page* with what its commands print now; a command that fails raises `RuntimeError`."""
+    """Return *page* with the current output of its commands; a command that fails raises `RuntimeError`."""
     with TemporaryDirectory() as folder:
         for path, text in files(page).items():
             target = Path(folder) / path
@@ -76,7 +76,7 @@ def run_page(page: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return an environment in which nothing of whoever runs this shows."""
+    """Return an environment without settings of the current user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("COSMIC", "PYTEST"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', '')}"
     quick = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONDONTWRITEBYTECODE": "1", "NO_COLOR": "1", "TERM": "dumb"}
@@ -84,7 +84,7 @@ def _environment() -> dict[str, str]:
 
 
 def _printed(command: str, folder: str, environment: dict[str, str]) -> str:
-    """Return what *command* prints; what it exports is there for those that follow."""
+    """Return the output of *command*; variables that it exports are kept for later commands."""
     if match := re.fullmatch(r"export (\w+)=(\S+)", command):
         environment[match[1]] = match[2]
         return ""

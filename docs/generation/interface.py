@@ -1,4 +1,4 @@
-"""The Python interface: public names, their signatures, and what they return."""
+"""The Python interface: public names, their signatures, and the types they return."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import cosmic
 from generation.text import attribute_docs, escape, fence, page, prose, source_link, table
 
 INTRODUCTION = """
-Everything that is public stands in `cosmic` itself; what lies in its modules may change from release to release. Names
-are imported when they are first used, so that `import cosmic` takes no time.
+Public names are those of `cosmic` itself; its modules may change from release to release. Names are imported when they
+are first used, so that `import cosmic` is fast.
 """
 LONGEST = 110
 
@@ -31,7 +31,7 @@ def make() -> str:
     index = table(["name", "what it is"], [[_link(name), _first(thing)] for name, thing in things.items()])
     parts = ["## Functions", *(_function(name, thing) for name, thing in functions.items())]
     parts += ["## Values", *(_class(name, cls) for name, cls in classes.items())]
-    parts += ["## What these hold", *(_class(name, cls) for name, cls in others.items())]
+    parts += ["## Types of their fields", *(_class(name, cls) for name, cls in others.items())]
     return page("Python interface", INTRODUCTION, index, f"`cosmic.__version__` is `{cosmic.__version__}`.", *parts)
 
 
@@ -54,7 +54,7 @@ def _class(name: str, cls: type) -> str:
 
 
 def signature(name: str, function: Any) -> str:
-    """Return a call with types and defaults, a parameter a line where one line is too short for it."""
+    """Return a signature with types and defaults, one parameter a line where it does not fit on one line."""
     shown = inspect.signature(function)
     taken = [each for each in shown.parameters.values() if each.name not in ("self", "cls")]
     parameters = [_parameter(each) for each in taken]
@@ -68,7 +68,7 @@ def signature(name: str, function: Any) -> str:
 
 
 def _parameter(parameter: inspect.Parameter) -> str:
-    """Return a parameter with its type and default; a function as a default is shown without its address."""
+    """Return a parameter with its type and default; a function as default is shown as an ellipsis."""
     kind = "" if parameter.annotation is parameter.empty else f": {_quiet(str(parameter.annotation))}"
     if parameter.default is parameter.empty:
         return f"{parameter.name}{kind}"
@@ -77,7 +77,7 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _quiet(text: str) -> str:
-    """Return an annotation without the quotes and modules of how it was written."""
+    """Return an annotation without quotes and modules."""
     return re.sub(r"\b(?:typing|collections\.abc|pathlib|cosmic(?:\.\w+)+)\.", "", text.replace("'", ""))
 
 
@@ -95,7 +95,7 @@ def _fields(cls: type) -> str:
 
 
 def _methods(cls: type) -> str:
-    """Return the public methods and properties that a class of ours defines."""
+    """Return the public methods and properties that a class itself defines."""
     rows = []
     for name, member in vars(cls).items():
         text = inspect.getdoc(member) or ""
@@ -116,7 +116,7 @@ def _dataclass_fields(cls: type) -> tuple[Any, ...]:
 
 
 def _held(cls: type) -> Iterator[type]:
-    """Yield the dataclasses of ours that the fields of a class hold; layers of a design have a page of their own."""
+    """Yield COSMIC's dataclasses among the field types of a class; layers of a design have their own page."""
     hints = typing.get_type_hints(cls) if dataclasses.is_dataclass(cls) else {}
     for each in (inner for hint in hints.values() for inner in (hint, *typing.get_args(hint))):
         module = getattr(each, "__module__", "")
@@ -125,10 +125,10 @@ def _held(cls: type) -> Iterator[type]:
 
 
 def _returned(function: Any) -> Iterator[type]:
-    """Yield the classes of ours that a function returns, alone or as one of several."""
+    """Yield COSMIC's classes that a function returns, alone or in a union."""
     try:
         hint = typing.get_type_hints(function).get("return")
-    except NameError:  # a name that is only there for type checkers
+    except NameError:  # a name that is imported for type checkers only
         return
     for each in (hint, *typing.get_args(hint)):
         if inspect.isclass(each) and each.__module__.startswith("cosmic"):

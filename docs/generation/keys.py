@@ -1,4 +1,4 @@
-"""Keys of files: designs from their dataclasses, parameter sets, and what the catalog's files hold."""
+"""Keys of files: designs (from their dataclasses), parameter sets, and entries of the catalog."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
+from cosmic.design.engine import Engine
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model
 from cosmic.design.network import Network
@@ -22,10 +23,11 @@ from cosmic.psa.parameters import MAX_VALUES
 from generation.text import attribute_docs, escape, page, prose, source_link, table
 
 INTRODUCTION = """
-What may stand in a design, in a parameter set and in an entry of the catalog. A quantity is text with its unit
-(`400 Gbps`, `80 GiB`, `500 ns`); a bare number is refused where a unit is needed. Every key is addressed by its path,
-such as `network.dims.0.bandwidth`: in `--set`, in parameters and in expressions. A key that does not exist is refused
-with what was probably meant. With examples: [designs and parameter sets](../parameter-set.md).
+The keys of a design, of a parameter set and of an entry of the catalog. A quantity is text with its unit (`400 Gbps`,
+`80 GiB`, `500 ns`); a number without a unit is refused where one is needed. A field is addressed by its path, such as
+`network.dims.0.bandwidth`, or by the end of it where that is unique, such as `tp`: in `--set`, in parameters and in
+expressions. An unknown key is refused with a suggestion. With examples:
+[designs and parameter sets](../parameter-set.md).
 """
 LAYERS: dict[str, Any] = {
     "model": Model,
@@ -38,48 +40,49 @@ LAYERS: dict[str, Any] = {
 IN_DESIGN = {
     "model": "A name of the catalog, the path of a model file or of a Hugging Face `config.json`, or the keys below. "
     "`{base: NAME, …}` changes a known one.",
-    "system": "A system of the catalog, `NAME` or `NAME:NPUS`: network, accelerator, collectives and usual mapping.",
-    "workload": "The keys below; a mapping that is not given is found by rule.",
-    "collective": "The keys below; an algorithm that is not given is the one that suits its dimension.",
-    "network": "The keys below; needed where there is no system.",
+    "system": "A system of the catalog, `NAME` or `NAME:NPUS`: network, accelerator, collectives and default mapping.",
+    "workload": "The keys below; a mapping that is not given is chosen by rule.",
+    "collective": "The keys below; the default algorithm follows from the topology of its dimension.",
+    "network": "The keys below; required without a system.",
     "compute": "A name of the catalog, the path of a file as `accelerator`, or the keys below.",
-    "memory": "The keys below; the accelerator brings its own along.",
+    "memory": "The keys below; by default, the memory of the accelerator.",
 }
 IN_SPACE = {
     "version": "The format: 1.",
-    "name": "What to call it; by default, as its file.",
-    "title": "For people.",
+    "name": "Its name; by default, that of its file.",
+    "title": "A description.",
     "source": "Where its numbers are from.",
-    "notes": "For people.",
-    "base": "The design around which things vary: `MODEL@SYSTEM`, a design file, or a design.",
-    "parameters": "What varies: paths, and the values of each (below).",
+    "notes": "Remarks.",
+    "base": "The design around which fields vary: `MODEL@SYSTEM`, a design file, or a design.",
+    "parameters": "The fields that vary: paths, and the values of each (below).",
     "derived": "Fields that follow from others: paths, and an expression for each.",
     "constraints": "Expressions that must hold, and limits on metrics, such as `memory_bytes <= 80 GB`.",
-    "objective": "The metric to better; by default `step_s`.",
-    "workloads": "Several workloads that one system is to run: for each its `weight`, and what it changes in the base.",
-    "stacks": "The layers that are opened; the others stay as in the base.",
+    "objective": "The metric to optimise; by default `step_s`.",
+    "workloads": "Several workloads on one system: for each its `weight`, and the fields of the base that it changes.",
+    "stacks": "The layers to search; the others stay as in the base.",
 }
 DOMAINS = [
     ["`[a, b, c]`", "These values."],
     ["`{values: [a, b], shared: true}`", "With `*` in the path: one value for all entries, instead of one for each."],
-    ["`{from: a, to: b, step: c}`", "From a to b, both included where the step meets it; quantities with units."],
+    ["`{from: a, to: b, step: c}`", "From a to b in steps of c, b included if a step meets it; with units."],
     ["`{powers_of_two: [a, b]}`", "The powers of two from a to b."],
     ["`{split: npus, powers_of_two: true}`", "Of `path.{x,y,z}`: every way to write a number as a product."],
     ["`[[a, b], [c, d]]`", "Of `path.{x,y}`: these combinations."],
 ]
 KINDS = {
-    "models": "An architecture, and the sequence and batch that are usual with it.",
-    "accelerators": "A data sheet, with what was fitted on measurements.",
-    "systems": "Accelerators joined by a network; `npus: rest` marks the dimension that grows.",
-    "links": "A class of link: its bandwidth, and how libraries drive it.",
-    "nodes": "A host, for prices and power.",
+    "models": "An architecture, with its usual sequence length and batch.",
+    "accelerators": "A data sheet, with the parameters fitted on measurements.",
+    "systems": "Accelerators connected by a network; `npus: rest` marks the dimension that grows.",
+    "links": "A class of link: its bandwidth, and what communication libraries achieve on it.",
+    "nodes": "A host: its price and power.",
+    "engines": "A serving engine: what it adds to its kernels, fitted on measurements; its keys are below.",
     "spaces": "A parameter set.",
     "strategies": "A table of annotations: which dimensions of which tensors are split over which axes.",
 }
 
 
 def make() -> str:
-    """Return the page; a key that nobody described is a mistake here, not a gap on the page."""
+    """Return the page; a key without a description raises an error."""
     parts = [INTRODUCTION, "## A design", _described(DESIGN_KEYS, IN_DESIGN)]
     for name, hint in LAYERS.items():
         parts += [f"## {name}", *_layer(hint, name)]
@@ -95,7 +98,7 @@ def _described(keys: tuple[str, ...], texts: dict[str, str]) -> str:
 
 
 def _layer(hint: Any, path: str) -> Iterator[str]:
-    """Yield the tables of a layer: of each class that it can be, and of what these hold."""
+    """Yield the tables of a layer: one for each class that it can be, and for the classes of its fields."""
     classes: list[type] = list(get_args(hint)) or [hint]
     for cls in classes:
         if len(classes) > 1:
@@ -105,7 +108,7 @@ def _layer(hint: Any, path: str) -> Iterator[str]:
 
 
 def _keys(cls: type, path: str) -> Iterator[str]:
-    """Yield a class's own table, then those of the classes in it."""
+    """Yield a class's own table, then those of the classes of its fields."""
     docs, known = attribute_docs(cls), schema.slots(cls)
     yield f"{prose(cls.__doc__)}\n\nDefined in {source_link(cls)}."
     rows = [[f"`{slot.key}`", _type(slot), _default(slot), escape(docs.get(slot.name, ""))] for slot in known.values()]
@@ -119,7 +122,7 @@ def _keys(cls: type, path: str) -> Iterator[str]:
 
 
 def _type(slot: schema.Slot) -> str:
-    """Return in words what may stand there."""
+    """Return the type of a key in words."""
     hint = slot.hint
     if get_origin(hint) in (Union, types.UnionType):
         hint = next(each for each in get_args(hint) if each is not type(None))
@@ -147,7 +150,7 @@ def _default(slot: schema.Slot) -> str:
 
 
 def _catalog() -> Iterator[str]:
-    """Yield which keys the files of each kind in the catalog have."""
+    """Yield the keys of each kind of catalog file."""
     yield "## Entries of the catalog"
     yield (
         "Files of the package, and your own in folders that `COSMIC_PATH` lists ([how](../how-to/index.md)). "
@@ -163,7 +166,9 @@ def _catalog() -> Iterator[str]:
             sample = next(entry[key] for entry in entries if key in entry)
             needed = "yes" if key in catalog.NEEDED.get(kind, {}) else ""
             rows.append([f"`{key}`", needed, f"{counts[key]} of {len(entries)}", _shape(sample)])
-        yield f"### {kind}\n\n{text}\n\n" + table(["key", "needed", "in how many", "what stands there"], rows)
+        yield f"### {kind}\n\n{text}\n\n" + table(["key", "required", "used in", "value"], rows)
+        if kind == "engines":
+            yield from _keys(Engine, "engine")
 
 
 def _shape(value: Any) -> str:

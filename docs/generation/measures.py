@@ -1,4 +1,4 @@
-"""Metrics: what a design achieves, in which unit, and which way is better."""
+"""Metrics: their meaning, unit, and which way is better."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from cosmic.units import split_name
 from generation.text import attribute_docs, escape, page, table
 
 INTRODUCTION = """
-What `cosmic evaluate --json` prints and `cosmic.evaluate` returns of a design that can run. The numbers below can be
-objectives of a search and stand in limits, such as `memory_bytes <= 80 GB`; one that a task does not have (time to
-first token of training) is null.
+What `cosmic evaluate --json` prints and `cosmic.evaluate` returns for a feasible design. The numbers below can be
+objectives of a search and bound in constraints, such as `memory_bytes <= 80 GB`; a metric that a task does not have
+(TTFT of training) is null.
 """
 PLAIN = {
-    "tokens_per_s": "Tokens of all sequences that the whole system finishes in a second.",
-    "memory_bytes": "What the fullest accelerator keeps at the worst moment; a design beyond its capacity cannot run.",
-    "network_usd": "To buy: the network alone.",
+    "tokens_per_s": "Throughput of the whole system.",
+    "memory_bytes": "Peak memory of the accelerator that needs most; a design beyond its capacity is infeasible.",
+    "network_usd": "Purchase price of the network alone.",
 }
-"""Of metrics whose names say nearly all, the rest."""
+"""Meanings of metrics that have no docstring."""
 PARTS = {
-    "gemm": "matrix products",
+    "gemm": "GEMMs",
     "attention": "fused attention",
-    "other": "norms, activations, losses and all else that streams through memory",
-    "recompute": "what the backward pass makes anew",
-    "launch": "waiting for the host to launch kernels",
+    "other": "norms, activation functions, losses and other memory-bound operators",
+    "recompute": "activation recomputation in the backward pass",
+    "launch": "time in which the accelerator is launch-bound",
     "tp": "exposed communication of tensor parallelism",
-    "cp": "exposed communication of sequence parallelism",
+    "cp": "exposed communication of context parallelism",
     "ep": "exposed communication of expert parallelism",
-    "weights": "gathering sharded weights and reducing sharded gradients, where nothing hides them",
+    "weights": "exposed communication of ZeRO-3: gathering weights, reducing gradients",
     "dp": "exposed communication of data parallelism: gradients",
-    "pp": "transfers between pipeline stages",
-    "bubble": "waiting for other pipeline stages",
+    "pp": "exposed transfers between pipeline stages",
+    "bubble": "pipeline bubble",
     "optimizer": "the optimizer's update",
-    "offload": "waiting for what was moved to outer tiers of memory",
+    "offload": "exposed traffic to outer memory tiers",
 }
 KEPT = {
     "weights": "parameters",
     "gradients": "their gradients",
     "optimizer": "the optimizer's states, and master copies",
-    "inputs": "tokens, and what is to be predicted for them",
-    "workspace": "what matrix libraries keep for themselves",
-    "activations": "what the backward pass reads, of all microbatches in flight",
-    "loss": "logits and what the loss makes of them",
-    "buffers": "weights gathered for use, gradients of the layer at hand",
-    "kv_cache": "keys and values of earlier tokens, in serving",
-    "allowance": "what an allocator cannot use of what comes and goes",
+    "inputs": "input tokens and labels",
+    "workspace": "workspaces of GEMM libraries",
+    "activations": "tensors that the backward pass reads, of all microbatches in flight",
+    "loss": "logits and temporaries of the loss",
+    "buffers": "gathered weights, gradients of the current layer",
+    "kv_cache": "KV cache, in serving",
+    "allowance": "fragmentation of temporary tensors",
 }
 
 
@@ -54,16 +54,16 @@ def make() -> str:
     docs = attribute_docs(Metrics) | PLAIN
     rows = [[f"`{name}`", _unit(name), better, escape(docs[name])] for name, better in BETTER.items()]
     texts = ("memory", "breakdown", "provenance", "expected_error", "expected_on")
-    besides = docs | {"memory": "Bytes on the fullest accelerator, by component; they add up to `memory_bytes`."}
-    parts = [INTRODUCTION, table(["metric", "unit", "better", "meaning"], rows), "## Beside the numbers"]
+    besides = docs | {"memory": "Bytes of `memory_bytes` by component."}
+    parts = [INTRODUCTION, table(["metric", "unit", "better", "meaning"], rows), "## Other keys"]
     parts += [table(["key", "meaning"], [[f"`{name}`", escape(besides[name])] for name in texts])]
-    parts += ["## Parts of a step", "`breakdown`, of the analytic engine, in seconds:", _named(BREAKDOWN, PARTS)]
+    parts += ["## Breakdown of a step", "`breakdown`, of the analytic engine, in seconds:", _named(BREAKDOWN, PARTS)]
     parts += ["## Components of memory", "`memory`, in bytes:", _named(COMPONENTS, KEPT)]
     return page("Metrics", *parts)
 
 
 def _unit(name: str) -> str:
-    """Return the unit that a metric's name ends in, in words; shares have none.
+    """Return the unit that a metric's name ends in; shares have none.
 
     >>> _unit("step_s"), _unit("mfu"), _unit("cost_usd_per_token")
     ('s', 'share', 'USD/token')

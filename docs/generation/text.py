@@ -1,4 +1,4 @@
-"""Markdown from docstrings and values: what every generated page shares."""
+"""Markdown from docstrings and values, for all generated pages."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-NOTE = "<!-- Made from the code by `python docs/generate_reference.py`: change the code, not this page. -->"
+NOTE = "<!-- Generated from the code by `python docs/generate_reference.py`: change the code, not this page. -->"
 
 
 def page(title: str, *parts: str) -> str:
-    """Return a whole page: its parts with one empty line between them."""
+    """Return a whole page: its parts with a blank line between them."""
     return "\n\n".join(part.strip("\n") for part in (NOTE, f"# {title}", *parts) if part) + "\n"
 
 
@@ -35,7 +35,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def code(text: str) -> str:
-    """Return *text* as code, unless there is none."""
+    """Return *text* as code; nothing for empty text."""
     return f"`{text}`" if text else ""
 
 
@@ -45,7 +45,7 @@ def fence(text: str, language: str = "text") -> str:
 
 
 def source_link(thing: Any) -> str:
-    """Return a link from a page of the reference to the file in which *thing* is defined."""
+    """Return a link from a reference page to the file that defines *thing*."""
     path = Path(inspect.getsourcefile(thing) or "").resolve().relative_to(ROOT).as_posix()
     return f"[{path}](../../{path})"
 
@@ -66,7 +66,7 @@ def prose(text: str | None) -> str:
 
 
 def _blocks(text: str) -> list[str]:
-    """Return the paragraphs of *text*, indented ones that follow each other as one."""
+    """Return the paragraphs of *text*; consecutive indented ones are joined."""
     found: list[str] = []
     for block in re.split(r"\n\s*\n", text):
         if found and _indented(block) and _indented(found[-1]):
@@ -92,14 +92,14 @@ def _shown(block: str) -> str:
 
 
 def _is_table(block: str) -> bool:
-    """Return whether columns of symbols stand there, or a drawing: what only a fixed width shows."""
+    """Return whether the block is a table of symbols or a drawing, which need a fixed width."""
     lines = block.splitlines()
     symbols = [re.match(r"[\w.]{1,12}  +\S", line) for line in lines]
     return all(symbols) or any(letter in block for letter in "──▶├└")
 
 
 def escape(text: str) -> str:
-    """Return *text* with what HTML would take for a tag made visible; code is left alone.
+    """Return *text* with ``<`` escaped, except in code.
 
     >>> escape("a <b> and `<c>`")
     'a &lt;b> and `<c>`'
@@ -109,7 +109,7 @@ def escape(text: str) -> str:
 
 
 def attribute_docs(cls: type) -> dict[str, str]:
-    """Return the docstrings that stand below the fields of a class, and those of its bases."""
+    """Return the docstrings below the fields of a class and of its bases."""
     found: dict[str, str] = {}
     for base in reversed(cls.__mro__):
         if base.__module__.startswith("cosmic"):
@@ -119,7 +119,7 @@ def attribute_docs(cls: type) -> dict[str, str]:
 
 
 def constant_docs(module: ModuleType) -> dict[str, str]:
-    """Return the docstrings that stand below the constants of a module."""
+    """Return the docstrings below the constants of a module."""
     return _documented(ast.parse(inspect.getsource(module)).body)
 
 

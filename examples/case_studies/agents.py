@@ -1,4 +1,4 @@
-"""Which agent to search with: the same budget for each, against the optimum where all designs can be listed."""
+"""Which agent to search with: the same budget for each, against the optimum where the space can be listed."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from agents_contests import (
     OBJECTIVE,
     Outcome,
     Season,
+    break_even,
     hold_all,
     median_regret,
-    price_of,
     seconds_each,
     so_far,
 )
@@ -31,8 +31,8 @@ from cosmic.reporting.scales import quantity
 
 FEW = ("random", "genetic", "ant_colony", "bayesian")
 """As many as a chart has room for."""
-PLAYED = 32
-"""The batch with which a design is played: the time of that grows with it."""
+SIMULATED = 32
+"""The batch of the design that the event engine simulates: its time grows with the batch."""
 SHADED = "Median over seeds, shaded from the best to the worst seed"
 
 
@@ -54,14 +54,14 @@ def answer(season: Season) -> list[Part]:
     short, long = season.short, season.long
     worst = max(median_regret(each) for outcome in season.listed for each in outcome.standings)
     said = f"""
-    Which agent should search, and for how long? Each was given the same evaluations on the same spaces, with
-    {seeds(short)}, to maximise `{OBJECTIVE}`; regret is by how much the loss of its best design exceeds the
-    optimum's.{left_out(season)}
+    Which agent should search, and for how long? Each had the same number of evaluations on the same spaces, with
+    {seeds(short)}, to maximise `{OBJECTIVE}`; regret is the relative excess of its best design's loss over the
+    optimum.{left_out(season)}
 
-    Where a layer is small enough to be listed, no agent is needed, and with a fraction of the list all come within
-    {shown(worst)} in the median. On the full stack it depends on what an evaluation costs. With
+    Where a layer is small enough to be listed, no agent is needed: with a fraction of the list all have a median regret
+    of at most {shown(worst)}. On the full stack it depends on what an evaluation costs. With
     {short.contest.trials:,} evaluations {lead(short)}. With {long.contest.trials:,} {lead(long)}. The closed form
-    evaluates thousands of designs a second, and then the time goes into more evaluations rather than into thought.
+    evaluates thousands of designs a second, so that more evaluations pay more than a better model.
     """
     return [Text(said)]
 
@@ -77,14 +77,14 @@ def one_layer(listed: Sequence[Outcome]) -> list[Part]:
         for outcome in listed
         if all(entry.course.near(each.target) == 1 for each in outcome.standings for entry in each.entries)
     ]
-    already = f" That design is within {NEAR:.0%} of the optimum already in {'; '.join(easy)}." if easy else ""
+    already = f" That design is already within {NEAR:.0%} of the optimum in {'; '.join(easy)}." if easy else ""
     said = f"""
-    {len(listed)} spaces of a single layer, of which every design was evaluated: regret is against the true optimum. The
-    first evaluation is the base design, as in every search whose space holds it.{already}
+    {len(listed)} spaces of a single layer, evaluated exhaustively: regret is against the true optimum. The first
+    evaluation is the base design, as in every search whose space contains it.{already}
     """
     charted = next(outcome for outcome in listed if outcome.contest.name == CHARTED.name)
     few = [each for each in charted.standings if each.agent in FEW]
-    caption = f"Median regret / worst regret / median evaluations to within {NEAR:.0%}; a dash where most never were."
+    caption = f"Median regret / worst regret / median evaluations to within {NEAR:.0%}; a dash if most never got there."
     return [
         Heading("One layer: the optimum is known"),
         Text(said),
@@ -104,13 +104,13 @@ def full_stack(season: Season) -> list[Part]:
     modelled = [each for each in short.standings if each.agent in ("genetic", *NEEDS)]
     few, many = f"{short.contest.trials:,} evaluations", f"{long.contest.trials:,} evaluations"
     said = f"""
-    `{space.name}` has {space.valid:.3g} designs, so that regret is against the best that any search on this page found,
-    those of the genetic algorithm with {reference.contest.trials:,} evaluations among them. First with few evaluations
-    for all, then with many for the agents that propose quickly.
+    `{space.name}` has {space.valid:.3g} designs, so that regret is against the best design of any search on this page,
+    including the genetic algorithm with {reference.contest.trials:,} evaluations. First with few evaluations for all,
+    then with many for the agents that propose quickly.
     """
     caption = f"{SHADED}; 1 is the best known design."
     return [
-        Heading("The full stack: the best known"),
+        Heading("The full stack: against the best known design"),
         Text(said),
         leaderboard(short),
         Figure(chart(modelled, f"Full stack, {few}: agents with a model, and a genetic algorithm", 20), "few", caption),
@@ -120,9 +120,9 @@ def full_stack(season: Season) -> list[Part]:
 
 
 def when_it_pays(season: Season) -> list[Part]:
-    """Return from which price of an evaluation on a model pays."""
+    """Return the time of an evaluation from which a model of the space pays."""
     short, long = season.short, season.long
-    prices = [price_of(each, long.of("genetic")) for each in short.standings if each.agent in NEEDS]
+    found = [break_even(each, long.of("genetic")) for each in short.standings if each.agent in NEEDS]
     columns = ["Agent", "Ends at regret", "Evaluations", "genetic needs", "Pays if an evaluation takes more than"]
     rows = [
         [
@@ -132,23 +132,23 @@ def when_it_pays(season: Season) -> list[Part]:
             f"over {long.contest.trials:,}" if each.other is None else f"{each.other:,}",
             "–" if each.pays_s is None else quantity(each.pays_s, "s", 1),
         ]
-        for each in prices
+        for each in found
     ]
     said = f"""
-    An agent with a model reaches a given regret with fewer evaluations, and thinks longer for each. Where an evaluation
-    takes long enough, that pays: the table says from where on, by the evaluations and seconds of this page (two
-    searches ran at a time; times are rounded to one digit, since they differ from run to run). Here random search takes
-    {quantity(seconds_each(long.of("random")), "s", 1)} a design, all told, since the closed form evaluates thousands at
-    once. The event engine takes {quantity(played_s(PLAYED), "s", 1)} for the base design of 512 NPUs with a batch of
-    {PLAYED}, and longer for its whole batch: for a search of played designs, a model pays by far.
+    An agent with a model reaches a given regret with fewer evaluations, and spends more time on each proposal. That
+    pays where evaluations are slow: the table gives the break-even time, from the evaluations and seconds of this page
+    (two searches ran at a time; times are rounded to one digit, since they differ from run to run). Here random search
+    takes {quantity(seconds_each(long.of("random")), "s", 1)} a design in all, since the closed form evaluates thousands
+    at once. The event engine takes {quantity(simulated_s(SIMULATED), "s", 1)} for the base design of 512 NPUs with a
+    batch of {SIMULATED}, and longer for its whole batch: for a search with the event engine, a model pays by far.
     """
-    table = [Table(columns, rows, "Against the genetic algorithm.")] if prices else []
+    table = [Table(columns, rows, "Against the genetic algorithm.")] if found else []
     return [Heading("When a model of the space pays"), Text(said), *table]
 
 
-def played_s(batch: int) -> float:
-    """Return how long the event engine takes for one design."""
-    design = load_design("gpt3-175b@cosmic-512", {"workload.global_batch": batch})
+def simulated_s(batch: int) -> float:
+    """Return the seconds that the event engine takes for one design."""
+    design = load_design("gpt3-175b@cosmic-512", {"global_batch": batch})
     began = time.perf_counter()
     evaluate(design, "event")
     return time.perf_counter() - began
@@ -162,41 +162,40 @@ def learned(season: Season) -> list[Part]:
     unsure = max(short.standings, key=lambda each: max(each.regrets) - min(each.regrets))
     checked = [entry.checked for outcome in season.all for each in outcome.standings for entry in each.entries]
     items = [
-        f"""List what can be listed. A single layer has hundreds to thousands of designs, which are evaluated sooner
-        than an agent is chosen; random search with a part of the list stays up to {shown(layer)} behind in the
-        median.""",
-        f"""On the full stack structure pays: with {long.contest.trials:,} evaluations random search is {gap["random"]}
-        behind, the genetic algorithm {gap["genetic"]}, the ant colony {gap["ant_colony"]}. The constraints are no part
-        of that difference: no agent here ever proposes a design that breaks one.""",
-        f"""With a cheap simulator take {choice(long)} and more evaluations; with a dear one {choice(short)}. All ran
-        with their defaults.""",
+        f"""Search small spaces exhaustively. A single layer has hundreds to thousands of designs, which are evaluated
+        in no time; random search of a part of them has a median regret of up to {shown(layer)}.""",
+        f"""On the full stack an agent pays: with {long.contest.trials:,} evaluations random search has a regret of
+        {gap["random"]}, the genetic algorithm {gap["genetic"]}, the ant colony {gap["ant_colony"]}. Constraints do not
+        explain the difference: no agent here ever proposes an invalid design.""",
+        f"""With cheap evaluations use {choice(long)} and more of them; with expensive ones {choice(short)}. All agents
+        ran with their defaults.""",
         f"""One seed says little. `{unsure.agent}` ended between {shown(min(unsure.regrets))} and
         {shown(max(unsure.regrets))} with {short.contest.trials:,} evaluations, so that agents must be compared over
-        several.""",
-        f"""{sum(checked)} of {len(checked)} winners, evaluated again by themselves, were as good as their search had
-        said.""",
+        several seeds.""",
+        f"""{sum(checked)} of {len(checked)} winners, evaluated again on their own, were as good as their search had
+        reported.""",
     ]
     return [Heading("What was learned"), Items(items)]
 
 
 def differences(short: Outcome) -> list[Part]:
-    """Return what the original did otherwise."""
+    """Return how the original study differs."""
     space = load_space("cosmic-1024-full-stack")
     place = 1 + [each.agent for each in short.ranked].index("ant_colony")
     said = """
     The final runs of the original use a genetic algorithm and Bayesian optimisation, for up to 48 hours each
-    (experiment files of arXiv 2505.15020). What each of its agents achieved could not be read, so that no numbers stand
-    beside ours. Three things differ by construction.
+    (experiment files of arXiv 2505.15020). The results of each agent are not published there, so that no numbers can be
+    compared. Three things differ by construction.
     """
     items = [
         f"""Its ant colony is absent from the final runs: in its code the best choice is reinforced by a negative
-        amount, which drives the colony away from it. Reinforced by a positive one it is number {place} of
+        amount, which drives the colony away from it. With a positive amount it ranks {place} of
         {len(short.ranked)} here with {short.contest.trials:,} evaluations.""",
-        f"""Its agents draw or breed values one by one, and what breaks a constraint is thrown away. Of the values of
-        the {space.base.network.npus:,}-NPU space {space.valid / space.raw:.1%} satisfy the constraints; here every
-        agent proposes only such designs. So random search is a stronger baseline here.""",
+        f"""Its agents choose values one by one, and invalid designs are discarded. Of the combinations of the
+        {space.base.network.npus:,}-NPU space {space.valid / space.raw:.1%} satisfy the constraints; here every agent
+        proposes only such designs. So random search is a stronger baseline here.""",
         """It simulates every point of Bayesian optimisation twice, and repeated points of all agents again. Here no
-        design is evaluated twice, and repeated ones do not count.""",
+        design is evaluated twice, and repeated proposals do not count.""",
     ]
     return [Heading("Where this differs from the original, and why"), Text(said), Items(items)]
 
@@ -205,7 +204,7 @@ def differences(short: Outcome) -> list[Part]:
 
 
 def leaderboard(outcome: Outcome) -> Table:
-    """Return what each agent achieved in one contest, the best first."""
+    """Return the results of one contest, the best agent first."""
     columns = ["Agent", "Median regret", "Worst regret", f"Evaluations to {NEAR:.0%}", "Seconds a search"]
     rows = []
     for each in outcome.ranked:
@@ -218,7 +217,7 @@ def leaderboard(outcome: Outcome) -> Table:
 
 
 def in_short(standing: Standing) -> str:
-    """Return what an agent achieved, for one cell."""
+    """Return the result of an agent for one cell of a table."""
     row = standing.row(OBJECTIVE)
     near = row["trials_to_5_percent"]
     texts = shown(row["regret_median"]), shown(row["regret_worst"]), "–" if near is None else f"{near:.0f}"
@@ -226,15 +225,15 @@ def in_short(standing: Standing) -> str:
 
 
 def chart(standings: Iterable[Standing], title: str, first: int) -> str:
-    """Return the courses of some agents from *first* evaluations on."""
+    """Return the convergence of some agents from *first* evaluations on."""
     y = Axis("loss over the least known", "", log=True, better="lower")
     return lines([curve(each, first) for each in standings], x=Axis("evaluations", "", log=True), y=y, title=title)
 
 
 def curve(standing: Standing, first: int) -> Series:
-    """Return the median over seeds of how many times the optimum's loss the best so far has, and its range.
+    """Return the best loss so far over the optimum's: the median over seeds, and its range.
 
-    It begins after *first* evaluations: before, the curves are chance, and so high that the rest is flat.
+    It starts after *first* evaluations: before, the curves are noise, and so high that the rest looks flat.
     """
     last = max(entry.course.evaluated for entry in standing.entries)
     counts = sorted({round(count) for count in np.geomspace(min(first, last), last, 60)})
@@ -250,27 +249,27 @@ def curve(standing: Standing, first: int) -> Series:
 
 
 def lead(outcome: Outcome) -> str:
-    """Return who leads a contest, and who is not told from the first by so few seeds."""
+    """Return which agent leads a contest, and which ones these seeds cannot distinguish from it."""
     first, alike, overlapping = outcome.ranked[0], outcome.alike, outcome.overlapping
     kind = ", an agent with a model," if first.agent in NEEDS else ""
     said = f"`{first.agent}`{kind} has the least median regret, {shown(median_regret(first))}"
     if alike:
         names = listing(f"`{each.agent}` ({shown(median_regret(each))})" for each in alike)
-        said += f", but {seeds(outcome)} do not tell it from {names}: their medians are no worse than its worst seed"
+        said += f", but {seeds(outcome)} cannot separate it from {names}: their medians are within its worst seed"
     if overlapping:
         too = " either" if alike else ""
-        said += f". Single seeds of {listing(quoted(overlapping))} are no worse than its worst{too}"
+        said += f". Single seeds of {listing(quoted(overlapping))} are no worse than its worst seed{too}"
     return said
 
 
 def choice(outcome: Outcome) -> str:
-    """Return which agents to take: the first, or any that is not told from it."""
+    """Return which agents to use: the first, or any that the seeds cannot distinguish from it."""
     names = listing(quoted([outcome.ranked[0], *outcome.alike]), "or")
-    return f"{names} ({seeds(outcome)} do not tell them apart)" if outcome.alike else names
+    return f"{names} ({seeds(outcome)} cannot separate them)" if outcome.alike else names
 
 
 def left_out(season: Season) -> str:
-    """Return which agents took no part, and why."""
+    """Return which agents are left out, and why."""
     absent = [f"`{agent}` ({reason})" for agent, reason in season.absent.items()]
     return f" Left out: {listing(absent)}." if absent else ""
 
@@ -281,13 +280,13 @@ def quoted(standings: Iterable[Standing]) -> list[str]:
 
 
 def seeds(outcome: Outcome) -> str:
-    """Return how many seeds each agent had."""
+    """Return the number of seeds in words."""
     count = len(outcome.standings[0].entries)
     return "one seed" if count == 1 else f"{count} seeds"
 
 
 def shown(share: float) -> str:
-    """Return a regret: one digit more where it is small."""
+    """Return a regret as a percentage, with one more digit where it is small."""
     return f"{share:.1%}" if 0 < share < 0.1 else f"{share:.0%}"
 
 

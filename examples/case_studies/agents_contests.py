@@ -1,4 +1,4 @@
-"""The contests behind `agents.py`: which agents meet on which spaces, and how far each stays behind the best."""
+"""The contests behind `agents.py`: which agents search which spaces, and the regret of each."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
 CHEAP = ("random", "genetic", "ant_colony", "annealing", "policy")
-"""Agents that take no longer to propose than we take to evaluate."""
+"""Agents whose proposals take no longer than an evaluation."""
 NEEDS = {"tpe": "optuna", "surrogate": "sklearn", "bayesian": "sklearn"}
-"""Agents that model what they were told, and the package that each needs."""
+"""Agents that learn a model of the space, and the package that each needs."""
 OBJECTIVE = "perf_per_bandwidth"
 SEEDS = 3
 
@@ -29,18 +29,18 @@ SEEDS = 3
 
 @dataclass(frozen=True)
 class Contest:
-    """A space, and with how many evaluations it is searched."""
+    """A space and the number of evaluations."""
 
     name: str
     npus: int
     stacks: tuple[str, ...]
-    """The layers that are open; all of them where none is named."""
+    """The layers to search; empty for all."""
     trials: int
     agents: tuple[str, ...] = (*CHEAP, *NEEDS)
 
     @property
     def space(self) -> ParameterSet:
-        """What is searched."""
+        """The space to search."""
         whole = load_space(f"cosmic-{self.npus}-full-stack")
         return whole.restrict(self.stacks) if self.stacks else whole
 
@@ -52,11 +52,11 @@ LISTED = (
     CHARTED,
     Contest("Collectives, 2,048 NPUs", 2048, ("collective",), 100),
 )
-"""Spaces that are small enough to be listed."""
+"""Spaces that are small enough for an exhaustive search."""
 SHORT = Contest("Full stack, 2,048 NPUs, few evaluations", 2048, (), 300)
 LONG = Contest("Full stack, 2,048 NPUs, many evaluations", 2048, (), 4000, CHEAP)
 REFERENCE = Contest("Full stack, 2,048 NPUs, reference", 2048, (), 15_000, ("genetic",))
-"""What regret on the full stack is against, where any of the others does not find better."""
+"""The reference for regret on the full stack, unless another search finds better."""
 
 
 # ---------------------------------------------------------------------------------------------------- results
@@ -64,7 +64,7 @@ REFERENCE = Contest("Full stack, 2,048 NPUs, reference", 2048, (), 15_000, ("gen
 
 @dataclass(frozen=True)
 class Outcome:
-    """What each agent achieved in a contest."""
+    """The results of all agents in a contest."""
 
     contest: Contest
     standings: tuple[Standing, ...]
@@ -76,13 +76,13 @@ class Outcome:
 
     @property
     def alike(self) -> list[Standing]:
-        """Those that the seeds do not tell from the first: their median is within the range of its seeds."""
+        """Agents that the seeds cannot distinguish from the first: their median is within the range of its seeds."""
         first, *others = self.ranked
         return [each for each in others if median_regret(each) <= max(first.regrets)]
 
     @property
     def overlapping(self) -> list[Standing]:
-        """Those of which some seed, though not the median, is within the range of the first one's seeds."""
+        """Agents with some seed, though not the median, within the range of the first one's seeds."""
         rest = self.ranked[1 + len(self.alike) :]
         return [each for each in rest if min(each.regrets) <= max(self.ranked[0].regrets)]
 
@@ -100,7 +100,7 @@ class Season:
     long: Outcome
     reference: Outcome
     absent: Mapping[str, str]
-    """The agents that took no part, and why."""
+    """The agents that are left out, and why."""
 
     @property
     def all(self) -> tuple[Outcome, ...]:
@@ -109,32 +109,32 @@ class Season:
 
 
 def median_regret(standing: Standing) -> float:
-    """Return by how much the loss of an agent's best design exceeds the optimum's, in the median over seeds."""
+    """Return the relative excess of an agent's best loss over the optimum, median over seeds."""
     return float(np.median(standing.regrets))
 
 
 def seconds_each(standing: Standing) -> float:
-    """Return the seconds that an evaluation took, with the thought before it."""
+    """Return the seconds for each evaluation, including the time to propose it."""
     return sum(each.elapsed_s for each in standing.entries) / sum(each.course.evaluated for each in standing.entries)
 
 
 def so_far(course: Course, counts: Sequence[int]) -> list[float]:
-    """Return the least loss after so many evaluations; infinite while nothing was found that can run."""
+    """Return the least loss after each number of evaluations; infinite until a feasible design was found."""
     places = np.searchsorted(course.evaluations, counts, side="right") - 1
     return [float(course.losses[place]) if place >= 0 else np.inf for place in places]
 
 
 def first_at(course: Course, level: float) -> int | None:
-    """Return after how many evaluations a search was at *level*."""
+    """Return the number of evaluations after which a search reached *level*."""
     places = np.flatnonzero(course.losses <= level * (1 + 1e-12))
     return int(course.evaluations[places[0]]) if len(places) else None
 
 
-# ------------------------------------------------------------------------------------------------------- play
+# --------------------------------------------------------------------------------------------------- contests
 
 
 def hold_all(effort: Effort) -> Season:
-    """Return the outcomes of all contests, with the part of their budgets and agents that there is time for."""
+    """Return the outcomes of all contests, with budgets and agents reduced to the effort."""
     absent = left_out(effort)
     agents = [name for name in (*CHEAP, *NEEDS) if name not in absent]
     wanted = ((CHARTED,) if effort.quick else LISTED, (SHORT, LONG, REFERENCE))
@@ -145,13 +145,13 @@ def hold_all(effort: Effort) -> Season:
 
 
 def left_out(effort: Effort) -> dict[str, str]:
-    """Return the agents that take no part, and why: for a quick look all but three, and those that lack a package."""
+    """Return the agents to leave out, and why: for a quick look all but three, and those without their package."""
     waived = {agent: "a quick look" for agent in (*CHEAP[3:], *NEEDS) if effort.quick}
     return waived | {agent: f"no package {name}" for agent, name in NEEDS.items() if find_spec(name) is None}
 
 
 def scaled(contest: Contest, effort: Effort, agents: Sequence[str]) -> Contest:
-    """Return a contest with a part of its budget, for *agents* alone."""
+    """Return a contest with its budget reduced to the effort, for *agents* only."""
     chosen = tuple(name for name in contest.agents if name in agents)
     return replace(contest, trials=min(contest.trials, effort.trials(contest.trials)), agents=chosen)
 
@@ -159,20 +159,20 @@ def scaled(contest: Contest, effort: Effort, agents: Sequence[str]) -> Contest:
 def hold(contests: Sequence[Contest], seeds: int) -> list[Outcome]:
     """Return the outcome of each contest."""
     tasks = [(contest, agent, seeds) for contest in contests for agent in contest.agents]
-    tasks.sort(key=lambda task: task[1] not in NEEDS)  # the slow ones first, so that none is left over in the end
+    tasks.sort(key=lambda task: task[1] not in NEEDS)  # the slow ones first, so that none is left for the end
     results = dict(zip(tasks, two_at_a_time(meet, tasks), strict=True))
     return [Outcome(contest, tuple(results[contest, agent, seeds] for agent in contest.agents)) for contest in contests]
 
 
 def meet(contest: Contest, agent: str, seeds: int) -> Standing:
-    """Return how one agent does: in spaces that can be listed, against the true optimum."""
+    """Return the result of one agent: in small spaces, against the true optimum."""
     options = Options(trials=contest.trials, objectives=[OBJECTIVE])
     board = hold_tournament(contest.space, [agent], seeds=seeds, options=options)
     return board.standings[0]
 
 
 def against_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
-    """Return outcomes of one space with all regrets against the best that any search of it found."""
+    """Return outcomes of one space with regret against the best design of any of its searches."""
     known = min(entry.course.best for each in outcomes for standing in each.standings for entry in standing.entries)
     return [
         replace(each, standings=tuple(replace(standing, target=known) for standing in each.standings))
@@ -180,38 +180,38 @@ def against_best(outcomes: Sequence[Outcome]) -> list[Outcome]:
     ]
 
 
-# ------------------------------------------------------------------------------------------------------ price
+# ------------------------------------------------------------------------------------------------- break-even
 
 
 @dataclass(frozen=True)
-class Price:
-    """What a model of the space costs and saves."""
+class BreakEven:
+    """The evaluations that a model of the space saves, and when that pays."""
 
     agent: str
     level: float
     """The regret at which it ends."""
     own: int
-    """Evaluations that it took."""
+    """Its number of evaluations."""
     other: int | None
-    """Evaluations after which the genetic algorithm is as good; None where it never is."""
+    """Evaluations after which the genetic algorithm is as good; None if it never is."""
     pays_s: float | None
-    """How long an evaluation must take for it to pay."""
+    """The time of an evaluation from which the agent is faster."""
 
 
-def price_of(agent: Standing, genetic: Standing) -> Price:
-    """Return from which time of an evaluation on *agent* is done sooner than the genetic algorithm.
+def break_even(agent: Standing, genetic: Standing) -> BreakEven:
+    """Return the time of an evaluation from which *agent* is faster than the genetic algorithm.
 
-    Both reach the loss that *agent* ends with, in the median: it with few evaluations and much thought, the other the
-    other way round. Their times are equal where an evaluation takes the difference in thought for each evaluation
-    saved.
+    Both reach the median loss that *agent* ends with: *agent* with few evaluations and slow proposals, the genetic
+    algorithm with many and fast ones. Their times are equal where an evaluation takes the additional time of proposals
+    divided by the evaluations saved.
     """
     level = float(np.median([entry.course.best for entry in agent.entries]))
     own = round(float(np.median([first_at(entry.course, level) or entry.course.evaluated for entry in agent.entries])))
     reached = [first_at(entry.course, level) for entry in genetic.entries]
     counts = [count for count in reached if count is not None]
     if 2 * len(counts) <= len(reached):
-        return Price(agent.agent, level / agent.target - 1, own, None, None)
+        return BreakEven(agent.agent, level / agent.target - 1, own, None, None)
     other = round(float(np.median(counts)))
-    thought = seconds_each(agent) * own - seconds_each(genetic) * other
-    pays = max(0.0, thought / (other - own)) if other > own else None
-    return Price(agent.agent, level / agent.target - 1, own, other, pays)
+    proposals_s = seconds_each(agent) * own - seconds_each(genetic) * other
+    pays = max(0.0, proposals_s / (other - own)) if other > own else None
+    return BreakEven(agent.agent, level / agent.target - 1, own, other, pays)

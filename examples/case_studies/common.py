@@ -1,4 +1,4 @@
-"""What the case studies share: searches with a budget, and the page that each writes."""
+"""Shared by the case studies: searches with a budget, and the page that each writes."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from cosmic.reporting.page import Code, Page, Part, Text, to_markdown
 
 Done = TypeVar("Done")
 QUICK = 0.2
-"""Below this effort a page is a sketch: fewer cases, fewer agents."""
+"""Below this effort a page has fewer cases and fewer agents."""
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "case-studies"
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard to look: the published pages are made with the whole, tests with a small part of it."""
+    """The share of the full budget: 1 for the published pages, less for tests."""
 
     share: float = 1.0
 
@@ -35,30 +35,30 @@ class Effort:
         return max(40, round(whole * self.share))
 
     def seeds(self, whole: int) -> int:
-        """Return how many seeds to take."""
+        """Return the number of seeds."""
         return max(1, round(whole * min(1.0, self.share * 4)))
 
     @property
     def quick(self) -> bool:
-        """Whether only what the text refers to is looked at."""
+        """Whether only the cases that the text mentions are evaluated."""
         return self.share < QUICK
 
 
 def find(space: Any, trials: int, **options: Any) -> Found:
-    """Return what a search finds, with the best agent for a wide space and a cheap simulator."""
+    """Return the result of a search, by default with the best agent for large spaces and cheap evaluation."""
     chosen: dict[str, Any] = {"agent": "genetic", "trials": trials, "seed": 1, **options}
     return search(space, **chosen)
 
 
 def every(space: Any, **options: Any) -> Found:
-    """Return all designs of a space that is small enough to be gone through, evaluated."""
+    """Return an exhaustive search of a small space."""
     return find(space, space.valid, agent="exhaustive", **options)
 
 
 def best_value(found: Found, metric: str) -> float:
     """Return the metric of the best design that was found."""
     if found.best is None:
-        raise SystemExit(f"{found.problem.space.name}: nothing that was tried can run")
+        raise SystemExit(f"{found.problem.space.name}: no trial is feasible")
     return float(found.best["metrics"][metric])
 
 
@@ -66,26 +66,26 @@ def best_design(found: Found) -> DesignPoint:
     """Return the best design that was found."""
     place = found.trials.best(found.problem)
     if place is None:
-        raise SystemExit(f"{found.problem.space.name}: nothing that was tried can run")
+        raise SystemExit(f"{found.problem.space.name}: no trial is feasible")
     return found.problem.space.point(found.trials.rows[place])
 
 
 def metrics_of(design: DesignPoint) -> Metrics:
-    """Return what a design that is known to run achieves."""
+    """Return the metrics of a design that is known to be feasible."""
     outcome = evaluate(design)
     if isinstance(outcome, Infeasible):
-        raise SystemExit(f"cannot run: {'; '.join(outcome.reasons)}")
+        raise SystemExit(f"infeasible: {'; '.join(outcome.reasons)}")
     return outcome
 
 
 def two_at_a_time(work: Callable[..., Done], tasks: Sequence[tuple[Any, ...]]) -> list[Done]:
-    """Return what *work* makes of the arguments of each task, in their order, with two processes."""
+    """Return *work* applied to the arguments of each task, in order, with two processes."""
     with ProcessPoolExecutor(max_workers=2) as pool:
         return list(pool.map(work, *zip(*tasks, strict=True)))
 
 
 def span(values: Iterable[float], form: str = ".2f") -> str:
-    """Return the least and the greatest of some numbers, or one text where both read alike.
+    """Return the range of some numbers as text, or one number if both ends print the same.
 
     >>> span([2, 1.5, 3]), span([2.1, 2], ".0f")
     ('1.50 to 3.00', '2')
@@ -95,7 +95,7 @@ def span(values: Iterable[float], form: str = ".2f") -> str:
 
 
 def listing(names: Iterable[str], last: str = "and") -> str:
-    """Return some names as they stand in a sentence.
+    """Return names joined for a sentence.
 
     >>> listing(["a", "b", "c"]), listing(["a", "b"], "or"), listing(["a"])
     ('a, b and c', 'a or b', 'a')
@@ -105,19 +105,19 @@ def listing(names: Iterable[str], last: str = "and") -> str:
 
 
 def front_of(dots: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the points that none is better than in both, less being better, from left to right."""
+    """Return the Pareto front of points, less being better in both, from left to right."""
     distinct = sorted(set(dots))
     return [dot for dot, best in zip(distinct, front(np.array(distinct)), strict=True) if best]
 
 
 def percent(share: float, digits: int = 1) -> str:
-    """Return a share for a reader."""
+    """Return a share as a percentage."""
     return f"{100 * share:.{digits}f} %"
 
 
 @dataclass(frozen=True)
 class Section:
-    """A question, its answer in a sentence, and what it rests on."""
+    """A question, its answer in a sentence, and the evidence."""
 
     title: str
     question: str
@@ -126,7 +126,7 @@ class Section:
 
 
 def write_page(title: str, name: str, make: Callable[[Effort], list[Part]]) -> None:
-    """Make the page of a case study and write it: the body of each of these programs."""
+    """Write the page of a case study: the main function of each of these scripts."""
     parser = argparse.ArgumentParser(description=title)
     parser.add_argument("--out", type=Path, default=PAGES, help="where to write the page (docs/case-studies)")
     parser.add_argument("--effort", type=float, default=1.0, help="share of the budget, such as 0.05 for a quick look")

@@ -1,7 +1,7 @@
 """Workload, collectives and network searched together, or one layer at a time: the question of the COSMIC paper.
 
-Three searches that leave all but one layer as it is, one that takes the layers in turn, and one over everything; for
-four models, three systems and two rewards. Then those reasons for other numbers than the paper's that can be tested.
+Three searches of one layer each, one of the layers in turn, and one of the full stack, for four models, three systems
+and two rewards. Then tests of the reasons why the numbers differ from the paper's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from full_stack_search import (
     Compared,
     budget_of,
     compare,
-    waiting,
+    exposed,
 )
 
 from cosmic.design.point import DesignPoint
@@ -32,9 +32,9 @@ from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
 from cosmic.units import BYTES_PER_S, show
 
 AHEAD = 1.05
-"""From this factor on the full stack is said to be ahead of the layers in turn."""
+"""From this factor on the full stack counts as ahead of the layers in turn."""
 CLOSE = 1.1
-"""Up to this factor a step is said to be close to the best."""
+"""Up to this factor a step counts as close to the best."""
 
 
 def make(effort: Effort) -> list[Part]:
@@ -60,15 +60,15 @@ def answer(main: Sequence[Compared]) -> list[Part]:
     gpt3 = [each.gain(layer) for each in main if each.case in SYSTEMS for layer in LAYERS]
     turns = [each.gain("in turn") for each in main]
     said = f"""
-    How much is lost where the layers of a training system are tuned one at a time, each with the others left as they
-    are? The COSMIC paper ({PAPER}) searches parallelisation, collectives and network together and reports
-    {span(PAPER_GAIN)} times the reward of searches of a single layer.
+    How much is lost when the layers of a training system are tuned one at a time, with the others unchanged? The COSMIC
+    paper ({PAPER}) searches parallelism, collectives and network together and reports {span(PAPER_GAIN)} times the
+    reward of searches of a single layer.
 
     Here, over {len({each.case.model for each in main})} models, {len({each.case.npus for each in main})} systems and
-    {len(REWARDS)} rewards, the full stack achieves {span(every)} times what one layer achieves, and {span(gpt3)} times
-    for GPT3-175B alone: much the same range, but it begins lower. Much of that is not owed to searching together,
-    though: taking the layers in turn, each around the best of the one before, comes within a factor of
-    {max(turns):.2f} of the full stack everywhere.
+    {len(REWARDS)} rewards, the full stack achieves {span(every)} times the reward of one layer, and {span(gpt3)} times
+    for GPT3-175B alone: much the same range, but it starts lower. Much of that does not need a joint search, though:
+    searching the layers in turn, each around the best of the one before, comes within a factor of {max(turns):.2f} of
+    the full stack everywhere.
     """
     return [Text(said)]
 
@@ -77,23 +77,23 @@ def answer(main: Sequence[Compared]) -> list[Part]:
 
 
 def gains(main: Sequence[Compared], budget: Budget) -> list[Part]:
-    """Return what each search finds, beside each other."""
+    """Return the result of each search."""
     spaces = listing(dict.fromkeys(f"`{each.case.space}`" for each in main))
-    seeds = "and one seed" if budget.seeds == 1 else f"for each of {budget.seeds} seeds, of which the best counts"
+    seeds = "and one seed" if budget.seeds == 1 else f"for each of {budget.seeds} seeds, the best of which counts"
     said = f"""
-    Every search begins with COSMIC's own design of the system and uses its published ranges (the spaces {spaces} of the
-    catalog). The rewards are steps a second for each byte/s that an NPU can send (`perf_per_bandwidth`), and for each
+    Every search starts from the paper's design of the system and uses its published ranges (the spaces {spaces} of the
+    catalog). The rewards are steps a second for each byte/s that an NPU can inject (`perf_per_bandwidth`), and for each
     dollar of the network (`perf_per_network_cost`).
 
-    Workload-only and collective-only searches go through all of their space. The others use the genetic algorithm:
-    network-only with {budget.network:,} evaluations and one seed, the full stack with {budget.full:,} evaluations
-    {seeds}. The layers in turn (workload, then network, then collectives) have the budgets of the searches of each.
-    What the genetic algorithm finds is a lower bound of what there is: `agents.md` says how close it comes.
+    Workload-only and collective-only searches are exhaustive. The others use the genetic algorithm: network-only with
+    {budget.network:,} evaluations and one seed, the full stack with {budget.full:,} evaluations {seeds}. The layers in
+    turn (workload, then network, then collectives) have the budgets of the single searches. The result of the genetic
+    algorithm is a lower bound of the optimum: `agents.md` says how close it comes.
 
     In the original's network-only search the collective algorithms follow the topology: ring for a ring, direct for
-    fully connected, halving and doubling for a switch. The page does the same, with `derived` algorithms in the
-    parameter set; with the algorithms of the base that search would be wronged. Its winners, and those of the layers
-    in turn, are points of the full stack too, which thus has the best of all of them.
+    fully connected, halving-doubling for a switch. This page does the same, with `derived` algorithms in the parameter
+    set; with the base design's algorithms that search would be at a disadvantage. Its winners, and those of the layers
+    in turn, are points of the full stack too, which counts the best of them all.
     """
     return [
         Heading("What the full stack gains"),
@@ -106,23 +106,23 @@ def gains(main: Sequence[Compared], budget: Budget) -> list[Part]:
 
 def gain_table(main: Sequence[Compared]) -> Table:
     """Return the gain of the full stack over every other search."""
-    columns = ["Case", "Base waits", "Reward", "over workload", "over collectives", "over network", "over in turn"]
+    columns = ["Case", "Base exposed", "Reward", "over workload", "over collectives", "over network", "over in turn"]
     rows = [
         [
             each.case.name,
-            f"{waiting(each.case.base):.0%}",
+            f"{exposed(each.case.base):.0%}",
             f"per {REWARDS[each.reward]}",
             *(f"{each.gain(name):.2f} x" for name in (*LAYERS, "in turn")),
         ]
         for each in main
     ]
-    caption = f"""Reward of the full stack over that of each other search; how much of the base's step is spent waiting
-    for communication. The paper's range: {span(PAPER_GAIN)}."""
+    caption = f"""Reward of the full stack over that of each other search, and the share of exposed communication in the
+    base design's step. The paper's range: {span(PAPER_GAIN)}."""
     return Table(columns, rows, " ".join(caption.split()))
 
 
 def gain_figure(main: Sequence[Compared], reward: str) -> Figure:
-    """Return what each search makes of the base design."""
+    """Return the gain of each search over the base design."""
     shown = {"workload": "workload only", "collective": "collectives only", "network": "network only"}
     shown |= {"in turn": "layers in turn", "full": "full stack"}
     groups = [
@@ -131,21 +131,22 @@ def gain_figure(main: Sequence[Compared], reward: str) -> Figure:
         if each.reward == reward
     ]
     axis = Axis("reward over that of the base design", "", log=True, better="higher")
-    title = f"Performance per {REWARDS[reward]}: what each search makes of the base design"
+    title = f"Performance per {REWARDS[reward]}: gain of each search over the base design"
     caption = f"Best design of each search, in multiples of the base design's performance per {REWARDS[reward]}."
     return Figure(bars(groups, x=axis, title=title), f"gains-per-{REWARDS[reward].replace(' ', '-')}", caption)
 
 
 def base_designs(main: Sequence[Compared]) -> str:
-    """Return what is peculiar to the designs that searches begin with."""
+    """Return the peculiarities of the base designs."""
     cases = {each.case.name: each.case for each in main}
     grid = bandwidth_grid(main[0].case)
     off = {case.npus: off_grid(case) for case in cases.values()}
     told = "; ".join(f"{npus:,} NPUs have {listing(values)}" for npus, values in off.items() if values)
-    return f"""The base mappings, made for GPT3-175B, can run in all {len(cases)} cases: they fit heads, layers and
-    tokens of the smaller models too. The base networks are not all on the grid of the search, which goes from
-    {show(grid[0], BYTES_PER_S)} to {show(grid[-1], BYTES_PER_S)} in steps of {show(grid[1] - grid[0], BYTES_PER_S)}:
-    {told}. So the searches that keep the network keep bandwidths that the full stack may not choose."""
+    return f"""The base mappings, made for GPT3-175B, are feasible in all {len(cases)} cases: they divide the heads,
+    layers and tokens of the smaller models too. The base networks are not all on the grid of the search, which goes
+    from {show(grid[0], BYTES_PER_S)} to {show(grid[-1], BYTES_PER_S)} in steps of
+    {show(grid[1] - grid[0], BYTES_PER_S)}: {told}. So the searches that keep the network keep bandwidths that the full
+    stack cannot choose."""
 
 
 def bandwidth_grid(case: Case) -> list[float]:
@@ -164,7 +165,7 @@ def off_grid(case: Case) -> list[str]:
 
 
 def spreads(main: Sequence[Compared]) -> list[Part]:
-    """Return how far apart parallelisations of one system are."""
+    """Return the spread of step times over the mappings of one system."""
     systems = [each for each in main if each.case in SYSTEMS and each.reward == main[0].reward]
     near = [
         f"{np.mean(np.array(each.mappings.steps) <= CLOSE * each.mappings.steps[0]):.0%} at {each.case.npus:,} NPUs"
@@ -172,12 +173,12 @@ def spreads(main: Sequence[Compared]) -> list[Part]:
     ]
     worst = [f"{largest_part(each.mappings.worst)} at {each.case.npus:,} NPUs" for each in systems]
     said = f"""
-    All parallelisations of GPT3-175B on the base network, timed one by one. The paper's figure 4 is about a factor of
-    {PAPER_SPREAD}; which ends it compares could not be read, so that only its size is comparable. Within
-    {CLOSE - 1:.0%} of the best step are {", ".join(near)}. What takes most of the worst step: {", ".join(worst)}.
+    The step of every mapping of GPT3-175B on the base network. The paper's figure 4 has about a factor of
+    {PAPER_SPREAD}; it does not say between which mappings, so that only the size can be compared. Within
+    {CLOSE - 1:.0%} of the best step are {", ".join(near)}. The largest share of the worst step: {", ".join(worst)}.
     """
     return [
-        Heading("How much parallelisation alone decides"),
+        Heading("How much the mapping alone decides"),
         Text(said),
         spread_table(systems),
         spread_figure(systems),
@@ -186,7 +187,7 @@ def spreads(main: Sequence[Compared]) -> list[Part]:
 
 def spread_table(systems: Sequence[Compared]) -> Table:
     """Return the best and the worst mapping of each system."""
-    columns = ["System", "Fit together", "Can run", "Best", "Worst", "Worst / best", "Best mapping", "Worst mapping"]
+    columns = ["System", "Valid", "Feasible", "Best", "Worst", "Worst / best", "Best mapping", "Worst mapping"]
     rows = [
         [
             each.case.name,
@@ -210,20 +211,20 @@ def spread_figure(systems: Sequence[Compared]) -> Figure:
         steps = each.mappings.steps
         points = [((place + 1) / len(steps), step / steps[0]) for place, step in enumerate(steps)]
         curves.append(Series(f"{each.case.npus:,} NPUs", points))
-    x, y = Axis("share of the parallelisations that can run"), Axis("step over the best step", "", log=True)
-    caption = "Every parallelisation that can run, sorted: the step of each over the best step of the system."
-    return Figure(lines(curves, x=x, y=y, title="Parallelisations from best to worst"), "spread", caption)
+    x, y = Axis("share of the feasible mappings"), Axis("step over the best step", "", log=True)
+    caption = "Every feasible mapping, sorted: its step over the best step of the system."
+    return Figure(lines(curves, x=x, y=y, title="Mappings from best to worst"), "spread", caption)
 
 
 def degrees(design: DesignPoint) -> str:
-    """Return how a design spreads its model over the NPUs."""
+    """Return the mapping of a design in one line."""
     w = design.workload
     sharding = "" if w.weight_sharding == "none" else f", {w.weight_sharding}"
     return f"dp {w.dp}, tp {w.tp}, cp {w.cp}, pp {w.pp}{sharding}"
 
 
 def largest_part(design: DesignPoint) -> str:
-    """Return what takes most of a design's step, and which share of it."""
+    """Return the largest entry of a design's breakdown, and its share."""
     parts = metrics_of(design).breakdown
     name = max(parts, key=lambda each: parts[each])
     return f"{name}, {parts[name] / sum(parts.values()):.0%}"
@@ -234,27 +235,27 @@ def largest_part(design: DesignPoint) -> str:
 
 def learned(main: Sequence[Compared]) -> list[Part]:
     """Return what to take away."""
-    waits = max(waiting(each.case.base) for each in main)
+    most = max(exposed(each.case.base) for each in main)
     ahead = "; ".join(dict.fromkeys(each.case.name for each in main if each.gain("in turn") > AHEAD))
-    prices = [
+    by_reward = [
         f"{span(each.gain('workload') for each in main if each.reward == reward)} times per {words}"
         for reward, words in REWARDS.items()
     ]
     items = [
-        f"""A layer by itself finds little where another one holds it back: collectives alone make
-        {span(each.over_base("collective") for each in main)} times of the base design's reward, the full stack
+        f"""One layer gains little where another is the bottleneck: collectives alone achieve
+        {span(each.over_base("collective") for each in main)} times the base design's reward, the full stack
         {span(each.over_base("full") for each in main)} times.""",
-        f"""The gain is largest where the base waits for communication, {waits:.0%} of its step at worst, mostly for the
-        weights that ZeRO-3 gathers for every micro-batch. It takes a mapping with fewer micro-batches and a network
-        that is fast where that traffic runs; an isolated search has one of the two.""",
-        f"""Most of the gain comes from searching every layer, less from searching them at once: the full stack achieves
-        {span(each.gain("in turn") for each in main)} times what layers in turn do. More than {AHEAD - 1:.0%} it is for:
-        {ahead or "none"}. There the fastest mapping on the given network is not the one that a cheaper network
-        wants.""",
-        f"""What a search of one layer finds depends on the price: the gain over the workload alone is
-        {listing(prices)}, for the same fastest mapping.""",
-        """Both rewards favour slow, cheap networks wherever computation dominates. Whoever wants a short step should
-        say so: with a limit such as `step_s <= 400 s`, or with a second objective.""",
+        f"""The gain is largest where the base has much exposed communication, up to {most:.0%} of its step, mostly the
+        weights that ZeRO-3 gathers for every microbatch. The remedy is a mapping with fewer microbatches and a network
+        that is fast where that traffic runs; a search of one layer has only one of the two.""",
+        f"""Most of the gain comes from searching every layer, less from searching them jointly: the full stack achieves
+        {span(each.gain("in turn") for each in main)} times the reward of the layers in turn. It is more than
+        {AHEAD - 1:.0%} ahead for: {ahead or "none"}. There the fastest mapping on the given network is not the best one
+        for a cheaper network.""",
+        f"""The result for one layer depends on the reward: the gain over the workload alone is
+        {listing(by_reward)}, for the same fastest mapping.""",
+        """Both rewards favour slow, cheap networks wherever compute dominates. For a short step, add a constraint such
+        as `step_s <= 400 s`, or a second objective.""",
     ]
     return [Heading("What was learned"), Items(items)]
 

@@ -1,4 +1,4 @@
-"""The best designs of `full_stack.py`: what they are, and what a person would not have written down."""
+"""The best designs of `full_stack.py`, and what is not obvious about them."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ TOPOLOGIES = {"ring": "ring", "fully_connected": "full", "switch": "switch"}
 ALGORITHMS = {"ring": "ring", "direct": "direct", "halving_doubling": "halving", "double_binary_tree": "tree"}
 """Short names, for tables."""
 IDLE = "–"
-"""What stands for a parameter that does not matter."""
+"""Marks a parameter that does not matter."""
 PAPERS_NPUS = 1024
 """The system for which the paper has eight designs that are not obvious."""
 
 
 def designs(main: Sequence[Compared]) -> list[Part]:
-    """Return the best designs and what is not obvious in them."""
+    """Return the best designs and what is not obvious about them."""
     eight = [each for each in main if each.case.npus == PAPERS_NPUS]
     models = len({each.case.model for each in eight})
     said = f"""
     The best design of each case and reward. The paper speaks of eight configurations that are not obvious, for four
-    models; here {len(eight)} are for {PAPERS_NPUS:,} NPUs, {models} models by {len(REWARDS)} rewards. A dash stands for
-    a parameter that does not matter: no other value of it, by itself, changes the reward by {MATTERS:.1%}.
+    models; here {len(eight)} are for {PAPERS_NPUS:,} NPUs, {models} models by {len(REWARDS)} rewards. A dash marks a
+    parameter that does not matter: no other value of it changes the reward by {MATTERS:.1%}.
     """
     return [
         Heading("The best designs"),
         Text(said),
         mapping_table(main),
         network_table(main),
-        Text("What is not obvious in them:"),
+        Text("What is not obvious about them:"),
         Items([spared(main), inside_out(main), unexpected_algorithms(main), data_parallel(main), without_effect(main)]),
     ]
 
@@ -43,8 +43,8 @@ def designs(main: Sequence[Compared]) -> list[Part]:
 
 
 def mapping_table(main: Sequence[Compared]) -> Table:
-    """Return the mapping of each design, and what it achieves."""
-    columns = ["", "Case", "Reward", "DP", "TP", "SP", "PP", "Sharding", "GB/s per NPU, of base", "Step", "MFU"]
+    """Return the mapping and the metrics of each design."""
+    columns = ["", "Case", "Reward", "DP", "TP", "CP", "PP", "Sharding", "GB/s per NPU, of base", "Step", "MFU"]
     rows = []
     for letter, each in lettered(main):
         metrics, w = metrics_of(each.design), each.design.workload
@@ -52,7 +52,7 @@ def mapping_table(main: Sequence[Compared]) -> Table:
         mapped = [w.dp, w.tp, w.cp, w.pp, w.weight_sharding]
         achieved = [f"{sent:.0f} of {given:.0f}", f"{metrics.step_s:.3g} s", f"{metrics.mfu:.0%}"]
         rows.append([letter, each.case.name, f"per {REWARDS[each.reward]}", *mapped, *achieved])
-    return Table(columns, rows, "Mapping, bandwidth given up, and what the design achieves.")
+    return Table(columns, rows, "Mapping, bandwidth and metrics of each design.")
 
 
 def network_table(main: Sequence[Compared]) -> Table:
@@ -65,12 +65,12 @@ def network_table(main: Sequence[Compared]) -> Table:
 
 
 def lettered(main: Sequence[Compared]) -> list[tuple[str, Compared]]:
-    """Return each design with the letter that stands for it."""
+    """Return each design with its letter."""
     return [(chr(ord("A") + place), each) for place, each in enumerate(main)]
 
 
 def dims_of(each: Compared) -> list[str]:
-    """Return the network of a design, a text for each dimension."""
+    """Return the network of a design, one text for each dimension."""
     return [
         f"{IDLE if f'network.dims.{place}.topology' in each.idle else TOPOLOGIES[dim.topology]} {dim.npus} @ "
         f"{dim.bandwidth_bytes_per_s / 1e9:.0f}"
@@ -79,7 +79,7 @@ def dims_of(each: Compared) -> list[str]:
 
 
 def collectives_of(each: Compared) -> list[str]:
-    """Return the collectives of a design: algorithms, chunks, order, and how dimensions share the work."""
+    """Return the collectives of a design: algorithms, chunks, order, multi-dimensional scheme."""
     collective = each.design.collective
     chosen = [
         IDLE if f"collective.algorithms.{place}" in each.idle else ALGORITHMS[name]
@@ -96,24 +96,24 @@ def collectives_of(each: Compared) -> list[str]:
 def spared(main: Sequence[Compared]) -> str:
     """Return how little bandwidth the designs need."""
     kept = min(each.bandwidth_over_base for each in main)
-    return f"""They give bandwidth away, down to {kept:.0%} of the base's, and yet take
-    {span(each.step_over_base for each in main)} times the base's step: the mapping that needs less communication and
-    the network that offers less of it only pay together."""
+    return f"""They use less bandwidth, down to {kept:.0%} of the base's, and yet take
+    {span(each.step_over_base for each in main)} times the base's step: a mapping that communicates less and a network
+    with less bandwidth pay only together."""
 
 
 def inside_out(main: Sequence[Compared]) -> str:
-    """Return which dimension is the fastest."""
+    """Return which dimension has the most bandwidth."""
     uneven = [each for each in main if len(set(bandwidths(each.design))) > 1]
     second = [each for each in uneven if bandwidths(each.design).index(max(bandwidths(each.design))) == 1]
     swapped = f", and swapping the first two makes steps {span(map(swap, second))} times as long" if second else ""
     return f"""Where their dimensions differ in bandwidth at all ({len(uneven)} of {len(main)}), the fastest is the
     second one in {len(second)}, while no base network has a faster dimension outside a slower one. The innermost
-    dimension serves tensor parallelism; the next carries the weights that ZeRO-3 gathers for every
-    micro-batch{swapped}."""
+    dimension carries tensor parallelism; the next carries the weights that ZeRO-3 gathers for every
+    microbatch{swapped}."""
 
 
 def swap(each: Compared) -> float:
-    """Return how much longer a step takes if the first two dimensions trade their bandwidths."""
+    """Return the step with the bandwidths of the first two dimensions swapped, over the step as it is."""
     tree = design_tree(each.design)
     first, second = (tree["network"]["dims"][place]["bandwidth"] for place in (0, 1))
     traded = {"network.dims.0.bandwidth": second, "network.dims.1.bandwidth": first}
@@ -126,7 +126,7 @@ def bandwidths(design: DesignPoint) -> list[float]:
 
 
 def unexpected_algorithms(main: Sequence[Compared]) -> str:
-    """Return how often a dimension has another algorithm than the topology suggests."""
+    """Return how often the algorithm of a dimension is not the usual one for its topology."""
     pairs = [
         (dim.topology, algorithm)
         for each in main
@@ -136,7 +136,7 @@ def unexpected_algorithms(main: Sequence[Compared]) -> str:
         if not each.idle & {f"collective.algorithms.{place}", f"network.dims.{place}.topology"}
     ]
     against = [algorithm for topology, algorithm in pairs if FOLLOWED[topology] != algorithm]
-    return f"""The algorithm is often not the one that the topology suggests: in {len(against)} of the {len(pairs)}
+    return f"""The algorithm is often not the usual one for its topology: in {len(against)} of the {len(pairs)}
     dimensions where both matter; {against.count("direct")} times it is direct exchange on a ring or a switch, which
     takes fewer steps."""
 
@@ -147,12 +147,12 @@ def data_parallel(main: Sequence[Compared]) -> str:
     sharded = sum(each.design.workload.weight_sharding == "zero3" for each in main)
     degrees = sorted({each.case.base.workload.cp for each in main})
     return f"""Data parallelism is {span(data, ".0f")} times the base's, with weights sharded over it in {sharded} of
-    {len(main)}; there is little left for sequence parallelism, which the base mappings use
-    {listing((f"{degree}-" for degree in degrees), "or")}fold."""
+    {len(main)}; there is little left for context parallelism (the paper's SP), which is
+    {listing((str(degree) for degree in degrees), "or")} in the base mappings."""
 
 
 def without_effect(main: Sequence[Compared]) -> str:
-    """Return how many designs do not care for two of the parameters."""
+    """Return in how many designs two of the parameters have no effect."""
     idle = sum({"collective.scheduling", "collective.multi_dim"} <= each.idle for each in main)
-    return f"""The order of collectives and how dimensions share them, two of the searched parameters, make no
-    difference in {idle} of {len(main)}."""
+    return f"""The order of collectives (`scheduling`) and the multi-dimensional scheme (`multi_dim`), two of the
+    searched parameters, have no effect in {idle} of {len(main)}."""

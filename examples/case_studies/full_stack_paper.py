@@ -1,11 +1,11 @@
-"""Where `full_stack.py` departs from the paper, and which of the reasons hold when they are tried."""
+"""Where `full_stack.py` differs from the paper, and tests of the reasons."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from common import metrics_of, span
-from full_stack_search import LAYERS, SYSTEMS, Case, Compared, waiting
+from full_stack_search import LAYERS, SYSTEMS, Case, Compared, exposed
 
 from cosmic.reporting.charts import Axis, Bar, Group, bars
 from cosmic.reporting.page import Figure, Heading, Items, Part, Table, Text
@@ -13,7 +13,7 @@ from cosmic.units import BYTES, FLOP_PER_S, show
 
 PAPER = "arXiv 2505.15020"
 PAPER_GAIN = (1.50, 48.41)
-"""Full stack over one layer, least and greatest: abstract of the paper."""
+"""Full stack over one layer, minimum and maximum: abstract of the paper."""
 PAPER_SPREAD = 64.5
 """Best over worst: caption of the paper's figure 4."""
 NO_MEMORY = {"memory.capacity": "1 PB"}
@@ -28,13 +28,13 @@ VARIANTS = [
 
 
 def differences(main: Sequence[Compared], variants: Sequence[Compared]) -> list[Part]:
-    """Return where this departs from the paper, and why."""
+    """Return where this differs from the paper, and why."""
     said = f"""
-    The absolute times of the original are no target: its roofline mixes units, so that a step never depends on the peak
-    rate (one logged run is shorter than its arithmetic can take). What can be compared is ratios. Two conditions of
-    the original can be restored here: its memory constraint, which by its configuration files appears to have been off
-    in the final runs (a capacity of {NO_MEMORY["memory.capacity"]}), and its roofline, under which computation takes
-    what memory takes to read and write (a peak rate of {NO_PEAK["compute.bf16"]}).
+    The absolute times of the original are not comparable: its roofline mixes units, so that a step never depends on the
+    peak rate (one logged run is shorter than its FLOP allow). Ratios can be compared. Two conditions of the original
+    can be restored here: its memory constraint, which according to its configuration files was off in the final runs (a
+    capacity of {NO_MEMORY["memory.capacity"]}), and its roofline, in which compute takes the time of its memory traffic
+    (a peak rate of {NO_PEAK["compute.bf16"]}).
     """
     conditions = by_condition(main, variants)
     return [
@@ -47,7 +47,7 @@ def differences(main: Sequence[Compared], variants: Sequence[Compared]) -> list[
 
 
 def by_condition(main: Sequence[Compared], variants: Sequence[Compared]) -> dict[str, list[Compared]]:
-    """Return what was found under each condition, for each reward: the systems as they are before their variants."""
+    """Return the results under each condition, for each reward: the systems as they are before their variants."""
     sizes = {each.case.npus for each in variants}
     as_is = [each for each in main if each.case in SYSTEMS and each.case.npus in sizes]
     found: dict[str, list[Compared]] = {}
@@ -64,7 +64,7 @@ def condition_table(conditions: dict[str, list[Compared]]) -> Table:
         [name, *(span(each.gain(layer) for each in found) for layer in LAYERS), f"{found[0].mappings.spread:.0f} x"]
         for name, found in conditions.items()
     ]
-    caption = f"""Gain of the full stack, least to greatest of both rewards, and spread of the mappings. The paper's:
+    caption = f"""Gain of the full stack, range over both rewards, and spread of the mappings. The paper's:
     {span(PAPER_GAIN)}, and {PAPER_SPREAD}."""
     return Table(columns, rows, " ".join(caption.split()))
 
@@ -84,48 +84,48 @@ def condition_figure(conditions: dict[str, list[Compared]]) -> Figure:
 
 
 def why_lower(main: Sequence[Compared], variants: Sequence[Compared]) -> str:
-    """Return why the least gain is less than the paper's."""
+    """Return why the minimum gain is below the paper's."""
     least, layer, name = min(every_gain(main))
     plain = next(each for each in main if each.case in SYSTEMS and each.case.npus == 1024)
     peaks = [each for each in variants if each.case.settings == NO_PEAK]
     peak = show(plain.case.base.compute.bf16_flop_per_s, FLOP_PER_S)
-    return f"""Our range begins lower, at {least:.2f} ({layer}-only, {name}) against {PAPER_GAIN[0]:.2f}. The
-    {plain.case.npus:,} NPUs have {peak} each and hide all but {waiting(plain.case.base):.1%} of their communication
-    behind it; the best mapping alone takes {fastest(plain):.0%} of the base's step. So there is little to gain but
-    bandwidth, and a search of the network finds that without help. With a peak rate that has no effect, as in the
-    original, a step takes what memory takes, and mappings that read their weights less often take as little as
-    {fastest(peaks[0]):.0%} of the base's step. The network alone cannot find those: the gain over it is then
-    {span(each.gain("network") for each in peaks)}, against {PAPER_GAIN[0]:.2f} at least in the paper."""
+    return f"""Our range starts lower, at {least:.2f} ({layer}-only, {name}) against {PAPER_GAIN[0]:.2f}. The
+    {plain.case.npus:,} NPUs have {peak} each, and only {exposed(plain.case.base):.1%} of their step is exposed
+    communication; the best mapping alone takes {fastest(plain):.0%} of the base's step. So there is little to gain but
+    bandwidth, and a search of the network finds that alone. With a peak rate that has no effect, as in the original, a
+    step is memory-bound, and mappings that read their weights less often take as little as {fastest(peaks[0]):.0%} of
+    the base's step. The network alone cannot find those: the gain over it is then
+    {span(each.gain("network") for each in peaks)}, against at least {PAPER_GAIN[0]:.2f} in the paper."""
 
 
 def why_higher(main: Sequence[Compared]) -> str:
-    """Return why the greatest gain is more than the paper's."""
+    """Return why the maximum gain is above the paper's."""
     most, layer, name = max(every_gain(main))
     return f"""It ends at {most:.1f} ({layer}-only, {name}) against {PAPER_GAIN[1]:.2f}. The largest gains are over
-    collectives alone: algorithms, chunks and order cannot mend a mapping that communicates too much."""
+    collectives alone: algorithms, chunks and order cannot make up for a mapping that communicates too much."""
 
 
 def memory_matters(main: Sequence[Compared], variants: Sequence[Compared]) -> str:
-    """Return what the memory constraint holds back."""
+    """Return the effect of the memory constraint."""
     capacity = show(main[0].case.base.memory.capacity_bytes, BYTES)
-    said = f"""Without the memory constraint the full stack gains more over the searches that keep the base mapping, for
-    it may then choose mappings that no NPU of {capacity} can hold."""
+    said = f"""Without the memory constraint the full stack gains more over the searches that keep the base mapping,
+    because it can choose mappings that do not fit in {capacity}."""
     unlimited = [each for each in variants if each.case.settings == NO_MEMORY and each.case.npus == 2048]
     limited = [each for each in main if each.case in SYSTEMS and each.case.npus == 2048]
     if not unlimited:
         return said
     return f"""{said} At 2,048 NPUs it achieves up to {max(each.gain("collective") for each in unlimited):.1f} times
-    what collectives alone do, against {PAPER_GAIN[1]:.2f} at most in the paper. The best mapping alone comes closer to
-    it: the gain over that is {span(each.gain("workload") for each in unlimited)}, instead of
+    the reward of collectives alone, against at most {PAPER_GAIN[1]:.2f} in the paper. The best mapping alone comes
+    closer to it: the gain over that is {span(each.gain("workload") for each in unlimited)}, instead of
     {span(each.gain("workload") for each in limited)} with the constraint."""
 
 
 def not_tried() -> str:
-    """Return which conditions of the original could not be restored."""
-    return """Not tried, since nothing here behaves that way: in the original, groups smaller than the system run as one
-    flat ring, so that algorithms per dimension hardly act, and pipelines have no micro-batches, so that they never save
-    time. Either can change which design wins. Systems and ranges are those of the original's files; all layers of each
-    model are timed here, four in the original."""
+    """Return the conditions of the original that cannot be restored."""
+    return """Not tested, because COSMIC cannot reproduce it: in the original, groups smaller than the system run as one
+    flat ring, so that algorithms per dimension have little effect, and pipelines have no microbatches, so that they
+    never save time. Either can change which design wins. Systems and ranges are those of the original's files; all
+    layers of each model are timed here, four in the original."""
 
 
 def every_gain(main: Sequence[Compared]) -> list[tuple[float, str, str]]:

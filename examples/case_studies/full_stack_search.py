@@ -1,4 +1,4 @@
-"""The searches behind `full_stack.py`: one layer, the layers in turn, and everything, for a case and a reward."""
+"""The searches behind `full_stack.py`: one layer, the layers in turn, and the full stack, for a case and a reward."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cosmic.psa.space import ParameterSet
 REWARDS = {"perf_per_bandwidth": "bandwidth", "perf_per_network_cost": "network cost"}
 LAYERS = ("workload", "collective", "network")
 FOLLOWED = {"ring": "ring", "fully_connected": "direct", "switch": "halving_doubling"}
-"""Which algorithm the original's network-only search gives each topology."""
+"""The algorithm for each topology in the original's network-only search."""
 FOLLOW = {
     "collective.algorithms.*": '"ring" if network.dims.*.topology == "ring" else '
     '("direct" if network.dims.*.topology == "fully_connected" else "halving_doubling")'
@@ -28,8 +28,8 @@ FOLLOW = {
 """The same as an expression."""
 MATTERS = 0.001
 """A parameter matters where some other value of it changes the reward by more than this share."""
-WAITING = ("tp", "cp", "ep", "weights", "dp", "pp")
-"""Those parts of a step in which nothing but communication goes on."""
+EXPOSED = ("tp", "cp", "ep", "weights", "dp", "pp")
+"""Entries of the breakdown that are exposed communication."""
 
 
 @dataclass(frozen=True)
@@ -43,12 +43,12 @@ class Case:
 
     @property
     def base(self) -> DesignPoint:
-        """The design that every search begins with."""
+        """The base design of every search."""
         return load_design(f"{self.model}@cosmic-{self.npus}", self.settings)
 
     @property
     def space(self) -> str:
-        """The catalog's name of the whole space."""
+        """The catalog's name of the full space."""
         return f"cosmic-{self.npus}-full-stack"
 
 
@@ -62,16 +62,16 @@ MODELS = [
 
 @dataclass(frozen=True)
 class Budget:
-    """How many designs the searches evaluate that cannot go through all of their space."""
+    """Evaluations of the searches that are not exhaustive."""
 
     network: int
     full: int
     seeds: int
-    """How often the full stack is searched; the best counts."""
+    """Seeds of the full-stack search; the best counts."""
 
 
 def budget_of(effort: Effort) -> Budget:
-    """Return what the searches may evaluate."""
+    """Return the budgets of the searches."""
     return Budget(network=effort.trials(3000), full=effort.trials(7000), seeds=effort.seeds(3))
 
 
@@ -80,12 +80,12 @@ def budget_of(effort: Effort) -> Budget:
 
 @dataclass(frozen=True)
 class Mappings:
-    """Every parallelisation of a case on its base network, timed."""
+    """Every mapping of a case on its base network, timed."""
 
     tried: int
-    """How many fit together, whether their memory suffices or not."""
+    """The number of valid mappings, whether they fit in memory or not."""
     steps: tuple[float, ...]
-    """The step of each that can run, in seconds, ascending."""
+    """The step of each feasible mapping, in seconds, ascending."""
     best: DesignPoint
     worst: DesignPoint
 
@@ -97,7 +97,7 @@ class Mappings:
 
 @dataclass(frozen=True)
 class Compared:
-    """What each search found for one case and one reward."""
+    """The results of all searches for one case and one reward."""
 
     case: Case
     reward: str
@@ -106,7 +106,7 @@ class Compared:
     design: DesignPoint
     """The best of all."""
     idle: frozenset[str]
-    """Those of its parameters that do not matter, each by itself."""
+    """Its parameters that do not matter, each by itself."""
     mappings: Mappings
 
     def gain(self, over: str) -> float:
@@ -114,7 +114,7 @@ class Compared:
         return self.values["full"] / self.values[over]
 
     def over_base(self, search: str) -> float:
-        """Return the reward of a search over that of the design that all begin with."""
+        """Return the reward of a search over that of the base design."""
         return self.values[search] / float(getattr(metrics_of(self.case.base), self.reward))
 
     @property
@@ -124,29 +124,29 @@ class Compared:
 
     @property
     def bandwidth_over_base(self) -> float:
-        """What an NPU of the best design can send over what one of the base can."""
+        """The injection bandwidth of the best design over that of the base."""
         return injected_bytes_per_s(self.design) / injected_bytes_per_s(self.case.base)
 
 
 def injected_bytes_per_s(design: DesignPoint) -> float:
-    """Return what one NPU can send into its network."""
+    """Return the bandwidth that one NPU injects into all dimensions."""
     return sum(dim.bandwidth_bytes_per_s for dim in design.network.dims)
 
 
-def waiting(design: DesignPoint) -> float:
-    """Return the share of a design's step in which it waits for communication."""
+def exposed(design: DesignPoint) -> float:
+    """Return the share of exposed communication in a design's step."""
     parts = metrics_of(design).breakdown
-    return sum(parts[name] for name in WAITING) / sum(parts.values())
+    return sum(parts[name] for name in EXPOSED) / sum(parts.values())
 
 
 # --------------------------------------------------------------------------------------------------- searches
 
 
 def compare(case: Case, reward: str, budget: Budget) -> Compared:
-    """Return what all searches find.
+    """Return the results of all searches.
 
-    A network-only winner and one of the layers in turn are points of the full stack too, so that the full stack has
-    the best of these and of its own searches.
+    The winners of the network-only search and of the layers in turn are points of the full stack too, so that the full
+    stack has the best of these and of its own searches.
     """
     everything = opened(case, LAYERS)
     workload = every(opened(case, ["workload"]), objectives=[reward])
@@ -168,10 +168,10 @@ def compare(case: Case, reward: str, budget: Budget) -> Compared:
 
 
 def opened(case: Case, layers: Sequence[str], base: DesignPoint | None = None) -> ParameterSet:
-    """Return the catalog's space around *base* with only *layers* open.
+    """Return the catalog's space around *base*, restricted to *layers*.
 
-    Where the network alone is open, each dimension has the algorithm of its topology, as in the original's
-    network-only search: with the base's algorithms that search would be wronged.
+    In a network-only search each dimension has the algorithm of its topology, as in the original: with the base's
+    algorithms that search would be at a disadvantage.
     """
     tree = catalog.entry("spaces", case.space)
     parameters = {path: values for path, values in tree["parameters"].items() if path.startswith(tuple(layers))}
@@ -180,22 +180,22 @@ def opened(case: Case, layers: Sequence[str], base: DesignPoint | None = None) -
 
 
 def in_turn(case: Case, reward: str, workload: Found, budget: Budget) -> Found:
-    """Return what is found where each layer is searched around the best of the one before it."""
+    """Return the result of searching each layer around the best of the one before it."""
     network = find(opened(case, ["network"], best_design(workload)), budget.network, objectives=[reward])
     return every(opened(case, ["collective"], best_design(network)), objectives=[reward])
 
 
 def timed(workload: Found) -> Mappings:
-    """Return the parallelisations that a workload-only search went through, by their step."""
+    """Return the mappings of a workload-only search, by their step."""
     trials, space = workload.trials, workload.problem.space
     step = trials.results.columns["step_s"]
-    order = np.argsort(step)[: trials.feasible]  # what cannot run has no step, and stands last
+    order = np.argsort(step)[: trials.feasible]  # infeasible designs have no step, and come last
     best, worst = (space.point(trials.rows[place]) for place in (order[0], order[-1]))
     return Mappings(trials.evaluated, tuple(step[order].tolist()), best, worst)
 
 
 def idle_parameters(problem: Problem, design: DesignPoint) -> frozenset[str]:
-    """Return the parameters of which no other value, alone, changes the reward of *design*."""
+    """Return the parameters whose other values, one at a time, do not change the reward of *design*."""
     space, row = problem.space, problem.space.row_of(design)
     if row is None:
         return frozenset()

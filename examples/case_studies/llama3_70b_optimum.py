@@ -1,4 +1,4 @@
-"""What the search says of LLaMA-3 70B on 512 H100: the best mappings, how flat the optimum is, what memory costs."""
+"""Results of the search for LLaMA-3 70B on 512 H100: best mappings, flatness of the optimum, the cost of memory."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from cosmic.reporting.charts import Axis, Mark, Series, heat_map, lines, scatter
 from cosmic.reporting.page import Figure, Heading, Part, Table, Text
 
 SHOWN = ("gemm", "attention", "other", "recompute", "tp", "cp", "weights", "dp", "pp", "bubble")
-"""The parts of a step."""
+"""Entries of the breakdown."""
 WITHIN = (0.01, 0.02, 0.05, 0.10)
-"""How near to the best is nearly as good."""
+"""Distances from the best to count mappings within."""
 ALL = f"{CAPACITY_BYTES / 1e9:.1f} GB (all)"
 
 
@@ -28,22 +28,21 @@ ALL = f"{CAPACITY_BYTES / 1e9:.1f} GB (all)"
 
 
 def mappings(story: Story) -> list[Part]:
-    """Return what each named mapping achieves, and the ten best."""
+    """Return the metrics of each named mapping, and the ten best."""
     return [
         Heading("The mappings"),
         Text(
-            """The space: every split of the GPUs over tensor (tp, within a node), pipeline (pp), sequence or context
-            (cp) and data (dp) parallelism in powers of two; micro-batches of 1, 2 and 4; 1F1B, zero-bubble and
-            interleaved schedules of 2 to 20 parts a stage; ZeRO 1 to 3; recomputation of nothing, of all but
-            attention and every second matrix product (`alternate`), or of everything; activations between
-            tensor-parallel regions split or not; keys gathered, passed round, or heads exchanged. Layers must divide
-            evenly over stages and parts."""
+            """The space: every split of the GPUs over tensor (tp, within a node), pipeline (pp), context (cp) and data
+            (dp) parallelism in powers of two; microbatches of 1, 2 and 4; 1F1B, zero-bubble and interleaved schedules
+            with 2 to 20 virtual stages; ZeRO 1 to 3; recomputation of nothing, of all but attention and every second
+            GEMM (`alternate`), or of everything; Megatron's sequence parallelism or not; context parallelism by ring,
+            all-gather or Ulysses. Layers must divide evenly over virtual stages."""
         ),
         Table(
             ["name", "mapping", "step", "tokens/s/GPU", "MFU", "memory", "longer than best"],
             [[*facts(each), each.mfu, each.memory, percent(each.longer(story.best))] for each in story.all],
             f"{NPUS} H100 with {CAPACITY_BYTES / 1e9:.1f} GB each. By the closed form; MFU of 989 TFLOP/s. NVIDIA's"
-            " mapping is that of its 64-GPU run with more replicas; the rules of thumb are ours to compare with.",
+            " mapping is that of its 64-GPU run with more replicas; the rules of thumb are our own.",
         ),
         Table(
             ["name", *SHOWN, "step"],
@@ -51,19 +50,19 @@ def mappings(story: Story) -> list[Part]:
                 [each.name, *(f"{each.metrics.breakdown[name]:.2f}" for name in SHOWN), f"{each.step_s:.2f}"]
                 for each in story.all
             ],
-            "Seconds of a step by part. Communication counts where compute waits for it; what hides does not show.",
+            "Breakdown of a step in seconds. Only exposed communication counts.",
         ),
         Text(difference(story.best, story.nvidia)),
         Table(
             ["", "mapping", "step", "tokens/s/GPU", "memory"],
             [[place, *facts(each)[1:], each.memory] for place, each in enumerate(ten_best(story.found), start=1)],
-            "The ten best. Of mappings that the model cannot tell apart, equal in time and memory, one is shown.",
+            "The ten best. Of mappings that are equal in time and memory, one is shown.",
         ),
     ]
 
 
 def facts(each: Candidate) -> list[str | int]:
-    """Return the cells that tables of mappings begin with."""
+    """Return the first cells of a row of mappings."""
     return [each.name, each.mapping, each.step, round(each.tokens_per_s)]
 
 
@@ -73,22 +72,21 @@ def ten_best(found: Found) -> list[Candidate]:
 
 
 def difference(best: Candidate, nvidia: Candidate) -> str:
-    """Return what makes the difference between the best and the published mapping."""
+    """Return what explains the difference between the best and the published mapping."""
     gaps = {name: nvidia.metrics.breakdown[name] - best.metrics.breakdown[name] for name in SHOWN}
     first, second, *_ = sorted(gaps, key=lambda name: -gaps[name])
-    hidden, least = (each.step_s - each.metrics.breakdown["tp"] for each in (nvidia, best))
-    return f"""The published mapping spends {nvidia.step_s - best.step_s:.1f} s more, {gaps[first]:.1f} s of it in
-        `{first}` and {gaps[second]:.1f} s in `{second}`. Here every tensor-parallel collective is waited for; a
-        framework that runs them beside the matrix products gets part of that back. If all of it were hidden in both,
-        the difference would be {percent(hidden / least - 1)}: that is the part of the answer that depends least on how
-        good the overlap is."""
+    published, least = (each.step_s - each.metrics.breakdown["tp"] for each in (nvidia, best))
+    return f"""The published mapping takes {nvidia.step_s - best.step_s:.1f} s more, {gaps[first]:.1f} s of it in
+        `{first}` and {gaps[second]:.1f} s in `{second}`. Here every tensor-parallel collective is exposed; a framework
+        that overlaps them with GEMMs saves part of that. If all of it were overlapped in both, the difference would be
+        {percent(published / least - 1)}: this part of the answer does not depend on the quality of the overlap."""
 
 
 # ------------------------------------------------------------------------------------------------- flatness
 
 
 def flatness(story: Story) -> list[Part]:
-    """Return how flat the optimum is."""
+    """Return the number of mappings near the optimum."""
     steps = np.sort(story.found.trials.results.columns["step_s"][story.found.trials.results.feasible])
     longer = 100 * (steps / steps[0] - 1)
     curve = [(float(share), float(place + 1)) for place, share in enumerate(longer) if share <= 100]
@@ -97,7 +95,7 @@ def flatness(story: Story) -> list[Part]:
         Table(
             ["within", "mappings", "splits of the GPUs (tp, pp, cp)"],
             [[f"{100 * share:.0f} % of the best", *close(story.found, share)] for share in WITHIN],
-            "How many mappings are about as good as the best.",
+            "Mappings that are about as good as the best.",
         ),
         Figure(
             lines(
@@ -107,19 +105,19 @@ def flatness(story: Story) -> list[Part]:
                 title="Mappings within a distance of the best",
             ),
             "flatness",
-            "The curve begins steeply: few are the best, hundreds are nearly as good.",
+            "The curve starts steeply: few are the best, hundreds are nearly as good.",
         ),
         Figure(
             grid(story.found),
             "grid",
-            "Each cell is the best over everything else: sequence parallelism, schedule, sharding, recomputation.",
+            "Each cell is the best over everything else: context parallelism, schedule, sharding, recomputation.",
         ),
         Text(placement(story.best)),
     ]
 
 
 def close(found: Found, share: float) -> tuple[int, int]:
-    """Return how many mappings are within a share of the best, and how many splits of the GPUs they have."""
+    """Return the number of mappings within a share of the best, and their number of splits of the GPUs."""
     steps = found.trials.results.columns["step_s"]
     near = steps <= np.nanmin(steps) * (1 + share)
     splits = np.stack([fields(found, axis) for axis in ("tp", "pp", "cp")], axis=1)
@@ -141,13 +139,13 @@ def grid(found: Found) -> str:
 
 
 def least(steps: Sequence[float]) -> float | None:
-    """Return the shortest step of mappings; nothing where none runs."""
+    """Return the shortest step; None if no mapping is feasible."""
     known = [float(each) for each in steps if np.isfinite(each)]
     return min(known, default=None)
 
 
 def placement(best: Candidate) -> str:
-    """Return what the order of the axes over the network makes of the best mapping."""
+    """Return the effect of the placement on the best mapping."""
     times = {}
     for axes in permutations(AXES):
         outcome = cosmic.evaluate(replace(best.point, workload=replace(best.point.workload, placement=axes)))
@@ -155,16 +153,16 @@ def placement(best: Candidate) -> str:
             times[axes] = outcome.step_s
     usual, shortest, longest = times["tp", "cp", "dp", "pp"], min(times.values()), max(times.values())
     same = sum(each <= shortest * 1.001 for each in times.values())
-    return f"""Placement is not searched: of the {len(times)} orders in which the axes of the best mapping can lie on
-        the network, {same} are within 0.1 % of the fastest, the usual one (tensor, sequence, data, pipeline) is
-        {percent(usual / shortest - 1)} above it, and the worst is {percent(longest / shortest - 1)} above."""
+    return f"""Placement is not searched: of the {len(times)} orders of the axes of the best mapping on the network,
+        {same} are within 0.1 % of the fastest, the default (tp, cp, dp, pp) is {percent(usual / shortest - 1)} above
+        it, and the worst is {percent(longest / shortest - 1)} above."""
 
 
 # ------------------------------------------------------------------------------------------------- memory
 
 
 def memory(story: Story) -> list[Part]:
-    """Return how the choice changes with the memory that may be used."""
+    """Return the best mapping for each memory limit."""
     best = {name: best_within(story.found, most) for name, most in {ALL: np.inf, **ROOM}.items()}
     again = [each for each in best.values() if each and each.point.workload.recompute != "none"]
     columns, runs = story.found.trials.results.columns, story.found.trials.results.feasible
@@ -175,9 +173,9 @@ def memory(story: Story) -> list[Part]:
         Heading("With less memory"),
         Text(
             f"""The best mapping fills {story.best.filled} of the memory, NVIDIA's by this model {story.nvidia.filled}.
-            Frameworks, fragmentation and uneven loads want some of it; `constraints: [memory_bytes <= {SAFE}]` leaves
-            it to them. Recomputation is in {len(again)} of the best for these {len(best)} limits; the others save
-            memory by splitting the work further."""
+            Frameworks, fragmentation and imbalance need some of it; `constraints: [memory_bytes <= {SAFE}]` leaves that
+            free. {len(again)} of the best mappings for these {len(best)} limits recompute; the others save memory by
+            more parallelism."""
         ),
         Table(
             ["memory to use", "best mapping", "step", "longer", "needs"],
@@ -187,7 +185,7 @@ def memory(story: Story) -> list[Part]:
                 else [name, "nothing fits", None, None, None]
                 for name, each in best.items()
             ],
-            "The best that keeps to a limit.",
+            "The best mapping within each limit.",
         ),
         Figure(
             scatter(
@@ -205,6 +203,6 @@ def memory(story: Story) -> list[Part]:
 
 
 def best_within(found: Found, most_bytes: float) -> Candidate | None:
-    """Return the best mapping that needs no more memory."""
+    """Return the best mapping within a memory limit."""
     places = order(found.trials.results, most_bytes)
     return at(found, places[0], "") if places else None

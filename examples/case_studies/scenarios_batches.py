@@ -1,4 +1,4 @@
-"""Larger batches on 2,048 NPUs: what searching the whole stack gains over searching the mapping."""
+"""Larger batches on 2,048 NPUs: what a full-stack search gains over a search of the mapping."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ from cosmic.reporting.page import Figure, Part, Table, Text
 SCALED = ("GPT3-175B", "LLaMA-7B", "ViT-Large")
 BATCHES = (1024, 2048, 4096, 8192, 16384)
 LEVEL = 0.03
-"""By how much gains may differ and still count as the same."""
+"""Gains that differ by less count as the same."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """The best mapping on the given network, and the best design of the whole stack."""
+    """The best mapping on the given network, and the best design of the full stack."""
 
     alone: Design
     whole: Design
 
     @property
     def gain(self) -> float:
-        """How much better the latter is by the reward."""
+        """The reward of the full stack over that of the mapping alone."""
         return self.whole.reward / self.alone.reward
 
     @property
     def speedup(self) -> float:
-        """How much faster it is."""
+        """The speed-up of the full stack over the mapping alone."""
         return self.alone.step_s / self.whole.step_s
 
     @property
@@ -78,7 +78,7 @@ def scale_up(effort: Effort) -> dict[str, dict[int, Pair]]:
 
 
 def larger_batches(effort: Effort) -> Section:
-    """Return how gains scale with the batch, on 2,048 NPUs."""
+    """Return how the gain scales with the batch, on 2,048 NPUs."""
     pairs = scale_up(effort)
     return Section(
         "Larger batches on 2,048 NPUs",
@@ -100,12 +100,12 @@ def body(pairs: Pairs) -> list[Part]:
     return [
         Text(
             """GPT3-175B, LLaMA-7B and ViT-Large with batches from 1,024 to 16,384 on the system of 2,048 NPUs of
-            900 TFLOP/s. What does searching the whole stack gain over searching the mapping on the given network?"""
+            900 TFLOP/s. What does a full-stack search gain over a search of the mapping on the given network?"""
         ),
         Table(
             ["model", "batch", "mapping alone", "step", "mapping, full stack", "GB/s", "step, full stack", "gain"],
             [[model, batch, *pair.cells] for model, by_batch in pairs.items() for batch, pair in by_batch.items()],
-            f"The gain is the ratio of performance per bandwidth. The given network has {given:,.1f} GB/s a NPU.",
+            f"The gain is the ratio of performance per bandwidth. The given network has {given:,.1f} GB/s per NPU.",
         ),
         Figure(
             lines(
@@ -118,14 +118,14 @@ def body(pairs: Pairs) -> list[Part]:
                 title="Full stack over mapping alone, by batch",
             ),
             "batches",
-            "Performance per bandwidth of the best design of the whole stack over that of the best mapping.",
+            "Performance per bandwidth of the best design of the full stack over that of the best mapping.",
         ),
         Text(said(pairs)),
     ]
 
 
 def said(pairs: Pairs) -> str:
-    """Return how the gains go with the batch."""
+    """Return how the gains depend on the batch."""
     ends = {model: (by_batch[BATCHES[0]], by_batch[BATCHES[-1]]) for model, by_batch in pairs.items()}
     moves = "; ".join(f"for {model} it {move(first.gain, last.gain)}" for model, (first, last) in ends.items())
     split = "; ".join(
@@ -135,14 +135,14 @@ def said(pairs: Pairs) -> str:
         f"{last.whole.step_s / first.whole.step_s:.1f} times for {model}" for model, (first, last) in ends.items()
     )
     times = BATCHES[-1] // BATCHES[0]
-    return f"""The gain with the batch: {moves}. It has two factors, speed and thrift: at {BATCHES[-1]:,}, {split}. Only
-        where the first is above 1 does the full stack train faster; elsewhere it buys less bandwidth and accepts a
-        longer step, as the reward asks. The mapping alone is searched whole, the full stack is not: its gains are lower
-        bounds, and differences of some percent between batches mean nothing. In the given network one dimension has
-        {min(given_gb_per_s("cosmic-2048")):g} GB/s; the least that the search can choose is 50.
+    return f"""The gain by batch: {moves}. It has two factors, speed and bandwidth saved: at {BATCHES[-1]:,}, {split}.
+        Only where the first is above 1 does the full stack train faster; elsewhere it saves bandwidth and accepts a
+        longer step, as the reward demands. The search of the mapping is exhaustive, that of the full stack is not: its
+        gains are lower bounds, and differences of some percent between batches are noise. In the given network one
+        dimension has {min(given_gb_per_s("cosmic-2048")):g} GB/s; the lowest value in the search is 50.
 
         With a batch {times} times as large a step takes {growth}. Where that is less than {times}, part of the step
-        does not grow with the batch: gradients to reduce, the fill of the pipeline."""
+        does not grow with the batch: the reduction of gradients, the pipeline bubble."""
 
 
 def move(first: float, last: float) -> str:

@@ -1,4 +1,4 @@
-"""Designs of COSMIC's systems: where they are sought, which is best, how they are written. The scenarios share this."""
+"""Shared by the scenarios: spaces of the paper's systems, their best designs, and how to print them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ MODELS = {
     "ViT-Base": "cosmic-vit-base",
     "ViT-Large": "cosmic-vit-large",
 }
-"""Where the catalog has each model."""
+"""The catalog's name of each model."""
 LARGEST = "GPT3-175B"
 SHORT = {"ring": "ring", "fully_connected": "full", "switch": "switch"}
 DIMS = range(4)
 TIE = 1e-6
-"""Designs whose losses differ by less are as good as each other."""
+"""Designs whose losses differ by less count as equal."""
 LEAST_TRIALS = 64
-"""Even a quick look must find something that runs."""
+"""Even a quick look must find a feasible design."""
 Case = TypeVar("Case")
 
 
-# ------------------------------------------------------------------------------------------------- what is sought
+# ------------------------------------------------------------------------------------------------- spaces
 
 
 def full_stack(npus: int, base: Mapping[str, Any], name: str, **changes: Any) -> ParameterSet:
-    """Return COSMIC's space for a system, around another base design; parameters and constraints are added to its."""
+    """Return the paper's space for a system around another base design, with added parameters and constraints."""
     known = catalog.entry("spaces", f"cosmic-{npus}-full-stack")
     tree = {**known, "name": name, "base": {"system": f"cosmic-{npus}", **base}}
     tree["parameters"] = {**known["parameters"], **changes.pop("parameters", {})}
@@ -49,7 +49,7 @@ def full_stack(npus: int, base: Mapping[str, Any], name: str, **changes: Any) ->
 
 
 def tokens(model: str) -> int:
-    """Return the length of a sequence: pictures have 256 patches."""
+    """Return the sequence length: images have 256 patches."""
     return 256 if model.startswith("ViT") else 2048
 
 
@@ -59,12 +59,12 @@ def given_gb_per_s(system: str) -> list[float]:
 
 
 def budget(effort: Effort, whole: int) -> int:
-    """Return how many designs to try in one search."""
+    """Return the evaluations of one search."""
     return max(LEAST_TRIALS, effort.trials(whole))
 
 
 def cases(effort: Effort, all_of_them: Iterable[Case]) -> tuple[Case, ...]:
-    """Return all of them, or for a quick look the first and the last."""
+    """Return all cases, or for a quick look the first and the last."""
     first, *between, last = all_of_them
     return (first, last) if effort.quick else (first, *between, last)
 
@@ -74,7 +74,7 @@ def cases(effort: Effort, all_of_them: Iterable[Case]) -> tuple[Case, ...]:
 
 @dataclass(frozen=True)
 class Design:
-    """A design, and what it achieves in the problem it is looked at in."""
+    """A design and its metrics in one problem."""
 
     row: Indices
     values: Mapping[str, Any]
@@ -82,12 +82,12 @@ class Design:
 
     @property
     def step_s(self) -> float:
-        """The time of a step, or of a round of all that the system runs."""
+        """The time of a step, or of one round of all workloads of the system."""
         return self.metrics[TIME]
 
     @property
     def reward(self) -> float:
-        """Performance for each GB/s."""
+        """Performance per bandwidth."""
         return self.metrics[REWARD]
 
     @property
@@ -97,9 +97,9 @@ class Design:
 
     @property
     def mapping(self) -> str:
-        """How the workload is spread, in one line."""
+        """The mapping in one line."""
         parts = [f"{name} {self.values[f'workload.{name}']}" for name in ("tp", "cp", "dp", "pp")]
-        parts += [f"micro-batch {self.values[key]}" for key in ("workload.micro_batch",) if key in self.values]
+        parts += [f"microbatch {self.values[key]}" for key in ("workload.micro_batch",) if key in self.values]
         sharding = str(self.values["workload.weight_sharding"])
         return ", ".join(parts + ([sharding] if sharding != "none" else []))
 
@@ -111,7 +111,7 @@ class Design:
 
     @property
     def gb_per_s(self) -> list[int]:
-        """What one NPU sends into each dimension."""
+        """The bandwidth that one NPU injects into each dimension."""
         return [int(str(self.values[f"network.dims.{place}.bandwidth"]).split()[0]) for place in DIMS]
 
     @property
@@ -126,29 +126,29 @@ class Design:
 
 
 def look_at(problem: Problem, row: Indices) -> Design:
-    """Return a design as it does in *problem*."""
+    """Return a design with its metrics in *problem*."""
     results = problem.evaluate(row[None, :])
     if not results.feasible[0]:
-        raise SystemExit(f"{problem.space.name}: a design that should run does not: {results.reasons[0]}")
+        raise SystemExit(f"{problem.space.name}: a design is unexpectedly infeasible: {results.reasons[0]}")
     metrics = {name: float(column[0]) for name, column in results.columns.items()}
     return Design(row, problem.space.labels(row), metrics)
 
 
 def best_of(problem: Problem, rows: Indices, results: Results | None = None) -> Design:
-    """Return the best of designs; of those that are as good, the one with the cheapest network.
+    """Return the best design; of equal ones, the one with the cheapest network.
 
-    *results* are what becomes of *rows*, where that is known.
+    *results* are the results of *rows*, if they are known.
     """
     known = problem.evaluate(rows) if results is None else results
     if not known.feasible.any():
-        raise SystemExit(f"{problem.space.name}: nothing that was tried can run: {set(known.reasons)}")
+        raise SystemExit(f"{problem.space.name}: no trial is feasible: {set(known.reasons)}")
     losses = first_losses(problem, known)
     near = np.flatnonzero(losses <= np.nanmin(losses) * (1 + TIE))
     return look_at(problem, rows[near[np.argmin(known.columns["network_usd"][near])]])
 
 
 def first_losses(problem: Problem, results: Results) -> Any:
-    """Return by what designs are compared: less is better."""
+    """Return the loss of the first objective: less is better."""
     objective = problem.objectives[0]
     return loss(objective, results.columns[objective])
 
@@ -158,13 +158,13 @@ def first_losses(problem: Problem, results: Results) -> Any:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a search found, and the best design for its problem that is known."""
+    """The result of a search, and the best known design for its problem."""
 
     found: Found
     best: Design
 
     def try_out(self, design: Design) -> Design:
-        """Return what another design does in this problem."""
+        """Return another design with its metrics in this problem."""
         return look_at(self.found.problem, design.row)
 
 
@@ -173,8 +173,8 @@ def explore(
 ) -> dict[str, Answer]:
     """Return the best design for each of *spaces*, which have the same parameters.
 
-    What is found for one, or *known*, is tried on the others: so none is worse than what is known already, and a
-    difference between two is one of the problems, not of the luck of the search.
+    The best designs of each, and of *known*, are tried on the others: so none is worse than a known design, and a
+    difference between two comes from the problems, not from chance.
     """
     found = {
         name: [find(space, trials, objectives=[objective], seed=seed) for seed in range(1, seeds + 1)]
@@ -188,15 +188,15 @@ def explore(
 
 
 def leaders(found: Found) -> Indices:
-    """Return the best designs of a search, some percent of it."""
+    """Return the best few percent of a search's designs."""
     ranked = np.argsort(first_losses(found.problem, found.trials.results))
     return found.trials.rows[ranked[: 4 + len(found.trials) // 40]]
 
 
 def improved(problem: Problem, best: Design, rounds: int) -> Design:
-    """Return a design that no change of one parameter betters, or as far as so many *rounds* of changes come.
+    """Return a design that no change of one parameter improves, after at most *rounds* of changes.
 
-    A genetic search leaves loose ends; after this, two designs differ by more than one lucky value.
+    A genetic search does not end in a local optimum; after this, designs do not differ by one lucky value.
     """
     space = problem.space
     changes = [(place, index) for place, size in enumerate(space.sizes) for index in range(size)]
@@ -212,7 +212,7 @@ def improved(problem: Problem, best: Design, rounds: int) -> Design:
 
 
 def mappings(space: ParameterSet, objective: str) -> Found:
-    """Return every mapping on the given network, evaluated: there are few enough."""
+    """Return an exhaustive search of the mappings on the given network."""
     return every(space.restrict(["workload"]), objectives=[objective])
 
 
@@ -226,10 +226,10 @@ def best_mapping(space: ParameterSet, objective: str) -> Design:
 
 
 def seconds(value: float) -> str:
-    """Return seconds for a reader."""
+    """Return seconds as text."""
     return quantity(value, "s")
 
 
 def dollars(value: float) -> str:
-    """Return dollars for a reader."""
+    """Return dollars as text."""
     return quantity(value, "USD")

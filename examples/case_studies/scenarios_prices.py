@@ -1,4 +1,4 @@
-"""Bandwidth or dollars: what changes if the network is paid for."""
+"""Bandwidth or dollars: what changes if the reward counts the price of the network."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ from cosmic.reporting.charts import Axis, Mark, scatter
 from cosmic.reporting.page import Figure, Part, Table, Text
 
 CALLED = {TIME: "shortest step", REWARD: "per bandwidth", DOLLARS: "per dollar"}
-"""What the best design by each objective is called on the chart."""
+"""The label of the best design by each objective."""
 NEAR = 1.1
-"""How much longer than the shortest step a design may take and still be drawn."""
+"""Designs are drawn up to this factor over the shortest step."""
 
 
 @dataclass(frozen=True)
 class Bought:
-    """The best design by each objective, and the price and time of all that were tried."""
+    """The best design by each objective, and the price and time of all trials."""
 
     best: Mapping[str, Design]
     dots: Sequence[tuple[float, float]]
 
 
 def buy(effort: Effort) -> Bought:
-    """Return designs by time, by bandwidth and by dollars: each the best of what any of the searches tried."""
+    """Return the best designs by time, by bandwidth and by dollars, among the trials of all searches."""
     space = full_stack(1024, {"model": MODELS[LARGEST]}, "network cost")
     trials = budget(effort, 3000)
     found = {name: find(space, trials, objectives=[name]) for name in CALLED}
@@ -77,10 +77,10 @@ def body(bought: Bought) -> list[Part]:
     front = front_of(bought.dots)
     return [
         Text(
-            f"""{LARGEST} is trained on 1,024 NPUs. What a GB/s costs depends on the tier and on what it goes through: a
-            link is {inner.link:g} USD on a chiplet and {outer.link:g} USD in a pod, where a switch port adds
-            {outer.switch_port:g} USD and a card {outer.nic:g} USD (`catalog/prices.yaml`). COSMIC's two rewards see
-            this differently."""
+            f"""{LARGEST} is trained on 1,024 NPUs. The price of a GB/s depends on the tier and the components: a link
+            is {inner.link:g} USD on a chiplet and {outer.link:g} USD in a pod, where a switch port adds
+            {outer.switch_port:g} USD and a NIC {outer.nic:g} USD (`catalog/prices.yaml`). The paper's two rewards
+            differ in this."""
         ),
         Table(
             ["objective", "mapping", "network", "GB/s", "step", "price"],
@@ -100,21 +100,21 @@ def body(bought: Bought) -> list[Part]:
                 marks=[Mark(CALLED[name], each.network_usd, each.step_s) for name, each in bought.best.items()],
             ),
             "cost",
-            f"Designs that were tried and take at most {percent(NEAR - 1, 0)} more than the shortest step.",
+            f"Trials that take at most {percent(NEAR - 1, 0)} more than the shortest step.",
         ),
         Text(said(bought.best, front)),
     ]
 
 
 def said(best: Mapping[str, Design], front: Sequence[tuple[float, float]]) -> str:
-    """Return what the rewards pay for, and what the front says."""
+    """Return what each reward prefers, and what the front shows."""
     fast, wide, cheap = (best[name] for name in (TIME, REWARD, DOLLARS))
     (least_usd, longest_s), (most_usd, shortest_s) = front[0], front[-1]
-    return f"""To performance per bandwidth a GB/s is a GB/s: it pays {dollars(wide.network_usd)} for {wide.network},
-        and its step is {percent(1 - wide.step_s / cheap.step_s)} shorter than with {cheap.network} at
-        {dollars(cheap.network_usd)}, which performance per dollar prefers. For the same bandwidth of a NPU, rings and
-        fully connected dimensions cost the same; switches and their cards are what is dear. The shortest step is
+    return f"""Performance per bandwidth counts every GB/s the same: it pays {dollars(wide.network_usd)} for
+        {wide.network}, and its step is {percent(1 - wide.step_s / cheap.step_s)} shorter than with {cheap.network} at
+        {dollars(cheap.network_usd)}, which performance per dollar prefers. For the same bandwidth per NPU, rings and
+        fully connected dimensions cost the same; switches and NICs are expensive. The shortest step is
         {percent(1 - fast.step_s / cheap.step_s)} shorter than that and costs {fast.network_usd / cheap.network_usd:.1f}
         times as much. The front has {len(front)} designs, from {dollars(least_usd)} and {seconds(longest_s)} to
-        {dollars(most_usd)} and {seconds(shortest_s)}: NPUs of 10 TFLOP/s compute for most of the step, and time is
-        hardly for sale."""
+        {dollars(most_usd)} and {seconds(shortest_s)}: NPUs of 10 TFLOP/s compute for most of the step, so that a more
+        expensive network saves little time."""

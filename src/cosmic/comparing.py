@@ -1,10 +1,10 @@
-"""What differs between two designs, and how much of the difference in step time, or another metric, each is worth.
+"""The differences between two designs, and how much of the difference in step time, or another metric, each explains.
 
-Fields that only make sense together change together, as a group: a mesh must use every NPU, an accelerator's rates
-belong to its memory. A design *between* A and B takes some groups from B and the others from A. Changes interact, so
-that what one is worth depends on which were made before it; its Shapley value is the mean over all orders, and the
-only division that adds up to the whole and treats alike what acts alike (L. S. Shapley, A value for n-person games,
-1953).
+Fields that only make sense together change together, as a group: a mesh must use every accelerator, and an
+accelerator's rates belong to its memory. A design *between* A and B takes some groups from B and the others from A.
+Changes interact, so the effect of one depends on which were made before it. Its Shapley value is the mean over all
+orders: the only attribution that adds up to the whole and treats symmetric changes equally (L. S. Shapley, A value for
+n-person games, 1953).
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from cosmic.units import SECONDS, show
 from cosmic.workload.checks import unfit
 
 MAPPING = ("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "schedule", "placement")
-"""Fields of a workload that change together: how it is spread over the devices, dp after the axes that leave it."""
+"""Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
-"""Layers that change as a whole, and the groups that they are."""
+"""Layers that change as a whole, and the names of their groups."""
 EXACT = 8
-"""Groups at most of which all subsets are evaluated; of more, orders are drawn."""
+"""Up to this many groups all subsets are evaluated; with more, orders are sampled."""
 ORDERS = 32
-"""Orders drawn then: half of them, and the same backwards."""
+"""Orders that are sampled then: half of them random, the others the same in reverse."""
 PARTNERS = 3
-"""Groups at most that a group is joined with, where it cannot change alone."""
+"""How many groups at most a group is joined with, where it cannot change alone."""
 
 Fields = dict[str, dict[str, tuple[Any, Any]]]
-"""Fields by group and path, with A's and B's values as they stand in files."""
+"""Fields by group and path, with A's and B's values as files write them."""
 Method = Literal["exact", "sampled", "one_at_a_time", "none"]
 Group = tuple[str, ...]
-"""The names of what changes together: one, unless the designs between would not fit together."""
+"""The names of groups that change together: one name, unless the designs between would be infeasible."""
 Value = Callable[[Iterable[Group]], float | None]
-"""What is attributed, such as seconds of a step, when some groups are taken from B; None where there is no such."""
+"""Returns the attributed value, such as seconds of a step, with some groups taken from B; None where it has none."""
 Measure = Callable[[Mapping[str, float]], float | None]
-"""What counts of a design's metrics."""
+"""Returns the value to attribute from a design's metrics."""
 Grouping = Callable[[str], str]
-"""The name of what changes together with the field at a path."""
+"""Returns the group of the field at a path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,47 +58,47 @@ class Side:
     reasons: tuple[str, ...]
     """Why it cannot run, if it cannot."""
     metrics: dict[str, float | None]
-    """What it achieves, or would with enough memory; empty if it does not fit together."""
+    """Its metrics, also where it is out of memory; empty if its mapping is invalid."""
     breakdown: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Fields that change together, and what that is worth in seconds of a step: negative where time is saved."""
+    """Fields that change together, and their effect in seconds of a step: negative where time is saved."""
 
     group: str
     a: dict[str, Any]
-    """The fields that differ by path, with A's values as in files; None where A has no such field."""
+    """A's values as files write them, by path; None where A has no such field."""
     b: dict[str, Any]
     alone_s: float | None = None
-    """What the step changes by when A takes only this from B; None if that does not fit together."""
+    """The change of the step when A takes only this group from B; None if that is infeasible."""
     worth_s: float | None = None
-    """What of the whole difference it answers for."""
+    """The part of the whole difference that it explains."""
     worth_share: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Contrast:
-    """Two designs beside each other."""
+    """A comparison of two designs."""
 
     a: Side
     b: Side
     differences: tuple[Difference, ...]
     """Largest worth first."""
     method: Method
-    """How worth was found: over all orders, over some, as the mean of changing first and last, or not at all."""
+    """How worth was found: over all orders, over sampled ones, as the mean of changing first and last, or not."""
     designs: int
-    """Designs evaluated, both ends among them."""
+    """How many designs were evaluated, A and B included."""
     unfit: int
-    """Designs between that do not fit together, and have no time."""
+    """How many designs between have an invalid mapping, and so no time."""
     over_memory: int
-    """Designs that need more memory than there is; their times count all the same."""
+    """How many designs are out of memory; their times count all the same."""
     together_s: float
-    """What no single difference answers for: 0, except where changes are made one at a time."""
+    """The seconds that no single difference explains: 0, except where changes are made one at a time."""
 
 
 def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
-    """Return what differs from *a* to *b*, what each difference is worth, and what both achieve."""
+    """Return the differences between *a* and *b*, the effect of each, and the metrics of both."""
     one, other = _side(a), _side(b)
     fields = differing_fields(a, b)
     start, end = one.metrics.get("step_s"), other.metrics.get("step_s")
@@ -115,10 +115,10 @@ def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
         found.append(_difference(group, fields, change, part, share))
     found.sort(key=lambda each: -abs(each.worth_s or 0.0))
     rest = end - start - sum(part for part in worth.values() if part is not None)
-    together = rest if method == "one_at_a_time" else 0.0  # but for rounding
-    misfits = list(between.values.values()).count(None)
-    designs, over = len(between.values) - misfits, len(between.over_memory)
-    return Contrast(one, other, tuple(found), method, designs, misfits, over, together)
+    together = rest if method == "one_at_a_time" else 0.0  # only rounding otherwise
+    invalid = list(between.values.values()).count(None)
+    designs, over = len(between.values) - invalid, len(between.over_memory)
+    return Contrast(one, other, tuple(found), method, designs, invalid, over, together)
 
 
 def _side(point: DesignPoint) -> Side:
@@ -144,7 +144,7 @@ def _difference(group: Group, fields: Fields, *numbers: float | None) -> Differe
 
 
 def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None = None) -> Fields:
-    """Return the fields in which two designs differ, in groups: `group_of` their paths, or another *grouping*."""
+    """Return the fields in which two designs differ, by the group of their paths: `group_of`, or another *grouping*."""
     grouped = grouping or group_of
     ours, theirs = dict(_flat(schema.write(a))), dict(_flat(schema.write(b)))
     found: Fields = {}
@@ -156,7 +156,7 @@ def differing_fields(a: DesignPoint, b: DesignPoint, grouping: Grouping | None =
 
 
 def group_of(path: str) -> str:
-    """Return the name of what changes together with the field at *path*: the path itself if nothing does.
+    """Return the group of the field at *path*: the path itself if it changes alone.
 
     >>> group_of("workload.tp"), group_of("memory.capacity"), group_of("workload.recompute")
     ('mapping', 'accelerator', 'workload.recompute')
@@ -168,9 +168,9 @@ def group_of(path: str) -> str:
 
 
 def finer_group_of(path: str) -> str:
-    """Return the same in finer groups: how a network is wired apart from how fast it is, algorithms from their chunks.
+    """Return the finer group of the field at *path*: shape and bandwidth of a network, algorithms and chunks apart.
 
-    Only between networks of equally many dimensions: elsewhere these fields stand for other links.
+    It is for networks with equally many dimensions: otherwise the same path is about another link.
 
     >>> finer_group_of("network.dims.0.bandwidth"), finer_group_of("network.dims.1.npus"), finer_group_of("workload.dp")
     ('network bandwidth', 'network shape', 'mapping')
@@ -185,13 +185,13 @@ def finer_group_of(path: str) -> str:
 
 
 def _rank(path: str) -> tuple[int, int]:
-    """Return where a field stands: layers as in files, in a workload the mapping first, all else as declared."""
+    """Return the sort key of a field: layers as in files, the mapping first within the workload."""
     layer, _, field = path.partition(".")
     return STACKS.index(layer), MAPPING.index(field) if layer == "workload" and field in MAPPING else len(MAPPING)
 
 
 def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every value of a written design by its path; a list of plain values is one value."""
+    """Yield the path and value of every field of a written design; a list of plain values is one value."""
     if isinstance(tree, list) and any(isinstance(item, Mapping) for item in tree):
         tree = {str(place): item for place, item in enumerate(tree)}
     if not isinstance(tree, Mapping):
@@ -202,9 +202,9 @@ def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 class Between:
-    """The designs between two: each takes some groups from B and the rest from A. Each is evaluated once.
+    """The designs between two: each takes some groups from B and the rest from A, and is evaluated once.
 
-    What counts is seconds of a step, or what *measure* makes of the metrics; None where it makes nothing of them.
+    The value of a design is the seconds of its step, or what *measure* returns for its metrics.
     """
 
     def __init__(
@@ -218,15 +218,15 @@ class Between:
         self._measure = measure or (lambda metrics: metrics["step_s"])
         self._points: dict[frozenset[str], DesignPoint | None] = {}
         self.values: dict[frozenset[str], float | None] = {}
-        """What counts by what is taken from B; None where that does not fit together."""
+        """The value by the groups taken from B; None where the mapping is invalid."""
         self.over_memory: set[frozenset[str]] = set()
 
     def fits(self, groups: Iterable[Group]) -> bool:
-        """Return whether A with these groups from B fits together, memory aside."""
+        """Return whether A with these groups from B has a valid mapping; memory is not checked."""
         return self._point(_names(groups)) is not None
 
     def value(self, groups: Iterable[Group]) -> float | None:
-        """Return what counts of A with these groups from B; None if that does not fit together."""
+        """Return the value of A with these groups from B; None if the mapping is invalid."""
         names = _names(groups)
         if names not in self.values:
             self.values[names] = self._evaluate(names)
@@ -247,7 +247,7 @@ class Between:
             try:
                 point: DesignPoint = schema.assign(self._a, changes)
                 self._points[names] = None if unfit(point) else point
-            except SpecError:  # a layer refuses it, such as algorithms for other dimensions than there are
+            except SpecError:  # a layer refuses it, such as algorithms for another number of dimensions
                 self._points[names] = None
         return self._points[names]
 
@@ -257,9 +257,9 @@ def _names(groups: Iterable[Group]) -> frozenset[str]:
 
 
 def _roots(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list[str]:
-    """Return what is assigned to change the fields at *paths*: fields of the workload, other layers whole.
+    """Return the paths to assign in order to change the fields at *paths*: workload fields singly, other layers whole.
 
-    Layers that several groups share (*apart* counts them) are changed field by field as well.
+    Layers that several groups share (*apart* counts the groups) are changed field by field too.
     """
     shared = apart or {}
 
@@ -271,7 +271,7 @@ def _roots(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list
 
 
 def coupled(groups: list[Group], fits: Callable[[Iterable[Group]], bool]) -> list[Group]:
-    """Return *groups*, each joined with others where it cannot change by itself: first, in A, and last, to reach B.
+    """Return *groups*, joined where one cannot change alone: neither as the first change of A nor as the last to B.
 
     >>> coupled([("model",), ("mapping",), ("network",)], lambda some: (("mapping",) in some) == (("network",) in some))
     [('model',), ('mapping', 'network')]
@@ -297,9 +297,9 @@ def coupled(groups: list[Group], fits: Callable[[Iterable[Group]], bool]) -> lis
 
 
 def attribute(groups: list[Group], value: Value) -> tuple[Method, dict[Group, float | None]]:
-    """Return how the worth of each group was found, and the worth: its share of value(all) - value(none).
+    """Return the method, and the worth of each group: its part of value(all) - value(none).
 
-    Two that only help together get half each:
+    Two groups that only help together get half each:
 
     >>> attribute([("tp",), ("link",)], lambda some: 6.0 if len(list(some)) == 2 else 10.0)
     ('exact', {('tp',): -2.0, ('link',): -2.0})
@@ -312,7 +312,7 @@ def attribute(groups: list[Group], value: Value) -> tuple[Method, dict[Group, fl
 
 
 def shapley(groups: list[Group], value: Value) -> dict[Group, float] | None:
-    """Return what each group adds on average over all orders, from all 2^n subsets; None if one has no value."""
+    """Return the Shapley value of each group, from all 2^n subsets; None if one has no value."""
     subsets = [some for size in range(len(groups) + 1) for some in combinations(groups, size)]
     values = {frozenset(some): value(some) for some in subsets}
     known = {some: found for some, found in values.items() if found is not None}
@@ -328,7 +328,7 @@ def shapley(groups: list[Group], value: Value) -> dict[Group, float] | None:
 
 
 def sampled(groups: list[Group], value: Value) -> dict[Group, float] | None:
-    """Return the same from `ORDERS` orders, the same ones each time; None if a subset on the way has no value."""
+    """Return the Shapley values estimated from `ORDERS` orders, with a fixed seed; None if a subset has no value."""
     random = Random(0)
     worth = dict.fromkeys(groups, 0.0)
     for _ in range(ORDERS // 2):
@@ -343,7 +343,7 @@ def sampled(groups: list[Group], value: Value) -> dict[Group, float] | None:
 
 
 def _first_and_last(group: Group, groups: list[Group], value: Value) -> float | None:
-    """Return the mean of what *group* adds to none and to all others; None where neither has a value."""
+    """Return the mean effect of *group* as the first and as the last change; None where neither has a value."""
     others = [each for each in groups if each != group]
     pairs = [(value([]), value([group])), (value(others), value(groups))]
     added = [after - before for before, after in pairs if before is not None and after is not None]
@@ -364,20 +364,20 @@ WORDS = {
     "model.name": "model",
 }
 NAMES = {"model.name": ("model",), "compute.accelerator": ("compute", "memory")}
-"""Fields that say what else differs in some layers: another name is another thing."""
+"""Names that stand for all fields of some layers: the verdict mentions the name only."""
 NAMED = 2
-"""Fields of a difference that the verdict names."""
+"""How many fields of a difference the verdict names."""
 EQUAL = 5e-4
-"""Steps that differ by a smaller share are equally long, to three digits."""
+"""Steps whose times differ by a smaller share are equal to three digits."""
 
 
 def verdict(contrast: Contrast) -> str:
-    """Return in a sentence which design is faster, and what most of that is due to."""
+    """Return a sentence that says which design is faster, and why."""
     if not contrast.differences:
         return "A and B are the same design"
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         if not side.metrics:
-            return f"{name} does not fit together, so that its step has no time: {side.reasons[0]}"
+            return f"{name} has an invalid mapping, so its step has no time: {side.reasons[0]}"
     (a, tokens_a), (b, tokens_b) = (_pace(side) for side in (contrast.a, contrast.b))
     if abs(b / a - 1) < EQUAL:
         return f"A and B take equally long for a step{_opposed(contrast) if len(contrast.differences) > 1 else ''}"
@@ -394,7 +394,7 @@ def verdict(contrast: Contrast) -> str:
 
 
 def words(difference: Difference) -> str:
-    """Return the fields of a difference with both values, the first few of them.
+    """Return the first few fields of a difference, with both values.
 
     >>> words(Difference("mapping", {"workload.tp": 8, "workload.dp": 2}, {"workload.tp": 4, "workload.dp": 4}))
     'tensor parallelism 8 → 4 with data parallelism 2 → 4'
@@ -408,7 +408,7 @@ def words(difference: Difference) -> str:
 
 
 def as_text(value: Any) -> str:
-    """Return the value of a field on one line, as one would write it after ``--set``; a dash where there is none.
+    """Return the value of a field on one line, as in ``--set``; a dash for None.
 
     >>> as_text(["tp", "dp"]), as_text(True), as_text(None)
     ('[tp, dp]', 'true', '-')
@@ -421,7 +421,7 @@ def as_text(value: Any) -> str:
 
 
 def _times(ratio: float) -> str:
-    """Return a ratio with as many digits as tell it from 0 and from 1."""
+    """Return a ratio with enough digits to tell it from 0 and from 1."""
     return f"{ratio:.2g}×" if ratio < 0.1 else f"{ratio:.2f}×" if abs(ratio - 1) >= 0.01 else f"{ratio:.4f}×"
 
 
@@ -430,7 +430,7 @@ def _pace(side: Side) -> tuple[float, float]:
 
 
 def _opposed(contrast: Contrast) -> str:
-    """Return the end of a sentence that names what saves most and what costs most."""
+    """Return the end of a sentence that names the difference that saves most and the one that adds most."""
     rated = sorted(((each.worth_s or 0.0, each) for each in contrast.differences), key=lambda pair: pair[0])
     step = _pace(contrast.a)[0]
     said = [

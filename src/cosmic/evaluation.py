@@ -81,7 +81,7 @@ class Metrics:
     perf_per_network_cost: float | None
     """Steps a second for each dollar of the network: COSMIC's second."""
     breakdown: dict[str, float]
-    """Seconds of the step by part; they add up to it. Played, of the rank that is last."""
+    """Seconds of the step by part; they add up to it. If simulated, of the rank that finishes last."""
     provenance: str
     """Where the accelerator's efficiencies are from: measured, calibrated, or an estimate."""
     expected_error: float
@@ -123,20 +123,20 @@ ENGINES = ("analytic", "event")
 def evaluate(point: DesignPoint, engine: str = "analytic") -> Outcome:
     """Return what *point* achieves, or why it cannot run.
 
-    The engine `analytic` adds up a step in closed form; `event` plays the design's own traces, node by node.
+    The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node.
     """
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     outcome = _evaluate(point)
     if engine == "analytic" or isinstance(outcome, Infeasible):
         return outcome
-    from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  only this engine needs it
+    from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  only this engine needs it
 
-    return as_played(outcome, play_design(point))
+    return as_simulated(outcome, simulate_design(point))
 
 
-def as_played(metrics: Metrics, result: Result) -> Metrics:
-    """Return what a design achieves if its step takes as long as its traces did when they were played."""
+def as_simulated(metrics: Metrics, result: Result) -> Metrics:
+    """Return what a design achieves if its step takes as long as its simulated traces did."""
     last = max(result.per_npu, key=lambda npu: npu.cycles)
     seconds = last.cycles / 1e9
     slower = seconds / metrics.step_s

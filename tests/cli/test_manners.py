@@ -331,7 +331,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
         (f"tournament {SPACE}", "cosmic.exploration.tournament.hold_tournament"),
         ("compare x", "cosmic.exploration.studies.study.open_study"),
         ("replay x", "cosmic.exploration.studies.replay.replay"),
-        ("doctor x", "cosmic.exploration.studies.doctor.treat"),
+        ("doctor x", "cosmic.exploration.studies.doctor.repair"),
         ("validate", "cosmic.validation.validating.validate"),
         (f"workload {DESIGN}", "cosmic.loading.designs.load_design"),
         ("list models", "cosmic.cli.listing.listings"),

@@ -167,7 +167,7 @@ def test_studies_that_want_different_things_are_not_compared(capsys: pytest.Capt
         output(capsys, "search", SPACE, "-n", "10", "--objective", metric, "--out", metric)
     status, _, err = run(capsys, "compare", "step_s", "mfu")
     assert status == 2
-    assert "only what wants the same can be compared" in err
+    assert "its objective is mfu, that of the first study is step_s: they cannot be compared" in err
 
 
 def test_a_tournament_ranks_agents_and_checks_their_winners(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,9 +107,7 @@ def test_check_is_content_with_traces_that_agree(capsys: pytest.CaptureFixture[s
 
 
 def test_check_exits_with_2_and_a_sentence_for_each_problem(capsys: pytest.CaptureFixture[str], prefix: str) -> None:
-    sentence = (
-        f"{prefix}: rank 0: node 4 'sum \"of\" \\\\ grad': group = '1': nothing says which ranks are in this group"
-    )
+    sentence = f"{prefix}: rank 0: node 4 'sum \"of\" \\\\ grad': group = '1': no ranks are given for this group"
     assert run(capsys, "trace", "check", prefix) == (2, "", f"cosmic trace: {sentence}\n")
     status, out, err = run(capsys, "trace", "check", prefix, "--json")
     assert (status, json.loads(out)["problems"], err) == (2, [sentence], "")

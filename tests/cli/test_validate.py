@@ -56,7 +56,7 @@ def test_errors_are_added_up_by_any_column_of_several_files(capsys: pytest.Captu
 
 def test_a_page_is_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     output(capsys, "validate", GEMM, "--page", str(tmp_path / "accuracy.md"))
-    assert "## Matrix products" in (tmp_path / "accuracy.md").read_text()
+    assert "## GEMM" in (tmp_path / "accuracy.md").read_text()
     assert (tmp_path / "accuracy-gemm.svg").exists()
 
 

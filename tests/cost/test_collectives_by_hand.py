@@ -7,7 +7,7 @@ import pytest
 
 from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
 from cosmic.cost.collectives.auto import reduction_traffic
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
 
@@ -56,7 +56,7 @@ AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
         ("auto", A2A, 1, 0, 0.0),
     ],
 )
-def test_steps_and_traffic(algorithm: str, kind: Kind, p: int, steps: float, traffic: float) -> None:
+def test_steps_and_traffic(algorithm: str, kind: CollectiveKind, p: int, steps: float, traffic: float) -> None:
     assert float(algorithms[algorithm].steps(kind, p)) == pytest.approx(steps)
     assert float(algorithms[algorithm].traffic(kind, p)) == pytest.approx(traffic)
 

@@ -97,6 +97,7 @@ def test_a_library_takes_latency_once_a_call() -> None:
     cost = stage_cost(replace(RING, auto=True), RATE, LATENCY_S, NCCL)
     assert cost.per_chunk_s == 0
     assert cost.per_call_s(0) == pytest.approx(5e-6 + 6e-6)
+    assert stage_cost(LARGE_RING, RATE, LATENCY_S, NCCL).per_call_s(0) == pytest.approx(65e-6)  # no tree: no all-reduce
     assert stage_cost(replace(RING, auto=True), RATE, LATENCY_S, IDEAL).per_call_s(0) == pytest.approx(6e-6)
 
 
@@ -151,9 +152,10 @@ def test_trees_are_for_all_reduces_across_hosts_of_a_library() -> None:
 
 
 def test_a_batch_gives_what_each_design_gives() -> None:
-    sizes = [1e3, 1e6, 1e9, 1e9]
-    routes = [replace(RING, auto=True), replace(LARGE_RING, alone=False), RING, Route(members=1, hops=0, traffic=0.0)]
-    transports = [REDUCING, NCCL, replace(NCCL, contention=0.0, small_efficiency=0.0), IDEAL]
+    sizes = [1e3, 1e6, 1e9, 1e9, 1.0]
+    alone = Route(members=1, hops=0, traffic=0.0)
+    routes = [replace(RING, auto=True), replace(LARGE_RING, alone=False), RING, alone, replace(LARGE_RING, members=8)]
+    transports = [REDUCING, NCCL, replace(NCCL, contention=0.0, small_efficiency=0.0), IDEAL, NCCL]
     members, hops, traffic = np.array([(each.members, each.hops, each.traffic) for each in routes]).T
     route = Route(
         members,
@@ -166,8 +168,8 @@ def test_a_batch_gives_what_each_design_gives() -> None:
     cost = stage_cost(route, RATE, LATENCY_S, TransportColumns(**columns), True)
     size = np.array(sizes)
     found = cost.per_chunk_s + cost.per_byte_s * size + cost.per_call_s(size)
-    alone = [seconds(*each) for each in zip(routes, transports, sizes, strict=True)]
-    assert np.asarray(found).tolist() == pytest.approx(alone)
+    wanted = [seconds(*each) for each in zip(routes, transports, sizes, strict=True)]
+    assert np.asarray(found).tolist() == pytest.approx(wanted)
 
 
 def test_a_transport_that_varies_has_a_column_for_each_field() -> None:

@@ -1,4 +1,4 @@
-"""What makes the pages is no package: it is found where it is."""
+"""Put docs/ on the path: the scripts that make the pages are not a package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The site: it builds without a warning, every link leads somewhere, and nothing is fetched from elsewhere."""
+"""The site: it builds without a warning, every link works, and no page fetches anything from elsewhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FETCHED = {"script": "src", "img": "src", "link": "href", "iframe": "src", "source": "src", "video": "src"}
-"""What a browser fetches of its own accord."""
+"""Tags that make a browser fetch a file."""
 
 pytestmark = pytest.mark.xdist_group("site")
 
 
 class Document(HTMLParser):
-    """The links of a page, what it fetches, and the places in it that links can name."""
+    """The links of a page, the files it fetches, and its anchors."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class Document(HTMLParser):
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note what a tag refers to, and what it is called."""
+        """Record the links and anchors of a tag."""
         given = {key: value or "" for key, value in attrs}
         if tag == "a" and "href" in given:
             self.links.append(given["href"])
@@ -77,7 +77,7 @@ def test_every_page_can_be_reached(site: Path, documents: dict[Path, Document]) 
     assert missing == set()
 
 
-def test_every_link_leads_to_a_place_that_is_there(site: Path, documents: dict[Path, Document]) -> None:
+def test_every_link_leads_to_a_place_that_exists(site: Path, documents: dict[Path, Document]) -> None:
     wrong = []
     for path, document in documents.items():
         if path.name == "404.html":

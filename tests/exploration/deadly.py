@@ -19,7 +19,7 @@ def parts(problem: Problem, **more: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Deadly(Problem):
-    """A problem one point of which kills whoever evaluates it."""
+    """A problem with a point that kills the worker that evaluates it."""
 
     victim: tuple[int, ...] = ()
 
@@ -32,7 +32,7 @@ class Deadly(Problem):
 
 @dataclass(frozen=True)
 class DeadlyOnce(Problem):
-    """A problem that kills the first who evaluates it."""
+    """A problem that kills the first worker that evaluates it."""
 
     marker: str = ""
 

@@ -35,9 +35,9 @@ def moved(agent: AnnealingAgent, first: float, then: float, passed: int) -> floa
     agent.tell(judged(agent.ask(agent.chains), np.full(agent.chains, first)))
     for _ in range(passed // agent.chains):
         agent.tell(judged(SPACE.sample(agent.chains, np.random.default_rng(1)), np.full(agent.chains, 1e9 * first)))
-    strangers = SPACE.sample(agent.chains, np.random.default_rng(2))
-    agent.tell(judged(strangers, np.full(agent.chains, then)))
-    apart = (agent.ask(5 * agent.chains)[:, None, :] != strangers[None, :, :]).sum(axis=2).min(axis=1)
+    others = SPACE.sample(agent.chains, np.random.default_rng(2))
+    agent.tell(judged(others, np.full(agent.chains, then)))
+    apart = (agent.ask(5 * agent.chains)[:, None, :] != others[None, :, :]).sum(axis=2).min(axis=1)
     return float((apart <= 3).mean())
 
 

@@ -17,13 +17,13 @@ def test_it_moves_towards_better_points() -> None:
     assert np.median(late[late < np.inf]) < np.median(early[early < np.inf]) - 5
 
 
-def test_every_wish_is_told_what_became_of_the_valid_point_near_it() -> None:
+def test_every_suggestion_is_told_the_outcome_of_the_point_it_was_repaired_to() -> None:
     agent = CmaesAgent(Task(SPACE, 100), np.random.default_rng(0))
     agent.tell(told(agent.ask(agent.batch)))
     trials = agent._study.trials
-    wished = np.array([[trial.params[name] for name in agent._distributions] for trial in trials])
-    assert not SPACE.contains(wished).all()
-    near = told(SPACE.repair(wished))
+    suggested = np.array([[trial.params[name] for name in agent._distributions] for trial in trials])
+    assert not SPACE.contains(suggested).all()
+    near = told(SPACE.repair(suggested))
     able = near.feasible
     assert [trial.value for trial, runs in zip(trials, able, strict=True) if runs] == near.losses[able, 0].tolist()
 

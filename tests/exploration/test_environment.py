@@ -29,7 +29,7 @@ def free(row: Indices) -> tuple[float | None, tuple[str, ...]]:
     return (float(total), ()) if total % 2 else (None, ("is even",))
 
 
-def played(env: DesignEnv, actions: Indices) -> tuple[float, dict[str, Any]]:
+def episode(env: DesignEnv, actions: Indices) -> tuple[float, dict[str, Any]]:
     """Return reward and info of a design made by *actions*."""
     env.reset()
     reward, done = 0.0, False
@@ -75,7 +75,7 @@ def test_the_mask_allows_every_valid_design() -> None:
     env = DesignEnv(WORKLOAD, evaluate=free)
     order = [column for component in WORKLOAD.components for column in component.columns]
     for row in WORKLOAD.enumerate():
-        _, info = played(env, row[order])
+        _, info = episode(env, row[order])
         assert np.array_equal(info["row"], row)
         assert "wished" not in info
 
@@ -118,7 +118,7 @@ def test_both_environments_agree_on_a_design() -> None:
     one, whole = DesignEnv(SPACE), WholeDesignEnv(SPACE)
     order = [column for component in SPACE.components for column in component.columns]
     for row in SPACE.sample(5, np.random.default_rng(3)):
-        assert played(one, row[order])[0] == whole.step(row)[1]
+        assert episode(one, row[order])[0] == whole.step(row)[1]
 
 
 def test_a_whole_design_that_is_not_valid_is_repaired() -> None:
@@ -126,12 +126,12 @@ def test_a_whole_design_that_is_not_valid_is_repaired() -> None:
     _, reward, _, _, info = env.step(np.array([9, 9, 2, 0]))
     assert info["wished"].tolist() == [9, 9, 2, 0]
     assert WORKLOAD.contains(info["row"][None, :])[0]
-    assert reward == (0.0 if info["row"].sum() % 2 == 0 else env.designs.base / info["row"].sum())
+    assert reward == (0.0 if info["row"].sum() % 2 == 0 else env.rewards.base / info["row"].sum())
 
 
 def test_a_finished_design_must_be_followed_by_a_reset() -> None:
     env = DesignEnv(WORKLOAD, evaluate=free)
-    played(env, np.zeros(4, dtype=np.intp))
+    episode(env, np.zeros(4, dtype=np.intp))
     with pytest.raises(gym.error.ResetNeeded):
         env.step(np.int64(0))
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from cosmic.exploration.agent import Outcomes, Task, start
-from cosmic.exploration.learning.optuna_bridge import Bridge
+from cosmic.exploration.learning.optuna_bridge import OptunaAgent
 from cosmic.testing.agents import worth
 from tests.exploration.searches import SPACE, told
 
@@ -16,15 +16,15 @@ optuna = pytest.importorskip("optuna")
 NAMES = ("tpe", "cmaes")
 
 
-def started(name: str, trials: int = 100, objectives: int = 1) -> Bridge:
+def started(name: str, trials: int = 100, objectives: int = 1) -> OptunaAgent:
     """Return the agent *name*."""
     agent = start(name, Task(SPACE, trials, objectives), np.random.default_rng(0))
-    assert isinstance(agent, Bridge)
+    assert isinstance(agent, OptunaAgent)
     return agent
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_strangers_become_trials_of_the_study(name: str) -> None:
+def test_points_of_others_become_trials_of_the_study(name: str) -> None:
     agent = started(name)
     agent.tell(told(SPACE.sample(7, np.random.default_rng(5))))
     assert len(agent._study.trials) == 7
@@ -46,7 +46,7 @@ def test_optuna_says_nothing_and_stays_as_it_was(name: str, caplog: pytest.LogCa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_wish_for_a_known_point_costs_no_evaluation(name: str) -> None:
+def test_a_suggestion_of_a_known_point_costs_no_evaluation(name: str) -> None:
     space = SPACE.restrict(["collective"])
     agent = start(name, Task(space, 60), np.random.default_rng(0))
     seen = []

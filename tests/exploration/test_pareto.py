@@ -73,7 +73,7 @@ def test_what_cannot_run_ranks_last_by_its_excess() -> None:
     assert ranks(losses, np.array([np.inf, 0, 0.2, 0, 0.1])).tolist() == [4, 1, 3, 0, 2]
 
 
-def test_the_lonely_come_first_within_a_rank() -> None:
+def test_the_least_crowded_come_first_within_a_rank() -> None:
     losses = np.array([[9.0, 9.0], [1.0, 4.0], [1.2, 3.8], [2.0, 2.0], [4.0, 1.0], [NAN, NAN]])
     found = order(losses, np.array([0, 0, 0, 0, 0, np.inf])).tolist()
     assert set(found[:2]) == {1, 4}

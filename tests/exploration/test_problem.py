@@ -1,4 +1,4 @@
-"""The problem: what points of a parameter set cost, one workload or several, in closed form or played."""
+"""The problem: results of points, with one workload or several, in closed form or simulated."""
 
 from __future__ import annotations
 
@@ -54,9 +54,9 @@ def test_a_point_that_cannot_run_has_reasons_and_no_metrics() -> None:
         assert results.reasons[place]
         assert all(np.isnan(results.columns[name][place]) for name in METRICS)
     assert all(results.reasons[place] == "" for place in np.flatnonzero(results.feasible).tolist())
-    misfit = next(place for place, reason in enumerate(results.reasons) if reason == "heads")
-    assert not results.counted[misfit]
-    assert "heads: choose a divisor" in problem.explain(rows[misfit])[0]
+    invalid = next(place for place, reason in enumerate(results.reasons) if reason == "heads")
+    assert not results.counted[invalid]
+    assert "heads: choose a divisor" in problem.explain(rows[invalid])[0]
     hungry = next(place for place, reason in enumerate(results.reasons) if reason == "memory")
     assert results.counted[hungry]
     assert 0 < results.excess[hungry] < np.inf
@@ -74,7 +74,7 @@ def test_a_limit_makes_infeasible_what_is_beyond_it() -> None:
     beyond = int(np.flatnonzero(free.feasible & ~held.feasible)[0])
     assert held.reasons[beyond] == f"memory_bytes <= {bound}"
     assert held.counted[beyond]
-    assert problem.explain(every(space)[beyond]) == (f"does not keep to memory_bytes <= {bound}",)
+    assert problem.explain(every(space)[beyond]) == (f"exceeds the limit memory_bytes <= {bound}",)
 
 
 def test_limits_of_a_file_are_those_of_the_problem() -> None:
@@ -143,17 +143,17 @@ def test_a_mix_that_makes_no_sense_is_refused(given: Any, message: str) -> None:
     assert message in str(caught.value)
 
 
-def test_the_event_engine_plays_what_can_run() -> None:
+def test_the_event_engine_simulates_what_can_run() -> None:
     space = small()
     rows = every(space)[:6]
     closed = make_problem(space, ["step_s"]).evaluate(rows)
-    played = make_problem(space, ["step_s"], engine="event").evaluate(rows)
-    assert (played.feasible == closed.feasible).all()
+    simulated = make_problem(space, ["step_s"], engine="event").evaluate(rows)
+    assert (simulated.feasible == closed.feasible).all()
     for place in np.flatnonzero(closed.feasible)[:2]:
         outcome = evaluate(space.point(rows[place]), "event")
         assert not isinstance(outcome, Infeasible)
-        assert played.columns["step_s"][place] == pytest.approx(outcome.step_s)
-    assert not np.array_equal(played.columns["step_s"], closed.columns["step_s"], equal_nan=True)
+        assert simulated.columns["step_s"][place] == pytest.approx(outcome.step_s)
+    assert not np.array_equal(simulated.columns["step_s"], closed.columns["step_s"], equal_nan=True)
 
 
 def test_results_can_be_taken_apart_and_joined() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from cosmic.exploration.searching import resume_study, search
 from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.storage import COLUMNS, sealed
+from cosmic.exploration.studies.storage import COLUMNS, with_checksum
 from cosmic.exploration.studies.study import open_study, render
 from tests.commands import run
 
@@ -25,7 +25,7 @@ def change(folder: Path, trial: int, metric: str, factor: float) -> None:
         values = dict(zip(COLUMNS, row, strict=True))
         values[metric] *= factor
         *facts, _ = values.values()
-        changed = sealed(*facts)
+        changed = with_checksum(*facts)
         database.execute(f"REPLACE INTO trials VALUES ({', '.join('?' * len(changed))})", changed)
         database.commit()
 

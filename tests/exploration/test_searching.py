@@ -16,6 +16,7 @@ from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.searching import Found, Progress, found_so_far, resume_study, search
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
+from cosmic.psa import files
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 from tests.exploration.test_problem import SMALL
@@ -202,6 +203,29 @@ def test_a_set_without_a_file_can_be_searched_but_not_kept() -> None:
         search(parts, trials=5)
 
 
+def test_a_set_that_was_changed_after_it_was_loaded_is_refused() -> None:
+    changed = replace(load_space(SMALL), constraints=("workload.tp <= 4",))
+    with pytest.raises(SpecError, match="load it with"):
+        search(changed, trials=5)
+
+
+def test_a_space_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    original = files.read_space
+
+    def noted(tree: Any, name: str, folder: Path) -> ParameterSet:
+        read.append(name)
+        return original(tree, name, folder)
+
+    monkeypatch.setattr(files, "read_space", noted)
+    search(FULL, trials=20, out=tmp_path / "study")
+    assert len(read) == 1
+    search(FULL, trials=30, out=tmp_path / "study", resume=True)
+    assert len(read) == 2
+    resume_study(tmp_path / "study", trials=40)
+    assert len(read) == 3
+
+
 def test_a_set_that_is_restricted_already_can_be_searched() -> None:
     space = load_space(FULL).restrict(["workload"])
     first, second = search(space, trials=30), search(FULL, trials=30, stacks=["workload"])
@@ -215,9 +239,9 @@ def test_what_is_missing_is_found_before_anything_is_written(tmp_path: Path, mon
     assert not (tmp_path / "study").exists()
 
 
-def test_a_batch_of_dear_evaluations_is_small() -> None:
-    dear = search(SMALL, agent="random", trials=3, engine="event")
-    assert dear.inputs.batch == 3
+def test_a_batch_of_expensive_evaluations_is_small() -> None:
+    expensive = search(SMALL, agent="random", trials=3, engine="event")
+    assert expensive.inputs.batch == 3
     options = Options(agent="random", trials=5000)
     assert make_inputs(load_space(SMALL), replace(options, engine="event")).batch == 32
     assert make_inputs(load_space(SMALL), options).batch > 1000

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.studies.storage import Damaged, Storage, StudyError, Written, holds_trials
+from cosmic.exploration.studies.storage import BatchRecord, Damaged, Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
 from tests.exploration.damage import damaged
@@ -34,10 +34,10 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
     rows = np.array([[0, 65_535, 99_999]] * n)
     trials = Trials(rows, Results(columns, excess, reasons, np.array([True, False] * (n // 2))))
     with Storage.opened(tmp_path / "t.db", write=True) as storage:
-        storage.append(Written(0, 9, n), trials, 0)
+        storage.append(BatchRecord(0, 9, n), trials, 0)
     with Storage.opened(tmp_path / "t.db") as storage:
         batches, found = storage.history()
-    assert batches == [Written(0, 9, n)]
+    assert batches == [BatchRecord(0, 9, n)]
     assert np.array_equal(found.rows, rows)
     assert found.results.reasons == reasons
     assert np.array_equal(found.results.excess, excess)
@@ -48,42 +48,42 @@ def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
 
 def test_a_batch_that_fails_half_way_is_not_there(tmp_path: Path) -> None:
     with Storage.opened(tmp_path / "t.db", write=True) as storage:
-        storage.append(Written(0, 4, 4), made(4), 0)
+        storage.append(BatchRecord(0, 4, 4), made(4), 0)
         with pytest.raises(StudyError):
-            storage.append(Written(1, 4, 4), made(4), 2)  # trials 2 and 3 are there already
-        assert storage.history()[0] == [Written(0, 4, 4)]
-        storage.append(Written(1, 4, 4), made(4), 4)
+            storage.append(BatchRecord(1, 4, 4), made(4), 2)  # trials 2 and 3 are there already
+        assert storage.history()[0] == [BatchRecord(0, 4, 4)]
+        storage.append(BatchRecord(1, 4, 4), made(4), 4)
         assert len(storage.trials()) == 8
 
 
 def test_readers_read_on_while_somebody_writes(tmp_path: Path) -> None:
     with Storage.opened(tmp_path / "t.db", write=True) as writer:
-        writer.append(Written(0, 4, 4), made(4), 0)
+        writer.append(BatchRecord(0, 4, 4), made(4), 0)
         with Storage.opened(tmp_path / "t.db") as reader, closing(sqlite3.connect(tmp_path / "t.db")) as other:
             other.execute("BEGIN IMMEDIATE")
             assert len(reader.trials()) == 4
             other.execute("ROLLBACK")
-            writer.append(Written(1, 4, 4), made(4), 4)
+            writer.append(BatchRecord(1, 4, 4), made(4), 4)
             assert len(reader.trials()) == 8
 
 
 def test_a_reader_does_not_write(tmp_path: Path) -> None:
     with Storage.opened(tmp_path / "t.db", write=True) as writer:
-        writer.append(Written(0, 4, 4), made(4), 0)
+        writer.append(BatchRecord(0, 4, 4), made(4), 0)
     with Storage.opened(tmp_path / "t.db") as reader, pytest.raises(StudyError, match="readonly"):
-        reader.append(Written(1, 4, 4), made(4), 4)
+        reader.append(BatchRecord(1, 4, 4), made(4), 4)
 
 
 def test_a_full_disk_is_said_in_a_sentence_and_nothing_is_lost(tmp_path: Path) -> None:
     with Storage.opened(tmp_path / "t.db", write=True) as storage:
-        storage.append(Written(0, 40, 40), made(40), 0)
+        storage.append(BatchRecord(0, 40, 40), made(40), 0)
         pages = storage._connection.execute("PRAGMA page_count").fetchone()[0]
         storage._connection.execute(f"PRAGMA max_page_count = {pages + 2}")
         with pytest.raises(StudyError, match="the disk is full; every finished batch is safe: make room"):
-            storage.append(Written(1, 400, 400), made(400), 40)
-        assert storage.history()[0] == [Written(0, 40, 40)]
+            storage.append(BatchRecord(1, 400, 400), made(400), 40)
+        assert storage.history()[0] == [BatchRecord(0, 40, 40)]
         storage._connection.execute("PRAGMA max_page_count = 1000000")
-        storage.append(Written(1, 400, 400), made(400), 40)
+        storage.append(BatchRecord(1, 400, 400), made(400), 40)
         assert len(storage.trials()) == 440
 
 

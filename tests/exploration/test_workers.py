@@ -42,7 +42,7 @@ def test_two_workers_find_what_one_finds() -> None:
     assert same(search(FULL, **options).trials, search(FULL, workers=2, **options).trials)
 
 
-def test_designs_that_are_played_are_shared_out_one_by_one() -> None:
+def test_designs_that_are_simulated_are_distributed_one_by_one() -> None:
     options: dict[str, Any] = {"agent": "random", "trials": 2, "engine": "event"}
     assert same(search(SMALL, **options).trials, search(SMALL, workers=2, **options).trials)
 

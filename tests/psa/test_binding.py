@@ -53,11 +53,11 @@ def test_nothing_of_python_can_be_called() -> None:
 
 
 def test_a_bandwidth_is_not_compared_with_a_bare_number() -> None:
-    assert refusal("network.dims.0.bandwidth <= 500") == "'<=' puts byte/s beside a plain number"
+    assert refusal("network.dims.0.bandwidth <= 500") == "'<=' combines byte/s with a plain number"
 
 
 def test_a_bandwidth_is_not_compared_with_a_size() -> None:
-    assert refusal("network.dims.0.bandwidth <= memory.capacity") == "'<=' puts byte/s beside byte"
+    assert refusal("network.dims.0.bandwidth <= memory.capacity") == "'<=' combines byte/s with byte"
 
 
 def test_zero_needs_no_unit() -> None:
@@ -66,7 +66,7 @@ def test_zero_needs_no_unit() -> None:
 
 def test_units_multiply_and_divide() -> None:
     assert space(OPEN, ["memory.capacity / network.dims.0.bandwidth <= 300 ms"]).valid == 3 * 2**3  # 24 GB at 100 GB/s
-    assert "byte/s beside s" in refusal("memory.bandwidth <= 3 ms")
+    assert "byte/s with s" in refusal("memory.bandwidth <= 3 ms")
 
 
 def test_a_text_that_the_field_cannot_hold_is_a_mistake() -> None:
@@ -110,7 +110,7 @@ def test_something_that_is_no_text_is_refused() -> None:
 def test_derivations_that_go_in_a_circle_are_shown() -> None:
     with pytest.raises(SpecError) as error:
         space(OPEN, derived={"workload.tp": "cp * 2", "workload.cp": "tp // 2"})
-    assert error.value.rule == "goes in a circle: workload.tp → workload.cp → workload.tp"
+    assert error.value.rule == "depends on itself: workload.tp → workload.cp → workload.tp"
 
 
 def test_a_derived_field_must_get_what_it_holds() -> None:

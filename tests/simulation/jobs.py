@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cosmic.simulation.event.engine import Job
-from cosmic.simulation.event.inputs import Dimension, RemoteMemory, system_from
+from cosmic.simulation.event.inputs import AstraSimDimension, RemoteMemory, system_from
 from cosmic.simulation.event.network import Network
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 
@@ -70,7 +70,7 @@ def traces(ranks: Sequence[Sequence[Node]]) -> TraceSet:
 
 def network(*dims: tuple[str, int, float, float]) -> Network:
     """Return a network: topology, NPUs, bandwidth [GB/s of 2**30], latency [ns] of each dimension."""
-    return Network(tuple(Dimension(*dim) for dim in dims))
+    return Network(tuple(AstraSimDimension(*dim) for dim in dims))
 
 
 def job(ranks: Sequence[Sequence[Node]], net: Network, algorithms: Sequence[str] = ("ring",), **more: Any) -> Job:

@@ -1,4 +1,4 @@
-"""The short cuts change nothing: ranks alike simulated once, phases evaluated instead of played."""
+"""Shortcuts change nothing: equivalent ranks simulated once, phases evaluated in closed form."""
 
 from __future__ import annotations
 
@@ -105,12 +105,12 @@ def ends(work: Job, **how: bool) -> list[int] | str:
     try:
         return [npu.cycles for npu in run(work, **how).per_npu]
     except SpecError:
-        return "stands still"
+        return "deadlock"
 
 
 @settings(max_examples=200, deadline=None, derandomize=True)
 @given(jobs(backend="unaware"))
-def test_phases_evaluated_at_once_end_as_if_played(work: Job) -> None:
+def test_phases_evaluated_at_once_end_as_if_simulated(work: Job) -> None:
     assert ends(work, folded=False) == ends(work, folded=False, closed_forms=False)
 
 

@@ -15,16 +15,16 @@ from cosmic import simulate
 from cosmic.cli import main
 from cosmic.errors import CosmicError
 from cosmic.simulation.event.result import Result
-from cosmic.traces.writing import encode_trace
 from tests.simulation.files import MEMORY, NETWORK, SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective, computation, load, receive, send, traces
+from tests.traces.encoding import encoded
 
 GROUPS: dict[str, Any] = {"1": [0], "2": [1, 0]}
 RANKS: list[list[Node]] = [
     [computation(1000, 100), collective("all_reduce", 512, "2", [0]), load(64), send(1, 100), receive(1, 8)],
     [computation(1000, 100), collective("all_reduce", 512, "2", [0]), load(64), receive(0, 100), send(0, 8)],
 ]
-BYTES = [encode_trace(trace, rank) for rank, trace in enumerate(traces(RANKS).ranks)]
+BYTES = [encoded(trace, rank) for rank, trace in enumerate(traces(RANKS).ranks)]
 AWKWARD: list[Any] = [None, True, False, 0, -1, 1, 2, 3, 2**31, 2**62, 2**63, 10**30, 10**400, -(10**400), 0.5, 1e-300]
 AWKWARD += [
     1e300,
@@ -113,7 +113,7 @@ def broken(draw: st.DrawFn, content: bytes) -> bytes:
 @fuzz
 @example(b"", False)
 @example(b"\x80" * 20, False)
-def test_any_trace_is_played_or_refused(tmp_path: Path, content: bytes, both: bool) -> None:
+def test_any_trace_is_simulated_or_refused(tmp_path: Path, content: bytes, both: bool) -> None:
     files = write_job(tmp_path, RANKS, groups=GROUPS, memory=MEMORY)
     (tmp_path / "job.0.et").write_bytes(content)
     if both:
@@ -128,7 +128,7 @@ def test_any_trace_is_played_or_refused(tmp_path: Path, content: bytes, both: bo
 @example(SYSTEM | {"all-reduce-implementation-custom": ["x" * 5000]}, "unaware", True)
 @example(SYSTEM | {"per-node-custom-implementation": "x" * 5000}, "unaware", True)
 @example(SYSTEM | {"model-shared-bus": 1, "L": 2**31, "G": 1e17}, "unaware", True)
-def test_any_system_is_played_or_refused(tmp_path: Path, system: Any, backend: str, compat: bool) -> None:
+def test_any_system_is_simulated_or_refused(tmp_path: Path, system: Any, backend: str, compat: bool) -> None:
     check(write_job(tmp_path, RANKS, system=system, groups=GROUPS, memory=MEMORY), backend=backend, compat=compat)
 
 
@@ -140,7 +140,7 @@ def test_any_system_is_played_or_refused(tmp_path: Path, system: Any, backend: s
 @example(NETWORK | {"npus_count": [2**24], "topology": ["Rign"]}, "unaware", True)
 @example(NETWORK | {"npus_count": [2, 2]}, "unaware", True)
 @example(NETWORK | {"bandwidth": [1e-9], "latency": [9e14]}, "aware", False)
-def test_any_network_is_played_or_refused(tmp_path: Path, network: Any, backend: str, compat: bool) -> None:
+def test_any_network_is_simulated_or_refused(tmp_path: Path, network: Any, backend: str, compat: bool) -> None:
     check(write_job(tmp_path, RANKS, network=network, groups=GROUPS, memory=MEMORY), backend=backend, compat=compat)
 
 
@@ -150,7 +150,7 @@ def test_any_network_is_played_or_refused(tmp_path: Path, network: Any, backend:
 @example({"1": [0], "2": [0, 7]})
 @example({"1": [0], "2": []})
 @example({"1": [0], "2": [0, 0]})
-def test_any_groups_are_played_or_refused(tmp_path: Path, groups: Any) -> None:
+def test_any_groups_are_simulated_or_refused(tmp_path: Path, groups: Any) -> None:
     check(write_job(tmp_path, RANKS, groups=groups, memory=MEMORY))
 
 
@@ -158,7 +158,7 @@ def test_any_groups_are_played_or_refused(tmp_path: Path, groups: Any) -> None:
 @fuzz
 @example(MEMORY | {"remote-mem-bw": 0})
 @example(MEMORY | {"remote-mem-bw": 1e-300})
-def test_any_remote_memory_is_played_or_refused(tmp_path: Path, memory: Any) -> None:
+def test_any_remote_memory_is_simulated_or_refused(tmp_path: Path, memory: Any) -> None:
     check(write_job(tmp_path, RANKS, groups=GROUPS, memory=memory))
 
 
@@ -192,7 +192,7 @@ def nodes(draw: st.DrawFn) -> Node:
 
 @given(st.lists(nodes(), max_size=4), st.lists(nodes(), max_size=4), st.booleans(), st.booleans(), st.booleans())
 @fuzz
-def test_any_nodes_are_played_or_refused(
+def test_any_nodes_are_simulated_or_refused(
     tmp_path: Path, one: list[Node], other: list[Node], alike: bool, aware: bool, compat: bool
 ) -> None:
     files = write_job(tmp_path, [one, one if alike else other], memory=MEMORY)

@@ -13,7 +13,7 @@ from cosmic.errors import SpecError
 from cosmic.simulation.event.inputs import (
     IGNORED,
     Algorithm,
-    Dimension,
+    AstraSimDimension,
     RemoteMemory,
     SharedBus,
     System,
@@ -152,9 +152,9 @@ def test_a_network_is_read_dimension_by_dimension(tmp_path: Path) -> None:
         "npus_count: [ 2, 4, 8 ]\nbandwidth: [ 50, 1e2, 2.5e-1 ]\nlatency: [ 500, 0.5, 0 ]\n"
     )
     assert read_network(tmp_path / "net.yml") == (
-        Dimension("Ring", 2, 50.0, 500.0),
-        Dimension("FullyConnected", 4, 100.0, 0.5),
-        Dimension("Switch", 8, 0.25, 0.0),
+        AstraSimDimension("Ring", 2, 50.0, 500.0),
+        AstraSimDimension("FullyConnected", 4, 100.0, 0.5),
+        AstraSimDimension("Switch", 8, 0.25, 0.0),
     )
 
 
@@ -282,13 +282,13 @@ CIRCLE = [{"type": 4, "data": [1]}, {"type": 4, "data": [0]}]
         (ring_script(3, 8), r"\.\*\.et = 3: the group has 4 members"),
         (ring_script(5, 8), r"\.\*\.et = 5: the group has 4 members"),
         ([CIRCLE] * 4, "nodes in a cycle = 2: each waits for the next"),
-        ([[receive((place + 1) % 4, 8)] for place in range(4)], "nobody sends its 8 bytes"),
-        ([[{"type": 5, "peer": (place + 1) % 4}] for place in range(4)], "a COMM_SEND node must say"),
+        ([[receive((place + 1) % 4, 8)] for place in range(4)], "has no send of 8 bytes"),
+        ([[{"type": 5, "peer": (place + 1) % 4}] for place in range(4)], "a COMM_SEND node needs it"),
         ([[send(place, 8), receive(place, 8)] for place in range(4)], "no such other member"),
     ],
     ids=["too few", "too many", "a circle", "no sender", "no size", "itself"],
 )
-def test_a_script_that_cannot_be_played_is_refused(tmp_path: Path, script: list[list[Node]], rule: str) -> None:
+def test_a_script_that_cannot_run_is_refused(tmp_path: Path, script: list[list[Node]], rule: str) -> None:
     files = scripted(tmp_path, script, [[collective("all_reduce", 1)]] * 4)
     with pytest.raises(SpecError, match=rule):
         simulate(**files)

@@ -25,7 +25,7 @@ def dims(*shape: tuple[str, int]) -> Network:
 
 
 def sent(net: Network, *messages: Message, **more: Any) -> Result:
-    """Return the course of messages (from, to, bytes), all sent at once if by different ranks."""
+    """Return the result of messages (from, to, bytes), all sent at once if by different ranks."""
     ranks: list[list[Node]] = [[] for _ in range(net.npus)]
     for tag, (source, target, size) in enumerate(messages):
         ranks[source].append(send(target, size, tag))
@@ -35,7 +35,7 @@ def sent(net: Network, *messages: Message, **more: Any) -> Result:
 
 def arrivals(net: Network, *messages: Message, **more: Any) -> list[int]:
     """Return when each of some messages, of one sender each, has arrived."""
-    sends = {played.ranks[0]: played.ended[played.template.type == 5] for played in sent(net, *messages, **more).played}
+    sends = {each.ranks[0]: each.ended[each.template.type == 5] for each in sent(net, *messages, **more).rank_times}
     return [int(sends[source][0]) for source, _, _ in messages]
 
 

@@ -18,7 +18,7 @@ from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation import schedule_timeline
 from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, anatomy, step
-from cosmic.simulation.schedule_play import play
+from cosmic.simulation.schedule_simulation import simulate_tasks
 from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
 from cosmic.simulation.schedule_times import Mark, step_times
 from cosmic.simulation.timeline import CODE, Timeline
@@ -41,7 +41,7 @@ def parts_of(point: DesignPoint) -> dict[str, float]:
 
 
 def drawn(rng: random.Random) -> DesignPoint:
-    """Return a random design that fits together; whether its memory suffices does not matter here."""
+    """Return a random design with a valid mapping; its memory does not matter here."""
     while True:
         tp, cp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice([1, 2, 4, 8])
         told: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "dp": max(1, rng.choice([16, 64, 256]) // (tp * cp * pp))}
@@ -146,24 +146,24 @@ def test_every_schedule_is_drawn_in_its_order(schedule: str, stages: int, tmp_pa
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 def test_the_bubble_of_equal_stages_is_the_schedules_closed_form(schedule: str) -> None:
-    """Played with equal stages and free transfers, each order takes what its closed form says."""
+    """Simulated with equal stages and free transfers, each order takes what its closed form says."""
     stages, count, virtual = 4, 8, 2 if schedule == "interleaved" else 1
     times = {"F": 1.0, "B": 1.25, "W": 0.75, "BW": 2.0}
     orders = [schedules[schedule].order(stage, stages, count, virtual) for stage in range(stages)]
-    played = play(orders, stages * virtual, lambda _, task: times[task.kind] / virtual, (0.0, 0.0))
+    simulated = simulate_tasks(orders, stages * virtual, lambda _, task: times[task.kind] / virtual, (0.0, 0.0))
     bubble = float(schedules[schedule].bubble(stages, count, 1.0, 1.25, 0.75, virtual))
-    assert played.end.max() == pytest.approx(3.0 * count + bubble)
-    assert len(played.tasks) == sum(map(len, orders))
+    assert simulated.end.max() == pytest.approx(3.0 * count + bubble)
+    assert len(simulated.tasks) == sum(map(len, orders))
 
 
 def test_a_crossing_delays_what_waits_for_it() -> None:
     orders = [[Task("F", 0), Task("BW", 0)], [Task("F", 0), Task("BW", 0)]]
-    played = play(orders, 2, lambda _, task: 1.0 if task.kind == "F" else 2.0, (0.5, 0.25))
-    rows = zip(played.stage.tolist(), played.tasks, played.start.tolist(), strict=True)
+    simulated = simulate_tasks(orders, 2, lambda _, task: 1.0 if task.kind == "F" else 2.0, (0.5, 0.25))
+    rows = zip(simulated.stage.tolist(), simulated.tasks, simulated.start.tolist(), strict=True)
     by_stage = {(stage, task.kind): start for stage, task, start in rows}
     assert by_stage == {(0, "F"): 0.0, (1, "F"): 1.5, (1, "BW"): 2.5, (0, "BW"): 4.75}
-    assert played.sent.tolist() == [1.0, 4.5]
-    assert played.arrived.tolist() == [1.5, 4.75]
+    assert simulated.sent.tolist() == [1.0, 4.5]
+    assert simulated.arrived.tolist() == [1.5, 4.75]
 
 
 def test_the_critical_path_of_a_pipeline() -> None:
@@ -212,7 +212,7 @@ def test_it_lasts_as_long_as_the_step_and_stays_small(name: str) -> None:
 @pytest.mark.parametrize(
     ("batch", "said", "stages"),
     [
-        (3000, "tasks are drawn whole", 4),
+        (3000, "each task is one span", 4),
         (2**15, "tasks of a stage are one span", 2),
         (2**20, "of the microbatches are drawn", 2),
         (2**34, "of the microbatches are drawn", 1),

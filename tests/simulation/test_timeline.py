@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.simulation.event.designs import play_design
 from cosmic.simulation.event.engine import run
+from cosmic.simulation.event.from_design import simulate_design
 from cosmic.simulation.event.inputs import RemoteMemory
 from cosmic.simulation.event.result import Result
 from cosmic.simulation.event.timeline import split, timeline_of_result
@@ -26,7 +26,7 @@ from cosmic.simulation.timeline import (
     averaged,
     covered,
     critical_path,
-    lanes_of,
+    subtracks_of,
 )
 from tests.simulation.jobs import collective, computation, job, load, network, receive, send
 from tests.simulation.timelines import check_events, check_value, of_phase, written
@@ -36,7 +36,7 @@ NASTY = 'a "quoted" \\ name\n\x00 of \ud800 ü'
 MEMORY = RemoteMemory(type="PER_NPU_MEMORY_EXPANSION", latency_ns=10, bandwidth_gb_per_s=1.0)
 
 
-def played() -> Result:
+def simulated() -> Result:
     """Return four ranks that compute, add up, load, and pass messages round, two of the same tag and size."""
     ranks = [
         [
@@ -58,7 +58,7 @@ def played() -> Result:
 
 @pytest.fixture(scope="module")
 def result() -> Result:
-    return played()
+    return simulated()
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +85,9 @@ def test_every_node_that_ran_is_drawn_within_the_run(result: Result, timeline: T
     process = np.array([track.process for track in timeline.tracks])[spans.track]
     nodes = timeline.details["node"]
     drawn = set(zip(process[nodes >= 0].tolist(), nodes[nodes >= 0].tolist(), strict=True))
-    assert drawn == {(place, node) for place in range(len(result.played)) for node in range(9)}
+    assert drawn == {(place, node) for place in range(len(result.rank_times)) for node in range(9)}
     assert spans.end_ns.max() == timeline.duration_ns == result.cycles
-    for place, each in enumerate(result.played):
+    for place, each in enumerate(result.rank_times):
         for node in (0, 1, 2, 3):
             mine = (process == place) & (nodes == node)
             assert spans.start_ns[mine].min() == each.begun[node]
@@ -102,17 +102,17 @@ def test_every_send_has_an_arrow_to_the_receive_that_it_is_for(result: Result, t
     nodes = timeline.details["node"]
     assert set(nodes[flows.source].tolist()) == {4, 5}
     assert set(nodes[flows.target].tolist()) == {6, 7}
-    ranks = [each.ranks[0] for each in result.played]
+    ranks = [each.ranks[0] for each in result.rank_times]
     pairs = zip(process[flows.source].tolist(), process[flows.target].tolist(), strict=True)
     assert {(ranks[target] - ranks[source]) % 4 for source, target in pairs} == {1, 3}
     assert (spans.start_ns[flows.source] <= spans.start_ns[flows.target]).all()
 
 
-def test_hidden_is_what_compute_covers(result: Result, timeline: Timeline) -> None:
+def test_overlapped_is_what_compute_covers(result: Result, timeline: Timeline) -> None:
     """Checked against the numbers of the result, for a rank that receives nothing before it is sent."""
     spans = timeline.spans
     process = np.array([track.process for track in timeline.tracks])[spans.track]
-    for place, each in enumerate(result.played):
+    for place, each in enumerate(result.rank_times):
         kinds = each.template.type
         computing = covered(each.begun[kinds == 4], each.ended[kinds == 4])
         for name in ("hidden", "exposed"):
@@ -167,7 +167,7 @@ def test_a_designs_own_traces_have_a_track_for_each_axis(
     name: str, told: dict[str, Any], tracks: set[str], tmp_path: Path
 ) -> None:
     point = design(name, 4, global_batch=16, **told)
-    course = play_design(point)
+    course = simulate_design(point)
     found = timeline_of_result(course, point)
     check_value(found)
     check_events(found, written(found, tmp_path / "out"))
@@ -216,7 +216,7 @@ def test_a_critical_path_worked_out_by_hand() -> None:
     assert path_of(spans, [(0, 6), (1, 8), (10, 3)]) == [0, 1, 3, 4, 5, 8, 9, 10]
 
 
-def test_what_arrived_in_time_holds_nobody_up() -> None:
+def test_what_arrives_in_time_is_not_critical() -> None:
     spans: list[tuple[int, Class, int, int]] = [
         (0, "compute", 0, 3),
         (1, "compute", 0, 10),
@@ -266,15 +266,15 @@ def test_splitting_keeps_all_time_and_knows_what_is_covered(spans: list[Any], ot
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 12)), max_size=12))
-def test_lanes_are_as_few_as_can_be(spans: list[Any]) -> None:
+def test_subtracks_are_as_few_as_can_be(spans: list[Any]) -> None:
     ordered = sorted((a, a + b) for a, b in spans)
     start, end = (np.array([each[side] for each in ordered], np.int64) for side in (0, 1))
-    lanes = lanes_of(start, end)
-    for lane in set(lanes.tolist()):
-        mine = lanes == lane
+    subtracks = subtracks_of(start, end)
+    for subtrack in set(subtracks.tolist()):
+        mine = subtracks == subtrack
         assert (start[mine][1:] >= end[mine][:-1]).all()
     deepest = max((int(((start <= moment) & (moment < end)).sum()) for moment in range(75)), default=0)
-    assert lanes.max(initial=-1) + 1 == deepest
+    assert subtracks.max(initial=-1) + 1 == deepest
 
 
 def test_an_average_keeps_the_whole() -> None:

@@ -75,7 +75,7 @@ def test_sharded_weights_are_gathered_twice_and_their_gradients_scattered_once()
 
 
 def test_a_mixture_of_experts_has_four_all_to_alls() -> None:
-    found = uses("mixtral-8x7b@dgx-h100:64", "mixture_layer", ep=8, dp=64, tp=1, pp=1, cp=1, weight_sharding="none")
+    found = uses("mixtral-8x7b@dgx-h100:64", "moe_layer", ep=8, dp=64, tp=1, pp=1, cp=1, weight_sharding="none")
     assert tally(found, "ep") == {
         ("forward", "all_to_all"): 2,
         ("backward", "all_to_all"): 2,
@@ -90,7 +90,7 @@ def test_a_mixture_of_experts_has_four_all_to_alls() -> None:
 
 
 def test_experts_are_reduced_over_their_own_replicas() -> None:
-    found = uses("mixtral-8x7b@dgx-h100:64", "mixture_layer", ep=8, dp=64, tp=1, pp=1, cp=1, weight_sharding="none")
+    found = uses("mixtral-8x7b@dgx-h100:64", "moe_layer", ep=8, dp=64, tp=1, pp=1, cp=1, weight_sharding="none")
     groups = {use.tensor: use.group for use in found if use.phase == "step"}
     assert groups["d_w_expert_down"] == 8
     assert groups["d_w_q"] == 64

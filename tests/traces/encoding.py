@@ -1,4 +1,4 @@
-"""Chakra files, byte by byte: each field in the way that a test asks for; and what a trace says that was read."""
+"""Chakra files, byte by byte: each field as a test asks for it; and the values of a trace that was read."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import struct
 from typing import Any
 
 from cosmic.traces.trace import RankTrace
-from cosmic.traces.wire import ATTRIBUTE_NAME, LENGTH, NODE_FIELDS, VALUE_FIELDS, VARINT, key, varint
+from cosmic.traces.wire import ATTRIBUTE_NAME, LEN, NODE_FIELDS, VALUE_FIELDS, VARINT, key, varint
+from cosmic.traces.writing import Encoder
 
 _FORMATS = {"double": "<d", "float": "<f", "fixed32": "<I", "sfixed32": "<i", "fixed64": "<Q", "sfixed64": "<q"}
 
@@ -18,7 +19,7 @@ def sized(content: bytes) -> bytes:
 
 def field(number: int, content: bytes) -> bytes:
     """Return a field that has a length."""
-    return key(number, LENGTH) + sized(content)
+    return key(number, LEN) + sized(content)
 
 
 def number(name: str, value: int) -> bytes:
@@ -67,8 +68,13 @@ def file(*nodes: bytes, metadata: bytes = b"\x0a\x051.0.0") -> bytes:
     return sized(metadata) + b"".join(map(sized, nodes))
 
 
+def encoded(trace: RankTrace, rank: int) -> bytes:
+    """Return the file of *rank*."""
+    return Encoder(trace.template).encode(trace, rank)
+
+
 def said(trace: RankTrace) -> dict[str, Any]:
-    """Return all that *trace* says, to be compared."""
+    """Return all values of *trace*, to compare."""
     template = trace.template
     columns = [name for name in template.__slots__ if name not in ("names", "process_groups")]
     found: dict[str, Any] = {name: getattr(template, name).tolist() for name in columns}

@@ -48,10 +48,10 @@ def test_nodes_without_a_cycle_are_fine(rows: Rows) -> None:
         ([comp(4) | {"type": 0}], "trace: rank 0: node 4: type = 0: no such type of node"),
         ([comp(4) | {"type": 8}], "trace: rank 0: node 4: type = 8: no such type of node"),
         ([collective(4, 10)], "trace: rank 0: node 4: comm_type = 10: no such collective"),
-        ([collective(4, -1)], "trace: rank 0: node 4: comm_type = None: a COMM_COLL node must say"),
-        ([collective(4, size=-1)], "trace: rank 0: node 4: comm_size = None: a COMM_COLL node must say"),
-        ([send(4, peer=-1)], "trace: rank 0: node 4: comm_dst = None: a COMM_SEND node must say"),
-        ([receive(4, peer=-1)], "trace: rank 0: node 4: comm_src = None: a COMM_RECV node must say"),
+        ([collective(4, -1)], "trace: rank 0: node 4: comm_type = None: a COMM_COLL node needs it"),
+        ([collective(4, size=-1)], "trace: rank 0: node 4: comm_size = None: a COMM_COLL node needs it"),
+        ([send(4, peer=-1)], "trace: rank 0: node 4: comm_dst = None: a COMM_SEND node needs it"),
+        ([receive(4, peer=-1)], "trace: rank 0: node 4: comm_src = None: a COMM_RECV node needs it"),
     ],
 )
 def test_what_cannot_run_is_named(rows: Rows, sentence: str) -> None:
@@ -92,7 +92,7 @@ def test_many_problems_are_counted_and_none_hides_another_kind() -> None:
 
 def test_a_trace_says_whose_it_is() -> None:
     traces = TraceSet((RankTrace(template_of([comp(1)]), own_rank=1),))
-    assert problems(traces) == ["trace: rank 0: its own rank = 1: the trace is of another rank"]
+    assert problems(traces) == ["trace: rank 0: its own rank = 1: the trace belongs to another rank"]
 
 
 # --------------------------------------------------------------------------------------------------- messages
@@ -108,24 +108,21 @@ def test_a_send_belongs_to_a_receive() -> None:
         (
             [send(1, name="act")],
             [],
-            ["trace: rank 0: node 1 'act' sends to rank = 1: nobody receives its 64 bytes with tag 0"],
+            ["trace: rank 0: node 1 'act' sends to rank = 1: has no receive of 64 bytes with tag 0"],
         ),
-        ([], [receive(1)], ["trace: rank 1: node 1 receives from rank = 0: nobody sends its 64 bytes with tag 0"]),
+        ([], [receive(1)], ["trace: rank 1: node 1 receives from rank = 0: has no send of 64 bytes with tag 0"]),
         (
             [send(1), send(2), send(3)],
             [receive(8)],
-            [
-                f"trace: rank 0: node {node} sends to rank = 1: nobody receives its 64 bytes with tag 0"
-                for node in (2, 3)
-            ],
+            [f"trace: rank 0: node {node} sends to rank = 1: has no receive of 64 bytes with tag 0" for node in (2, 3)],
         ),
         (
             [send(1, tag=5), send(2, tag=6)],
             [receive(7, tag=6, size=32), receive(8, tag=5)],
             [
-                "trace: rank 0: node 2 sends to rank = 1: nobody receives its 64 bytes with tag 6, "
+                "trace: rank 0: node 2 sends to rank = 1: has no receive of 64 bytes with tag 6, "
                 "but node 7 there receives 32 bytes with tag 6",
-                "trace: rank 1: node 7 receives from rank = 0: nobody sends its 32 bytes with tag 6, "
+                "trace: rank 1: node 7 receives from rank = 0: has no send of 32 bytes with tag 6, "
                 "but node 2 there sends 64 bytes with tag 6",
             ],
         ),
@@ -218,11 +215,11 @@ def test_all_ranks_are_a_group_under_any_of_its_names() -> None:
 @pytest.mark.parametrize(
     ("groups", "sentences"),
     [
-        (None, ["trace: rank 0: node 1: group = '1': nothing says which ranks are in this group"]),
+        (None, ["trace: rank 0: node 1: group = '1': no ranks are given for this group"]),
         ({}, ["trace: rank 0: node 1: group = '1': no such group"]),
         ({"1": [0]}, ["trace: rank 1: node 1: group = '1': the rank is not in this group"]),
         ({"1": [0, 1], "2": []}, ["trace: group = '2': has no ranks"]),
-        ({"1": [0, 1], "2": [1, 0, 1]}, ["trace: group 2 = 1: the rank is there twice"]),
+        ({"1": [0, 1], "2": [1, 0, 1]}, ["trace: group 2 = 1: the rank is listed twice"]),
         ({"1": [0, 1, 5]}, ["trace: group 1 = 5: the job has ranks 0 to 1"]),
     ],
 )
@@ -232,9 +229,7 @@ def test_groups_fit_the_job(groups: Any, sentences: list[str]) -> None:
 
 def test_groups_that_nothing_defines_are_one_problem_where_none_are_given() -> None:
     traces = job(([collective(1), collective(2, group=1)], ("7", "8"), ()))
-    assert problems(traces) == [
-        "trace: rank 0: node 1: group = '7': nothing says which ranks are in this group and 1 more"
-    ]
+    assert problems(traces) == ["trace: rank 0: node 1: group = '7': no ranks are given for this group and 1 more"]
     assert len(problems(traces, {})) == 2
 
 
@@ -260,14 +255,14 @@ def test_groups_that_metadata_states_are_known() -> None:
         ("astra_sim/custom_ring_allreduce_8npus_1MB/custom_allreduce", set()),
         ("astra_sim/all_to_all_4npus_1MB/all_to_all", set()),
         ("generated/dp", set()),
-        ("generated/one_comm_send_node", {"a COMM_SEND node must say"}),
+        ("generated/one_comm_send_node", {"a COMM_SEND node needs it"}),
         (
             "chakra_tests/chakra",
             {
                 "no node has this id",
                 "a node cannot wait for itself",
                 "node 6345 'aten::copy_(0)' -> node 6347 'aten::copy_(1)' -> node 6345",
-                "a COMM_COLL node must say",
+                "a COMM_COLL node needs it",
                 "1,689 problems in all",
             },
         ),

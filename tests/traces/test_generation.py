@@ -1,4 +1,4 @@
-"""Generated traces: what they hold, and that playing them takes as long as the closed forms say."""
+"""Generated traces: what they hold, and that simulating them takes as long as the closed forms say."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import step
 from cosmic.step.compute import operators
 from cosmic.traces.generation import Job, generate
-from cosmic.traces.order import dependencies
+from cosmic.traces.order import checked_dependencies
 from cosmic.traces.trace import CollectiveType, NodeType, Template
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches
-from tests.traces.player import play
+from tests.traces.reference_simulator import simulate_job
 
 ALONE = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
 
 
 def design(name: str = "gpt3-175b@dgx-h100:8", layers: int | None = 8, **workload: Any) -> DesignPoint:
-    """Return a design whose mapping is told in full."""
-    told = {f"workload.{key}": value for key, value in (ALONE | workload).items()}
-    point = load_design(name, told)
+    """Return a design whose mapping is given in full."""
+    settings = {f"workload.{key}": value for key, value in (ALONE | workload).items()}
+    point = load_design(name, settings)
     return point if layers is None else _assigned(point, {"model.layers": layers})
 
 
@@ -87,10 +87,10 @@ def test_gradients_are_reduced_once_a_step() -> None:
 
 def test_experts_are_two_all_to_alls_each_way() -> None:
     (template,) = generate(design("mixtral-8x7b@dgx-h100:8", dp=8, ep=8, global_batch=8)).traces.templates()
-    assert collectives(template, r"^mb0\.mixture_layer3\.")["ALL_TO_ALL"] == 4
+    assert collectives(template, r"^mb0\.moe_layer3\.")["ALL_TO_ALL"] == 4
 
 
-def test_a_gather_is_told_by_what_each_rank_brings() -> None:
+def test_the_size_of_a_gather_is_one_shard() -> None:
     (template,) = generate(design(tp=8, global_batch=1, sequence=2048)).traces.templates()
     rows = {name: row for row, name in enumerate(template.names)}
     stream = 2048 * 12288 * 2
@@ -107,7 +107,7 @@ def test_every_send_has_its_receive(schedule: str) -> None:
         for kind in count:
             count[kind] += int((template.type == kind).sum())
     assert set(count.values()) == {2 * 8 * (4 * virtual - 1)}
-    assert play(job, streams=2) > 0  # which matches them one by one, and ends every node
+    assert simulate_job(job, streams=2) > 0  # which matches them one by one, and ends every node
 
 
 @pytest.mark.parametrize("schedule", list(schedules))
@@ -136,7 +136,7 @@ def test_each_part_of_the_work_is_a_node() -> None:
     assert any(name.endswith("layer5.gradients.all_reduce") for name in template.names)
 
 
-# ------------------------------------------------------------------------------------------- who talks to whom
+# ------------------------------------------------------------------------------------------- groups and peers
 
 
 def test_the_first_axis_of_the_placement_is_the_fastest() -> None:
@@ -158,10 +158,10 @@ def test_experts_divide_data_parallel_ranks() -> None:
     assert {(0, 1, 8, 9), (6, 7, 14, 15)} <= groups  # of an expert's gradients: those who hold the same experts
 
 
-@pytest.mark.parametrize("told", [{"dp": 2, "tp": 2, "cp": 2, "pp": 2}, {"dp": 2, "cp": 4, "ep": 8, "pp": 2}])
-def test_members_of_a_group_list_the_same_collectives_in_the_same_order(told: dict[str, int]) -> None:
-    model = "mixtral-8x7b" if "ep" in told else "gpt3-175b"
-    job = generate(design(f"{model}@dgx-h100:16", **told, global_batch=8, cp_comm_type="all_gather"))
+@pytest.mark.parametrize("settings", [{"dp": 2, "tp": 2, "cp": 2, "pp": 2}, {"dp": 2, "cp": 4, "ep": 8, "pp": 2}])
+def test_members_of_a_group_list_the_same_collectives_in_the_same_order(settings: dict[str, int]) -> None:
+    model = "mixtral-8x7b" if "ep" in settings else "gpt3-175b"
+    job = generate(design(f"{model}@dgx-h100:16", **settings, global_batch=8, cp_comm_type="all_gather"))
     listed: dict[str, dict[int, list[tuple[int, int]]]] = {name: {} for name in job.groups}
     for number, rank in enumerate(job.traces.ranks):
         template = rank.template
@@ -185,7 +185,7 @@ def test_keys_and_values_go_round() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "settings"),
     [
         ("gpt3-175b@dgx-h100:8", {"tp": 2, "pp": 4, "schedule": "zero_bubble", "recompute": "full"}),
         ("mixtral-8x7b@dgx-h100:8", {"dp": 4, "ep": 4, "pp": 2, "weight_sharding": "zero3"}),
@@ -193,8 +193,8 @@ def test_keys_and_values_go_round() -> None:
         ("llama3-8b@dgx-h100:8", {"cp": 8}),
     ],
 )
-def test_all_ranks_together_do_the_flop_of_the_workload(name: str, told: dict[str, Any]) -> None:
-    point = design(name, **told, global_batch=16)
+def test_all_ranks_together_do_the_flop_of_the_workload(name: str, settings: dict[str, Any]) -> None:
+    point = design(name, **settings, global_batch=16)
     job = generate(point)
     batch = batch_of(schema.assign(point, {"workload.pp": 1, "workload.schedule": "1f1b"}))
     each = point.workload.ranks / point.workload.pp * int(microbatches(batch_of(point))) / int(microbatches(batch))
@@ -218,10 +218,12 @@ def _templates(job: Job) -> list[Template]:
     return job.traces.templates()
 
 
-@pytest.mark.parametrize("told", [{"pp": 4, "dp": 2, "schedule": "dualpipe"}, {"dp": 8, "weight_sharding": "zero3"}])
-def test_nothing_waits_for_itself(told: dict[str, Any]) -> None:
-    for template in generate(design(**told, global_batch=64)).traces.templates():
-        starts, needed = dependencies(template)
+@pytest.mark.parametrize(
+    "settings", [{"pp": 4, "dp": 2, "schedule": "dualpipe"}, {"dp": 8, "weight_sharding": "zero3"}]
+)
+def test_nothing_waits_for_itself(settings: dict[str, Any]) -> None:
+    for template in generate(design(**settings, global_batch=64)).traces.templates():
+        starts, needed = checked_dependencies(template)
         waits = np.diff(starts)
         owners = np.repeat(np.arange(template.nodes), waits)
         after = needed.argsort(kind="stable")
@@ -251,27 +253,27 @@ def test_a_thousand_ranks_share_a_template_for_each_stage() -> None:
 # ------------------------------------------------------------------------------------------------ agreement
 
 
-def test_without_communication_playing_takes_as_long_as_the_closed_form() -> None:
+def test_without_communication_a_simulation_takes_as_long_as_the_closed_form() -> None:
     cases: list[dict[str, Any]] = [{}, {"recompute": "full"}, {"task": "prefill"}, {"task": "decode"}]
-    for told in cases:
-        point = design("gpt3-13b@dgx-h100:1", **told, global_batch=4)
-        assert play(generate(point)) == pytest.approx(analytic_seconds(point), rel=1e-9)
+    for settings in cases:
+        point = design("gpt3-13b@dgx-h100:1", **settings, global_batch=4)
+        assert simulate_job(generate(point)) == pytest.approx(analytic_seconds(point), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["vit-large", "dlrm-criteo", "t5-base", "bert-base", "gpt-oss-20b", "deepseek-v2"])
 @pytest.mark.parametrize("task", ["training", "prefill", "decode"])
-def test_every_sort_of_model_can_be_played(name: str, task: str) -> None:
-    told = {"workload.task": task, "workload.pp": 1, "workload.weight_sharding": "none"}
-    point = load_design(f"{name}@dgx-h100:16", told)
+def test_every_kind_of_model_can_be_simulated(name: str, task: str) -> None:
+    settings = {"workload.task": task, "workload.pp": 1, "workload.weight_sharding": "none"}
+    point = load_design(f"{name}@dgx-h100:16", settings)
     point = schema.assign(point, {"workload.global_batch": point.workload.dp * point.workload.micro_batch * 4})
     late = 0.13 if name == "bert-base" else 0.08  # it waits for the host, block by block or all in all
-    assert play(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=late)
+    assert simulate_job(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=late)
 
 
 def test_decoding_is_a_round_of_the_pipeline() -> None:
     for count in (2, 4, 8):
         point = design("megatron-145.6b@dgx-h100:8", 32, task="decode", pp=4, dp=2, global_batch=2 * count)
-        assert play(generate(point)) == pytest.approx(analytic_seconds(point), rel=0.05)
+        assert simulate_job(generate(point)) == pytest.approx(analytic_seconds(point), rel=0.05)
 
 
 def test_collectives_of_the_step_before_are_seen_where_the_newest_goes_first() -> None:

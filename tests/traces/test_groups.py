@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.traces.groups import known_groups, read_groups, sharing, stated_groups, write_groups
+from cosmic.traces.groups import known_groups, ranks_by_template, read_groups, stated_groups, write_groups
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 from tests.traces.graphs import comp
 
@@ -25,9 +25,9 @@ def test_groups_are_read_in_their_order(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "is no JSON: Expecting value: line 1 column 1 (char 0)"),
-        ("{", "is no JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
-        ("\ufeff{}", "is no JSON: Unexpected UTF-8 BOM (decode using utf-8-sig): line 1 column 1 (char 0)"),
+        ("", "is not JSON: Expecting value: line 1 column 1 (char 0)"),
+        ("{", "is not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)"),
+        ("\ufeff{}", "is not JSON: Unexpected UTF-8 BOM (decode using utf-8-sig): line 1 column 1 (char 0)"),
         ("[" * 100_000, "is nested too deeply"),
     ],
 )
@@ -49,7 +49,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str, sentence: str) ->
         ('{"01": [0]}', "g.json: group = '01': is named by a whole number from 1 on"),
         ('{"tp": [0]}', "g.json: group = 'tp': is named by a whole number from 1 on"),
         ('{"\u0661": [0]}', "g.json: group = '\u0661': is named by a whole number from 1 on"),
-        ('{"1": [0], "1": [1]}', "g.json: group = '1': is there twice"),
+        ('{"1": [0], "1": [1]}', "g.json: group = '1': is defined twice"),
         ('{"1": 0}', "g.json: group 1 = 0: must be a list of ranks"),
         ('{"1": {"0": 1}}', "g.json: group 1 = [('0', 1)]: must be a list of ranks"),
         ('{"1": []}', "g.json: group 1 = []: has no ranks"),
@@ -59,7 +59,7 @@ def test_what_is_no_json_is_refused(tmp_path: Path, text: str, sentence: str) ->
         ('{"1": ["0"]}', "g.json: group 1 = '0': a rank is a whole number from 0 on"),
         ('{"1": [[0]]}', "g.json: group 1 = [0]: a rank is a whole number from 0 on"),
         ('{"1": [NaN]}', "g.json: group 1 = nan: a rank is a whole number from 0 on"),
-        ('{"1": [2, 0, 2]}', "g.json: group 1 = 2: the rank is there twice"),
+        ('{"1": [2, 0, 2]}', "g.json: group 1 = 2: the rank is listed twice"),
     ],
 )
 def test_what_is_no_group_is_refused(tmp_path: Path, text: str, sentence: str) -> None:
@@ -75,7 +75,7 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for file, rule in (
         (tmp_path, "Is a directory"),
         (tmp_path / "no", "No such file"),
-        (tmp_path / "latin", "no JSON"),
+        (tmp_path / "latin", "not JSON"),
     ):
         with pytest.raises(SpecError, match=rule) as caught:
             read_groups(file)
@@ -140,4 +140,4 @@ def test_given_groups_count_more_than_stated_ones() -> None:
 def test_ranks_are_listed_by_the_template_they_share() -> None:
     one, other = template_of([comp(1)]), template_of([comp(1)])
     ranks = tuple(map(RankTrace, (one, other, one)))
-    assert sharing(TraceSet(ranks)) == [(one, [0, 2]), (other, [1])]
+    assert ranks_by_template(TraceSet(ranks)) == [(one, [0, 2]), (other, [1])]

@@ -14,7 +14,7 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.traces import decoding
-from cosmic.traces.order import dependencies
+from cosmic.traces.order import checked_dependencies
 from cosmic.traces.reading import read_trace, read_traces
 from cosmic.traces.trace import ABSENT, COLUMNS, CollectiveType, NodeType
 from cosmic.traces.wire import COLUMN_OF, key, varint
@@ -198,12 +198,12 @@ def test_fields_of_later_schemas_are_passed_over(write: Callable[[bytes], Path])
 @pytest.mark.parametrize("count", [0, 1, 3, 4, 8, 9, 62])
 @pytest.mark.parametrize("packed", [True, False])
 def test_dimensions_are_bits(write: Callable[[bytes], Path], count: int, packed: bool) -> None:
-    truths = [place % 3 != 1 for place in range(count)]
-    listed = field(1, bytes(truths)) if packed else b"".join(key(1, 0) + bytes([truth]) for truth in truths)
+    bools = [place % 3 != 1 for place in range(count)]
+    listed = field(1, bytes(bools)) if packed else b"".join(key(1, 0) + bytes([value]) for value in bools)
     for kind in (28, 8, 18):  # lists of bool, int32, sint64
         said = raw_attribute(field(1, b"involved_dim") + field(kind, listed))
         template = read_trace(write(file(*(node(place, said) for place in range(MANY))))).template
-        assert set(template.involved_dims.tolist()) == {sum(truth << place for place, truth in enumerate(truths))}
+        assert set(template.involved_dims.tolist()) == {sum(value << place for place, value in enumerate(bools))}
 
 
 def test_the_last_of_two_lists_of_dimensions_counts(write: Callable[[bytes], Path]) -> None:
@@ -272,14 +272,14 @@ WRONG_FILES = {
     "a length beyond any file": (file() + varint(2**64 - 1) + b"\x08", "the file ends inside a message"),
     "metadata beyond any file": (varint(2**63) + b"\x0a", "the file ends inside a message"),
     "metadata beyond the file": (b"\x7f\x0a", "the file ends inside a message"),
-    "text": (b'{"workload_graph": []}' * 9, "is no Chakra trace: its first message ends inside a field"),
-    "nodes without metadata": (b"\x04\x08\x01\x18\x04", "is no Chakra trace: its first message is no metadata"),
-    "bad gzip": (b"\x1f\x8b\x08 nonsense", "is no valid gzip file"),
-    "cut gzip": (gzip.compress(file(node(1)))[:-9], "is no valid gzip file"),
+    "text": (b'{"workload_graph": []}' * 9, "is not a Chakra trace: its first message ends inside a field"),
+    "nodes without metadata": (b"\x04\x08\x01\x18\x04", "is not a Chakra trace: its first message is not metadata"),
+    "bad gzip": (b"\x1f\x8b\x08 nonsense", "is not a valid gzip file"),
+    "cut gzip": (gzip.compress(file(node(1)))[:-9], "is not a valid gzip file"),
     "two equal ids": (file(node(4), node(3), node(4)), "job.0.et: node = 4: two nodes have this id"),
     "two own sides": (
         file(*(node(place, attribute("comm_src", "int32", place), kind=SEND) for place in (1, 2))),
-        "job.0.et: node 2: own rank = 2: nodes before it are of rank 1",
+        "job.0.et: node 2: own rank = 2: nodes before it belong to rank 1",
     ),
 }
 
@@ -308,9 +308,9 @@ WRONG_NODES = {
     "a number that is cut": (b"\x30\x80", "a node = b'\\x80': ends inside a number"),
     "a number of 11 bytes": (b"\x30" + b"\x80" * 10 + b"\x00", "has a number of more than 10 bytes"),
     "a field without a number": (b"\x00\x01", "a node = b'\\x00\\x01': has a field without a number"),
-    "groups of old protobuf": (b"\x5b\x5c", "has a field that is written in no known way"),
-    "a name that is a number": (b"\x10\x01", "node 5: field = 2: is written in another way than the schema says"),
-    "ids of eight bytes": (b"\x29" + bytes(8), "node 5: data_deps = 5: is written in another way than the schema says"),
+    "groups of old protobuf": (b"\x5b\x5c", "has a field of unknown wire type"),
+    "a name that is a number": (b"\x10\x01", "node 5: field = 2: its wire type is not that of the schema"),
+    "ids of eight bytes": (b"\x29" + bytes(8), "node 5: data_deps = 5: its wire type is not that of the schema"),
     "an id that is cut": (b"\x2a\x01\x80", "node 5: data_deps = b'\\x80': ends inside a number"),
     "an unknown type": (number("type", 8), "node 5: type = 8: the schema has no such node type"),
     "an id that is too big": (
@@ -491,7 +491,7 @@ def test_a_real_trace_with_dangling_dependencies_is_read_as_it_is() -> None:
     assert np.count_nonzero(owner == template.ctrl_id) == 383
     assert np.count_nonzero(~np.isin(template.ctrl_id, template.id)) == 1277
     with pytest.raises(SpecError, match="no node has this id"):
-        dependencies(template)
+        checked_dependencies(template)
 
 
 @needs_reference

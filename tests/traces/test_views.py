@@ -1,4 +1,4 @@
-"""Traces for the eye."""
+"""Traces for people."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ ATTRIBUTES = st.one_of(
     st.builds(
         lambda kind, content: raw_attribute(field(1, b"involved_dim") + field(kind, content)),
         st.just(28) | st.integers(1, 34),
-        BYTES | st.lists(st.integers(0, 2), max_size=10).map(lambda truths: field(1, bytes(truths))),
+        BYTES | st.lists(st.integers(0, 2), max_size=10).map(lambda bools: field(1, bytes(bools))),
     ),
     st.builds(
         lambda name, parts: raw_attribute(field(1, name.encode()) + b"".join(parts)),

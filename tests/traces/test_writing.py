@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from cosmic.errors import SpecError
 from cosmic.traces.reading import read_trace, read_traces
 from cosmic.traces.trace import ABSENT, NodeType, RankTrace, TraceSet, template_of
-from cosmic.traces.wire import LENGTH, NODE_FIELDS, VALUE_FIELDS, read_fields, read_varint
-from cosmic.traces.writing import encode_trace, write_traces
-from tests.traces.encoding import said
+from cosmic.traces.wire import LEN, NODE_FIELDS, VALUE_FIELDS, read_fields, read_varint
+from cosmic.traces.writing import write_traces
+from tests.traces.encoding import encoded, said
 
 SIZE = st.integers(0, 300) | st.integers(0, 2**63 - 1)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -76,10 +76,10 @@ def small_trace() -> RankTrace:
 def test_whatever_is_written_is_read_back(trace: RankTrace, rank: int) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "job.0.et"
-        path.write_bytes(encode_trace(trace, rank))
+        path.write_bytes(encoded(trace, rank))
         back = read_trace(path)
-    talks = {NodeType.COMM_SEND, NodeType.COMM_RECV} & set(trace.template.type.tolist())
-    assert said(back) == said(replace(trace, own_rank=rank if talks else None))
+    exchanges = {NodeType.COMM_SEND, NodeType.COMM_RECV} & set(trace.template.type.tolist())
+    assert said(back) == said(replace(trace, own_rank=rank if exchanges else None))
 
 
 @given(rank_traces(), st.integers(1, 5))
@@ -104,8 +104,8 @@ def test_a_file_is_written_for_each_rank(tmp_path: Path) -> None:
     first, second = small_trace(), RankTrace(small_trace().template, ("13",), (2, 4))
     write_traces(TraceSet((first, second)), tmp_path / "job")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.0.et", "job.1.et"]
-    assert (tmp_path / "job.0.et").read_bytes() == encode_trace(first, 0)
-    assert (tmp_path / "job.1.et").read_bytes() == encode_trace(second, 1)
+    assert (tmp_path / "job.0.et").read_bytes() == encoded(first, 0)
+    assert (tmp_path / "job.1.et").read_bytes() == encoded(second, 1)
 
 
 def messages(data: bytes) -> list[tuple[int, int]]:
@@ -119,20 +119,20 @@ def messages(data: bytes) -> list[tuple[int, int]]:
 
 
 def test_metadata_is_never_empty() -> None:
-    data = encode_trace(RankTrace(template_of([])), 0)
+    data = encoded(RankTrace(template_of([])), 0)
     (span,) = messages(data)
     version, attribute = read_fields(data, *span, "file")
     assert (version.number, data[version.start : version.stop]) == (1, b"1.0.0")
-    assert (attribute.number, attribute.shape) == (2, LENGTH)
+    assert (attribute.number, attribute.wire_type) == (2, LEN)
 
 
 def test_a_node_that_says_nothing_is_not_empty() -> None:
-    data = encode_trace(RankTrace(template_of([{"id": 0, "type": NodeType.INVALID}])), 0)
+    data = encoded(RankTrace(template_of([{"id": 0, "type": NodeType.INVALID}])), 0)
     assert all(stop > start for start, stop in messages(data))
 
 
 def test_attributes_have_the_types_that_every_feeder_accepts() -> None:
-    data = encode_trace(small_trace(), 5)
+    data = encoded(small_trace(), 5)
     found = {}
     for span in messages(data)[1:]:
         for each in read_fields(data, *span, "node"):
@@ -155,25 +155,25 @@ def test_attributes_have_the_types_that_every_feeder_accepts() -> None:
 
 
 def test_both_sides_of_a_message_are_written(tmp_path: Path) -> None:
-    (tmp_path / "job.0.et").write_bytes(encode_trace(small_trace(), 5))
+    (tmp_path / "job.0.et").write_bytes(encoded(small_trace(), 5))
     back = read_trace(tmp_path / "job.0.et")
     assert (back.own_rank, back.peers, back.template.peer[-2:].tolist()) == (5, (1, 3), [0, 1])
 
 
 def test_dimensions_are_listed_as_far_as_others_do() -> None:
-    data = encode_trace(small_trace(), 0)
+    data = encoded(small_trace(), 0)
     assert b"involved_dim\xe2\x01\x06\x0a\x04\x00\x01\x00\x00" in data
 
 
 def test_a_number_that_its_type_cannot_hold_is_refused() -> None:
     template = template_of([{"id": 7, "type": NodeType.COMP, "comm_tag": 2**31}])
     with pytest.raises(SpecError, match=r"^node 7: comm_tag = 2147483648: must fit into 32 bits$"):
-        encode_trace(RankTrace(template), 0)
+        encoded(RankTrace(template), 0)
 
 
 def test_a_name_that_is_no_text_is_written_all_the_same(tmp_path: Path) -> None:
     template = template_of([{"id": 7, "type": NodeType.COMP, "name": "half \ud800"}])
-    (tmp_path / "job.0.et").write_bytes(encode_trace(RankTrace(template), 0))
+    (tmp_path / "job.0.et").write_bytes(encoded(RankTrace(template), 0))
     assert read_trace(tmp_path / "job.0.et").template.names[0] == "half \\ud800"
 
 
@@ -185,7 +185,7 @@ def test_a_place_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_absent_is_not_written() -> None:
-    data = encode_trace(RankTrace(template_of([{"id": 1, "type": NodeType.COMM_SEND, "group": ABSENT}])), 3)
+    data = encoded(RankTrace(template_of([{"id": 1, "type": NodeType.COMM_SEND, "group": ABSENT}])), 3)
     assert b"comm_src" in data
     for name in (b"comm_dst", b"comm_size", b"comm_tag", b"pg_name", b"num_ops", b"comm_priority", b"involved_dim"):
         assert name not in data

@@ -33,7 +33,7 @@ def verdicts() -> list[Verdict]:
 def test_sections_tables_and_figures_are_those_of_the_rows() -> None:
     page = accuracy_page(assess(verdicts()))
     headings = [part.text for part in page.parts if isinstance(part, Heading)]
-    assert headings[:2] == ["Training runs", "Beside others"]
+    assert headings[:2] == ["Training runs", "Other models"]
     assert "Attention and memory-bound operators" in headings
     assert "Serving" not in headings
     assert [part.name for part in page.parts if isinstance(part, Figure)] == ["runs-a100", "kernels"]

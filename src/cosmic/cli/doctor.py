@@ -24,31 +24,31 @@ def doctor(
     json: Json = False,
 ) -> None:
     """Examine a study and save what is whole in a damaged one; exit with 1 if it is not whole then."""
-    from cosmic.exploration.studies.doctor import Treatment, examine, treat  # noqa: PLC0415  heavy
+    from cosmic.exploration.studies.doctor import Repair, examine, repair  # noqa: PLC0415  heavy
 
     doing("examining every trial")
     if check:
         found = examine(study)
-        treatment = Treatment(found, found)
+        repaired = Repair(found, found)
     else:
-        treatment = treat(study)
-    before, after = treatment.before, treatment.after
+        repaired = repair(study)
+    before, after = repaired.before, repaired.after
     if json:
         emit_json(
             {
                 "study": str(study),
                 "whole": after.whole,
                 "findings": list(before.findings),
-                "done": list(treatment.done),
+                "done": list(repaired.done),
                 **_counts(after),
-                "damaged": None if treatment.kept is None else str(treatment.kept),
+                "damaged": None if repaired.kept is None else str(repaired.kept),
             }
         )
     else:
-        say([*before.findings, *treatment.done])
-        if treatment.kept is not None:
-            emit([f"the damaged trials are kept as {treatment.kept.name}"])
-        emit(_verdict(study, after, changed=bool(treatment.done)))
+        say([*before.findings, *repaired.done])
+        if repaired.kept is not None:
+            emit([f"the damaged trials are kept as {repaired.kept.name}"])
+        emit(_verdict(study, after, changed=bool(repaired.done)))
     if not after.whole:
         raise typer.Exit(NOT_WHOLE)
 

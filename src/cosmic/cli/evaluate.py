@@ -35,7 +35,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Print what a design achieves: time, utilisation, memory, cost, what bounds it and what would help most."""
-    from cosmic.evaluation import ENGINES, Infeasible, as_played  # noqa: PLC0415  heavy
+    from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
 
@@ -52,11 +52,11 @@ def evaluate(
     outcome = base
     played = None
     if engine == "event":
-        from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  heavy
+        from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  heavy
 
         doing("playing the step")
-        played = play_design(point)
-        outcome = as_played(base, played)
+        played = simulate_design(point)
+        outcome = as_simulated(base, played)
     if timeline is not None:
         _write_timeline(timeline, point, played)
     if json:

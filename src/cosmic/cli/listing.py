@@ -80,6 +80,7 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "nodes": entries("nodes", _part),
         "links": entries("links", _part),
         "systems": entries("systems", _system),
+        "engines": entries("engines", lambda _, entry: {"summary": entry.get("title", "")}),
         "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
         "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
         "schedules": variants(schedules),

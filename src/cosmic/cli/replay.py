@@ -25,11 +25,11 @@ def replay(
     json: Json = False,
 ) -> None:
     """Run a study again from its inputs and compare every trial, bit for bit."""
-    from cosmic.exploration.searching import Crew  # noqa: PLC0415  heavy
+    from cosmic.exploration.searching import PoolOptions  # noqa: PLC0415  heavy
     from cosmic.exploration.studies.replay import replay as run  # noqa: PLC0415  heavy
 
     doing("searching again, to compare every trial")
-    found = run(study, Crew(workers))
+    found = run(study, PoolOptions(workers))
     if json:
         largest = {name: None if value == float("inf") else value for name, value in found.largest.items()}
         emit_json({"study": str(study), "same": found.same, **asdict(found), "largest": largest})

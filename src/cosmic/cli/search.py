@@ -47,7 +47,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     json: Json = False,
 ) -> None:
     """Search a parameter set for the best design and keep every trial in a study."""
-    from cosmic.exploration.searching import Crew, found_so_far, resume_study  # noqa: PLC0415  heavy
+    from cosmic.exploration.searching import PoolOptions, found_so_far, resume_study  # noqa: PLC0415  heavy
     from cosmic.exploration.searching import search as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
 
@@ -70,11 +70,11 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     line, status = ProgressLine(), 0
     found: Found | None
     try:
-        crew = Crew(workers, address or None)
+        pool = PoolOptions(workers, address or None)
         if space:
-            found = run(space, **options, workers=workers, address=crew.address, out=folder, resume=resume, watch=line)
+            found = run(space, **options, workers=workers, address=pool.address, out=folder, resume=resume, watch=line)
         else:
-            found = resume_study(folder, trials, crew, line)
+            found = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
         found = found_so_far(folder, line.last)
         status = TERMINATED if isinstance(ended, Terminated) else INTERRUPTED

@@ -1,4 +1,4 @@
-"""Agents: what proposes points of a parameter set and learns from what they cost."""
+"""Agents propose points of a parameter set and learn from their outcomes."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What an agent is to do."""
+    """What an agent searches: a parameter set, with a budget of trials."""
 
     space: ParameterSet
     trials: int = 1000
-    """How many designs may be evaluated: agents pace themselves by it."""
+    """How many designs may be evaluated; agents set their pace by it."""
     objectives: int = 1
     describe: Callable[[Indices], Floats] | None = None
-    """What can be said of points for next to nothing, a row of numbers for each, where the problem knows any."""
+    """Returns cheap features of points, a row for each; None where the problem has none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """What became of a batch of points."""
+    """The losses of a batch of points, and which of them can run."""
 
     rows: Indices
     losses: Floats
-    """For each point its objectives, less being better; NaN for one that cannot run."""
+    """The objectives of each point, less being better; NaN for one that cannot run."""
     excess: Floats
-    """0 for a point that can run; else by how much it misses what it must keep to, infinite where nobody can say."""
+    """0 for a point that can run; otherwise by how much it exceeds its limits, infinite where that is not a number."""
 
     @property
     def feasible(self) -> Flags:
@@ -51,28 +51,28 @@ class Outcomes:
 
 
 class Agent(Protocol):
-    """Proposes valid points, many at a time, and is told what became of them."""
+    """Proposes valid points in batches, and learns from their outcomes."""
 
     batch: int
-    """How many points it likes to be asked for at once."""
+    """The number of points that it prefers to propose at once."""
 
     def ask(self, n: int) -> Indices:
         """Return *n* valid points to evaluate: rows of value indices."""
         ...
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Learn what became of some points, whoever proposed them."""
+        """Learn the outcomes of some points, proposed by this agent or not."""
         ...
 
 
 agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.exploration.agents", "cosmic.agents")
-"""Every agent by name: called with a `Task`, a generator and its settings by name."""
+"""Every agent by name: called with a `Task`, a random generator, and its settings as keywords."""
 
 
 def start(
     name: str, task: Task, rng: np.random.Generator, settings: Mapping[str, float | bool | str] | None = None
 ) -> Agent:
-    """Return the agent *name*, ready to be asked; its settings are those keywords that it takes by name only."""
+    """Return the agent *name* with these *settings*: its keyword-only arguments."""
     make, given = agents[name], dict(settings or {})
     known = settings_of(name)
     for key, value in given.items():
@@ -86,6 +86,6 @@ def start(
 
 
 def settings_of(name: str) -> dict[str, Any]:
-    """Return what can be set of the agent *name*, with its defaults."""
+    """Return the settings of the agent *name* with their defaults."""
     parameters = inspect.signature(agents[name]).parameters.values()
     return {each.name: each.default for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}

@@ -1,4 +1,4 @@
-"""Studies beside each other: who found what, and how soon."""
+"""Studies compared: what each search found, and after how many trials."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
 
 NEAR = 0.05
-"""A search has got near the best known when it is within this share of it."""
+"""A search is near the best known loss when it is within this share of it."""
 
 
 @dataclass(frozen=True)
 class Course:
-    """How one search went, by its first objective."""
+    """How one search converged, by its first objective."""
 
     name: str
     agent: str
@@ -30,9 +30,9 @@ class Course:
     evaluated: int
     feasible: int
     evaluations: Indices
-    """After how many evaluations the best so far got better."""
+    """The evaluations at which the best so far improved."""
     losses: Floats
-    """The least loss from then on."""
+    """The least loss from each of them on."""
 
     @property
     def best(self) -> float:
@@ -40,13 +40,13 @@ class Course:
         return float(self.losses[-1]) if len(self.losses) else np.inf
 
     def near(self, target: float) -> int | None:
-        """Return after how many evaluations it was within `NEAR` of *target*; None if it never was."""
+        """Return after how many evaluations the search was within `NEAR` of *target*; None if it never was."""
         places = np.flatnonzero(self.losses <= target * (1 + NEAR))
         return int(self.evaluations[places[0]]) if len(places) else None
 
 
 def course_of(name: str, agent: str, seed: int, problem: Problem, trials: Trials) -> Course:
-    """Return how a search went."""
+    """Return how a search with these *trials* converged."""
     evaluations, values = trials.curve(problem)
     found = loss(problem.objectives[0], values)
     return Course(name, agent, seed, trials.evaluated, trials.feasible, evaluations, found)
@@ -61,7 +61,7 @@ class Comparison:
 
     @property
     def target(self) -> float:
-        """The least loss that any of them found."""
+        """The least loss that any of the searches found."""
         return min((course.best for course in self.courses), default=np.inf)
 
     def rows(self) -> list[dict[str, Any]]:
@@ -82,18 +82,18 @@ class Comparison:
 
 
 def value_of(objective: str, least: float) -> float | None:
-    """Return the metric that has a loss; a loss is its own or its inverse's, so this is `loss` again."""
+    """Return the metric with the loss *least*; `loss` is its own inverse, so it is applied again."""
     return float(loss(objective, np.array([least]))[0]) if np.isfinite(least) else None
 
 
 def compare(studies: Sequence[Study]) -> Comparison:
-    """Return *studies* beside each other; all must be after the same first objective."""
+    """Return a comparison of *studies*; all must have the same first objective."""
     require(bool(studies), "studies", [], "give at least one study")
     objective = studies[0].problem.objectives[0]
     for study in studies:
         other = study.problem.objectives[0]
         if other != objective:
-            rule = f"is after {other}, the first study after {objective}: only what wants the same can be compared"
+            rule = f"its objective is {other}, that of the first study is {objective}: they cannot be compared"
             raise SpecError("study", str(study.path), rule)
     courses = (
         course_of(study.path.name, study.inputs.agent, study.inputs.seed, study.problem, study.trials)

@@ -1,10 +1,10 @@
-"""Parameter sets as Gymnasium environments: a design is an episode, and its gain over the base design is the reward.
+"""Parameter sets as Gymnasium environments: an episode is a design, and its reward is the gain over the base design.
 
-    cosmic/Design-v0        chooses one parameter after the other; what is still possible is an action mask
-    cosmic/WholeDesign-v0   chooses all of them at once, as ArchGym does; what is impossible is repaired
+    cosmic/Design-v0        an action sets one parameter; an action mask says which values are still valid
+    cosmic/WholeDesign-v0   an action sets all parameters, as in ArchGym; an invalid one is repaired
 
 Importing this module registers both. ``gymnasium.make("cosmic.exploration.environment:cosmic/Design-v0", space=...)``
-imports it on the way. The reward is the base design's loss over this design's: 1 is as good as the base, 2 is twice as
+imports the module. The reward is the base design's loss over this design's: 1 is as good as the base, 2 is twice as
 good, 0 cannot run.
 """
 
@@ -28,24 +28,24 @@ from cosmic.psa.space import ParameterSet
 
 needs("gymnasium", "gym", "environment", where="import")
 
-import gymnasium as gym  # noqa: E402  whoever lacks it has just been told how to get it
+import gymnasium as gym  # noqa: E402  where it is missing, the line above says how to install it
 
 Evaluate = Callable[[Indices], tuple[float | None, tuple[str, ...]]]
-"""What becomes of a row: its loss, or nothing and the reasons why it cannot run."""
+"""Returns the loss of a row, or None and the reasons why it cannot run."""
 Observation = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.int8]
 IDS = {"cosmic/Design-v0": "DesignEnv", "cosmic/WholeDesign-v0": "WholeDesignEnv"}
 
 
 def register() -> None:
-    """Make the environments known to Gymnasium, once."""
+    """Register the environments with Gymnasium, once."""
     for name, entry in IDS.items():
         if name not in gym.registry:
             gym.register(name, entry_point=f"{__name__}:{entry}")
 
 
-class Designs:
-    """A parameter set and what its points gain over the base design."""
+class Rewards:
+    """The rewards of the points of a parameter set: their gains over the base design."""
 
     def __init__(self, space: str | Path | ParameterSet, objective: str, evaluate: Evaluate | None) -> None:
         self.space = space if isinstance(space, ParameterSet) else load_space(space)
@@ -65,25 +65,25 @@ class Designs:
         return None, self.problem.explain(row)
 
     def outcome(self, row: Indices) -> tuple[float, dict[str, Any]]:
-        """Return the reward of the design *row*, and what there is to say of it."""
+        """Return the reward of the design *row*, and its info."""
         found, reasons = self.evaluate(row)
         reward = 0.0 if found is None else self.base / found
         return reward, {"row": row.copy(), "design": self.space.labels(row), "loss": found, "reasons": reasons}
 
 
 class DesignEnv(gym.Env[Observation, np.int64]):
-    """Chooses the parameters of a design one after another; the reward comes with the last.
+    """Each action sets the next parameter of a design; the reward comes with the last one.
 
-    The observation tells the values chosen so far, one-hot for each parameter, and which parameter is next. An action
-    is the index of a value. `action_masks` gives those from which a valid design can still be reached, and only those;
-    any other action is taken for the nearest of them, and ``info["wished"]`` says what was wished for.
+    The observation is the values chosen so far, one-hot for each parameter, and which parameter is next. An action
+    is the index of a value. `action_masks` gives the actions from which a valid design can still be reached. Any other
+    action is replaced by the nearest of those, and ``info["wished"]`` holds the action as it was given.
     """
 
     def __init__(
         self, space: str | Path | ParameterSet, objective: str = "step_s", evaluate: Evaluate | None = None
     ) -> None:
-        self.designs = Designs(space, objective, evaluate)
-        self.space = self.designs.space
+        self.rewards = Rewards(space, objective, evaluate)
+        self.space = self.rewards.space
         self._steps = [
             (part, level, column)
             for part, component in enumerate(self.space.components)
@@ -105,7 +105,7 @@ class DesignEnv(gym.Env[Observation, np.int64]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin a new design, of which nothing is chosen."""
+        """Begin a new design, with no parameter set."""
         super().reset(seed=seed, options=options)
         self._begin()
         return self._seen.copy(), self._info()
@@ -116,7 +116,7 @@ class DesignEnv(gym.Env[Observation, np.int64]):
         return None if self._at == len(self._steps) else self.space.parameters[self._steps[self._at][2]].name
 
     def action_masks(self) -> npt.NDArray[np.bool_]:
-        """Return which actions can still be completed to a valid design: the convention of sb3-contrib."""
+        """Return which actions can still lead to a valid design, as sb3-contrib expects it."""
         mask = np.zeros(max(self.space.sizes), dtype=bool)
         if self._at < len(self._steps):
             part, level, _ = self._steps[self._at]
@@ -135,14 +135,14 @@ class DesignEnv(gym.Env[Observation, np.int64]):
         value = int(live[np.abs(live - int(action)).argmin()])
         self._choose(value)
         done = self._at == len(self._steps)
-        reward, said = self.designs.outcome(self._row) if done else (0.0, {})
+        reward, said = self.rewards.outcome(self._row) if done else (0.0, {})
         info = self._info() | said
         if value != int(action):
             info["wished"] = int(action)
         return self._seen.copy(), reward, done, False, info
 
     def _choose(self, value: int) -> None:
-        """Set the parameter that is next, and go on to the one after it."""
+        """Set the next parameter, and go on to the one after it."""
         part, level, column = self._steps[self._at]
         self._row[column] = value
         self._seen[self._starts[column] + value] = 1.0
@@ -157,24 +157,24 @@ class DesignEnv(gym.Env[Observation, np.int64]):
 
 
 class WholeDesignEnv(gym.Env[Observation, npt.NDArray[np.int64]]):
-    """Chooses all parameters at once: each step is a design of its own.
+    """Each action sets all parameters: every step is a complete design.
 
-    An action is a row of value indices; what is not valid is repaired, and ``info["wished"]`` says what was wished for.
-    The observation is the design before, one-hot for each parameter; nothing at first.
+    An action is a row of value indices. An invalid row is repaired, and ``info["wished"]`` holds the row as it was
+    given. The observation is the previous design, one-hot for each parameter; all zeros at first.
     """
 
     def __init__(
         self, space: str | Path | ParameterSet, objective: str = "step_s", evaluate: Evaluate | None = None
     ) -> None:
-        self.designs = Designs(space, objective, evaluate)
-        self.space = self.designs.space
+        self.rewards = Rewards(space, objective, evaluate)
+        self.space = self.rewards.space
         self.action_space = gym.spaces.MultiDiscrete(list(self.space.sizes))
         self.observation_space = gym.spaces.Box(0.0, 1.0, (sum(self.space.sizes),), np.float32)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Observation, dict[str, Any]]:
-        """Begin anew, with no design."""
+        """Begin an episode, with no design."""
         super().reset(seed=seed, options=options)
         return np.zeros(sum(self.space.sizes), dtype=np.float32), {}
 
@@ -182,7 +182,7 @@ class WholeDesignEnv(gym.Env[Observation, npt.NDArray[np.int64]]):
         """Evaluate the design nearest to *action*; the episode ends with it."""
         wished = np.asarray(action, dtype=np.intp)[None, :]
         rows = self.space.repair(wished)
-        reward, info = self.designs.outcome(rows[0])
+        reward, info = self.rewards.outcome(rows[0])
         if not np.array_equal(rows, wished):
             info["wished"] = wished[0]
         return to_one_hot(self.space, rows)[0].astype(np.float32), reward, True, False, info

@@ -1,4 +1,4 @@
-"""Libraries that only some agents need: imported when such an agent starts, and named in the error if missing."""
+"""Optional libraries: imported when an agent that needs one starts; the error for a missing one says how to get it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from cosmic.errors import SpecError
 
 PACKAGES = {"sklearn": "scikit-learn"}
-"""What to install for a module whose package has another name."""
+"""The package to install for a module of another name."""
 
 
 def needs(module: str, extra: str, who: str, where: str = "agent") -> Any:
-    """Return *module*, or say which extra of this package brings what *who* needs.
+    """Return *module*, which *who* needs; where it is missing, the error names the *extra* that installs it.
 
     >>> needs("no_such_module", "search", "tpe")
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""What decides a search: options as a user gives them, and inputs that are complete and checked."""
+"""The inputs of a search: options as a user gives them, and inputs that are complete and checked."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from cosmic.exploration.problem import Problem, make_problem
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
-DEAR = 32
-"""Designs that are played are asked for by so few at most: a batch is what a crash can lose."""
+EVENT_BATCH = 32
+"""The largest batch of designs that the event engine simulates: a crash can lose one batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,28 +25,28 @@ class Options:
 
     agent: str = "genetic"
     settings: Mapping[str, Any] = field(default_factory=dict)
-    """Of the agent, by name."""
+    """Settings of the agent by name."""
     objectives: Sequence[str] = ()
-    """Metrics to better; the one that the set names if there are none."""
+    """Metrics to improve; by default the objective of the set."""
     constraints: Sequence[str] = ()
     """Limits on metrics, besides those of the set."""
     stacks: Sequence[str] = ()
-    """The layers that are searched, the others frozen; all if there are none."""
+    """The layers to search, the others frozen; by default all."""
     trials: int = 10_000
     seed: int = 0
     batch: int | None = None
-    """How many designs to ask for at once; what the agent likes if it is not given."""
+    """How many designs to ask for at once; by default what the agent prefers."""
     engine: str = "analytic"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """All that decides what a search finds."""
+    """Everything that determines what a search finds."""
 
     space: Mapping[str, Any]
     """The parameter set, complete: it refers to no file."""
     identity: str
-    """What the set came to when the study began: catalogs change."""
+    """The identity of the set when the study began: the catalog may change later."""
     stacks: tuple[str, ...] = ()
     agent: str
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class Inputs:
     constraints: tuple[str, ...] = ()
     trials: int
     pace: int
-    """For how many trials the agent plans: those that were first asked for, also where more are added later."""
+    """The number of trials that the agent plans for: as first asked for, also where more are added later."""
     batch: int
     seed: int
     engine: str = "analytic"
 
     @cached_property
     def problem(self) -> Problem:
-        """The problem that these inputs state."""
+        """The problem that these inputs state; built here unless `with_problem` gave it."""
         space = load_space(self.space)
         if self.stacks:
             space = space.restrict(self.stacks)
@@ -71,42 +71,48 @@ class Inputs:
         return make_problem(space, self.objectives, self.constraints, self.engine)
 
     def task(self) -> Task:
-        """Return what the agent is to do."""
+        """Return the agent's task."""
         return task_of(self.problem, self.pace)
 
     def rng(self) -> np.random.Generator:
-        """Return the agent's source of chance."""
+        """Return the agent's random generator."""
         return np.random.default_rng(self.seed)
 
     def differences(self, other: Inputs) -> list[str]:
-        """Return the names of those inputs in which two studies differ, but for how far and how fast they are to go.
+        """Return the names of the inputs in which two studies differ, apart from the number of trials and the batch.
 
-        The parameter set comes last, by its identity: frozen layers make another of it, and are the better answer.
+        The identity of the parameter set comes last: frozen layers change it too, and say more.
         """
         apart = ("space", "identity", "trials", "pace", "batch")
         names = [*(each.name for each in fields(self) if each.name not in apart), "identity"]
         return [name for name in names if getattr(self, name) != getattr(other, name)]
 
 
+def with_problem(inputs: Inputs, problem: Problem) -> Inputs:
+    """Return *inputs* with *problem*, which was built from the same values: so it is not built again."""
+    inputs.__dict__["problem"] = problem  # where cached_property looks
+    return inputs
+
+
 def task_of(problem: Problem, trials: int) -> Task:
-    """Return the task of solving *problem*: what is dear to play is described by what its closed form says."""
+    """Return the agent's task for *problem*; closed forms describe points that are expensive to simulate."""
     describe = None if problem.engine == "analytic" else problem.features
     return Task(problem.space, trials, len(problem.objectives), describe)
 
 
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
-    """Return the inputs of a search, checked as far as they can be before it begins."""
+    """Return the inputs of a search, checked before it begins."""
     require(options.trials >= 1, "trials", options.trials, "give at least one")
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
     if space.source is None:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
-    likes = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings).batch
-    most = options.trials if options.engine == "analytic" else min(DEAR, options.trials)
-    batch = min(likes, most) if options.batch is None else options.batch
+    preferred = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings).batch
+    most = options.trials if options.engine == "analytic" else min(EVENT_BATCH, options.trials)
+    batch = min(preferred, most) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
-    return Inputs(
+    inputs = Inputs(
         space=space.source,
         identity=opened.identity,
         stacks=tuple(options.stacks),
@@ -120,3 +126,4 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         seed=options.seed,
         engine=options.engine,
     )
+    return with_problem(inputs, problem)

@@ -1,7 +1,7 @@
-"""Co-design against tuning one layer: a full-stack search beside one of each layer by itself.
+"""Co-design compared with tuning one layer: a full-stack search, and a search of each layer alone.
 
-This is COSMIC's question. Each isolated search opens one layer of the stack and freezes the others at the base design;
-the gain of co-design is what the full stack reaches over what each of them does.
+Each isolated search opens one layer of the stack and freezes the others at the base design. The gain of co-design is
+the best of the full stack over the best of each isolated search.
 """
 
 from __future__ import annotations
@@ -18,39 +18,39 @@ from cosmic.psa.space import ParameterSet
 
 FULL = "full stack"
 ALL = 5_000
-"""Layers with no more designs than this are searched to the end."""
+"""Layers with at most this many designs are searched exhaustively."""
 
 
 @dataclass(frozen=True)
 class Isolation:
-    """A full-stack search and those of its layers."""
+    """A full-stack search, and a search of each of its layers alone."""
 
     whole: Found
     layers: Mapping[str, Found]
 
     @property
     def objective(self) -> str:
-        """What all of them are after."""
+        """The first objective of all of the searches."""
         return self.whole.problem.objectives[0]
 
     @property
     def evaluated(self) -> int:
-        """How many designs were evaluated, all together."""
+        """How many designs all searches evaluated together."""
         return sum(each.trials.evaluated for each in (*self.layers.values(), self.whole))
 
     @property
     def elapsed_s(self) -> float:
-        """How long it took, all together."""
+        """The seconds that all searches took together."""
         return sum(each.elapsed_s for each in (*self.layers.values(), self.whole))
 
     @property
     def base(self) -> dict[str, float | None] | None:
-        """What the base design achieves; None where it cannot run."""
+        """The metrics of the base design; None where it cannot run."""
         found = self.whole.problem.base()
         return found.figures(0) if found.feasible[0] else None
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a line for the base, each layer and the full stack: what it reaches, and what co-design adds."""
+        """Return a row for the base, each layer and the full stack: its best, and the full stack over that."""
         before = self.base[self.objective] if self.base else None
         rows = [self._row("nothing: the base", 1, 1, self.base or {}, before)]
         for name, found in {**self.layers, FULL: self.whole}.items():
@@ -77,7 +77,7 @@ class Isolation:
 def isolate(
     source: str, *, trials: int, seed: int = 0, out: Path | None = None, watch: Watch | None = None
 ) -> Isolation:
-    """Return a full-stack search of so many *trials*, kept in *out*, and searches of each layer by itself."""
+    """Return a full-stack search with a budget of *trials*, kept in *out*, and a search of each layer alone."""
     space = load_space(source)
     layers = {
         stack: search_layer(space, stack, most=ALL, trials=max(1, trials // 5), seed=seed, watch=watch)
@@ -88,15 +88,15 @@ def isolate(
 
 
 def isolated(found: Found, trials: int, watch: Callable[[str], Watch | None] | None = None) -> dict[str, Found]:
-    """Return searches of each layer that a study opened, by itself, with *trials* designs each at most.
+    """Return a search of each layer that a study opened, alone, with at most *trials* designs each.
 
-    Objectives, limits and seed are the study's. Nothing is searched where the study opened one layer only, where it
-    has no trials, or where designs are played, which takes too long.
+    Objectives, limits and seed are the study's. There are none where the study opened one layer only, where it has no
+    trials, or where the event engine simulates its designs, which takes too long.
     """
     inputs, space = found.inputs, found.problem.space
     if trials < 1 or len(space.stacks) < 2 or found.problem.engine != "analytic" or not len(found.trials):
         return {}
-    whole = load_space(inputs.space)
+    whole = load_space(inputs.space) if inputs.stacks else space
     goals = {"objectives": inputs.objectives, "constraints": inputs.constraints}
     return {
         stack: search_layer(
@@ -116,7 +116,7 @@ def search_layer(
     watch: Watch | None = None,
     **goals: Any,
 ) -> Found:
-    """Return a search of one layer: of all its designs if there are no more than *most*, of so many *trials* else."""
+    """Return a search of one layer: exhaustive where it has at most *most* designs, else with a budget of *trials*."""
     valid = space.restrict([stack]).valid
     agent, budget = ("exhaustive", valid) if valid <= most else ("genetic", trials)
     return search(space, agent=agent, stacks=[stack], trials=budget, seed=seed, watch=watch, **goals)

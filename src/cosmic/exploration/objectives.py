@@ -1,4 +1,4 @@
-"""What a search is after: objectives to better and limits to keep to, both on metrics of evaluated designs."""
+"""Objectives to improve and limits to meet: both are about the metrics of evaluated designs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIMIT = re.compile(r"\s*(\w+)\s*([<>]=?)\s*([^\s=].*?)\s*")
 
 def check_objectives(names: Sequence[str]) -> tuple[str, ...]:
     """Return *names* if each is a metric and none is there twice."""
-    require(bool(names), "objective", list(names), "name at least one metric to better")
+    require(bool(names), "objective", list(names), "name at least one metric to improve")
     for name in names:
         if name not in BETTER:
             raise UnknownName.among("objective", name, "objective", BETTER)
@@ -27,7 +27,7 @@ def check_objectives(names: Sequence[str]) -> tuple[str, ...]:
 
 
 def loss(name: str, values: Floats) -> Floats:
-    """Return a metric so that less is better, and still positive: itself, or its inverse.
+    """Return a metric as a loss, less being better: the metric itself, or its inverse.
 
     >>> loss("step_s", np.array([2.0])), loss("tokens_per_s", np.array([2.0]))
     (array([2.]), array([0.5]))
@@ -39,22 +39,22 @@ def loss(name: str, values: Floats) -> Floats:
 
 
 def losses(names: Iterable[str], columns: Mapping[str, Floats]) -> Floats:
-    """Return the losses of many designs, a column for each objective."""
+    """Return the losses of a batch of designs, a column for each objective."""
     return np.stack([loss(name, columns[name]) for name in names], axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """A bound on a metric: a design beyond it counts as one that cannot run."""
+    """A bound on a metric: a design beyond it is infeasible."""
 
     text: str
     metric: str
     most: bool
-    """Whether the bound is an upper one."""
+    """Whether it is an upper bound."""
     bound: float
 
     def excess(self, values: Floats) -> Floats:
-        """Return by what share each value is beyond the bound; 0 for those within.
+        """Return the share of the bound by which each value exceeds it; 0 for values within.
 
         >>> limit("memory_bytes <= 80 GB").excess(np.array([40e9, 100e9])).tolist()
         [0.0, 0.25]

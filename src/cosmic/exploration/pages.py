@@ -1,4 +1,4 @@
-"""Searches as charts: how they converged, and what they offer."""
+"""Charts of searches: convergence, and the Pareto front."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from cosmic.reporting.scales import Axis
 from cosmic.reporting.terminal import Cloud, plot, scatter
 
 LONGEST = 20
-"""Characters of a name that a chart has room for."""
+"""The longest name, in characters, that a chart has room for."""
 WIDE = 30
-"""Axes whose largest value is so many times their least are logarithmic."""
+"""An axis is logarithmic where its largest value is more than this many times its least."""
 UNITS = {"_bytes": "B", "_usd": "USD", "_j": "J", "_s": "s"}
 
 
 def metric_axis(name: str, *, log: bool = False) -> Axis:
-    """Return the axis of a metric: its label, its unit, and which way it is better."""
+    """Return the axis of a metric: its label, its unit, and which direction is better."""
     label, unit = name, ""
     if "_per_" not in name:
         suffix = next((each for each in UNITS if name.endswith(each)), "")
@@ -43,7 +43,7 @@ def convergence_plot(comparison: Comparison, width: int = 78, height: int = 16, 
 
 
 def front_plot(found: Found, width: int = 78, height: int = 18, *, braille: bool = True) -> list[str]:
-    """Return the trials of a search for two objectives that can run, and its front, for a terminal."""
+    """Return the feasible trials of a search for two objectives, and their front, for a terminal."""
     problem, trials = found.problem, found.trials
     names = problem.objectives[:2]
     runs = trials.results.feasible
@@ -64,7 +64,7 @@ def _points(values: Floats) -> list[tuple[float, float]]:
 
 
 def _is_wide(values: Floats) -> bool:
-    """Return whether values span so much that most would lie on one another."""
+    """Return whether values span so much that most would overlap on a linear axis."""
     known = values[np.isfinite(values) & (values > 0)]
     return bool(len(known) and known.max() / known.min() > WIDE)
 
@@ -79,11 +79,11 @@ def _series(comparison: Comparison) -> list[Series]:
     if max(map(len, names)) > LONGEST and len(set(short)) == len(short):  # not the same agent and seed on many spaces
         names = short
     courses = zip(names, comparison.courses, strict=True)
-    return [Series(name, course_points(comparison.objective, course), steps=True) for name, course in courses]
+    return [Series(name, _steps(comparison.objective, course), steps=True) for name, course in courses]
 
 
-def course_points(objective: str, course: Course) -> Sequence[tuple[float, float]]:
-    """Return the steps of a search: evaluations and the best metric from then on, to its end."""
+def _steps(objective: str, course: Course) -> Sequence[tuple[float, float]]:
+    """Return the steps of a convergence curve, to its end: evaluations, and the best metric from then on."""
     points = [
         (float(max(1, count)), value_of(objective, float(least)) or 0.0)
         for count, least in zip(course.evaluations.tolist(), course.losses.tolist(), strict=True)

@@ -1,8 +1,8 @@
-"""Which points are better than which: dominance, ranks, crowding and hypervolume, less being better throughout.
+"""Pareto dominance, ranks, crowding and hypervolume; less is better throughout.
 
-A point dominates another if it is nowhere worse and somewhere better. The front is what nothing dominates; the next
-rank is the front of the rest, and so on. Deb's rule adds the points that cannot run: they come after all that can, the
-nearer to running the earlier.
+A point dominates another if it is nowhere worse and somewhere better. The front is the points that nothing dominates;
+the next rank is the front of the rest, and so on. By Deb's rule, infeasible points come after all feasible ones, in the
+order of their excess.
 
 Deb, Pratap, Agarwal & Meyarivan, IEEE Trans. Evolutionary Computation 6(2), 2002: ranks, crowding and the rule.
 """
@@ -17,11 +17,11 @@ from cosmic.exploration.agent import Flags, Floats
 from cosmic.psa.diagram import Indices
 
 BLOCK = 256
-"""How many points are compared with all others at a time: bounds memory where there are three objectives or more."""
+"""How many points are compared with all others at a time: bounds memory with three objectives or more."""
 
 
 def front(losses: Floats) -> Flags:
-    """Return which rows nothing dominates; equal rows do not dominate each other, and NaN is in no front.
+    """Return which rows no other dominates; equal rows do not dominate each other, and NaN is in no front.
 
     >>> front(np.array([[1.0, 4.0], [2.0, 2.0], [3.0, 3.0], [4.0, 1.0]])).tolist()
     [True, True, False, True]
@@ -36,16 +36,16 @@ def front(losses: Floats) -> Flags:
 
 
 def _front_of_two(distinct: Floats) -> Flags:
-    """Of distinct rows in lexicographic order, those whose last objective is less than any before."""
+    """Return the front of distinct rows in lexicographic order: rows whose last objective is less than any before."""
     last = distinct[:, -1]
     least_before = np.concatenate(([np.inf], np.minimum.accumulate(last)[:-1]))
     found = last < least_before
-    found[0] = True  # nothing comes before it, though its last objective be infinite
+    found[0] = True  # nothing comes before it, even where its last objective is infinite
     return found
 
 
 def _front_of_many(distinct: Floats) -> Flags:
-    """Of distinct rows: in order of the sum of their places, so that nothing is dominated by what comes later."""
+    """Return the front of distinct rows, taken in the order of the sum of their ranks: no later row dominates one."""
     places = np.stack([np.unique(column, return_inverse=True)[1].reshape(-1) for column in distinct.T], axis=1)
     order = np.argsort(places.sum(axis=1), kind="stable")
     chosen = np.empty(0, dtype=np.intp)
@@ -60,7 +60,7 @@ def _front_of_many(distinct: Floats) -> Flags:
 
 
 def _dominated(rows: Indices, others: Indices) -> Flags:
-    """Return for each of *rows* whether one of *others* dominates it, where no two are equal but itself."""
+    """Return for each of *rows* whether one of *others* dominates it; no row equals another but itself."""
     no_worse = np.ones((len(rows), len(others)), dtype=bool)
     better = np.zeros_like(no_worse)
     for mine, theirs in zip(rows.T, others.T, strict=True):
@@ -70,7 +70,7 @@ def _dominated(rows: Indices, others: Indices) -> Flags:
 
 
 def ranks(losses: Floats, excess: Floats | None = None) -> Indices:
-    """Return the rank of each row, 0 for the front; those that cannot run follow by their *excess*, NaN comes last.
+    """Return the rank of each row, 0 for the front; infeasible rows follow by their *excess*, NaN comes last.
 
     >>> ranks(np.array([[1.0, 1.0], [2.0, 3.0], [3.0, 2.0], [9.0, 9.0]])).tolist()
     [0, 1, 1, 2]
@@ -82,7 +82,7 @@ def ranks(losses: Floats, excess: Floats | None = None) -> Indices:
     found = np.zeros(len(losses), dtype=np.intp)
     if known.any():
         found[known] = _ranks_of_known(losses[known])
-    rest = np.where(missed > 0, missed, np.inf)[~known]  # a loss that is no number, without a reason: as bad as can be
+    rest = np.where(missed > 0, missed, np.inf)[~known]  # a loss that is NaN although nothing is exceeded comes last
     found[~known] = np.unique(rest, return_inverse=True)[1].reshape(-1) + found[known].max(initial=-1) + 1
     return found
 
@@ -104,9 +104,10 @@ def _ranks_of_known(losses: Floats) -> Indices:
 
 
 def _ranks_of_two(distinct: Floats) -> Indices:
-    """Of distinct rows in lexicographic order: each joins the first front whose least second objective is above its.
+    """Return the ranks of distinct rows in lexicographic order.
 
-    Those least values grow from front to front, so that the front is found by bisection (Jensen, 2003).
+    A row joins the first front whose least second objective is above its own. Those least values grow from front to
+    front, so bisection finds the front (Jensen, 2003).
     """
     least: list[float] = []
     found = []
@@ -118,7 +119,7 @@ def _ranks_of_two(distinct: Floats) -> Indices:
 
 
 def crowding(losses: Floats) -> Floats:
-    """Return for each row of one front how far apart its neighbours are; infinite at the ends of each objective.
+    """Return the crowding distance of each row of one front; infinite at the ends of each objective.
 
     The sum over objectives of the gap between the next smaller and the next larger value, as a share of the range.
 
@@ -137,24 +138,24 @@ def crowding(losses: Floats) -> Floats:
 
 
 def order(losses: Floats, excess: Floats) -> Indices:
-    """Return the rows from best to worst: by rank, and within the ranks of several objectives the least crowded first.
+    """Return the rows from best to worst: by rank, and with several objectives the least crowded of a rank first.
 
-    What cannot run comes after all that can, by its excess.
+    Infeasible rows come after all feasible ones, by their excess.
     """
     rank = ranks(losses, excess)
     if losses.shape[1] == 1:
         return np.argsort(rank, kind="stable")
-    lonely = np.zeros(len(losses))
+    distance = np.zeros(len(losses))
     able = np.flatnonzero(excess == 0)
     by_rank = able[np.argsort(rank[able], kind="stable")]
     starts = np.flatnonzero(np.diff(rank[by_rank], prepend=-1))
     for group in np.split(by_rank, starts[1:]):
-        lonely[group] = crowding(losses[group])
-    return np.lexsort((-lonely, rank))
+        distance[group] = crowding(losses[group])
+    return np.lexsort((-distance, rank))
 
 
 def hypervolume(losses: Floats, reference: Floats) -> float:
-    """Return the volume of all that some row dominates and that dominates the *reference* point; exact.
+    """Return the exact volume that the rows dominate, up to the *reference* point.
 
     >>> hypervolume(np.array([[1.0, 2.0], [2.0, 1.0]]), np.array([3.0, 3.0]))
     3.0
@@ -165,7 +166,7 @@ def hypervolume(losses: Floats, reference: Floats) -> float:
 
 
 def _volume(losses: Floats, reference: Floats) -> float:
-    """Cut at each value of the last objective: between two cuts the section is that of the rows before, without it."""
+    """Return the volume, sliced at each value of the last objective: a slice is the volume of the rows below it."""
     if not len(losses):
         return 0.0
     rows = losses[np.argsort(losses[:, -1], kind="stable")]

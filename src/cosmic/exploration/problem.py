@@ -1,8 +1,8 @@
-"""The problem a search solves: a parameter set, objectives and limits, and what its points cost.
+"""The problem that a search solves: a parameter set, objectives and limits, and the evaluation of its points.
 
-    rows ──▶ designs ──▶ evaluate each workload ──▶ one figure per metric ──▶ limits ──▶ results
+    rows ──▶ designs ──▶ evaluate each workload ──▶ one value per metric ──▶ limits ──▶ results
 
-Pure: the same rows give the same results, in whatever process and in whatever parts.
+Pure: the same rows give the same results, in any process and in batches of any size.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from cosmic.psa.space import ParameterSet, Share
 
 METRICS = tuple(BETTER)
 SAME_SYSTEM = ("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes", "ttft_s", "tpot_s")
-"""Metrics of which a mix has the largest; the others are added up or averaged."""
+"""Metrics that a mix of workloads has the maximum of; the others are sums or means."""
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What became of a batch of points, in full: what a study keeps of it."""
+    """The results of a batch of points, as a study keeps them."""
 
     columns: Mapping[str, Floats]
-    """Each metric of `METRICS`; NaN for a point that cannot run, or where there is no such metric."""
+    """Each metric of `METRICS`; NaN for a point that cannot run, or that has no such metric."""
     excess: Floats
     """0 for a point that can run, see `Outcomes`."""
     reasons: Sequence[str]
-    """Why a point cannot run: the names of broken rules and the limits not kept, separated by commas."""
+    """Why a point cannot run: the names of broken rules and exceeded limits, separated by commas."""
     counted: Flags
-    """Which points took an evaluation: all but those that do not fit together, which a glance tells."""
+    """Which points took an evaluation: all but those with an invalid mapping."""
 
     def __len__(self) -> int:
         return len(self.excess)
@@ -48,7 +48,7 @@ class Results:
         return np.asarray(self.excess == 0)
 
     def figures(self, place: int) -> dict[str, float | None]:
-        """Return the metrics of the point at *place*, None for those that it has not."""
+        """Return the metrics of the point at *place*; None for a metric that it does not have."""
         values = {name: float(column[place]) for name, column in self.columns.items()}
         return {name: None if np.isnan(value) else value for name, value in values.items()}
 
@@ -60,7 +60,7 @@ class Results:
 
     @classmethod
     def join(cls, parts: Iterable[Results]) -> Results:
-        """Return results of several batches as those of one."""
+        """Return the results of several batches as those of one."""
         some = list(parts)
         columns = {name: np.concatenate([part.columns[name] for part in some]) for name in METRICS}
         reasons = [reason for part in some for reason in part.reasons]
@@ -69,14 +69,14 @@ class Results:
 
     @classmethod
     def failed(cls, n: int, reason: str) -> Results:
-        """Return the results of *n* points of which nothing is known but that they cannot be evaluated."""
+        """Return the results of *n* points that could not be evaluated, for this *reason*."""
         columns = {name: np.full(n, np.nan) for name in METRICS}
         return cls(columns, np.full(n, np.inf), [reason] * n, np.ones(n, dtype=bool))
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What to search, and for what."""
+    """A parameter set to search, with objectives, limits and the engine that evaluates."""
 
     space: ParameterSet
     objectives: tuple[str, ...]
@@ -90,17 +90,17 @@ class Problem:
 
     @cached_property
     def shares(self) -> tuple[Share, ...]:
-        """What the system runs: the workloads of the set, or its base alone."""
+        """The workloads that the system runs: those of the set, or its base alone."""
         return self.space.workloads or (Share("", 1.0, self.space.base),)
 
     def outcomes(self, rows: Indices, results: Results) -> Outcomes:
-        """Return what an agent is told of *results*."""
+        """Return *results* as an agent learns them."""
         return Outcomes(rows, losses(self.objectives, results.columns), results.excess)
 
     # ------------------------------------------------------------------------------------------ evaluation
 
     def evaluate(self, rows: Indices) -> Results:
-        """Return what becomes of the points *rows*."""
+        """Return the results of the points *rows*."""
         if not len(rows):
             return Results.failed(0, "")
         fields = self.space.columns(rows)
@@ -111,14 +111,14 @@ class Problem:
         for share, each in zip(self.shares, found, strict=True):
             why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in each.broken.items()}
         if self.engine != "analytic":
-            columns = self._played(rows, columns, excess == 0)
+            columns = self._simulated(rows, columns, excess == 0)
         return self._limited(columns, excess, why)
 
     def _mixed(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
         """Return the metrics of a round in which each workload runs as often as its weight says.
 
-        Times and energies add up; utilisation is averaged over time, dollars a token over tokens; memory is what the
-        hungriest needs, as they run one after the other.
+        Times and energies are sums; utilisation is averaged over time, dollars per token over tokens; memory is the
+        maximum, as the workloads run one after the other.
         """
         if len(parts) == 1:
             return {name: parts[0][name] for name in METRICS}
@@ -142,7 +142,7 @@ class Problem:
         }
 
     def _limited(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, Flags]) -> Results:
-        """Return results in which designs beyond a limit cannot run either, and none of those has metrics."""
+        """Return results in which designs beyond a limit are infeasible too; infeasible ones have no metrics."""
         reasons, fitting = dict(why), np.isfinite(excess)
         for each in self.limits:
             beyond = each.excess(columns[each.metric])
@@ -152,14 +152,14 @@ class Problem:
         kept = {name: np.where(runs, columns[name], np.nan) for name in METRICS}
         return Results(kept, excess, _reasons(reasons, len(excess)), fitting)
 
-    def _played(self, rows: Indices, columns: Mapping[str, Floats], runs: Flags) -> dict[str, Floats]:
-        """Return the metrics with those points that can run played, node by node."""
-        played = {name: column.copy() for name, column in columns.items()}
+    def _simulated(self, rows: Indices, columns: Mapping[str, Floats], runs: Flags) -> dict[str, Floats]:
+        """Return the metrics after the event engine has simulated the points that can run."""
+        simulated = {name: column.copy() for name, column in columns.items()}
         for place in np.flatnonzero(runs).tolist():
             parts = [_figures(self._outcome(share, rows[place])) for share in self.shares]
             for name, value in self._mixed(parts).items():
-                played[name][place] = value[0]
-        return played
+                simulated[name][place] = value[0]
+        return simulated
 
     # ------------------------------------------------------------------------------------------- one point
 
@@ -168,23 +168,23 @@ class Problem:
         return evaluate(point, self.engine)
 
     def explain(self, row: Indices) -> tuple[str, ...]:
-        """Return in sentences why the point *row* cannot run; nothing for one that can."""
+        """Return the reasons why the point *row* cannot run, a sentence each; none for one that can."""
         said = []
         for share in self.shares:
             outcome = self._outcome(share, row)
             if isinstance(outcome, Infeasible):
                 said += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
         if not said:
-            said += [f"does not keep to {text}" for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
+            said += [f"exceeds the limit {text}" for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
         return tuple(said)
 
     def base(self) -> Results:
-        """Return what the base design achieves: what every search is compared with."""
+        """Return the results of the base design, which every search is compared with."""
         frozen = replace(self.space, parameters=(), derived={}, constraints=())
         return replace(self, space=frozen).evaluate(np.empty((1, 0), dtype=np.intp))
 
     def features(self, rows: Indices) -> Floats:
-        """Return what is known of points before they are played: closed forms, in logs."""
+        """Return the logarithms of the closed-form metrics of points: features before they are simulated."""
         closed = replace(self, engine="analytic", limits=()).evaluate(rows)
         known = np.stack([closed.columns[name] for name in METRICS], axis=1)
         return np.log(np.where(known > 0, known, 1.0))
@@ -193,7 +193,7 @@ class Problem:
 def make_problem(
     space: ParameterSet, objectives: Sequence[str] = (), constraints: Sequence[str] = (), engine: str = "analytic"
 ) -> Problem:
-    """Return the problem of searching *space*: for its own objective where none is named, within its own limits too."""
+    """Return the problem of searching *space*, by default for its own objective; its own limits hold as well."""
     wanted = tuple(objectives) or (space.objective,)
     return Problem(space, wanted, tuple(limit(text) for text in (*space.limits, *constraints)), engine)
 
@@ -205,13 +205,13 @@ def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
 
 def _figures(outcome: Outcome) -> dict[str, Floats]:
     if not isinstance(outcome, Metrics):
-        raise SpecError("engine", "event", "plays a design that the closed form lets run, and refuses it")
+        raise SpecError("engine", "event", "refuses a design that the analytic engine accepts")
     values = {name: getattr(outcome, name) for name in METRICS}
     return {name: np.array([np.nan if value is None else value]) for name, value in values.items()}
 
 
 def _reasons(why: Mapping[str, Flags], n: int) -> list[str]:
-    """Return for each point the names of what it breaks: joined once for each combination that occurs."""
+    """Return for each point the names of what it breaks; the text of each combination is built once."""
     broken = {name: flags for name, flags in why.items() if flags.any()}
     if not broken:
         return [""] * n

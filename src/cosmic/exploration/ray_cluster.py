@@ -1,4 +1,4 @@
-"""Evaluation on a Ray cluster: the same search, its points shared out over many machines."""
+"""Evaluation on a Ray cluster: the same search, with its points distributed over many machines."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 from cosmic.errors import BackendError, one_line
 from cosmic.exploration.extras import needs
 from cosmic.exploration.problem import Problem, Results
-from cosmic.exploration.workers import answer
+from cosmic.exploration.workers import results_or_error
 from cosmic.psa.diagram import Indices
 
 
-class RayCrew:
+class RayPool:
     """Actors on a Ray cluster, each with the problem loaded; one that dies is replaced."""
 
     def __init__(self, problem: Problem, workers: int, address: str) -> None:
@@ -28,14 +28,14 @@ class RayCrew:
         self._actor = self._ray.remote(num_cpus=1)(_Worker)
         self._workers = [self._actor.remote(self._problem) for _ in range(workers)]
         self._busy: dict[Any, int] = {}
-        # One that cannot start must not be taken for one that died of its points.
+        # A worker that cannot start must not count as one that a point killed.
         try:
             self._ray.get([worker.ready.remote() for worker in self._workers])
         except self._ray.exceptions.RayError as error:
             self.__exit__()
             raise BackendError(f"a Ray worker cannot start at {address}: {one_line(str(error))}") from None
 
-    def __enter__(self) -> RayCrew:
+    def __enter__(self) -> RayPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -45,11 +45,11 @@ class RayCrew:
             self._ray.shutdown()
 
     def submit(self, worker: int, rows: Indices) -> None:
-        """Give *rows* to a worker that is free."""
+        """Send *rows* to a free worker."""
         self._busy[self._workers[worker].evaluate.remote(rows)] = worker
 
     def collect(self) -> Iterator[tuple[int, Results | None]]:
-        """Wait, then yield the workers that are done, or died and were replaced."""
+        """Wait, then yield each worker that is done with its results, or with None where it died and was replaced."""
         ready, _ = self._ray.wait(list(self._busy), num_returns=1)
         for reference in ready:
             worker = self._busy.pop(reference)
@@ -65,7 +65,7 @@ class RayCrew:
 
 
 class _Worker:
-    """What runs on the cluster."""
+    """The actor that runs on the cluster."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -74,4 +74,4 @@ class _Worker:
         return True
 
     def evaluate(self, rows: Indices) -> Results | BaseException:
-        return answer(self._problem, rows)
+        return results_or_error(self._problem, rows)

@@ -1,8 +1,8 @@
-"""Search: ask an agent, evaluate what it proposes, write it down, tell it. The loop that everything else serves.
+"""Search: ask an agent for points, evaluate them, write the results to a study, tell the agent.
 
-A search is a function of its inputs. To resume one is to run it again with a memory: the agent is asked and told as it
-was, and what the study already knows is looked up instead of evaluated. So a resumed search ends as one that was never
-interrupted, bit for bit, whatever the agent, with no state of it on disk.
+A search is a function of its inputs. To resume one is to run it again: the agent is asked and told as before, and
+results that the study already has are looked up instead of evaluated. So a resumed search ends as one that was never
+interrupted, bit for bit, with any agent, and no state of the agent is on disk.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
-from cosmic.exploration.inputs import Inputs, Options, make_inputs
+from cosmic.exploration.inputs import Inputs, Options, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
-from cosmic.exploration.studies.storage import Storage, StudyError, Written, holds_trials
+from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, evaluator
@@ -31,26 +31,26 @@ from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
 PATIENCE = 200
-"""So many batches in a row without a new design end a search: its agent has nothing left to propose."""
-MISFITS = 1_000_000
-"""So many designs that do not fit together, and a thousand for each trial, end it too."""
+"""A search ends after this many batches in a row without a new design: its agent has nothing left to propose."""
+INVALID = 1_000_000
+"""A search also ends after this many invalid mappings, plus a thousand for each trial."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a search is."""
+    """The progress of a search."""
 
     objective: str
-    """The first one, which `best` is about."""
+    """The first objective, whose loss `best` is."""
     evaluated: int
     trials: int
-    """How many are to be evaluated."""
+    """How many designs to evaluate."""
     feasible: int
     seen: int
     best: float
     """The least loss so far; infinite while nothing can run."""
     computed: int
-    """How many were evaluated by this run: the others were known."""
+    """How many designs this run evaluated: the others were in the study already."""
     elapsed_s: float
 
 
@@ -64,14 +64,14 @@ class Found:
     inputs: Inputs
     trials: Trials
     stopped: str
-    """Why it ended: ``trials`` are all used, the space is ``exhausted``, or the agent is ``stalled``."""
+    """Why it ended: ``trials`` are all used, the space is ``exhausted``, or the agent has ``stalled``."""
     elapsed_s: float
     computed: int
     path: Path | None = None
 
     @property
     def problem(self) -> Problem:
-        """What was searched, and for what."""
+        """The problem that was searched."""
         return self.inputs.problem
 
     @property
@@ -82,7 +82,7 @@ class Found:
 
     @property
     def front(self) -> list[dict[str, Any]]:
-        """The designs that no other is better than in every objective."""
+        """The Pareto front: the designs that no other dominates."""
         return [self.trials.describe(self.problem, place) for place in self.trials.front(self.problem).tolist()]
 
 
@@ -104,7 +104,7 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
     resume: bool = False,
     watch: Watch | None = None,
 ) -> Found:
-    """Return what *agent* finds in *space* with so many *trials*; with *out*, every trial is kept there.
+    """Return what *agent* finds in *space* with a budget of *trials*; with *out*, a study there keeps every trial.
 
     The same inputs and seed give the same trials, on one worker or many, interrupted and resumed or not.
     """
@@ -121,16 +121,16 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
         engine=engine,
     )
     inputs = make_inputs(parameters, options)
-    crew = Crew(workers, address)
+    pool = PoolOptions(workers, address)
     if out is None:
-        require(not resume, "resume", resume, "needs the study to go on with: give its directory")
-        return run(inputs, crew, watch=watch)
-    return keep(inputs, Path(out), crew, resume=resume, watch=watch)
+        require(not resume, "resume", resume, "needs a study to resume: give its directory")
+        return run(inputs, pool, watch=watch)
+    return keep(inputs, Path(out), pool, resume=resume, watch=watch)
 
 
 @dataclass(frozen=True, slots=True)
-class Crew:
-    """Who evaluates: so many processes here, or a Ray cluster at an address."""
+class PoolOptions:
+    """Where designs are evaluated: in this many processes on this machine, or on the Ray cluster at an address."""
 
     workers: int = 1
     address: str | None = None
@@ -138,49 +138,50 @@ class Crew:
     def __post_init__(self) -> None:
         require(self.workers >= 1, "workers", self.workers, "give at least one")
         if self.address is not None:
-            needs("ray", "ray", "ray", where="engine")  # before anything is written
+            needs("ray", "ray", "ray", where="engine")  # a missing library is reported before anything is written
 
 
-def keep(inputs: Inputs, folder: Path, crew: Crew, *, resume: bool, watch: Watch | None = None) -> Found:
-    """Return what a search finds, written to the study in *folder* as it goes."""
+def keep(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool, watch: Watch | None = None) -> Found:
+    """Return what a search finds, and write it to the study in *folder* batch by batch."""
     with ExitStack() as stack:
         stack.enter_context(locked(folder))
         exists = (folder / INPUTS).exists() or holds_trials(folder / TRIALS)
         if exists and not resume:
-            raise SpecError("out", str(folder), "holds a study already: go on with it (--resume), or choose another")
+            raise SpecError("out", str(folder), "holds a study already: resume it (--resume), or choose another")
         study = open_study(folder) if exists else None
         if study is not None:
             inputs = _continued(inputs, study)
         storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True))
         if study is None or inputs != study.inputs or storage.inputs() is None:
             text = render(inputs, study.created if study else "")
-            storage.set_inputs(text)  # first here: a study.json says that the database is complete
+            storage.set_inputs(text)  # before study.json, which says that the database is complete
             keep_text(folder / INPUTS, text)
-        found = run(inputs, crew, storage=storage, watch=watch)
+        found = run(inputs, pool, storage=storage, watch=watch)
         storage.set_ending(found.stopped, len(found.trials))
         return replace(found, path=folder)
 
 
 def _continued(inputs: Inputs, study: Study) -> Inputs:
-    """Return the inputs of a resumed study: as they were, with the number of trials that is now asked for."""
+    """Return the inputs of a resumed study: as they were, with the number of trials now asked for."""
     if different := inputs.differences(study.inputs):
         name = different[0]
         ours, theirs = getattr(inputs, name), getattr(study.inputs, name)
         rule = f"the study was begun with {theirs!r}: resume it with that, or begin another"
         raise SpecError("space" if name == "identity" else name, ours, rule)
-    return replace(study.inputs, trials=inputs.trials)
+    return with_problem(replace(study.inputs, trials=inputs.trials), inputs.problem)
 
 
 def resume_study(
-    folder: str | Path, trials: int | None = None, crew: Crew | None = None, watch: Watch | None = None
+    folder: str | Path, trials: int | None = None, pool: PoolOptions | None = None, watch: Watch | None = None
 ) -> Found:
-    """Return what the study in *folder* finds when it goes on to its end, or to so many *trials*."""
+    """Return what the study in *folder* finds when it is resumed to its end, or to this number of *trials*."""
     inputs = open_study(folder).inputs
-    return keep(replace(inputs, trials=trials or inputs.trials), Path(folder), crew or Crew(), resume=True, watch=watch)
+    inputs = replace(inputs, trials=trials or inputs.trials)
+    return keep(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
 
 
 def found_so_far(folder: Path, progress: Progress | None = None) -> Found | None:
-    """Return what a search that was interrupted has written; None if it had not begun to."""
+    """Return what an interrupted search has written; None if it has written nothing."""
     if not (folder / INPUTS).exists():
         return None
     study = open_study(folder)
@@ -191,13 +192,13 @@ def found_so_far(folder: Path, progress: Progress | None = None) -> Found | None
 # --------------------------------------------------------------------------------------------------- the loop
 
 
-def run(inputs: Inputs, crew: Crew, *, storage: Storage | None = None, watch: Watch | None = None) -> Found:
-    """Return what a search finds; what *storage* holds already is not evaluated again."""
+def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, watch: Watch | None = None) -> Found:
+    """Return what a search finds; results that *storage* holds are not evaluated again."""
     began = time.perf_counter()
     problem = inputs.problem
     record = Record(problem, storage)
     ledger = Ledger(problem)
-    with evaluator(problem, crew.workers, crew.address) as evaluate:
+    with evaluator(problem, pool.workers, pool.address) as evaluate:
         steps = explore(inputs, ledger, record.remembered(evaluate), record.asked)
         stopped = ""
         for asked, rows, results, why in steps:
@@ -224,12 +225,12 @@ def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -
 def explore(
     inputs: Inputs, ledger: Ledger, evaluate: Evaluate, before: Sequence[int] = ()
 ) -> Iterator[tuple[int, Indices, Results, str]]:
-    """Yield each batch: how many points were asked for, those that are new, their results, and why the search ends.
+    """Yield each batch: how many points were asked for, the new ones, their results, and why the search ends.
 
-    *before* says how many were asked for in the batches of a search that is gone through again.
+    *before* is how many points were asked for in each batch of a search that is resumed or replayed.
 
-    Points that are known are told to the agent again, not evaluated; those that do not fit together are told as such
-    and not counted. If the base design is a point of the set it comes first, so that no search ends worse than it.
+    A known point is told to the agent again, and not evaluated. An invalid mapping is told as infeasible, and does not
+    count as a trial. If the base design is a point of the set it comes first, so no search ends worse than it.
     """
     problem, space = inputs.problem, inputs.problem.space
     agent = start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings)
@@ -257,23 +258,23 @@ def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
         return "trials"
     if len(ledger) >= inputs.problem.space.valid:
         return "exhausted"
-    misfits = len(ledger) - ledger.evaluated
-    return "stalled" if idle >= PATIENCE or misfits >= MISFITS + 1000 * inputs.trials else ""
+    invalid = len(ledger) - ledger.evaluated
+    return "stalled" if idle >= PATIENCE or invalid >= INVALID + 1000 * inputs.trials else ""
 
 
 class Record:
-    """What a study already holds, played back as the search goes through it again; then added to."""
+    """The batches of a study: checked while a resumed search repeats them, then appended to."""
 
     def __init__(self, problem: Problem, storage: Storage | None) -> None:
         self._storage = storage
-        self._batches: list[Written] = []
+        self._batches: list[BatchRecord] = []
         self._written: Trials | None = None
         if storage is not None:
             self._batches, self._written = storage.history()
         self._known = Ledger(problem)
         self._at = 0
         self.computed = 0
-        """How many points were evaluated afresh."""
+        """How many points this run evaluated."""
         for trials in (self._written, storage.trials("salvaged")) if storage else ():
             if trials:
                 new = self._known.unknown(trials.rows)
@@ -281,11 +282,11 @@ class Record:
 
     @property
     def asked(self) -> list[int]:
-        """How many points were asked for in each batch that is written."""
+        """How many points were asked for in each written batch."""
         return [batch.asked for batch in self._batches]
 
     def remembered(self, evaluate: Evaluate) -> Evaluate:
-        """Return *evaluate* with a memory of what the study holds."""
+        """Return *evaluate*, with results that the study holds looked up instead."""
 
         def look_up(rows: Indices) -> Results:
             unknown = self._known.unknown(rows)
@@ -299,10 +300,10 @@ class Record:
         return look_up
 
     def add(self, asked: int, trials: Trials, first: int) -> None:
-        """Write a batch, or check that it is the one that was written."""
+        """Write a batch, or check that it equals the one that was written."""
         if self._storage is None:
             return
-        batch = Written(self._at, asked, len(trials))
+        batch = BatchRecord(self._at, asked, len(trials))
         if self._at >= len(self._batches):
             self._storage.append(batch, trials, first)
         elif self._batches[self._at] != batch or not self._proposed(trials.rows, first):
@@ -311,7 +312,7 @@ class Record:
         self._at += 1
 
     def _proposed(self, rows: Indices, first: int) -> bool:
-        """Return whether *rows* are what the study has from its trial *first* on."""
+        """Return whether *rows* equal the points of the study from its trial *first* on."""
         return not len(rows) or (
             self._written is not None and np.array_equal(self._written.rows[first : first + len(rows)], rows)
         )

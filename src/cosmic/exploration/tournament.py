@@ -1,4 +1,4 @@
-"""A tournament: agents on one problem with one budget, several seeds each, and every winner evaluated again."""
+"""Tournaments: agents on one problem with one budget and several seeds each; every winner is evaluated again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from cosmic.exploration.comparison import Course, course_of, value_of
 from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.objectives import loss, losses
 from cosmic.exploration.problem import Problem
-from cosmic.exploration.searching import Crew, Found, run
+from cosmic.exploration.searching import Found, PoolOptions, run
 from cosmic.psa.space import ParameterSet
 
 LISTED = 20_000
-"""Spaces up to this size are listed, so that regret is against the true optimum."""
+"""Spaces up to this size are enumerated, so that regret is against the true optimum."""
 SAME = 1e-9
-"""How closely a winner must be met when it is evaluated by itself: one design adds up in another order than many."""
+"""Relative tolerance for a winner that is evaluated alone: sums over one design round otherwise than over a batch."""
 
 
 @dataclass(frozen=True)
@@ -31,27 +31,27 @@ class Entry:
     course: Course
     elapsed_s: float
     point: dict[str, Any] | None
-    """The winner, as it is written in files; None where nothing could run."""
+    """The winner, as files write it; None where nothing could run."""
     checked: bool
-    """Whether the winner, evaluated by itself, is as good as the search said."""
+    """Whether the winner, evaluated alone, has the loss that the search reported."""
 
 
 @dataclass(frozen=True)
 class Standing:
-    """What one agent achieved over all seeds."""
+    """The searches of one agent, over all seeds."""
 
     agent: str
     entries: tuple[Entry, ...]
     target: float
-    """The least loss known of the problem."""
+    """The least known loss of the problem."""
 
     @property
     def regrets(self) -> list[float]:
-        """How far each search stayed behind the best known, as a share of it."""
+        """The regret of each search: its best loss above the target, as a share of the target."""
         return [entry.course.best / self.target - 1 for entry in self.entries]
 
     def row(self, objective: str) -> dict[str, Any]:
-        """Return the agent's line of the leaderboard."""
+        """Return the agent's row of the leaderboard."""
         found = sorted(self.regrets)
         near = [entry.course.near(self.target) for entry in self.entries]
         reached = [count for count in near if count is not None]
@@ -73,16 +73,16 @@ class Standing:
 
 @dataclass(frozen=True)
 class Leaderboard:
-    """The outcome of a tournament, the best agent first."""
+    """The result of a tournament, the best agent first."""
 
     objective: str
     trials: int
     optimum: str
-    """What regret is against: the ``exhaustive`` optimum, or the best that anyone ``found``."""
+    """What regret is relative to: the ``exhaustive`` optimum, or the best that any agent ``found``."""
     standings: tuple[Standing, ...]
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a line for each agent."""
+        """Return a row for each agent."""
         return [standing.row(self.objective) for standing in self.standings]
 
 
@@ -95,19 +95,19 @@ def hold_tournament(
     workers: int = 1,
     watch: Callable[[str, int], None] | None = None,
 ) -> Leaderboard:
-    """Return how the agents *names* do with the same budget; the *options* say everything but agent and seed."""
+    """Return the leaderboard of the agents *names* with the same budget; *options* hold all but agent and seed."""
     require(bool(names), "agents", list(names), "name at least one")
     for name in names:
         agents.check(name, "agents")
     require(seeds >= 1, "seeds", seeds, "give at least one")
-    crew = Crew(workers)
+    pool = PoolOptions(workers)
     entries: dict[str, list[Entry]] = {name: [] for name in names}
     for seed in range(seeds):
         for name in names:
             if watch is not None:
                 watch(name, seed)
             inputs = make_inputs(space, replace(options, agent=name, seed=seed))
-            entries[name].append(_entry(run(inputs, crew)))
+            entries[name].append(_entry(run(inputs, pool)))
     problem = inputs.problem  # the same for all
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
     known = [entry.course.best for each in entries.values() for entry in each]
@@ -119,7 +119,7 @@ def hold_tournament(
 
 
 def optimum(problem: Problem) -> float:
-    """Return the least loss of all valid points of a small set."""
+    """Return the least loss over all valid points of a small set."""
     rows = np.array(list(problem.space.enumerate()))
     return float(np.nanmin(losses(problem.objectives[:1], problem.evaluate(rows).columns)))
 

@@ -1,4 +1,4 @@
-"""Trials: every design that a search looked at, and what became of it."""
+"""Trials: every design that a search proposed, with its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cosmic.psa.diagram import Indices
 
 @dataclass(frozen=True)
 class Trials:
-    """Points in the order in which they were proposed, with their results."""
+    """Points in the order in which they were proposed, and their results."""
 
     rows: Indices
     results: Results
@@ -27,19 +27,18 @@ class Trials:
 
     @property
     def evaluated(self) -> int:
-        """How many of them took an evaluation: what a budget counts."""
+        """How many took an evaluation: the budget counts these."""
         return int(self.results.counted.sum())
 
     @property
     def feasible(self) -> int:
-        """How many of them can run."""
+        """How many can run."""
         return int(self.results.feasible.sum())
 
     def best(self, problem: Problem) -> int | None:
-        """Return where the best stands; None where nothing can run.
+        """Return the place of the best trial; None where nothing can run.
 
-        By the first objective; of those that are equal in it by the next, and so on: the best is never one that another
-        is better than in all.
+        The best is by the first objective, ties by the next one, and so on: no other trial dominates it.
         """
         if not self.feasible:
             return None
@@ -48,9 +47,9 @@ class Trials:
         return int(ties[np.lexsort(found[ties].T[::-1])[0]])
 
     def front(self, problem: Problem) -> Indices:
-        """Return where points stand that none is better than in every objective, the best in the first one first.
+        """Return the places of the Pareto front, in the order of the first objective.
 
-        Of points that achieve the same, the one that was found first.
+        Of several points with the same losses, the front has the first.
         """
         found = losses(problem.objectives, self.results.columns)
         places = np.flatnonzero(front(found))
@@ -58,7 +57,7 @@ class Trials:
         return np.asarray(places[first])
 
     def hypervolume(self, problem: Problem) -> float:
-        """Return what the front dominates of the box that all feasible trials span, 1 being a point best in all."""
+        """Return the share of the box of all feasible trials that the front dominates; 1 for a point best in all."""
         found = losses(problem.objectives, self.results.columns)[self.results.feasible]
         if not len(found):
             return 0.0
@@ -67,7 +66,7 @@ class Trials:
         return hypervolume(scaled[front(scaled)], np.ones(scaled.shape[1]))
 
     def curve(self, problem: Problem) -> tuple[Indices, Floats]:
-        """Return after how many evaluations the best so far got better, and the metric it then had."""
+        """Return the evaluations at which the best so far improved, and its metric from then on."""
         first = losses(problem.objectives[:1], self.results.columns)[:, 0]
         so_far = np.fmin.accumulate(first) if len(first) else first
         better = np.flatnonzero(np.diff(so_far, prepend=np.nan) != 0)
@@ -76,7 +75,7 @@ class Trials:
         return np.asarray(count[better]), self.results.columns[problem.objectives[0]][better]
 
     def reasons(self) -> dict[str, int]:
-        """Return how many points cannot run for each reason, the commonest first."""
+        """Return how many points cannot run for each reason, the most frequent first."""
         counts: dict[str, int] = {}
         for text in self.results.reasons:
             for reason in filter(None, text.split(", ")):
@@ -84,7 +83,7 @@ class Trials:
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def describe(self, problem: Problem, place: int) -> dict[str, Any]:
-        """Return the trial at *place* for people and programs: its point, and its metrics or why it has none."""
+        """Return the trial at *place* as plain data: its point, and its metrics or the reasons why it has none."""
         reasons = [each for each in self.results.reasons[place].split(", ") if each]
         return {
             "trial": place,
@@ -95,7 +94,7 @@ class Trials:
 
 
 class Ledger:
-    """All trials so far, and where each point stands among them: the memory of a search."""
+    """All trials of a search so far, indexed by point."""
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
@@ -105,13 +104,13 @@ class Ledger:
         self.evaluated = 0
         self.feasible = 0
         self.best = np.inf
-        """The least loss so far, of the first objective."""
+        """The least loss of the first objective so far."""
 
     def __len__(self) -> int:
         return len(self._place)
 
     def unknown(self, rows: Indices) -> Indices:
-        """Return where points stand in *rows* that are in no trial yet, each once."""
+        """Return the places in *rows* of points that are not in any trial yet, each point once."""
         found: dict[Hashable, int] = {}
         for place, key in enumerate(self._problem.space.keys(rows)):
             if key not in self._place:
@@ -119,7 +118,7 @@ class Ledger:
         return np.array(list(found.values()), dtype=np.intp)
 
     def add(self, rows: Indices, results: Results) -> None:
-        """Remember new trials."""
+        """Add new trials."""
         if not len(rows):
             return
         self._rows.append(rows)
@@ -132,19 +131,19 @@ class Ledger:
         self.best = min(self.best, float(np.nanmin(np.append(first, np.inf))))
 
     def recall(self, rows: Indices) -> Results:
-        """Return the results of points that all are in some trial."""
+        """Return the results of points that are all in some trial."""
         places = np.array([self._place[key] for key in self._problem.space.keys(rows)], dtype=np.intp)
         last = len(self._results[-1]) if self._results else 0
         since = len(self._place) - last
-        if last and (places >= since).all():  # as a rule all are of the last batch
+        if last and (places >= since).all():  # usually all are of the last batch
             return self._results[-1].take(places - since)
         return self.trials.results.take(places)
 
     @property
     def trials(self) -> Trials:
-        """All of them as one value."""
+        """All trials as one value."""
         if not self._rows:
             return Trials(np.empty((0, len(self._problem.space.parameters)), dtype=np.intp), Results.failed(0, ""))
-        if len(self._rows) > 1:  # joined once, not for every look
+        if len(self._rows) > 1:  # joined once, not at every access
             self._rows, self._results = [np.concatenate(self._rows)], [Results.join(self._results)]
         return Trials(self._rows[0], self._results[0])

@@ -1,6 +1,6 @@
-"""What a search came to, in one sentence: how much better than the base, and what bounds it.
+"""The verdict on a search in one sentence: how much better than the base its best design is, and what bounds it.
 
-Terminal and report say the same, from the same value.
+Terminal and report show the same value.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cosmic.reporting.words import figure, metric_label
 BASE = "the base design"
 CANNOT = "cannot run"
 SAME = 5e-3
-"""Gains nearer to 1 than this are none, to two digits."""
+"""A gain nearer to 1 than this rounds to 1.00."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """How many times better the best design is than another by the first objective."""
+    """How many times better the best design is than another, by the first objective."""
 
     over: str
     times: float | None
@@ -35,21 +35,21 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a search came to."""
+    """The verdict on a search."""
 
     sentence: str
     design: str
-    """The best design in a few words; empty where there is none, or several workloads."""
+    """The best design in a few words; empty where nothing can run, or with several workloads."""
     gains: tuple[Gain, ...]
-    """Over the base, then over the best of each isolated search, if the best runs."""
+    """Gains over the base, then over the best of each isolated search; none where nothing can run."""
     bound: str
     """What bounds the best design, with its share of the step; empty where that is not known."""
     metrics: Metrics | None
-    """What the best design achieves; None where nothing runs, or where it serves several workloads."""
+    """The metrics of the best design; None where nothing can run, or with several workloads."""
     point: DesignPoint | None
-    """The best design; None as well then."""
+    """The best design; None in the same cases."""
     caveats: tuple[str, ...]
-    """What a reader should know first."""
+    """Sentences that qualify the verdict."""
 
 
 def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
@@ -72,7 +72,7 @@ def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
 
 
 def best_point(found: Found) -> DesignPoint | None:
-    """Return the best design, complete; None where nothing can run, or where it is to serve several workloads."""
+    """Return the best design, complete; None where nothing can run, or with several workloads."""
     place = found.trials.best(found.problem)
     space = found.problem.space
     return None if place is None or space.workloads else space.point(found.trials.rows[place])
@@ -102,13 +102,13 @@ def _gains(found: Found, place: int, beside: Mapping[str, Found]) -> tuple[Gain,
 
 
 def base_value(problem: Problem) -> float | None:
-    """Return what the base design has of the first objective; None where it cannot run."""
+    """Return the first objective of the base design; None where it cannot run."""
     base = problem.base()
     return base.figures(0)[problem.objectives[0]] if base.feasible[0] else None
 
 
 def base_fault(problem: Problem) -> str:
-    """Return what is wrong with the base design in words; nothing if it runs, and keeps to the limits."""
+    """Return why the base design is infeasible, in words; an empty text where it is feasible."""
     base = problem.base()
     if base.feasible[0]:
         return ""
@@ -118,7 +118,7 @@ def base_fault(problem: Problem) -> str:
 
 
 def times(ratio: float) -> str:
-    """Return a gain with as many digits as tell it from 1.
+    """Return a gain with enough digits to tell it from 1.
 
     >>> times(2.314), times(1.0012), times(123.4), times(0.5)
     ('2.31×', '1.001×', '123×', '0.50×')
@@ -129,10 +129,10 @@ def times(ratio: float) -> str:
 
 
 def _gain_text(gains: tuple[Gain, ...], fault: str) -> str:
-    """Return how much better the best is than the base, and than the best of its isolated rivals."""
+    """Return how much better the best design is than the base, and than the best isolated search."""
     base, others = gains[0].times, [each for each in gains[1:] if each.times is not None]
     said = (
-        f"{BASE} {fault}, the best of the search {'can' if fault == CANNOT else 'keeps it'}"
+        f"{BASE} {fault}, the best of the search {'can' if fault == CANNOT else 'meets it'}"
         if base is None
         else _over(base, BASE)
     )
@@ -156,7 +156,7 @@ def _over(ratio: float, other: str) -> str:
 
 
 def _front_text(found: Found) -> str:
-    """Return what the front offers: how many designs, and from where to where in each objective."""
+    """Return how many designs the front has, and the range of each objective on it."""
     names = found.problem.objectives
     front = found.front
     if len(front) == 1:
@@ -165,7 +165,7 @@ def _front_text(found: Found) -> str:
     for name in names:
         values = [each["metrics"][name] for each in front if each["metrics"][name] is not None]
         spans.append(f"{metric_label(name)} from {figure(name, min(values))} to {figure(name, max(values))}")
-    return f"the front offers {len(front):,} designs: {', '.join(spans)}"
+    return f"the front has {len(front):,} designs: {', '.join(spans)}"
 
 
 def _nothing(found: Found) -> str:
@@ -177,39 +177,44 @@ def _nothing(found: Found) -> str:
         return said
     reason, count = next(iter(reasons.items()))
     many = f"{count:,} design{'' if count == 1 else 's'}"
-    return f"{said}: what stood in the way most often is {reason_text(reason)} ({many})"
+    return f"{said}; the most frequent reason is {reason_text(reason)} ({many})"
 
 
 def reason_text(reason: str) -> str:
-    """Return why designs cannot run in words.
+    """Return in words why designs cannot run.
 
-    >>> reason_text("memory"), reason_text("chat: heads"), reason_text("mfu >= 0.4")
-    ('memory: more than the accelerators have', 'chat: heads: tp does not divide them', 'the limit mfu >= 0.4')
+    >>> reason_text("memory"), reason_text("mfu >= 0.4")
+    ('out of memory: an accelerator has less than the design needs', 'the limit mfu >= 0.4')
+    >>> reason_text("chat: heads")
+    'chat: invalid mapping: tp does not divide the number of attention heads'
     """
     share, _, rule = reason.rpartition(": ")
     said = REASONS.get(rule)
     if said is None:
         return f"the limit {reason}" if any(sign in reason for sign in "<>") else reason
-    return f"{share}: {rule}: {said}" if share else f"{rule}: {said}"
+    return f"{share}: {said}" if share else said
 
 
-REASONS = {
-    "memory": "more than the accelerators have",
-    "offloaded": "more is moved out than the outer tiers hold",
-    "ranks": "dp × tp × cp × pp is not the number of NPUs",
-    "heads": "tp does not divide them",
-    "ffn": "tp does not divide the feed-forward width",
-    "tokens": "the sequence does not divide by its parallel axes",
-    "stages": "more pipeline stages than layers",
+_MAPPING = {
+    "ranks": "dp × tp × cp × pp is not the number of accelerators",
+    "heads": "tp does not divide the number of attention heads",
+    "ffn": "tp does not divide the FFN width",
+    "tokens": "cp, and tp under sequence parallelism, do not divide the sequence",
+    "stages": "pp × virtual_stages is more than the number of layers",
     "experts": "ep does not divide the number of experts",
     "expert_ranks": "ep does not divide dp × cp",
-    "batch": "the global batch does not divide by dp × micro_batch",
-    "schedule": "the pipeline schedule cannot run with these stages and microbatches",
-    "precision": "the accelerator does not multiply in this format",
-    "tables": "a recommender is spread over dp alone",
-    "offload": "there are no outer tiers to offload to",
+    "batch": "dp × micro_batch does not divide the global batch",
+    "schedule": "the pipeline schedule does not support these stages and microbatches",
+    "tables": "a recommender takes dp only",
 }
-"""Rules that designs break, in words; `cosmic.workload.checks` and memory."""
+REASONS = {
+    **{rule: f"invalid mapping: {said}" for rule, said in _MAPPING.items()},
+    "memory": "out of memory: an accelerator has less than the design needs",
+    "offloaded": "out of memory: the outer tiers have less than is offloaded",
+    "offload": "offloading without outer memory tiers",
+    "precision": "unsupported precision: the accelerator has no rate for this format",
+}
+"""The rules that infeasible designs break, in words: those of `cosmic.workload.checks`, and memory."""
 
 
 def _caveats(found: Found) -> tuple[str, ...]:
@@ -218,17 +223,17 @@ def _caveats(found: Found) -> tuple[str, ...]:
     if found.stopped == "interrupted":
         said.append(
             f"The search is not complete: {trials.evaluated:,} of {inputs.trials:,} designs were evaluated."
-            " Resumed, it ends as one that was never interrupted."
+            " Resume it, and it ends as if it had never been interrupted."
         )
     if found.problem.space.workloads:
         names = ", ".join(f"{each.name} (weight {each.weight:g})" for each in found.problem.space.workloads)
         said.append(
-            f"One system is to run several workloads: {names}. Times are of a round of all of them, so that there is no"
-            " single design to take apart: see trials, front and convergence."
+            f"The system runs several workloads: {names}. Times are of a round of all of them, so there is no single"
+            " design to analyse: see trials, front and convergence."
         )
     fault = base_fault(found.problem) if trials.feasible else ""
     if fault:
-        said.append(f"The base design {fault}, so that there is no gain over it.")
+        said.append(f"The base design {fault}, so there is no gain over it.")
     return tuple(said)
 
 

@@ -1,7 +1,7 @@
-"""Who evaluates: this process, several on this machine, or a Ray cluster. All give the same results.
+"""Worker pools: designs are evaluated in this process, in several on this machine, or on a Ray cluster.
 
-A worker may die of a point: out of memory, or a fault in a library. Its points are then halved until the one that does
-it is alone; a point that has killed three workers is recorded as failed, and the search goes on.
+The results are the same. A point may kill its worker: it runs out of memory, or a library crashes. Its chunk is then
+halved until that point is alone; a point that has killed three workers is recorded as failed, and the search goes on.
 """
 
 from __future__ import annotations
@@ -23,110 +23,110 @@ from cosmic.psa.diagram import Indices
 
 Evaluate = Callable[[Indices], Results]
 DEATHS = 3
-"""So many dead workers condemn a point."""
+"""A point has failed once it has killed this many workers."""
 FAILED = f"its worker died {DEATHS} times"
 
 
 @contextmanager
 def evaluator(problem: Problem, workers: int = 1, address: str | None = None) -> Iterator[Evaluate]:
-    """Yield what evaluates points of *problem*: with an *address*, on the Ray cluster there (``local`` starts one)."""
+    """Yield a function that evaluates points of *problem*: with an *address*, on Ray there (``local`` starts it)."""
     require(workers >= 1, "workers", workers, "give at least one")
     if address is not None:
-        from cosmic.exploration.ray_cluster import RayCrew  # noqa: PLC0415  an extra
+        from cosmic.exploration.ray_cluster import RayPool  # noqa: PLC0415  an extra
 
-        with RayCrew(problem, workers, address) as cluster:
-            yield Sharing(cluster, problem, workers)
+        with RayPool(problem, workers, address) as cluster:
+            yield PoolEvaluator(cluster, problem, workers)
     elif workers == 1:
         yield problem.evaluate
     else:
-        with ProcessCrew(problem, workers) as crew:
-            yield Sharing(crew, problem, workers)
+        with ProcessPool(problem, workers) as pool:
+            yield PoolEvaluator(pool, problem, workers)
 
 
-class Team(Protocol):
-    """Workers that take some points each."""
+class WorkerPool(Protocol):
+    """Numbered workers, each of which evaluates one chunk of points at a time."""
 
     def submit(self, worker: int, rows: Indices) -> None:
-        """Give *rows* to a worker that is free."""
+        """Send *rows* to a free worker."""
         ...
 
     def collect(self) -> Iterator[tuple[int, Results | None]]:
-        """Wait, then yield the workers that are done with their results, or with None if they died and are new."""
+        """Wait, then yield each worker that is done with its results, or with None where it died and was replaced."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Chunk:
     start: int
     rows: Indices
     deaths: int = 0
 
 
-class Sharing:
-    """Shares a batch out among workers and puts their results in order again."""
+class PoolEvaluator:
+    """Splits a batch into chunks for the workers, and joins their results in order."""
 
-    def __init__(self, team: Team, problem: Problem, workers: int) -> None:
-        self._team = team
+    def __init__(self, pool: WorkerPool, problem: Problem, workers: int) -> None:
+        self._pool = pool
         self._workers = workers
-        # Closed forms are quick and come at a price for each batch; a point that is played takes long enough alone.
+        # The analytic engine has an overhead per batch; the event engine takes long enough for a single point.
         self._smallest = 256 if problem.engine == "analytic" else 1
 
     def __call__(self, rows: Indices) -> Results:
-        """Return what becomes of the points *rows*."""
+        """Return the results of the points *rows*."""
         if not len(rows):
             return Results.failed(0, "")
-        waiting = deque(self._parts(rows))
-        free, busy = list(range(self._workers)), dict[int, _Part]()
+        waiting = deque(self._chunks(rows))
+        free, busy = list(range(self._workers)), dict[int, _Chunk]()
         done: dict[int, Results] = {}
         while waiting or busy:
             while waiting and free:
-                part, worker = waiting.popleft(), free.pop()
-                self._team.submit(worker, part.rows)
-                busy[worker] = part
-            for worker, results in self._team.collect():
-                part = busy.pop(worker)
+                chunk, worker = waiting.popleft(), free.pop()
+                self._pool.submit(worker, chunk.rows)
+                busy[worker] = chunk
+            for worker, results in self._pool.collect():
+                chunk = busy.pop(worker)
                 free.append(worker)
                 if results is not None:
-                    done[part.start] = results
-                elif len(part.rows) == 1 and part.deaths + 1 >= DEATHS:
-                    done[part.start] = Results.failed(1, FAILED)
+                    done[chunk.start] = results
+                elif len(chunk.rows) == 1 and chunk.deaths + 1 >= DEATHS:
+                    done[chunk.start] = Results.failed(1, FAILED)
                 else:
-                    waiting.extendleft(reversed(_smaller(part)))
+                    waiting.extendleft(reversed(_retries(chunk)))
         return Results.join(done[start] for start in sorted(done))
 
-    def _parts(self, rows: Indices) -> list[_Part]:
+    def _chunks(self, rows: Indices) -> list[_Chunk]:
         size = max(self._smallest, -(-len(rows) // self._workers) if self._smallest > 1 else 1)
-        return [_Part(start, rows[start : start + size]) for start in range(0, len(rows), size)]
+        return [_Chunk(start, rows[start : start + size]) for start in range(0, len(rows), size)]
 
 
-def _smaller(part: _Part) -> list[_Part]:
-    """Return what to try next of a part whose worker died: its halves, or the one point again."""
-    if len(part.rows) == 1:
-        return [_Part(part.start, part.rows, part.deaths + 1)]
-    half = len(part.rows) // 2
-    return [_Part(part.start, part.rows[:half]), _Part(part.start + half, part.rows[half:])]
+def _retries(chunk: _Chunk) -> list[_Chunk]:
+    """Return the chunks to try after *chunk* has killed its worker: its halves, or its one point again."""
+    if len(chunk.rows) == 1:
+        return [_Chunk(chunk.start, chunk.rows, chunk.deaths + 1)]
+    half = len(chunk.rows) // 2
+    return [_Chunk(chunk.start, chunk.rows[:half]), _Chunk(chunk.start + half, chunk.rows[half:])]
 
 
 # ------------------------------------------------------------------------------------------------- processes
 
 
-class ProcessCrew:
+class ProcessPool:
     """Processes on this machine, each with the problem loaded; one that dies is replaced."""
 
     def __init__(self, problem: Problem, workers: int) -> None:
         self._problem = problem
-        self._context = multiprocessing.get_context("spawn")  # threads of libraries do not survive a fork
+        self._context = multiprocessing.get_context("spawn")  # the threads of libraries do not survive a fork
         self._workers: list[tuple[Any, Connection]] = []
         self._busy: dict[int, Connection] = {}
         try:
-            self._workers = [self._hire() for _ in range(workers)]
+            self._workers = [self._start() for _ in range(workers)]
             for _process, connection in self._workers:
                 _await_ready(connection)
         except BaseException:
             self.__exit__()
             raise
 
-    def __enter__(self) -> ProcessCrew:
+    def __enter__(self) -> ProcessPool:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -136,31 +136,31 @@ class ProcessCrew:
         for process, _connection in self._workers:
             process.join()
 
-    def _hire(self) -> tuple[Any, Connection]:
+    def _start(self) -> tuple[Any, Connection]:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, self._problem), daemon=True)
+        process = self._context.Process(target=_serve, args=(theirs, self._problem), daemon=True)
         process.start()
         theirs.close()
         return process, ours
 
     def submit(self, worker: int, rows: Indices) -> None:
-        """Give *rows* to a worker that is free; whether it lives is seen when its results are due."""
+        """Send *rows* to a free worker; `collect` notices if it is dead."""
         connection = self._workers[worker][1]
         self._busy[worker] = connection
         with suppress(ConnectionError):
             connection.send(rows)
 
     def collect(self) -> Iterator[tuple[int, Results | None]]:
-        """Wait, then yield the workers that are done, or died and were replaced."""
-        ready = wait(list(self._busy.values()))  # who died is ready too: its end of the pipe is closed
+        """Wait, then yield each worker that is done with its results, or with None where it died and was replaced."""
+        ready = wait(list(self._busy.values()))  # a dead worker is ready too: its end of the pipe is closed
         for worker in [each for each, connection in self._busy.items() if connection in ready]:
             connection = self._busy.pop(worker)
             try:
                 results = connection.recv()
-            except (EOFError, OSError):  # the latter where it died in the middle of its answer
+            except (EOFError, OSError):  # an OSError where it died while it sent its results
                 self._workers[worker][0].join()
                 connection.close()
-                self._workers[worker] = self._hire()
+                self._workers[worker] = self._start()
                 _await_ready(self._workers[worker][1])
                 yield worker, None
             else:
@@ -170,7 +170,7 @@ class ProcessCrew:
 
 
 def _await_ready(connection: Connection) -> None:
-    """Wait until a worker has started: one that cannot start must not be taken for one that died of its points."""
+    """Wait until a worker has started: one that cannot start must not count as one that a point killed."""
     try:
         connection.recv()
     except (EOFError, OSError):
@@ -178,17 +178,17 @@ def _await_ready(connection: Connection) -> None:
         raise BackendError(f"a worker ended before it could start: {rule}") from None
 
 
-def _work(connection: Connection, problem: Problem) -> None:
-    """Evaluate what comes until nobody asks any more; Ctrl-C is for the process that asks."""
+def _serve(connection: Connection, problem: Problem) -> None:
+    """Evaluate chunks until the parent closes the connection; the parent handles Ctrl-C."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with suppress(EOFError, ConnectionError):  # whoever asked may be gone at any moment
+    with suppress(EOFError, ConnectionError):  # the parent may end at any moment
         connection.send(True)
         while True:
-            connection.send(answer(problem, connection.recv()))
+            connection.send(results_or_error(problem, connection.recv()))
 
 
-def answer(problem: Problem, rows: Indices) -> Results | BaseException:
-    """Return the results of *rows*, or what went wrong, for whoever asked to raise."""
+def results_or_error(problem: Problem, rows: Indices) -> Results | BaseException:
+    """Return the results of *rows*, or the exception for the parent to raise."""
     try:
         return problem.evaluate(np.asarray(rows))
     except Exception as error:

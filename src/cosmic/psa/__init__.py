@@ -1,1 +1,1 @@
-"""What may be: the parameter set, its constraints, counting, sampling and encodings."""
+"""The parameter set (PSA): what may vary around a base design; its constraints, counting, sampling and encodings."""

@@ -1,4 +1,4 @@
-"""From syntax to bound expressions: names looked up, ``*`` spread out, types and units checked."""
+"""From syntax to bound expressions: names are resolved, ``*`` is expanded, types and units are checked."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cosmic.errors import SpecError, suggestion
 from cosmic.psa import syntax
 from cosmic.psa.expressions import Constant, Expression, Variable, exact, operation
 from cosmic.psa.syntax import Call, Literal, Path, Syntax
-from cosmic.units import NUMBER, Dimension
+from cosmic.units import NUMBER, PhysicalDimension
 
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
@@ -24,12 +24,12 @@ _ORDER = ("<", "<=", ">", ">=")
 
 
 class Type(NamedTuple):
-    """What kind of value an expression has: a number of some dimension, a text, or a truth value."""
+    """The type of an expression: a number with a dimension, a text, or a truth value."""
 
     kind: str
-    dimension: Dimension = NUMBER
+    dimension: PhysicalDimension = NUMBER
     choices: frozenset[str] | None = None
-    """The only texts that the field can hold, where that is known."""
+    """All texts that the field can hold; None where they are not known."""
 
     def __str__(self) -> str:
         return str(self.dimension) if self.kind == "number" else f"a {self.kind}"
@@ -47,7 +47,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """What names mean in the expressions of one parameter set."""
+    """The names that expressions of one parameter set may use."""
 
     base: DesignPoint
     searched: frozenset[str]
@@ -58,19 +58,19 @@ class Scope:
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Every field of the base design, by path, with its value there."""
+        """Every field of the base design: its value by its path."""
         return self.base.fields
 
     @cached_property
     def short_names(self) -> dict[str, list[str]]:
-        """The paths that end in each word."""
+        """The full paths by their last component."""
         found: dict[str, list[str]] = {}
         for path in self.fields:
             found.setdefault(path.rpartition(".")[2], []).append(path)
         return found
 
     def bind(self, text: Any, where: str) -> Bound:
-        """Return what *text* means here; every mistake in it is a `SpecError` at *where*."""
+        """Return the bound expression of *text*; every mistake in it is a `SpecError` at *where*."""
         try:
             return self._bind(syntax.parse(text))
         except SpecError as error:
@@ -79,7 +79,7 @@ class Scope:
             raise SpecError(where, text, error.rule) from None
 
     def resolve(self, name: str) -> str:
-        """Return the full path that *name*, full or short, stands for."""
+        """Return the full path of *name*, which may be short."""
         if name in self.fields:
             return name
         candidates = self.short_names.get(name, [])
@@ -97,7 +97,7 @@ class Scope:
         if isinstance(tree, Path):
             return self._bind_path(tree)
         if tree.name in AGGREGATES:
-            arguments = [self._bind(part) for argument in tree.arguments for part in self._spread(argument)]
+            arguments = [self._bind(each) for argument in tree.arguments for each in self._expand(argument)]
             if not arguments:
                 raise _wrong(f"{tree.name}() needs at least one argument")
             return _aggregate(tree.name, arguments)
@@ -129,10 +129,10 @@ class Scope:
         return Bound(Constant(exact(self.fields[path])), kind)
 
     def derivation(self, path: str) -> Bound:
-        """Return the expression of the derived field at *path*, in terms of parameters alone."""
+        """Return the expression of the derived field at *path*, in terms of parameters only."""
         if path in self._deriving:
             circle = " → ".join([*self._deriving[self._deriving.index(path) :], path])
-            raise SpecError(f"derived.{path}", self.derived[path], f"goes in a circle: {circle}")
+            raise SpecError(f"derived.{path}", self.derived[path], f"depends on itself: {circle}")
         self._deriving.append(path)
         try:
             return self.bind(self.derived[path], f"derived.{path}")
@@ -149,8 +149,8 @@ class Scope:
             return Type("text", choices=slot.choices())
         return Type("number", slot.dimension or NUMBER)
 
-    def _spread(self, tree: Syntax) -> Iterable[Syntax]:
-        """Yield one copy of *tree* for each entry that its ``*`` stand for, all of them moving together."""
+    def _expand(self, tree: Syntax) -> Iterable[Syntax]:
+        """Return a copy of *tree* for each list entry; all its ``*`` take the same entry."""
         patterns = sorted(_wildcards(tree))
         if not patterns:
             return [tree]
@@ -195,11 +195,11 @@ def _wildcards(tree: Syntax) -> set[str]:
         return {tree.text} if "*" in tree.text else set()
     if isinstance(tree, Call) and tree.name not in AGGREGATES:
         return set().union(*(_wildcards(argument) for argument in tree.arguments))
-    return set()  # a literal; or an aggregate, which spreads its own
+    return set()  # a literal, or an aggregate, which expands its own
 
 
 def _fill(tree: Syntax, place: str) -> Syntax:
-    """Return *tree* with every ``*`` that belongs to it replaced by *place*."""
+    """Return *tree* with every ``*`` replaced by *place*, except in nested aggregates."""
     if isinstance(tree, Path):
         return Path(tree.text.replace("*", place))
     if isinstance(tree, Call) and tree.name not in AGGREGATES:
@@ -290,13 +290,13 @@ def _want(bound: Bound, kind: str, name: str) -> None:
 
 
 def _comparable(name: str, left: Bound, right: Bound) -> None:
-    """Refuse to put two things side by side that can never be equal: other kinds, units or texts."""
+    """Refuse operands that can never be equal: of different types, units or texts."""
     if left.type.kind != right.type.kind:
-        raise _wrong(f"'{name}' puts {left.type} beside {right.type}")
+        raise _wrong(f"'{name}' combines {left.type} with {right.type}")
     zero = Constant(Fraction(0))
     same = left.type.dimension == right.type.dimension or zero in (left.expression, right.expression)
     if not same:
-        raise _wrong(f"'{name}' puts {left.type.dimension} beside {right.type.dimension}")
+        raise _wrong(f"'{name}' combines {left.type.dimension} with {right.type.dimension}")
     choices, others = left.type.choices, right.type.choices
     if choices is not None and others is not None and choices.isdisjoint(others):
         fewer, more = sorted((choices, others), key=len)

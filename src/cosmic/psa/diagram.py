@@ -1,15 +1,15 @@
 """Decision diagrams: the valid combinations of tied parameters, counted and sampled without listing them.
 
 Parameters that share a constraint are tied. Take them in a fixed order, one level each. A node of a level
-stands for all ways to choose values so far that leave the *same remaining question* (the constraints with
-those values put in and simplified). Each node has one child per value, or none where a constraint fails.
-Paths from the root to the end are exactly the valid combinations, and each is one path:
+stands for all choices of values so far that leave the *same remaining question* (the constraints with
+those values substituted and simplified). Each node has one child per value, or none where a constraint fails.
+Paths from the root to the end are exactly the valid combinations:
 
-    count      paths, summed backwards, as whole numbers of any size
+    count      paths, summed from the end, as integers of any size
     sample     go down, choosing each value in proportion to the paths below it: uniform over valid points
     walk       the same with a weight for each value: combinations in proportion to the product of their weights
     repair     go down, taking the wanted value where the child is alive and the nearest live one otherwise
-    nth        go down, leaving out the paths through smaller values: any place of the list, without the list
+    nth        go down, skipping the paths through smaller values: any place of the list, without the list
 
 The number of nodes follows from how much must be remembered, not from the number of combinations: for a
 product of powers of two it is the number of different partial products.
@@ -33,19 +33,19 @@ Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 DEAD = -1
 MAX_EDGES = 2_000_000
-"""Size beyond which a diagram is refused: about ten seconds of work."""
+"""The largest diagram that is built: about ten seconds of work."""
 
 
 @dataclass(frozen=True, eq=False)
 class Diagram:
-    """The valid combinations of some parameters (its levels), each by the index of its value."""
+    """The valid combinations of some parameters (its levels), as value indices."""
 
     children: tuple[Indices, ...]
     """Per level, for each node and value: the node of the next level, or `DEAD`."""
 
     @cached_property
     def paths(self) -> list[list[int]]:
-        """Per level and node: how many valid ways there are to go on from it."""
+        """Per level and node: the number of paths from it to the end."""
         below = [1]
         levels = [below]
         for table in reversed(self.children):
@@ -60,7 +60,7 @@ class Diagram:
 
     @cached_property
     def live(self) -> tuple[Flags, ...]:
-        """Per level, for each node and value: whether some valid combination goes that way."""
+        """Per level, for each node and value: whether a valid combination passes there."""
         return tuple(
             (table != DEAD) & (np.array([n > 0 for n in below] or [False])[table])
             for table, below in zip(self.children, self.paths[1:], strict=True)
@@ -68,7 +68,7 @@ class Diagram:
 
     @cached_property
     def _shares(self) -> tuple[Floats, ...]:
-        """Per level and node: the cumulated share of paths through each value."""
+        """Per level and node: the cumulative share of paths through each value."""
         levels = []
         for table, here, below in zip(self.children, self.paths[:-1], self.paths[1:], strict=True):
             share = np.zeros(table.shape)
@@ -115,10 +115,9 @@ class Diagram:
         return drawn
 
     def walk(self, weights: Sequence[Floats], n: int, rng: np.random.Generator) -> Indices:
-        """Return *n* valid combinations, each as likely as the product of its values' weights says.
+        """Return *n* valid combinations, drawn in proportion to the product of their values' weights.
 
-        *weights* gives, per level, a positive number for each value. Only valid combinations share the probability:
-        with equal weights this is `sample`.
+        *weights* gives, per level, a positive number for each value. With equal weights this is `sample`.
         """
         shares = []
         below = np.ones(1)
@@ -126,7 +125,7 @@ class Diagram:
             mass = np.where(live, weight * below[table], 0.0)
             below = mass.sum(axis=1)
             shares.append(mass / np.where(below > 0, below, 1.0)[:, None])
-            below = below / below.max()  # long products neither vanish nor grow without bound
+            below = below / below.max()  # so that long products neither underflow nor overflow
         drawn = np.empty((n, len(self.children)), dtype=np.intp)
         node = np.zeros(n, dtype=np.intp)
         for level, (table, share) in enumerate(zip(self.children, reversed(shares), strict=True)):
@@ -146,7 +145,7 @@ class Diagram:
         return valid
 
     def repair(self, wanted: Indices) -> Indices:
-        """Return a valid combination near each wanted one; a valid one is returned as it is."""
+        """Return a valid combination near each wanted one; a valid one stays as it is."""
         rows = np.empty_like(wanted)
         node = np.zeros(len(wanted), dtype=np.intp)
         for level, (table, nearest) in enumerate(zip(self.children, self._nearest, strict=True)):
@@ -155,9 +154,9 @@ class Diagram:
         return rows
 
     def keeping(self, wanted: Indices, level: int, values: Indices) -> Indices:
-        """Return a valid combination near each wanted one that has at *level* the value given for it.
+        """Return a valid combination near each wanted one, with the value given for it at *level*.
 
-        Some valid combination must have that value.
+        At least one valid combination must have that value.
         """
         rows = np.empty_like(wanted)
         node = np.zeros(len(wanted), dtype=np.intp)
@@ -173,7 +172,7 @@ class Diagram:
         return rows
 
     def _reaching(self, level: int) -> list[Flags]:
-        """Per level down to *level*, for each node: which values of *level* some valid combination through it has."""
+        """Per level down to *level*, for each node: which values of *level* are in a valid combination through it."""
         if level not in self._reached:
             levels = [self.live[level]]
             for table, live in zip(self.children[:level][::-1], self.live[:level][::-1], strict=True):
@@ -186,7 +185,7 @@ class Diagram:
         return {}
 
     def nth(self, places: npt.NDArray[Any]) -> Indices:
-        """Return the combinations that stand at *places* (whole numbers, from 0) of the lexicographic order."""
+        """Return the combinations at *places* (integers from 0) of the lexicographic order."""
         left = places.astype(self._earlier[0].dtype if self._earlier else np.int64)
         rows = np.empty((len(places), len(self.children)), dtype=np.intp)
         node = np.zeros(len(places), dtype=np.intp)
@@ -198,12 +197,12 @@ class Diagram:
 
     @cached_property
     def _earlier(self) -> tuple[npt.NDArray[Any], ...]:
-        """Per level and node: the paths through all smaller values, for each value and one past the last."""
+        """Per level and node: the number of paths through all smaller values, for each value and one past the last."""
         exact = np.int64 if self.count < 2**62 else object
         levels = []
         for table, below in zip(self.children, self.paths[1:], strict=True):
             through = [[0, *(0 if child == DEAD else below[child] for child in row)] for row in table.tolist()]
-            shape = (len(table), table.shape[1] + 1)  # of a level without nodes too
+            shape = (len(table), table.shape[1] + 1)  # stated for levels without nodes
             levels.append(np.array(through, dtype=exact).reshape(shape).cumsum(axis=1))
         return tuple(levels)
 
@@ -233,7 +232,7 @@ def build(levels: Sequence[Sequence[Mapping[str, Constant]]], constraints: Seque
 
 
 def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Constant]) -> tuple[Expression, ...] | None:
-    """Return what is left to be satisfied after *setting*; None if that can no longer be."""
+    """Return the constraints that remain after *setting*; None if one can no longer hold."""
     rest = []
     for constraint in question:
         simpler = substitute(constraint, setting)
@@ -248,7 +247,7 @@ def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Constant]
 
 
 def _cumulate(share: Floats) -> Floats:
-    """Return cumulated shares that reach 1 exactly at the last value with any, whatever the rounding."""
+    """Return cumulative shares that reach exactly 1 at the last value with a share, despite rounding."""
     total = share.cumsum(axis=1)
     last = share.shape[1] - 1 - (share[:, ::-1] > 0).argmax(axis=1)
     total[np.arange(share.shape[1])[None, :] >= last[:, None]] = 1.0

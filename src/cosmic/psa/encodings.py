@@ -1,4 +1,4 @@
-"""Points as agents like them: one-hot vectors, the unit cube, coordinates. Decoding always gives valid points."""
+"""Points encoded for models: as one-hot vectors, or as coordinates in which similar points are near each other."""
 
 from __future__ import annotations
 
@@ -15,36 +15,18 @@ Floats = npt.NDArray[np.float64]
 
 
 def to_one_hot(space: ParameterSet, rows: Indices) -> Floats:
-    """Return a 0/1 vector for each row: as many places per parameter as it has values."""
+    """Return a 0/1 vector for each row, with an entry for each value of each parameter."""
     starts = np.concatenate(([0], np.cumsum(space.sizes)[:-1])).astype(np.intp)
     encoded = np.zeros((len(rows), sum(space.sizes)))
     np.put_along_axis(encoded, rows + starts, 1.0, axis=1)
     return encoded
 
 
-def from_one_hot(space: ParameterSet, encoded: Floats) -> Indices:
-    """Return the valid point nearest to each vector's largest entry per parameter."""
-    edges = np.cumsum(space.sizes)[:-1]
-    chosen = [part.argmax(axis=1) for part in np.split(encoded, edges, axis=1)]
-    return space.repair(np.stack(chosen, axis=1).astype(np.intp))
-
-
-def to_unit_cube(space: ParameterSet, rows: Indices) -> Floats:
-    """Return a coordinate between 0 and 1 per parameter: the middle of its value's interval."""
-    return np.asarray((rows + 0.5) / np.array(space.sizes))
-
-
-def from_unit_cube(space: ParameterSet, encoded: Floats) -> Indices:
-    """Return the valid point nearest to each point of the cube."""
-    inside = np.clip(np.nan_to_num(encoded, nan=0.5), 0.0, 1.0)
-    return space.repair(np.floor(inside * np.array(space.sizes)).astype(np.intp))
-
-
 def coordinates(space: ParameterSet) -> Callable[[Indices], Floats]:
-    """Return a function that gives points as models like them: what is alike is near.
+    """Return a function that encodes points as coordinates in which similar points are near each other.
 
-    A number is its rank among the values, from 0 to 1: powers of two are even steps. A parameter that sets several
-    numbers has a coordinate for each. A name is one-hot, and any two names are a distance of 1 apart.
+    A number becomes its rank among the values, scaled to 0..1, so that powers of two are evenly spaced. A parameter
+    that sets several numbers has a coordinate for each. A name is one-hot, and any two names are a distance of 1 apart.
     """
     tables = [_ranks(each) if each.ordered else _corners(len(each.values)) for each in space.parameters]
 
@@ -55,7 +37,7 @@ def coordinates(space: ParameterSet) -> Callable[[Indices], Floats]:
 
 
 def _ranks(parameter: Parameter) -> Floats:
-    """Return for each value of a number, or of several, how far up it is among all that occur."""
+    """Return the scaled rank of each value; a column for each number that the parameter sets."""
     found = []
     for part in zip(*parameter.values, strict=True):
         known = np.unique(np.array(part, dtype=float))
@@ -64,5 +46,5 @@ def _ranks(parameter: Parameter) -> Floats:
 
 
 def _corners(size: int) -> Floats:
-    """Return *size* points that are all 1 apart; two fit on a line."""
+    """Return *size* points that are all a distance of 1 apart; two need one coordinate only."""
     return np.arange(size, dtype=float)[:, None] if size <= 2 else np.eye(size) / np.sqrt(2)

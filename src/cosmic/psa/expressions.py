@@ -1,9 +1,8 @@
 """Bound expressions: exact, hashable, and simplified step by step as parameters take values.
 
 Numbers are fractions, so that ``0.1 + 0.2 == 0.3`` holds and the order of a sum does not matter. An
-expression in which some parameters have been given values is again an expression; two that look the same
-have the same future, which is what makes counting possible without walking the whole space
-(`cosmic.psa.diagram`).
+expression with values substituted for some parameters is again an expression. Equal expressions have equal
+results from then on, so combinations can be counted without enumerating the space (`cosmic.psa.diagram`).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from cosmic.errors import SpecError
 
 Scalar = Fraction | str | bool
 MAX_BITS = 4096
-"""Size of a number beyond which a power is refused."""
+"""The largest size in bits of a power that is computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +55,7 @@ _FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "all": lambda left, right: left and right,
     "any": lambda left, right: left or right,
 }
-_DECIDED = {"all": FALSE, "any": TRUE}  # one such argument settles it, whatever the others are
+_DECIDED = {"all": FALSE, "any": TRUE}  # one such argument decides the result
 _NEUTRAL = {"sum": Fraction(0), "product": Fraction(1), "all": True, "any": False}
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "==": operator.eq,
@@ -69,7 +68,7 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
 
 
 def exact(value: Any) -> Scalar:
-    """Return *value* as expressions hold it: numbers by their decimal digits.
+    """Return *value* as expressions hold it: a number as the fraction of its decimal digits.
 
     >>> exact(0.1) + exact(0.2) == exact(0.3)
     True
@@ -90,7 +89,7 @@ def variables(expression: Expression) -> frozenset[str]:
 
 
 def substitute(expression: Expression, values: Mapping[str, Constant]) -> Expression:
-    """Return *expression* with *values* put in and everything worked out that can be."""
+    """Return *expression* with *values* substituted, simplified."""
     if isinstance(expression, Variable):
         return values.get(expression.path, expression)
     if isinstance(expression, Constant) or variables(expression).isdisjoint(values):
@@ -121,7 +120,7 @@ def operation(name: str, arguments: tuple[Expression, ...]) -> Expression:
 
 
 def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
-    """Combine the known arguments of a sum, product, … into one that stands first, and flatten nested ones."""
+    """Combine the known arguments of a sum, product, … into one, placed first, and flatten nested ones."""
     combine = _FOLDS[name]
     known: Any = _NEUTRAL.get(name)
     unknown: list[Expression] = []
@@ -144,7 +143,7 @@ def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
 
 
 def _arithmetic(name: str, left: Any, right: Any) -> Fraction | None:
-    """Return the result of an operator on two numbers; None where there is none (a division by zero)."""
+    """Return the result of an operator on two numbers; None where it is undefined (a division by zero)."""
     if name == "**":
         bits = max(left.numerator.bit_length(), left.denominator.bit_length())
         if right.denominator != 1 or abs(right) * bits > MAX_BITS or (left == 0 and right < 0):
@@ -157,7 +156,7 @@ def _arithmetic(name: str, left: Any, right: Any) -> Fraction | None:
 
 
 def value_of(expression: Expression, where: str, text: str) -> Scalar:
-    """Return the value of an expression without variables; *where* and *text* are what to quote if it has none."""
+    """Return the value of an expression without variables; an error quotes *where* and *text*."""
     if isinstance(expression, Constant):
         return expression.value
     raise SpecError(where, text, "has no value: it divides by zero or takes an impossible power")

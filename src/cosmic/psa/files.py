@@ -1,4 +1,4 @@
-"""Parameter sets in files: read, and exported as JSON Schema."""
+"""Parameter sets in files: reading, and export as JSON Schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cosmic.errors import SpecError, UnknownName, as_key, join
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
-from cosmic.psa.space import FORMAT, ParameterSet, Share
+from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
 ABOUT = ("version", "name", "title", "source", "notes")
 KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
@@ -57,8 +57,8 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
         objective=_text(tree.get("objective", "step_s"), "objective"),
         limits=limits,
         workloads=shares,
-        source={"name": name, **whole, "base": resolved},
     )
+    space = with_source(space, {"name": name, **whole, "base": resolved})
     return space if stacks is None else space.restrict(stacks)
 
 
@@ -69,12 +69,12 @@ def _stacks(given: Any) -> list[str] | None:
 
 
 def is_limit(constraint: Any) -> bool:
-    """Return whether a constraint is about what a design achieves, which only evaluation can tell."""
+    """Return whether a constraint is about a metric, which only evaluation gives."""
     return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in BETTER
 
 
 def _workloads(base: Mapping[str, Any], given: Any) -> tuple[Share, ...]:
-    """Return the shares of a mix: the base changed by what each sets, such as ``{weight: 200, task: decode}``."""
+    """Return the workloads of a mix: each changes some fields of the base, such as ``{weight: 200, task: decode}``."""
     if not isinstance(given, Mapping):
         raise SpecError("workloads", given, "must map names to what each changes in the base")
     shares = []
@@ -132,10 +132,10 @@ def _text(value: Any, where: str) -> str:
 
 
 def json_schema(space: ParameterSet) -> dict[str, Any]:
-    """Return the set as JSON Schema: what agents and simulators agree on.
+    """Return the set as JSON Schema, for agents and simulators of others.
 
     An object that validates is a point: a value for each parameter, as `cosmic psa sample` writes it. What
-    JSON Schema cannot say (constraints, derivations, the base design) stands under ``x-cosmic``.
+    JSON Schema cannot express (constraints, derivations, the base design) is under ``x-cosmic``.
     """
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -11,13 +11,13 @@ from cosmic.psa.space import ParameterSet
 class Moves:
     """Neighbours, mutation and crossover within one parameter set.
 
-    A move changes one parameter and then as few others as the constraints force it to: in a set where the
+    A move changes one parameter, and then only the others that the constraints require: in a set where the
     dimensions must multiply to 1,024 NPUs, doubling one halves another.
     """
 
     def __init__(self, space: ParameterSet) -> None:
         self.space = space
-        self._place = {  # where each column stands: its component and its level there
+        self._place = {  # the component of each column, and its level there
             column: (part, level)
             for part, component in enumerate(space.components)
             for level, column in enumerate(component.columns)
@@ -30,8 +30,8 @@ class Moves:
         self._ordered = np.array([each.ordered for each in space.parameters], dtype=bool)
         self._number = np.array([len(each) for each in map(self._values, range(len(space.parameters)))], dtype=np.intp)
         widest = (len(space.parameters), max(space.sizes, default=0))
-        self._nth = np.zeros(widest, dtype=np.intp)  # per column, the values that occur, in order
-        self._rank = np.zeros(widest, dtype=np.intp)  # and for each value how many smaller ones occur
+        self._nth = np.zeros(widest, dtype=np.intp)  # per column: the values that occur in valid points, in order
+        self._rank = np.zeros(widest, dtype=np.intp)  # per column and value: how many smaller ones occur
         for column, size in enumerate(space.sizes):
             occurring = self._values(column)
             self._nth[column, : len(occurring)] = occurring
@@ -44,9 +44,9 @@ class Moves:
         return self.space.components[part].diagram.supported[level]
 
     def neighbour(self, rows: Indices, rng: np.random.Generator, *, near: bool | Flags = False) -> Indices:
-        """Return for each row a random other point: one parameter changed, and what follows from it.
+        """Return for each row a random other point: one parameter changed, and the others that this requires.
 
-        With *near*, for all rows or for some, a number moves to the next larger or smaller value; a name to any other.
+        Where *near* is true, a number moves to the next larger or smaller value, and a name to any other.
         """
         if not len(self.open):
             return rows.copy()
@@ -55,7 +55,7 @@ class Moves:
         return self._set(rows, columns, self._other(columns, current, rng.random(len(rows)), near))
 
     def _other(self, columns: Indices, current: Indices, chance: Floats, near: bool | Flags) -> Indices:
-        """Return for each current value of a column another that occurs in valid points."""
+        """Return for each current value of a column another one that occurs in valid points."""
         number = self._number[columns]
         at = np.minimum(self._rank[columns, current], number - 1)
         place = (at + 1 + (chance * (number - 1)).astype(np.intp)) % number
@@ -64,7 +64,7 @@ class Moves:
         return np.asarray(self._nth[columns, np.where(self._ordered[columns] & near, at + step, place)])
 
     def _set(self, rows: Indices, columns: Indices, values: Indices) -> Indices:
-        """Return rows with one column each set to a value, the tied ones adjusted."""
+        """Return rows with one column each set to a value, and tied columns adjusted."""
         moved = rows.copy()
         moved[np.arange(len(rows)), columns] = values
         changed = set(columns.tolist())
@@ -77,11 +77,11 @@ class Moves:
         return moved
 
     def mutate(self, rows: Indices, rng: np.random.Generator, rate: float) -> Indices:
-        """Return each row with about *rate* of its parameters changed, one after the other."""
+        """Return each row with a share *rate* of its parameters changed on average, one after the other."""
         return self.change(rows, rng.binomial(len(self.open), rate, size=len(rows)), rng)
 
     def change(self, rows: Indices, times: Indices, rng: np.random.Generator, near: float = 0.0) -> Indices:
-        """Return each row after as many changes of one parameter as *times* says, a share of them *near*."""
+        """Return each row after the number of single changes in *times*; a share *near* of them moves one step only."""
         moved = rows.copy()
         for turn in range(int(times.max(initial=0))):
             chosen = np.flatnonzero(times > turn)
@@ -90,7 +90,7 @@ class Moves:
         return moved
 
     def crossover(self, mothers: Indices, fathers: Indices, rng: np.random.Generator) -> Indices:
-        """Return children that take each parameter from either parent at random, repaired where that is invalid."""
+        """Return children that take each parameter from a random parent, repaired where they are invalid."""
         from_mother = rng.random(mothers.shape) < 0.5
         return self.space.repair(np.where(from_mother, mothers, fathers))
 

@@ -1,4 +1,4 @@
-"""Parameters: named choices, each value of which sets one or more fields of a design point.
+"""Parameters: named choices whose values set one or more fields of a design point.
 
 A list, a stepped range or powers of two set one field. With ``*`` there is one such parameter for each
 network dimension, or a single one for all if it is ``shared``. ``workload.{dp,tp}`` sets several fields at
@@ -30,20 +30,20 @@ ACCELERATOR = "compute.accelerator"
 
 @dataclass(frozen=True)
 class Parameter:
-    """One choice: its index is what agents see, its fields are what evaluation sees."""
+    """A parameter: agents see the index of its value, evaluation sees the fields that it sets."""
 
     name: str
-    """What it is called: the path it sets, or a pattern of several."""
+    """The path that it sets, or a pattern of several paths."""
     paths: tuple[str, ...]
     """The fields that it sets."""
     values: tuple[tuple[Any, ...], ...]
-    """For each choice, what it puts into each of `paths`."""
+    """For each value, the content of each of `paths`."""
     labels: tuple[Any, ...]
-    """For each choice, what stands for it in files: plain data."""
+    """For each value, how files write it: plain data."""
 
     @property
     def stack(self) -> str:
-        """The layer of the stack that it belongs to."""
+        """Its layer of the stack."""
         return self.name.partition(".")[0]
 
     @cached_property
@@ -53,7 +53,7 @@ class Parameter:
 
     @cached_property
     def settings(self) -> tuple[dict[str, Constant], ...]:
-        """For each choice, what it sets, as expressions use it."""
+        """For each value, the fields that it sets, as constants of expressions."""
         return tuple(
             {path: Constant(exact(part)) for path, part in zip(self.paths, row, strict=True) if _is_scalar(part)}
             for row in self.values
@@ -61,12 +61,12 @@ class Parameter:
 
 
 def _is_scalar(value: Any) -> bool:
-    """Return whether expressions can reckon with *value*: lists and what is not known stay out of them."""
+    """Return whether expressions can compute with *value*: not with lists, nor with None."""
     return not (value is None or isinstance(value, tuple))
 
 
 def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
-    """Return the parameters that the ``parameters`` of a file describe, for designs laid out like *base*."""
+    """Return the parameters under ``parameters`` of a file, for designs with the fields of *base*."""
     if not isinstance(given, Mapping):
         raise SpecError("parameters", given, "must map paths to their values")
     found: list[Parameter] = []
@@ -81,25 +81,25 @@ def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
                     raise SpecError(where, domain, f"sets {path}, which parameters.{taken[path]} sets too")
                 taken.setdefault(path, parameter.name)
             found.append(parameter)
-    return _give_way(found)
+    return _without_overridden(found)
 
 
 def full_key(key: str, where: str) -> str:
-    """Return the path that a key of a parameter set stands for, in full (see `cosmic.design.paths`)."""
+    """Return the full path of a key of a parameter set (see `cosmic.design.paths`)."""
     try:
         return full_path(key)
     except SpecError as error:
         raise type(error)(where, key, error.rule) from None
 
 
-def _give_way(parameters: list[Parameter]) -> tuple[Parameter, ...]:
-    """Let an accelerator leave alone those fields that a parameter of their own sets."""
+def _without_overridden(parameters: list[Parameter]) -> tuple[Parameter, ...]:
+    """Return *parameters*; the accelerator does not set fields that have a parameter of their own."""
     own = {path for parameter in parameters if parameter.name != ACCELERATOR for path in parameter.paths}
-    return tuple(without(parameter, own) if parameter.name == ACCELERATOR else parameter for parameter in parameters)
+    return tuple(_without(parameter, own) if parameter.name == ACCELERATOR else parameter for parameter in parameters)
 
 
-def without(parameter: Parameter, paths: set[str]) -> Parameter:
-    """Return *parameter* with the fields at *paths* left alone."""
+def _without(parameter: Parameter, paths: set[str]) -> Parameter:
+    """Return *parameter*, no longer setting the fields at *paths*."""
     kept = [place for place, path in enumerate(parameter.paths) if path not in paths]
     return Parameter(
         parameter.name,
@@ -131,7 +131,7 @@ def _read(base: DesignPoint, key: str, domain: Any, where: str) -> Iterator[Para
 
 
 def expand(base: DesignPoint, key: str, where: str) -> list[str]:
-    """Return the paths that *key* stands for: itself, or one for each entry of the list that ``*`` replaces."""
+    """Return the paths of *key*: the key itself, or one path for each list entry where it has a ``*``."""
     paths = [""]
     for part in key.split("."):
         paths = [
@@ -158,14 +158,14 @@ def _entries(base: DesignPoint, path: str, where: str) -> Sequence[Any]:
 
 
 def label(base: DesignPoint, path: str, value: Any) -> Any:
-    """Return *value* of the field at *path* as it is written in files."""
+    """Return *value* of the field at *path* as files write it."""
     return schema.write(value, schema.slot_at(base, path).dimension)
 
 
 def label_in(parameter: Parameter, point: DesignPoint) -> Any:
-    """Return what *point* has of a parameter as it is written in files, also where that is none of its values.
+    """Return the value of a parameter in *point* as files write it, also where the parameter does not list it.
 
-    What several fields hold is one label where they agree, a list else; an accelerator is known by its name.
+    Several fields give one label where they are equal, and a list otherwise; an accelerator gives its name.
     """
     held = tuple(schema.get(point, path) for path in parameter.paths)
     if held in parameter.values:
@@ -180,7 +180,7 @@ def label_in(parameter: Parameter, point: DesignPoint) -> Any:
 
 
 def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
-    """Return the values that *domain* lists, as the design holds them: in order if numbers, each once."""
+    """Return the values of *domain* as the design holds them, without duplicates; numbers are sorted."""
     slot = schema.slot_at(base, path)
     written = _written(domain, where, slot.dimension)
     values = [schema.read(slot.hint, item, f"{where}.{place}", slot.dimension) for place, item in enumerate(written)]
@@ -193,8 +193,8 @@ def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     return sorted(values) if numbers else values
 
 
-def _written(domain: Any, where: str, dimension: units.Dimension | None) -> list[Any]:
-    """Return the values of *domain* as they would be written in a list."""
+def _written(domain: Any, where: str, dimension: units.PhysicalDimension | None) -> list[Any]:
+    """Return the values of *domain* as a list in a file would have them."""
     if isinstance(domain, list):
         return domain
     if not isinstance(domain, Mapping):
@@ -224,7 +224,7 @@ def _powers_of_two(bounds: Any, where: str) -> Iterator[int]:
             yield 2**exponent
 
 
-def _range(domain: Mapping[str, Any], where: str, dimension: units.Dimension | None) -> Iterator[Any]:
+def _range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimension | None) -> Iterator[Any]:
     low, high, step = (_exact(domain[key], f"{where}.{key}", dimension) for key in ("from", "to", "step"))
     if step <= 0 or low > high:
         raise SpecError(where, dict(domain), "must go upwards, by a positive step")
@@ -239,15 +239,15 @@ def _range(domain: Mapping[str, Any], where: str, dimension: units.Dimension | N
             yield int(value) if value.denominator == 1 else float(value)
 
 
-def _exact(value: Any, where: str, dimension: units.Dimension | None) -> Fraction:
+def _exact(value: Any, where: str, dimension: units.PhysicalDimension | None) -> Fraction:
     if dimension is not None:
-        schema.read(float, value, where, dimension)  # refuses what is no such quantity
+        schema.read(float, value, where, dimension)  # refuses a value of another dimension
         return units.parse(value).value
     return Fraction(repr(schema.read(float, value, where)))
 
 
 def _checked(base: DesignPoint, parameter: Parameter, where: str) -> Parameter:
-    """Refuse values that the field cannot hold, before any search meets them."""
+    """Return *parameter*; values that its fields cannot hold are refused here, not during a search."""
     for place, row in enumerate(parameter.values):
         try:
             schema.assign(base, dict(zip(parameter.paths, row, strict=True)))
@@ -284,7 +284,7 @@ def _joint(base: DesignPoint, key: str, domain: Any, where: str) -> Parameter:
 
 
 def _tuples(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]:
-    """Return combinations of *width* values: as listed, or all that multiply to a number (``split``)."""
+    """Return combinations of *width* values: as listed, or all factorisations of a number (``split``)."""
     if isinstance(domain, list):
         return domain
     if not (isinstance(domain, Mapping) and set(domain) <= {"split", "powers_of_two"} and "split" in domain):
@@ -300,7 +300,7 @@ def _tuples(base: DesignPoint, domain: Any, width: int, where: str) -> list[Any]
 
 
 def _accelerators(base: DesignPoint, domain: Any, where: str) -> Parameter:
-    """Return the choice between accelerators: each sets all of compute and memory."""
+    """Return the parameter of accelerators: each sets the whole compute and memory layers."""
     if isinstance(domain, Mapping) and set(domain) == {"values"}:
         domain = domain["values"]
     if not (isinstance(domain, list) and domain):

@@ -1,7 +1,7 @@
-"""The parameter set: what may vary, counted, sampled and decoded. The heart of the product.
+"""The parameter set: counting, sampling and decoding of its points.
 
-A point of the set is a row of value indices, one per parameter; everything that handles many points takes
-and gives arrays of such rows. The set knows which rows are valid; it knows no physics.
+A point of the set is a row of value indices, one per parameter; functions on many points take and return
+arrays of such rows. The set knows which rows are valid; it knows no physics.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from cosmic.psa.diagram import Diagram, Indices
 from cosmic.psa.expressions import FALSE, Constant, Expression, Scalar, substitute, value_of, variables
 from cosmic.psa.parameters import Parameter, label
 
-MOST_KNOWN = 1_000_000
-"""So many derived values are remembered at most."""
+DERIVED_CACHE = 1_000_000
+"""How many derived values are cached at most."""
 FORMAT = 1
 """Version of the file format and of the exported schema."""
 LISTED_AT_ONCE = 1024
-"""How many points are worked out together when all are listed."""
+"""How many points are decoded at a time when all are enumerated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,23 +41,23 @@ class Component:
     """Parameters tied by constraints, with the diagram of their valid combinations."""
 
     columns: tuple[int, ...]
-    """Where they stand in a row, in the order of the diagram's levels."""
+    """Their columns in a row, in the order of the diagram's levels."""
     diagram: Diagram
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """One of several workloads that a system is to run."""
+    """One of several workloads that a system runs."""
 
     name: str
     weight: float
-    """How often it runs for each time that a workload of weight 1 does."""
+    """How often it runs, relative to a workload of weight 1."""
     base: DesignPoint
 
 
 @dataclass(frozen=True, eq=False)
 class ParameterSet:
-    """What may vary around a base design. Build one with `cosmic.load_space`, or from its parts."""
+    """What may vary around a base design. Load one with `cosmic.load_space`, or build it from its fields."""
 
     name: str
     base: DesignPoint
@@ -67,14 +67,14 @@ class ParameterSet:
     constraints: tuple[str, ...]
     objective: str = "step_s"
     limits: tuple[str, ...] = ()
-    """Constraints on what a design achieves, such as ``memory_bytes <= 80 GB``: known once it is evaluated."""
+    """Constraints on metrics, such as ``memory_bytes <= 80 GB``, which only evaluation can check."""
     workloads: tuple[Share, ...] = ()
-    """What one system is to run, if it is more than the base's workload; all with the same searched values."""
-    source: Mapping[str, Any] | None = field(default=None, repr=False)
-    """The content of a file that describes this set without reference to any other."""
+    """The workloads that one system runs, where there are several; all have the same searched values."""
+    source: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
+    """The content of a file that describes this set without reference to any other; `replace` does not keep it."""
 
     def __post_init__(self) -> None:
-        _ = self.components  # malformed expressions and empty sets are found here, not in the middle of a search
+        _ = self.components  # malformed expressions and empty sets are found here, not during a search
 
     # ------------------------------------------------------------------------------------- expressions
 
@@ -85,7 +85,7 @@ class ParameterSet:
 
     @cached_property
     def _derivations(self) -> dict[str, Bound]:
-        """Each derived field's expression in terms of parameters alone."""
+        """The expression of each derived field, in terms of parameters only."""
         bound = {}
         for path, text in self.derived.items():
             where = f"derived.{path}"
@@ -109,14 +109,14 @@ class ParameterSet:
             bound.append(expression)
         return bound
 
-    # ---------------------------------------------------------------------------------------- the parts
+    # --------------------------------------------------------------------------------------- components
 
     @cached_property
     def components(self) -> tuple[Component, ...]:
-        """The independent parts: parameters in different parts share no constraint."""
+        """The independent components: parameters in different components share no constraint."""
         _ = self._derivations
         column = {path: place for place, parameter in enumerate(self.parameters) for path in parameter.paths}
-        part = list(range(len(self.parameters)))  # which part each parameter belongs to, merged as we go
+        owner = list(range(len(self.parameters)))  # the component of each parameter, merged by constraints
         touched: list[list[int]] = []
         for place, expression in enumerate(self._bound_constraints):
             if expression == FALSE:
@@ -124,14 +124,14 @@ class ParameterSet:
             used = _in_order(expression, column)
             touched.append(used)
             for other in used[1:]:
-                merged, kept = part[other], part[used[0]]
-                part = [kept if each == merged else each for each in part]
-        return tuple(self._component(root, part, touched) for root in dict.fromkeys(part))
+                merged, kept = owner[other], owner[used[0]]
+                owner = [kept if each == merged else each for each in owner]
+        return tuple(self._component(root, owner, touched) for root in dict.fromkeys(owner))
 
-    def _component(self, root: int, part: list[int], touched: list[list[int]]) -> Component:
-        mine = [place for place, used in enumerate(touched) if used and part[used[0]] == root]
+    def _component(self, root: int, owner: list[int], touched: list[list[int]]) -> Component:
+        mine = [place for place, used in enumerate(touched) if used and owner[used[0]] == root]
         first = [column for place in mine for column in touched[place]]
-        members = [column for column, each in enumerate(part) if each == root]
+        members = [column for column, each in enumerate(owner) if each == root]
         columns = tuple(dict.fromkeys([*first, *members]))
         levels = [self.parameters[column].settings for column in columns]
         texts = [self.constraints[place] for place in mine]
@@ -159,12 +159,12 @@ class ParameterSet:
 
     @property
     def valid(self) -> int:
-        """How many combinations satisfy every constraint; exact, whatever the size."""
+        """How many combinations satisfy every constraint; an exact integer of any size."""
         return prod(component.diagram.count for component in self.components)
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """The layers of the stack in which something may vary."""
+        """The layers of the stack that have parameters."""
         return tuple(stack for stack in STACKS if any(each.stack == stack for each in self.parameters))
 
     def restrict(self, stacks: Iterable[str]) -> ParameterSet:
@@ -175,12 +175,12 @@ class ParameterSet:
                 raise UnknownName.among("stacks", stack, "layer with parameters", self.stacks)
         kept = tuple(each for each in self.parameters if each.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
-        source = None if self.source is None else {**self.source, "stacks": opened}
-        return replace(self, name=name, parameters=kept, source=source)
+        restricted = replace(self, name=name, parameters=kept)
+        return restricted if self.source is None else with_source(restricted, {**self.source, "stacks": opened})
 
     @cached_property
     def identity(self) -> str:
-        """A short text that two sets share only if they mean the same designs."""
+        """A short text that two sets share only if they describe the same designs."""
         values = [(each.name, each.paths, [str(value) for value in each.values]) for each in self.parameters]
         shares = [(each.name, each.weight, each.base.identity) for each in self.workloads]
         content = [self.base.identity, values, sorted(self.derived.items()), self.constraints, self.limits, shares]
@@ -190,13 +190,13 @@ class ParameterSet:
 
     @cached_property
     def free(self) -> Indices:
-        """The columns that no constraint touches: any value goes with anything."""
+        """The columns that no constraint restricts."""
         tied = {column for component in self.tied for column in component.columns}
         return np.array([column for column in range(len(self.parameters)) if column not in tied], dtype=np.intp)
 
     @cached_property
     def tied(self) -> tuple[Component, ...]:
-        """The components in which not everything is valid."""
+        """The components with invalid combinations."""
         return tuple(
             each for each in self.components if each.diagram.count < prod(self.sizes[column] for column in each.columns)
         )
@@ -214,9 +214,9 @@ class ParameterSet:
         return np.array(self.sizes, dtype=np.intp)
 
     def keys(self, rows: Indices) -> list[Hashable]:
-        """Return for each row a value that only equal rows share: what to look points up by."""
+        """Return for each row a hashable key that only equal rows share."""
         if self.raw < 2**62:
-            keys: list[Hashable] = (rows @ _worths(self.sizes)).tolist()
+            keys: list[Hashable] = (rows @ _place_values(self.sizes)).tolist()
             return keys
         return [row.tobytes() for row in rows.astype(np.int64)]
 
@@ -229,7 +229,7 @@ class ParameterSet:
         return inside
 
     def repair(self, rows: Indices) -> Indices:
-        """Return a valid point near each row: itself if valid, and otherwise as many of its values as can be."""
+        """Return a valid point near each row: the row itself if it is valid."""
         wanted = np.clip(rows, 0, self._widths - 1)
         for component in self.tied:
             wanted[:, component.columns] = component.diagram.repair(wanted[:, component.columns])
@@ -241,7 +241,7 @@ class ParameterSet:
             yield from self.listed(start, min(LISTED_AT_ONCE, self.valid - start))
 
     def listed(self, start: int, n: int) -> Indices:
-        """Return *n* points from the place *start* on in the order of `enumerate`, found without what precedes them."""
+        """Return *n* points from the place *start* on in the order of `enumerate`, without enumerating earlier ones."""
         places: npt.NDArray[Any] = np.arange(n).astype(np.int64 if self.valid < 2**62 else object) + start
         rows = np.empty((n, len(self.parameters)), dtype=np.intp)
         for component in reversed(self.components):
@@ -261,11 +261,11 @@ class ParameterSet:
         return found | {path: self.derive(path, rows) for path in self.derived}
 
     def derive(self, path: str, rows: Indices) -> Column:
-        """Return a derived field of many points: worked out once for each combination that ever occurs."""
+        """Return a derived field of many points; each combination of values is computed once and cached."""
         used = self._used[path]
         first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
         known = self._derived.setdefault(path, {})
-        if len(known) > MOST_KNOWN:
+        if len(known) > DERIVED_CACHE:
             known.clear()
         values = []
         for choice in map(tuple, rows[np.ix_(first, used)].tolist()):
@@ -277,7 +277,7 @@ class ParameterSet:
 
     @cached_property
     def _used(self) -> dict[str, list[int]]:
-        """For each derived field, the parameters that it follows from."""
+        """For each derived field, the columns of the parameters that it depends on."""
         needed = {path: variables(bound.expression) for path, bound in self._derivations.items()}
         numbered = list(enumerate(self.parameters))
         return {
@@ -286,7 +286,7 @@ class ParameterSet:
 
     @cached_property
     def _derived(self) -> dict[str, dict[tuple[int, ...], Any]]:
-        """What was derived already, by the indices of the values it follows from."""
+        """The cached values of each derived field, by the indices of the values that it depends on."""
         return {}
 
     def _derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
@@ -308,7 +308,7 @@ class ParameterSet:
         return float(value)
 
     def changes(self, row: Indices) -> dict[str, Any]:
-        """Return what the point *row* sets: the content of each searched or derived field."""
+        """Return the fields that the point *row* sets, searched and derived, by their paths."""
         chosen = {
             path: part
             for parameter, index in zip(self.parameters, row.tolist(), strict=True)
@@ -317,12 +317,12 @@ class ParameterSet:
         return chosen | {path: self.derive(path, row[None, :]).tolist()[0] for path in self.derived}
 
     def point(self, row: Indices) -> DesignPoint:
-        """Return the design that *row* stands for."""
+        """Return the design of *row*."""
         point: DesignPoint = schema.assign(self.base, self.changes(row))
         return point
 
     def row_of(self, point: DesignPoint) -> Indices | None:
-        """Return the row that stands for *point*; None where it is no point of the set."""
+        """Return the row of the design *point*; None where it is not in the set."""
         row = []
         for parameter in self.parameters:
             wanted = tuple(schema.get(point, path) for path in parameter.paths)
@@ -334,10 +334,16 @@ class ParameterSet:
         return found if same else None
 
     def labels(self, row: Indices) -> dict[str, Any]:
-        """Return the point *row* as it is written in files: a value for each parameter and derived field."""
+        """Return the point *row* as files write it: a value for each parameter and derived field."""
         chosen = {each.name: each.labels[index] for each, index in zip(self.parameters, row.tolist(), strict=True)}
         changed = self.changes(row)
         return chosen | {path: label(self.base, path, changed[path]) for path in self.derived}
+
+
+def with_source(space: ParameterSet, source: Mapping[str, Any]) -> ParameterSet:
+    """Return *space* with the content of the file that describes it."""
+    object.__setattr__(space, "source", source)  # no argument of its own: a set that was changed has no such file
+    return space
 
 
 def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
@@ -355,9 +361,9 @@ def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
 
 
 def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
-    """Return where each distinct row first stands, and for every row which of those it equals."""
+    """Return the first place of each distinct row, and for every row which of those it equals."""
     if prod(sizes) < 2**62:  # sorting numbers is far quicker than sorting rows
-        codes = rows @ _worths(tuple(sizes))
+        codes = rows @ _place_values(tuple(sizes))
         _, first, which = np.unique(codes, return_index=True, return_inverse=True)
     else:
         _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
@@ -365,10 +371,10 @@ def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
 
 
 @lru_cache(maxsize=256)
-def _worths(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return what an index of each parameter is worth in a number that stands for a combination: its digits.
+def _place_values(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
+    """Return the place value of each parameter in a mixed-radix number that encodes a combination.
 
-    >>> _worths((10, 2, 5)).tolist()
+    >>> _place_values((10, 2, 5)).tolist()
     [10, 5, 1]
     """
     return np.array([prod(sizes[place + 1 :]) for place in range(len(sizes))], dtype=np.int64)

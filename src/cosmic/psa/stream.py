@@ -1,4 +1,4 @@
-"""Points as JSON lines, as fast as they are drawn."""
+"""Sampled points as JSON lines."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BATCH = 10_000
 
 
 def json_lines(space: ParameterSet, n: int, rng: np.random.Generator) -> Iterator[str]:
-    """Yield *n* points drawn uniformly, one JSON object each, as they are written in files.
+    """Yield *n* points drawn uniformly, one JSON object each, as files write them.
 
-    Each value is turned into text once, however many points have it.
+    Each value is formatted once.
     """
     texts = [[_member(each.name, value) for value in each.labels] for each in space.parameters]
     for start in range(0, n, BATCH):

@@ -1,4 +1,4 @@
-"""The grammar of derived parameters and constraints: text in, syntax tree out. Nothing is ever executed.
+"""The grammar of derived parameters and constraints: text in, syntax tree out. Nothing is executed.
 
 expression  := choice
 choice      := or ["if" or "else" choice]
@@ -20,9 +20,9 @@ from cosmic.errors import SpecError
 from cosmic.units import NUMBER, Quantity
 
 MAX_DEPTH = 60
-"""Brackets within brackets that an expression may have; far beyond what a person writes."""
+"""The deepest nesting of brackets in an expression; far beyond what a person writes."""
 MAX_TOKENS = 400
-"""Words and signs that it may have: each may be a level of the tree, which Python walks by recursion."""
+"""The most tokens in an expression: each may be a level of the tree, which Python walks by recursion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class _Token:
 
 
 def parse(text: str) -> Syntax:
-    """Return the syntax tree of *text*; raise `SpecError` with the place of what cannot be understood.
+    """Return the syntax tree of *text*; a `SpecError` quotes what cannot be understood.
 
     >>> parse("2 * workload.dp").name
     '*'
@@ -120,7 +120,7 @@ class _Parser:
         return SpecError("expression", self.text, rule)
 
     def peek(self) -> str:
-        """The next operator or bracket; nothing if something else comes next."""
+        """Return the next operator or bracket; an empty text if something else comes next."""
         ahead = self.tokens[self.position] if self.position < len(self.tokens) else _Token("end", "")
         return ahead.text if ahead.kind == "symbol" else ""
 
@@ -167,7 +167,7 @@ class _Parser:
         return Call("not", (tree,)) if negated else tree
 
     def comparison(self) -> Syntax:
-        """One comparison, or a chain of them: ``a < b <= c`` is ``a < b and b <= c``."""
+        """Parse one comparison, or a chain: ``a < b <= c`` is ``a < b and b <= c``."""
         left = self.sum()
         parts: list[Syntax] = []
         while name := self.accept(*_COMPARISONS, "in", "not"):

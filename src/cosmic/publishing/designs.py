@@ -160,7 +160,7 @@ def timeline_of(point: DesignPoint, engine: str) -> Timeline:
     """Return the timeline of a step of a design that can run: scheduled, or as it was played."""
     if engine == "analytic":
         return scheduled_timeline(point)
-    from cosmic.simulation.event.designs import play_design  # noqa: PLC0415  only this engine needs it
+    from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  only this engine needs it
     from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415
 
-    return timeline_of_result(play_design(point))
+    return timeline_of_result(simulate_design(point))

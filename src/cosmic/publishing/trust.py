@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from cosmic import catalog
 from cosmic.catalog.accuracy import expected_error
-from cosmic.design.model import has_experts
+from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.searching import Found
@@ -162,7 +162,7 @@ def limits(point: DesignPoint, engine: str) -> Iterator[str]:
 
 def _of_the_work(point: DesignPoint) -> Iterator[str]:
     workload = point.workload
-    if has_experts(point.model):
+    if is_moe(point.model):
         yield "Tokens are spread evenly over experts; a router that favours some makes the slowest expert set the pace."
     if workload.task == "training" and workload.pp > 1:
         yield "All microbatches take equally long, and so do stages with equally many layers."

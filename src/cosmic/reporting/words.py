@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, Dimension
+from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, PhysicalDimension
 
 UNITS = {
     BYTES: "B",
@@ -45,7 +45,7 @@ def metric_unit(name: str) -> str:
     return METRICS[name][1] if name in METRICS else ""
 
 
-def path_unit(dimension: Dimension | None) -> str:
+def path_unit(dimension: PhysicalDimension | None) -> str:
     """Return the unit of a field of some dimension."""
     return "" if dimension is None else UNITS.get(dimension, "")
 

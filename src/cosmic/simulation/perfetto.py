@@ -1,7 +1,7 @@
-"""A timeline as a file for trace viewers: Chrome's trace format, which Perfetto opens.
+"""Write a timeline in Chrome's trace format, which Perfetto opens.
 
-Spans are complete events (X), tracks and processes are named by metadata (M), arrows are flows (s, f) bound to the
-spans that they join, counters are C. Times are microseconds. Spans on the critical path say so.
+Spans are complete events (X), metadata (M) names tracks and processes, arrows are flows (s, f) bound to the spans that
+they join, counters are C. Times are microseconds. Spans on the critical path have the argument `critical`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cosmic.simulation.timeline import CLASSES, Timeline
 from cosmic.traces.trace import ABSENT, CollectiveType
 
 BATCH = 10_000
-"""Events that are written at once."""
+"""Events per write."""
 COLLECTIVES = {int(kind): kind.name.lower() for kind in CollectiveType}
 
 
 def write_timeline(timeline: Timeline, path: str | Path) -> None:
-    """Write *timeline* to *path*, some events at a time."""
+    """Write *timeline* to *path*, `BATCH` events at a time."""
     try:
         with Path(path).open("w", encoding="utf-8") as file:
             reading = json.dumps(timeline.reading)
@@ -64,7 +64,7 @@ def _names(timeline: Timeline) -> Iterator[dict[str, Any]]:
 
 
 def _spans(timeline: Timeline) -> Iterator[str]:
-    """Yield spans; there may be millions, so that each is put together by hand."""
+    """Yield spans; there may be millions, so each is formatted by hand."""
     spans = timeline.spans
     where = [f'"pid":{track.process},"tid":{place + 1}' for place, track in enumerate(timeline.tracks)]
     what = [f'"cat":"{name}"' for name in CLASSES]
@@ -72,31 +72,31 @@ def _spans(timeline: Timeline) -> Iterator[str]:
     for first in range(0, spans.count, BATCH):
         part = slice(first, first + BATCH)
         rows = zip(*(column[part].tolist() for column in columns), _arguments(timeline, part), strict=True)
-        for track, name, kind, start, duration, told in rows:
-            called = _compact(timeline.names[name])
+        for track, name, kind, start, duration, arguments in rows:
+            text = _compact(timeline.names[name])
             yield (
-                f'{{"ph":"X","name":{called},{what[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
-                f"{told}}}"
+                f'{{"ph":"X","name":{text},{what[kind]},{where[track]},"ts":{start / 1000},"dur":{duration / 1000}'
+                f"{arguments}}}"
             )
 
 
 def _arguments(timeline: Timeline, part: slice) -> list[str]:
-    """Return what a viewer shows of some spans: whether they are critical, and what nodes say of themselves."""
+    """Return the arguments of some spans: whether they are critical, and the attributes of their nodes."""
     critical = timeline.spans.critical[part].tolist()
     found = [['"critical":true'] if each else [] for each in critical]
     for name, column in timeline.details.items():
-        for told, value in zip(found, column[part].tolist(), strict=True):
+        for arguments, value in zip(found, column[part].tolist(), strict=True):
             if value == ABSENT:
                 continue
             if name != "comm_type":
-                told.append(f'"{name}":{value}')
+                arguments.append(f'"{name}":{value}')
             elif value in COLLECTIVES:
-                told.append(f'"collective":"{COLLECTIVES[value]}"')
-    return [f',"args":{{{",".join(told)}}}' if told else "" for told in found]
+                arguments.append(f'"collective":"{COLLECTIVES[value]}"')
+    return [f',"args":{{{",".join(arguments)}}}' if arguments else "" for arguments in found]
 
 
 def _flows(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """Yield both ends of every arrow, each within the span that it belongs to."""
+    """Yield both ends of every arrow, each within its span."""
     spans, flows = timeline.spans, timeline.flows
     process = [track.process for track in timeline.tracks]
     start, last = spans.start_ns, np.maximum(spans.start_ns, spans.end_ns - 1)

@@ -1,8 +1,8 @@
 """The analytic engine's timeline: the order of the schedule, with the closed form's times.
 
-Stages are processes. Each task is drawn as its compute and, on a track for each axis, what that waits for and what
-hides beside it; then come the gradients that are left to reduce, the update, and waiting. The closed form adds up; here
-the order is played, so that both agree where the schedule's closed form is exact, and `reading` says where not.
+Stages are processes. Each task is drawn as its compute and, on one track per axis, its exposed and its overlapped
+communication; then come the exposed reduction of gradients, the update, and idle time. The schedule's order is
+simulated, so timeline and closed form agree where the latter is exact; `reading` says where they do not.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.simulation.analytic import anatomy
-from cosmic.simulation.schedule_play import play
+from cosmic.simulation.schedule_simulation import simulate_tasks
 from cosmic.simulation.schedule_times import Mark, Piece, StepTimes, TaskTimes, step_times
 from cosmic.simulation.timeline import (
     CODE,
@@ -32,20 +32,20 @@ from cosmic.simulation.timeline import (
     stepped,
 )
 from cosmic.step.memory import Footprint
-from cosmic.workload.schedule import Kind, Task, schedules
+from cosmic.workload.schedule import Task, TaskKind, schedules
 from cosmic.workload.sizes import microbatches
 
 MOST_SPANS = 60_000
-"""Beyond, tasks are drawn whole, and then several as one."""
+"""With more, each task is one span, or several tasks are."""
 MOST_TASKS = 120_000
-"""Beyond, a step is drawn with fewer microbatches."""
+"""With more, a step is drawn with fewer microbatches."""
 TRACKS = ("compute", "tp", "cp", "ep", "dp", "pp", "weights", "offload", "idle")
 APART = 1e-3
-"""From this relative difference on, the reading tells how far closed form and order are apart."""
+"""From this relative difference on, the reading states the difference between closed form and simulated order."""
 
 
 def timeline_of(point: DesignPoint) -> Timeline:
-    """Return what happens when in a step of *point*, which must be a design that can run."""
+    """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     found = anatomy(batch)
     step = _Step(batch, found.profile.memory, step_times(found), _drawn_microbatches(batch))
@@ -53,16 +53,16 @@ def timeline_of(point: DesignPoint) -> Timeline:
 
 
 def _drawn_microbatches(batch: Batch) -> int:
-    """Return with how many microbatches a step is drawn: all of them, if that is not far too many."""
+    """Return the number of microbatches to draw: all of them, if `MOST_TASKS` allows."""
     workload, count = batch.base.workload, int(microbatches(batch))
     virtual = workload.virtual_stages if workload.pp > 1 else 1
-    rounds = 2 * workload.pp  # what every schedule can run with
+    rounds = 2 * workload.pp  # every schedule runs with a multiple of this
     most = max(2, MOST_TASKS // (3 * workload.pp * virtual) // rounds) * rounds
     return min(count, most)
 
 
 def orders_of(point: DesignPoint, count: int) -> tuple[list[list[Task]], frozenset[tuple[int, int]]]:
-    """Return what each stage does, and which stages and microbatches read what was sent before the step began."""
+    """Return the tasks of each stage, and the stages and microbatches whose input was sent before the step began."""
     workload = point.workload
     stages = workload.pp
     if workload.task == "training":
@@ -71,10 +71,10 @@ def orders_of(point: DesignPoint, count: int) -> tuple[list[list[Task]], frozens
         return [order(stage, stages, count, virtual) for stage in range(stages)], frozenset()
     if workload.task == "prefill":
         return [[Task("F", each) for each in range(count)] for _ in range(stages)], frozenset()
-    turns = max(stages, count)  # of a round: each microbatch is at one stage, or waits
+    turns = max(stages, count)  # per round: each microbatch is at one stage, or waits
     orders = []
     for stage in range(stages):
-        first = (turns - stage) % turns  # at this stage as the round begins
+        first = (turns - stage) % turns  # the microbatch at this stage as the round begins
         turn = [*range(first, count), *range(min(first, count))]
         orders.append([Task("F", microbatch) for microbatch in turn])
     wrapped = ((stage, each) for stage in range(stages) for each in range(count) if stage + each == turns)
@@ -83,7 +83,7 @@ def orders_of(point: DesignPoint, count: int) -> tuple[list[list[Task]], frozens
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """The tasks of a kind on a stage: which they are, and when they begin."""
+    """The tasks of one kind on a stage."""
 
     stage: int
     times: TaskTimes
@@ -91,75 +91,76 @@ class _Placed:
 
 
 class _Step:
-    """One step of a design, to be drawn."""
+    """One step of a design to draw."""
 
     def __init__(self, batch: Batch, memory: Footprint, times: StepTimes, count: int) -> None:
         self.batch, self.memory, self.times, self.count = batch, memory, times, count
         workload = batch.base.workload
         self.training, self.stages = workload.task == "training", workload.pp
         self.virtual = workload.virtual_stages if self.training and workload.pp > 1 else 1
-        self.parts = self.stages * self.virtual
+        self.virtual_stages = self.stages * self.virtual
         orders, detached = orders_of(batch.base, count)
         self.seconds = {mark: each.seconds for mark, each in times.tasks.items()}
         self.left_out = int(microbatches(batch)) - count
         """Microbatches that are not drawn one by one."""
-        self.played = play(orders, self.parts, self._takes, times.crossing, detached)
+        self.simulated = simulate_tasks(orders, self.virtual_stages, self._task_s, times.crossing, detached)
         self.pauses = self._make_room() if self.left_out else None
         self.done = np.zeros(self.stages)
-        np.maximum.at(self.done, self.played.stage, self.played.end)
+        np.maximum.at(self.done, self.simulated.stage, self.simulated.end)
         self.tail = times.reducing + times.updating + times.returning
         self.end_s = float(self.done.max()) + self.tail + times.offloading[1]
 
     def _mark(self, stage: int, task: Task) -> Mark:
-        return Mark(task.kind, stage == self.stages - 1, task.part(stage, self.stages) == self.parts - 1)
+        head = task.virtual_stage(stage, self.stages) == self.virtual_stages - 1
+        return Mark(task.kind, stage == self.stages - 1, head)
 
-    def _takes(self, stage: int, task: Task) -> float:
+    def _task_s(self, stage: int, task: Task) -> float:
         return self.seconds[self._mark(stage, task)]
 
     def _make_room(self) -> Floats | None:
-        """Let every stage pause in the middle for the microbatches that are not drawn; return when each does.
+        """Insert a pause in the middle of every stage for the microbatches that are not drawn; return when each begins.
 
-        In the middle of a step all stages go on alike, at the pace of the slowest. Nothing is returned where a stage
-        would get something from one that pauses before it was sent: the step is then drawn without the rest.
+        In the middle of a step all stages repeat the same round, at the pace of the slowest. Return None where a
+        transfer would arrive before the pause of its sender ends: the step is then drawn without the rest.
         """
-        played, middle = self.played, self.count // 2
-        numbers = np.arange(len(played.tasks))
-        cuts = np.full(self.stages, len(played.tasks))
-        for number, (stage, task) in enumerate(zip(played.stage.tolist(), played.tasks, strict=True)):
+        simulated, middle = self.simulated, self.count // 2
+        numbers = np.arange(len(simulated.tasks))
+        cuts = np.full(self.stages, len(simulated.tasks))
+        for number, (stage, task) in enumerate(zip(simulated.stage.tolist(), simulated.tasks, strict=True)):
             if task.kind == "F" and task.microbatch == middle:
                 cuts[stage] = min(cuts[stage], number)
-        late = numbers >= cuts[played.stage]
-        if (late[played.sender] & ~late[played.receiver]).any():
+        late = numbers >= cuts[simulated.stage]
+        if (late[simulated.sender] & ~late[simulated.receiver]).any():
             return None
-        pauses: Floats = played.start[cuts]
+        pauses: Floats = simulated.start[cuts]
         rest = self.left_out * sum(each.seconds for each in self._round())
         shifted = rest * late
-        crossed = shifted[played.receiver]
-        self.played = replace(
-            played,
-            start=played.start + shifted,
-            end=played.end + shifted,
-            sent=played.sent + crossed,
-            arrived=played.arrived + crossed,
-            free=played.free + crossed,
+        received = shifted[simulated.receiver]
+        self.simulated = replace(
+            simulated,
+            start=simulated.start + shifted,
+            end=simulated.end + shifted,
+            sent=simulated.sent + received,
+            arrived=simulated.arrived + received,
+            free=simulated.free + received,
         )
         return pauses
 
     def _round(self) -> list[TaskTimes]:
-        """Return what the stage that bounds the step does for one microbatch."""
-        kinds: tuple[Kind, ...] = ("F", "BW") if self.training else ("F",)
-        parts = [False] * (self.virtual - 1) + [True]
-        return [self.times.tasks[Mark(kind, True, head)] for kind in kinds for head in parts]
+        """Return the tasks of the stage that bounds the step for one microbatch."""
+        kinds: tuple[TaskKind, ...] = ("F", "BW") if self.training else ("F",)
+        heads = [False] * (self.virtual - 1) + [True]
+        return [self.times.tasks[Mark(kind, True, head)] for kind in kinds for head in heads]
 
     # ------------------------------------------------------------------------------------------------ drawing
 
     def timeline(self, step_s: float) -> Timeline:
-        """Return the whole picture, of which the closed form says that it takes *step_s*."""
+        """Return the timeline of a step that takes *step_s* in closed form."""
         placed = self._placed()
         spans = sum(len(each.numbers) * (len(each.times.pieces) + len(each.times.beside)) for each in placed)
-        spans += 2 * len(self.played.sender)
+        spans += 2 * len(self.simulated.sender)
         whole = spans > MOST_SPANS
-        folded = -(-len(self.played.tasks) * 2 // MOST_SPANS) if whole else 1
+        folded = -(-len(self.simulated.tasks) * 2 // MOST_SPANS) if whole else 1
         drawing = Drawing()
         for stage in range(self.stages):
             for name in TRACKS:
@@ -188,28 +189,28 @@ class _Step:
         )
 
     def _placed(self) -> list[_Placed]:
-        """Return the tasks, those of a kind on a stage together."""
+        """Return the tasks, grouped by stage and kind."""
         groups: dict[tuple[int, Mark], list[int]] = {}
-        for number, (stage, task) in enumerate(zip(self.played.stage.tolist(), self.played.tasks, strict=True)):
+        for number, (stage, task) in enumerate(zip(self.simulated.stage.tolist(), self.simulated.tasks, strict=True)):
             groups.setdefault((stage, self._mark(stage, task)), []).append(number)
         return [_Placed(stage, self.times.tasks[mark], np.array(each)) for (stage, mark), each in groups.items()]
 
     def _tasks(self, drawing: Drawing, placed: Sequence[_Placed], *, whole: bool) -> None:
-        """Draw every task, in pieces or *whole*, and what crosses between stages."""
-        called = np.array([drawing.name(self._called(task)) for task in self.played.tasks], np.int64)
+        """Draw every task, in segments or *whole*, and the transfers between stages."""
+        called = np.array([drawing.name(self._called(task)) for task in self.simulated.tasks], np.int64)
         main = np.full(len(called), -1, np.int64)
         for each in placed:
             if whole:
                 compute = drawing.track(each.stage, "compute")
-                start, end = self.played.start[each.numbers], self.played.end[each.numbers]
+                start, end = self.simulated.start[each.numbers], self.simulated.end[each.numbers]
                 main[each.numbers] = drawing.add(compute, called[each.numbers], "compute", _ns(start), _ns(end))
             else:
                 main[each.numbers] = self._pieces(drawing, each, called)
-        self._crossings(drawing, main, whole=whole)
+        self._transfers(drawing, main, whole=whole)
 
     def _pieces(self, drawing: Drawing, each: _Placed, called: Ints) -> Ints:
-        """Draw tasks that are alike, piece by piece; return the last span of each."""
-        now, ends = self.played.start[each.numbers], self.played.end[each.numbers]
+        """Draw tasks of one kind, segment by segment; return the last span of each."""
+        now, ends = self.simulated.start[each.numbers], self.simulated.end[each.numbers]
         from_, until = now, now  # while they compute
         pieces = each.times.pieces or (Piece("compute", "", "compute", 0.0),)
         for place, piece in enumerate(pieces):
@@ -226,60 +227,62 @@ class _Step:
         return main
 
     def _called(self, task: Task) -> str:
-        """Return what a task is called: F12, or F12.1 for one of several parts; both backwards in one go are B."""
+        """Return the name of a task: F12, or F12.1 for one of several model chunks; a whole backward is B."""
         kind = "B" if task.kind == "BW" else task.kind
         return f"{kind}{task.microbatch}" + (f".{task.chunk}" if self.virtual > 1 else "")
 
-    def _crossings(self, drawing: Drawing, main: Ints, *, whole: bool) -> None:
-        """Draw what arrives at each stage: exposed while the stage has nothing else to do, hidden before."""
-        played = self.played
+    def _transfers(self, drawing: Drawing, main: Ints, *, whole: bool) -> None:
+        """Draw the transfers to each stage: exposed while the stage is idle, overlapped before."""
+        simulated = self.simulated
         if whole:
-            drawing.flow(main[played.sender], main[played.receiver])
+            drawing.flow(main[simulated.sender], main[simulated.receiver])
             return
-        kinds = np.array([task.kind != "F" for task in played.tasks], bool)[played.receiver]
-        track = np.array([drawing.track(stage, "pp") for stage in range(self.stages)])[played.stage[played.receiver]]
+        kinds = np.array([task.kind != "F" for task in simulated.tasks], bool)[simulated.receiver]
+        track = np.array([drawing.track(stage, "pp") for stage in range(self.stages)])[
+            simulated.stage[simulated.receiver]
+        ]
         name = np.where(kinds, drawing.name("gradients"), drawing.name("activations"))
-        sent, arrived = _ns(played.sent), _ns(played.arrived)
-        split = np.clip(_ns(played.free), sent, arrived)
+        sent, arrived = _ns(simulated.sent), _ns(simulated.arrived)
+        split = np.clip(_ns(simulated.free), sent, arrived)
         ahead, late = split > sent, arrived > split
         hidden = drawing.add(track[ahead], name[ahead], "hidden", sent[ahead], split[ahead])
-        shown = drawing.add(track[late], name[late], "exposed", split[late], arrived[late])
+        exposed = drawing.add(track[late], name[late], "exposed", split[late], arrived[late])
         arrow = np.full(len(sent), -1, np.int64)
-        arrow[late] = shown
+        arrow[late] = exposed
         both = ahead & late
         drawing.link(hidden[both[ahead]], arrow[both])
         arrow[ahead] = hidden
         real = arrow >= 0
-        drawing.flow(main[played.sender[real]], arrow[real])
+        drawing.flow(main[simulated.sender[real]], arrow[real])
 
     def _folded(self, drawing: Drawing, many: int) -> None:
-        """Draw so many tasks of a stage as one span."""
+        """Draw every *many* tasks of a stage as one span."""
         for stage in range(self.stages):
-            rows = np.flatnonzero(self.played.stage == stage)
+            rows = np.flatnonzero(self.simulated.stage == stage)
             firsts = np.arange(0, len(rows), many)
             lasts = np.minimum(firsts + many, len(rows)) - 1
-            start, end = self.played.start[rows[firsts]], self.played.end[rows[lasts]]
+            start, end = self.simulated.start[rows[firsts]], self.simulated.end[rows[lasts]]
             name = drawing.name(f"{many} tasks")
             drawing.add(drawing.track(stage, "compute"), name, "compute", _ns(start), _ns(end))
 
     def _pauses(self, drawing: Drawing, pauses: Floats) -> None:
-        """Draw the microbatches that are not drawn one by one, as one span on each stage."""
+        """Draw the remaining microbatches as one span on each stage."""
         rest = self.left_out * sum(each.seconds for each in self._round())
         for stage, begun in enumerate(pauses.tolist()):
             name = f"{self.left_out:,} microbatches more"
             _draw_one(drawing, (stage, "compute", name, "compute"), begun, begun + rest)
 
     def _ends(self, drawing: Drawing, stages: Sequence[int]) -> None:
-        """Draw what comes once a step: gradients, the update, updated weights, outer memory."""
+        """Draw what happens once a step: gradients, the update, updated weights, outer memory."""
         times = self.times
-        shown: tuple[tuple[str, str, Class, float], ...] = (
+        tail: tuple[tuple[str, str, Class, float], ...] = (
             ("dp", "gradients reduced", "exposed", times.reducing),
             ("compute", "optimizer", "optimizer", times.updating),
             ("dp", "updated weights", "exposed", times.returning),
         )
         for stage in stages:
             now = float(self.done[stage])
-            for track, name, kind, seconds in shown:
+            for track, name, kind, seconds in tail:
                 _draw_one(drawing, (stage, track, name, kind), now, now + seconds)
                 now += seconds
             self._gradients_beside(drawing, stage)
@@ -287,19 +290,19 @@ class _Step:
             _draw_one(drawing, (stage, "offload", "outer memory", "memory"), self.end_s - after - beside, self.end_s)
 
     def _gradients_beside(self, drawing: Drawing, stage: int) -> None:
-        """Draw the gradients that hide: behind the last backward pass and, if not all can, behind the next forward."""
+        """Draw the overlapped gradients: beside the last backward pass and, if that is too short, the next forward."""
         done = float(self.done[stage])
         mark = Mark("BW", stage == self.stages - 1, stage == self.stages - 1)
         behind = min(self.times.reduced_beside, self.seconds.get(mark, 0.0), done)
         _draw_one(drawing, (stage, "dp", "gradients reduced", "hidden"), done - behind, done)
         if self.batch.base.collective.scheduling == "lifo":
-            row = int(np.argmax(self.played.stage == stage))
-            first = float(self.played.start[row])
-            rest = min(self.times.reduced_beside - behind, float(self.played.end[row]) - first)
+            row = int(np.argmax(self.simulated.stage == stage))
+            first = float(self.simulated.start[row])
+            rest = min(self.times.reduced_beside - behind, float(self.simulated.end[row]) - first)
             _draw_one(drawing, (stage, "dp", "gradients of the step before", "hidden"), first, first + rest)
 
     def _waits(self, drawing: Drawing, stages: Sequence[int]) -> None:
-        """Draw the time in which a stage has nothing to do."""
+        """Draw the idle time of stages."""
         track, _, kind, start, end = drawing.joined()
         owner = np.array([process for process, _ in drawing.tracks], np.int64)[track]
         active = ~np.isin(kind, (CODE["hidden"], CODE["memory"]))
@@ -314,16 +317,16 @@ class _Step:
     # ------------------------------------------------------------------------------------------------ numbers
 
     def _totals(self, placed: Sequence[_Placed]) -> Totals:
-        """Return how the stage that bounds the step spends it, whatever is drawn."""
+        """Return how the stage that bounds the step spends its time, all microbatches included."""
         last = self.stages - 1
         drawing = Drawing()
-        whole = np.zeros(len(self.played.tasks), np.int64)
+        whole = np.zeros(len(self.simulated.tasks), np.int64)
         for each in placed:
             if each.stage == last:
                 self._pieces(drawing, each, whole)
-        mine = self.played.stage[self.played.receiver] == last
-        sent, arrived = _ns(self.played.sent[mine]), _ns(self.played.arrived[mine])
-        split = np.clip(_ns(self.played.free[mine]), sent, arrived)
+        mine = self.simulated.stage[self.simulated.receiver] == last
+        sent, arrived = _ns(self.simulated.sent[mine]), _ns(self.simulated.arrived[mine])
+        split = np.clip(_ns(self.simulated.free[mine]), sent, arrived)
         drawing.add(drawing.track(last, "pp"), 0, "exposed", split, arrived)
         drawing.add(drawing.track(last, "pp"), 0, "hidden", sent, split)
         self._ends(drawing, [last])
@@ -343,15 +346,16 @@ class _Step:
         return Totals(compute, exposed, seconds("hidden") + more["hidden"], idle)
 
     def _memory(self) -> list[Counter]:
-        """Return what each stage keeps over time.
+        """Return the memory use of each stage over time.
 
-        States stay. What one microbatch leaves is kept from its forward to the backward that needs it last; it is the
-        footprint's activations over those in flight on the fullest stage, and no stage is drawn fuller than that. Loss
-        and buffers come and go with tasks that compute gradients, or with all where nothing is trained.
+        Weights, gradients and optimizer state are constant. A microbatch's activations are kept from its forward to the
+        last backward that reads them; their size is the footprint's activations over those in flight on the fullest
+        stage, and no stage is drawn fuller than that. Loss and buffers are held by tasks that compute gradients, or by
+        all tasks in inference.
         """
         parts = {name: float(value) for name, value in self.memory.parts.items()}
         moving = parts["loss"] + parts["buffers"] + parts["allowance"]
-        stays = sum(parts.values()) - moving - parts["activations"]
+        constant = sum(parts.values()) - moving - parts["activations"]
         fullest = self.stages - 1 if parts["loss"] > 0 else 0
         kept = [self._in_flight(stage) for stage in range(self.stages)]
         most = max(1e-9, float(kept[fullest][1].max(initial=0.0)))
@@ -363,16 +367,16 @@ class _Step:
             begun, ended = self._busy(stage)
             moments = np.concatenate([[0], times, begun, ended])
             grown = np.diff(held, prepend=0.0) * each
-            changes = np.concatenate([[stays], grown, np.full(len(begun), passing), np.full(len(ended), -passing)])
+            changes = np.concatenate([[constant], grown, np.full(len(begun), passing), np.full(len(ended), -passing)])
             levels = stepped(moments, changes)
             counters.append(Counter(stage, "memory", "B", self.batch.base.memory.capacity_bytes, *levels))
         return counters
 
     def _in_flight(self, stage: int) -> tuple[Ints, Floats]:
-        """Return of how many microbatches a stage keeps activations, over time."""
-        rows = np.flatnonzero(self.played.stage == stage)
-        kinds = np.array([self.played.tasks[row].kind for row in rows.tolist()])
-        start, end = _ns(self.played.start[rows]), _ns(self.played.end[rows])
+        """Return the number of microbatches whose activations a stage keeps, over time."""
+        rows = np.flatnonzero(self.simulated.stage == stage)
+        kinds = np.array([self.simulated.tasks[row].kind for row in rows.tolist()])
+        start, end = _ns(self.simulated.start[rows]), _ns(self.simulated.end[rows])
         opens, closes = kinds == "F", np.isin(kinds, ("BW", "W")) if self.training else kinds == "F"
         share = 1 / self.virtual
         moments = np.concatenate([end[closes], start[opens]])
@@ -381,13 +385,13 @@ class _Step:
 
     def _busy(self, stage: int) -> tuple[Ints, Ints]:
         """Return when a stage needs its buffers."""
-        rows = np.flatnonzero(self.played.stage == stage)
-        wanted = [not self.training or self.played.tasks[row].kind != "F" for row in rows.tolist()]
+        rows = np.flatnonzero(self.simulated.stage == stage)
+        wanted = [not self.training or self.simulated.tasks[row].kind != "F" for row in rows.tolist()]
         rows = rows[np.array(wanted, bool)]
-        return covered(_ns(self.played.start[rows]), _ns(self.played.end[rows]))
+        return covered(_ns(self.simulated.start[rows]), _ns(self.simulated.end[rows]))
 
     def _links(self, drawing: Drawing) -> list[Counter]:
-        """Return what a device of each stage brings into collectives along each axis, over time."""
+        """Return the traffic of an accelerator of each stage along each axis, over time."""
         track, _, kind, start, end = drawing.joined()
         counters = []
         for (stage, name), number in drawing.tracks.items():
@@ -403,23 +407,23 @@ class _Step:
         return counters
 
     def _reading(self, step_s: float, whole: bool, folded: int) -> str:
-        """Return what is drawn, what is left out, and how far it is from the closed form."""
+        """Return a sentence: what is drawn, what is left out, and the difference to the closed form."""
         count = int(microbatches(self.batch))
         what = {"prefill": "One prefill", "decode": "One decoded token"}.get(self.batch.base.workload.task, "One step")
         said = [f"{what}, {count:,} microbatch{'es' * (count > 1)}"]
         said[0] += f" on {self.stages} stages" if self.stages > 1 else ""
-        said[0] += "" if whole else ", each task drawn as its compute and then what it waits for"
+        said[0] += "" if whole else ", each task drawn as its compute and then its exposed communication"
         if folded > 1:
             said.append(f"{folded} tasks of a stage are one span")
         elif whole:
-            said.append("tasks are drawn whole, communication is left out")
+            said.append("each task is one span, communication is left out")
         if self.left_out and self.pauses is None:
             said.append(f"only {self.count:,} of the microbatches are drawn")
         elif self.left_out:
             said.append(f"only {self.count:,} of the microbatches are drawn one by one, the others are one span")
         if (self.pauses is not None or not self.left_out) and abs(self.end_s / step_s - 1) > APART:
             said.append(
-                f"played in order it takes {self.end_s:.4g} s, {100 * (self.end_s / step_s - 1):+.2g} % from the"
+                f"simulated in order it takes {self.end_s:.4g} s, {100 * (self.end_s / step_s - 1):+.2g} % from the"
                 f" closed form's {step_s:.4g} s"
             )
         return "; ".join(said) + "."

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cosmic.simulation.analytic import Anatomy
 from cosmic.simulation.timeline import Class
 from cosmic.step.communication import BLOCKING, Role, part_of
-from cosmic.workload.schedule import Kind
+from cosmic.workload.schedule import TaskKind
 
 
 class Piece(NamedTuple):
@@ -54,7 +54,7 @@ class TaskTimes:
 class Mark(NamedTuple):
     """What a task's time depends on."""
 
-    kind: Kind
+    kind: TaskKind
     bounds: bool
     """Whether it runs on the stage that bounds the step."""
     head: bool

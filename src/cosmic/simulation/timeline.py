@@ -1,7 +1,7 @@
-"""What happens when in a step: one value, whichever engine found it.
+"""The timeline of a step, the same value for both engines.
 
-A process is a rank or a pipeline stage, with those that do the same; its tracks hold spans, which do not overlap on a
-track. Times are whole nanoseconds, so that what ends and what begins at one moment can be told to meet.
+A process is a rank or a pipeline stage, and stands for all that do the same. Its tracks hold spans that do not overlap.
+Times are whole nanoseconds, so that one span's end can equal another's start.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Class: TypeAlias = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
 CLASSES: tuple[Class, ...] = ("compute", "exposed", "hidden", "idle", "memory", "optimizer", "other")
-"""What spans are, by code. Exposed communication is waited for; hidden communication runs beside computation."""
+"""Classes of spans, by code. `exposed` communication blocks computation; `hidden` communication is overlapped."""
 CODE: dict[Class, int] = {name: code for code, name in enumerate(CLASSES)}
 PASSIVE = (CODE["hidden"], CODE["idle"])
-"""Nothing waits for these."""
+"""Classes that are never on the critical path."""
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A rank or a stage, and how many ranks do the same."""
+    """A rank or a stage, and the number of ranks that do the same."""
 
     name: str
     ranks: int
@@ -49,11 +49,11 @@ class Spans:
     track: npt.NDArray[np.int32]
     name: npt.NDArray[np.int32]
     kind: npt.NDArray[np.uint8]
-    """Codes of `CLASSES`."""
+    """Indices into `CLASSES`."""
     start_ns: Ints
     duration_ns: Ints
     critical: npt.NDArray[np.bool_]
-    """Which lie on the critical path: had one taken longer, so would the step."""
+    """Whether each is on the critical path: had it taken longer, so would the step."""
 
     @property
     def count(self) -> int:
@@ -87,35 +87,35 @@ class Counter:
     name: str
     unit: str
     most: float | None
-    """What it can be at most, where that is known."""
+    """Its upper limit, where known."""
     times_ns: Ints
     values: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """How the process that bounds the step spends it: compute, exposed and idle add up to it."""
+    """How the process that bounds the step spends its time: compute, exposed and idle add up to the step."""
 
     compute_s: float
-    """While it computes, the optimizer included."""
+    """Computation, the optimizer included."""
     exposed_s: float
-    """While it waits for communication of its own."""
+    """Exposed communication of the process itself."""
     hidden_s: float
-    """While it both computes and communicates."""
+    """Communication that computation overlaps."""
     idle_s: float
-    """While it does neither: it waits for other stages, for its host or for outer memory."""
+    """Neither: it waits for other stages, or for outer memory, or is launch-bound."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Timeline:
-    """What happens when in a step."""
+    """The timeline of a step."""
 
     engine: Literal["analytic", "event"]
     duration_ns: int
     processes: tuple[Process, ...]
     tracks: tuple[Track, ...]
     names: Sequence[str]
-    """Of spans, by code."""
+    """Names of spans, by code."""
     spans: Spans
     flows: Flows
     counters: tuple[Counter, ...]
@@ -123,20 +123,20 @@ class Timeline:
     reading: str
     """One sentence: what is drawn, and what is left out."""
     details: Mapping[str, Ints] = field(default_factory=dict)
-    """More about each span, for trace viewers; -1 where there is nothing to tell."""
+    """Attributes of each span, for trace viewers; -1 where absent."""
 
     @property
     def duration_s(self) -> float:
-        """The whole step."""
+        """Seconds of the step."""
         return self.duration_ns / 1e9
 
 
-# ------------------------------------------------------------------------------------------------ being built
+# ------------------------------------------------------------------------------------------------ building
 
 
 @dataclass(slots=True)
 class Drawing:
-    """Spans in any order, on tracks that are named as they are needed; `finish` sorts them out."""
+    """Collects spans in any order, on tracks that are created as needed; `finish` sorts them."""
 
     tracks: dict[tuple[int, str], int] = field(default_factory=dict)
     names: dict[str, int] = field(default_factory=dict)
@@ -145,7 +145,7 @@ class Drawing:
     count: int = 0
     arrows: list[tuple[Ints, Ints]] = field(default_factory=list)
     links: list[tuple[Ints, Ints]] = field(default_factory=list)
-    """Pairs of spans of which one goes on where the other ends: pieces of one thing."""
+    """Pairs of consecutive segments of one span."""
     details: dict[str, list[tuple[int, Ints]]] = field(default_factory=lambda: defaultdict(list))
 
     def track(self, process: int, name: str) -> int:
@@ -166,7 +166,7 @@ class Drawing:
         return np.arange(first, self.count)
 
     def detail(self, name: str, spans: Ints, values: Ints) -> None:
-        """Say more of *spans*."""
+        """Add an attribute to *spans*, whose numbers are consecutive."""
         if len(spans):
             self.details[name].append((int(spans[0]), values))
 
@@ -175,54 +175,54 @@ class Drawing:
         self.arrows.append((source, target))
 
     def link(self, source: Ints, target: Ints) -> None:
-        """Say that spans go on as others, by number."""
+        """Link segments of one span, by number."""
         self.links.append((source, target))
 
     def finish(self) -> tuple[tuple[Track, ...], tuple[str, ...], Spans, Flows, dict[str, Ints]]:
-        """Return tracks in the order of their processes, names, spans with the critical path marked, and arrows."""
+        """Return tracks in the order of processes, names, spans with the critical path marked, arrows and details."""
         track, name, kind, start, end = self.joined()
-        track, owners = self._lanes(track, start, end)
+        track, owners = self._split_tracks(track, start, end)
         used = np.unique(track)
         place = np.empty(len(owners), np.int64)
         rank = sorted(used.tolist(), key=lambda each: owners[each])
         place[rank] = np.arange(len(rank))
         track = place[track]
-        tracks = tuple(Track(owners[each][0], _lane_name(*owners[each][2:])) for each in rank)
+        tracks = tuple(Track(owners[each][0], _track_name(*owners[each][2:])) for each in rank)
         order = np.lexsort((end, start, track))
         moved = np.empty(self.count, np.int64)
         moved[order] = np.arange(self.count)
         source, target = _pairs(self.arrows, moved)
-        goes_on = _pairs(self.links, moved)
+        linked = _pairs(self.links, moved)
         track, name, kind, start, end = (column[order] for column in (track, name, kind, start, end))
         process_of = np.array([each.process for each in tracks], np.int64)[track] if tracks else track
         critical = critical_path(
-            process_of, kind, start, end, (np.append(source, goes_on[0]), np.append(target, goes_on[1]))
+            process_of, kind, start, end, (np.append(source, linked[0]), np.append(target, linked[1]))
         )
         spans = Spans(
             track.astype(np.int32), name.astype(np.int32), kind.astype(np.uint8), start, end - start, critical
         )
         flows = Flows(source.astype(np.int32), target.astype(np.int32))
-        return tracks, tuple(self.names), spans, flows, self._told(order)
+        return tracks, tuple(self.names), spans, flows, self._sorted_details(order)
 
     def joined(self) -> list[Ints]:
         """Return the columns of all spans so far: tracks, names, classes, starts and ends."""
         empty = np.zeros(0, np.int64)
         return [np.concatenate([each[at] for each in self.columns] or [empty]).astype(np.int64) for at in range(5)]
 
-    def _told(self, order: Ints) -> dict[str, Ints]:
+    def _sorted_details(self, order: Ints) -> dict[str, Ints]:
         """Return the details of all spans, in their final order."""
         found = {}
-        for name, pieces in self.details.items():
+        for name, slices in self.details.items():
             column = np.full(self.count, -1, np.int64)
-            for first, values in pieces:
+            for first, values in slices:
                 column[first : first + len(values)] = values
             found[name] = column[order]
         return found
 
-    def _lanes(self, track: Ints, start: Ints, end: Ints) -> tuple[Ints, list[tuple[int, int, str, int]]]:
-        """Return tracks on which nothing overlaps: where spans do, their track becomes several.
+    def _split_tracks(self, track: Ints, start: Ints, end: Ints) -> tuple[Ints, list[tuple[int, int, str, int]]]:
+        """Return the track of each span; a track with overlapping spans becomes several.
 
-        Of each track also its process, its place there, its name and which of several it is.
+        Each track is also described by its process, its index there, its name and its number among several.
         """
         owners = [(process, place, name, 1) for place, (process, name) in enumerate(self.tracks)]
         track = track.copy()
@@ -232,11 +232,11 @@ class Drawing:
             rows = order[bounds[number] : bounds[number + 1]]
             if not len(rows) or (start[rows][1:] >= end[rows][:-1]).all():
                 continue
-            lanes = lanes_of(start[rows], end[rows])
-            more = range(2, int(lanes.max()) + 2)
+            subtracks = subtracks_of(start[rows], end[rows])
+            more = range(2, int(subtracks.max()) + 2)
             numbers = np.array([number, *range(len(owners), len(owners) + len(more))])
-            owners += [(process, place, name, lane) for lane in more]
-            track[rows] = numbers[lanes]
+            owners += [(process, place, name, subtrack) for subtrack in more]
+            track[rows] = numbers[subtracks]
         return track, owners
 
 
@@ -247,14 +247,14 @@ def _pairs(pairs: Sequence[tuple[Ints, Ints]], moved: Ints) -> tuple[Ints, Ints]
     return source, target
 
 
-def _lane_name(name: str, lane: int) -> str:
-    return name if lane == 1 else f"{name} {lane}"
+def _track_name(name: str, subtrack: int) -> str:
+    return name if subtrack == 1 else f"{name} {subtrack}"
 
 
-def lanes_of(start: Ints, end: Ints) -> Ints:
-    """Return for each span, in order of start, the first of as few lanes as needed on which it overlaps nothing.
+def subtracks_of(start: Ints, end: Ints) -> Ints:
+    """Return the subtrack of each span, in order of start: the first, of as few as needed, with no overlap.
 
-    >>> lanes_of(np.array([0, 1, 4, 5]), np.array([4, 6, 5, 7])).tolist()
+    >>> subtracks_of(np.array([0, 1, 4, 5]), np.array([4, 6, 5, 7])).tolist()
     [0, 1, 0, 0]
     """
     free: list[int] = []
@@ -265,11 +265,11 @@ def lanes_of(start: Ints, end: Ints) -> Ints:
         while busy and busy[0][0] <= begun:
             heappush(free, heappop(busy)[1])
         if free:
-            lane = heappop(free)
+            subtrack = heappop(free)
         else:
-            lane, used = used, used + 1
-        heappush(busy, (ended, lane))
-        found[place] = lane
+            subtrack, used = used, used + 1
+        heappush(busy, (ended, subtrack))
+        found[place] = subtrack
     return found
 
 
@@ -277,10 +277,10 @@ def lanes_of(start: Ints, end: Ints) -> Ints:
 
 
 def critical_path(process: Ints, kind: Ints, start: Ints, end: Ints, flows: tuple[Ints, Ints]) -> npt.NDArray[np.bool_]:
-    """Return which spans lie on the critical path.
+    """Return which spans are on the critical path.
 
-    It is walked back from the last end: before a span came what an arrow brought to it (or what it goes on from), or
-    else what its process did last until then. What is hidden or idle holds nobody up.
+    The path is walked back from the last end. A span's predecessor is the source of an arrow or link to it, or else the
+    last span of its process that ended by then. Overlapped communication and idle time are never on the path.
 
     >>> one = np.array([0, 0, 1]), np.array([0, 0, 1]), np.array([0, 5, 6]), np.array([5, 6, 9])
     >>> critical_path(*one, (np.array([0]), np.array([2]))).tolist()
@@ -320,10 +320,10 @@ def _walked(
 
 
 def _before(ends: tuple[list[int], list[int]], moment: int, marked: npt.NDArray[np.bool_]) -> int | None:
-    """Return the span of a process that ended last until *moment*, if any did."""
+    """Return the last span of a process that ended by *moment*, if any."""
     times, rows = ends
     place = bisect_right(times, moment) - 1
-    while place >= 0 and marked[rows[place]]:  # spans that take no time end where they begin
+    while place >= 0 and marked[rows[place]]:  # a span of no duration ends where it begins
         place -= 1
     return rows[place] if place >= 0 else None
 
@@ -332,7 +332,7 @@ def _before(ends: tuple[list[int], list[int]], moment: int, marked: npt.NDArray[
 
 
 def covered(start: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Return the time that at least one of the spans covers, as spans that do not touch.
+    """Return the union of the spans, as disjoint spans.
 
     >>> [each.tolist() for each in covered(np.array([2, 0, 10]), np.array([6, 4, 11]))]
     [[0, 10], [6, 11]]
@@ -347,7 +347,7 @@ def covered(start: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def stepped(times_ns: Ints, changes: Floats) -> tuple[Ints, Floats]:
-    """Return when a quantity that starts from 0 changes, and to what; changes at one moment are one.
+    """Return the times and levels of a quantity that starts from 0; changes at one moment are added.
 
     >>> [each.tolist() for each in stepped(np.array([5, 0, 5, 9]), np.array([1.0, 2.0, -2.0, -1.0]))]
     [[0, 5, 9], [2.0, 1.0, 0.0]]
@@ -360,7 +360,7 @@ def stepped(times_ns: Ints, changes: Floats) -> tuple[Ints, Floats]:
 
 
 def averaged(times_ns: Ints, values: Floats, edges_ns: Ints) -> tuple[Ints, Floats]:
-    """Return a quantity that holds from each time until the next, averaged between *edges_ns*.
+    """Return a piecewise constant quantity, averaged between *edges_ns*.
 
     >>> found = averaged(np.array([0, 2, 6]), np.array([1.0, 3.0, 0.0]), np.array([0, 4, 8]))
     >>> [each.tolist() for each in found]

@@ -1,1 +1,1 @@
-"""What ran, or is to run: Chakra execution traces."""
+"""Chakra execution traces: read, checked, written, and generated from a design."""

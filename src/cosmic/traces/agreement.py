@@ -1,4 +1,4 @@
-"""Whether ranks agree on collectives: groups exist, and the members of each run the same ones in the same order."""
+"""Check that ranks agree on collectives: groups exist, and their members run the same collectives in the same order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from cosmic.errors import SpecError
 from cosmic.traces.findings import Finding, finding, node_text, rank_text, size_text
-from cosmic.traces.groups import EVERYONE, known_groups
+from cosmic.traces.groups import ALL_RANKS, known_groups
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, Template, TraceSet
 from cosmic.traces.views import enum_name
 
@@ -17,42 +17,42 @@ Groups = Mapping[str, Sequence[int]]
 
 
 def agreement(traces: TraceSet, groups: Groups | None) -> Iterator[Finding]:
-    """Yield everything in which the collectives of *traces* do not agree with each other or with *groups*."""
+    """Yield every disagreement of the collectives of *traces* with each other or with *groups*."""
     try:
         known = known_groups(traces, groups)
-    except SpecError as error:  # metadata nodes contradict each other, or cannot be read
+    except SpecError as error:  # metadata nodes contradict each other, or are malformed
         yield finding([error], lambda each: each)
         return
     yield from _malformed(traces, known)
     collectives = _Collectives(traces, known)
     yield _undefined(collectives, known, groups is not None)
-    yield _intruders(collectives, known)
+    yield _non_members(collectives, known)
     differences = list(_differences(traces, collectives, known))
     yield finding(differences, lambda each: _difference_error(traces, collectives, each))
 
 
 class _Collectives:
-    """Who runs which collectives: ranks by group, and what each does there."""
+    """The collectives of each rank in each group."""
 
     def __init__(self, traces: TraceSet, known: Groups) -> None:
         self.users: dict[str, dict[int, tuple[int, ...]]] = {}
-        """By the name of a group and a rank: places in `RankTrace.groups`, mostly one."""
+        """Indices into `RankTrace.groups`, mostly one, by the name of a group and a rank."""
         self._traces = traces
         self._rows = {id(template): _rows_by_place(template) for template in traces.templates()}
-        alias = {name: EVERYONE[0] for name in EVERYONE if known[name] == known[EVERYONE[0]]}
+        alias = {name: ALL_RANKS[0] for name in ALL_RANKS if known[name] == known[ALL_RANKS[0]]}
         for number, rank in enumerate(traces.ranks):
             for place in self._rows[id(rank.template)]:
-                name = rank.groups[place] if place != ABSENT else EVERYONE[0]
+                name = rank.groups[place] if place != ABSENT else ALL_RANKS[0]
                 ranks = self.users.setdefault(alias.get(name, name), {})
                 ranks[number] = (*ranks.get(number, ()), place)
 
-    def alike(self, name: str, rank: int) -> tuple[int, ...]:
-        """Return what is equal for ranks that share a template and so do the same in a group."""
+    def class_of(self, name: str, rank: int) -> tuple[int, ...]:
+        """Return a key that is equal for ranks that run the same collectives in a group because of one template."""
         places = self.users[name].get(rank, ())
         return (id(self._traces.ranks[rank].template), *places) if places else ()
 
     def rows(self, name: str, rank: int) -> Ints:
-        """Return the rows of the collectives that a rank runs in a group, in ascending order of their ids."""
+        """Return the rows of a rank's collectives in a group, in ascending order of their ids."""
         found = self._rows[id(self._traces.ranks[rank].template)]
         places = self.users[name].get(rank, ())
         if len(places) == 1:
@@ -60,21 +60,21 @@ class _Collectives:
         return np.sort(np.concatenate([np.empty(0, np.int64), *(found[place] for place in places)]))
 
     def stated(self, name: str, rank: int) -> Ints:
-        """Return those collectives in two rows: types and sizes."""
+        """Return the types and the sizes of a rank's collectives in a group, as two rows."""
         template, rows = self._traces.ranks[rank].template, self.rows(name, rank)
         return np.array([template.comm_type[rows], template.comm_size[rows]])
 
     def text(self, name: str, rank: int, place: int = 0) -> str:
-        """Return one of the nodes with which a rank uses a group: the first, or that at *place*."""
+        """Return the text of the first, or *place*-th, node with which a rank uses a group."""
         return node_text(self._traces.ranks[rank].template, int(self.rows(name, rank)[place]))
 
     def first_text(self, name: str, rank: int) -> str:
-        """Return where a rank uses a group first."""
+        """Return the place of an error: the first node with which a rank uses a group."""
         return f"{self._traces.where}: rank {rank}: {self.text(name, rank)}: group"
 
 
 def _rows_by_place(template: Template) -> dict[int, Ints]:
-    """Return the rows of collectives by the place of their group."""
+    """Return the rows of collectives by the index of their group."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     if not len(rows):
         return {}
@@ -85,13 +85,13 @@ def _rows_by_place(template: Template) -> dict[int, Ints]:
 
 
 def _malformed(traces: TraceSet, known: Groups) -> Iterator[Finding]:
-    """Yield groups that cannot be: empty, or with a rank that is there twice or not in the job."""
+    """Yield malformed groups: empty, or with a rank that is listed twice or not in the job."""
     count = len(traces.ranks)
     where = f"{traces.where}: group"
     yield finding([name for name in known if not known[name]], lambda name: SpecError(where, name, "has no ranks"))
     yield finding(
         [(name, _repeated(ranks)) for name, ranks in known.items() if len(set(ranks)) < len(ranks)],
-        lambda each: SpecError(f"{where} {each[0]}", each[1], "the rank is there twice"),
+        lambda each: SpecError(f"{where} {each[0]}", each[1], "the rank is listed twice"),
     )
     outside = [name for name, ranks in known.items() if ranks and not (min(ranks) >= 0 and max(ranks) < count)]
     yield finding(
@@ -101,7 +101,7 @@ def _malformed(traces: TraceSet, known: Groups) -> Iterator[Finding]:
 
 
 def _repeated(ranks: Sequence[int]) -> int:
-    """Return the first rank that was there before."""
+    """Return the first repeated rank."""
     seen: set[int] = set()
     for rank in ranks:
         if rank in seen:
@@ -111,18 +111,18 @@ def _repeated(ranks: Sequence[int]) -> int:
 
 
 def _undefined(collectives: _Collectives, known: Groups, given: bool) -> Finding:
-    """Return groups that nodes name and nobody defines; all as one where no groups are given."""
+    """Return groups that nodes name but that are not defined; all as one where no groups are given."""
     names = [name for name in collectives.users if name not in known]
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    rule = "no such group" if given else f"nothing says which ranks are in this group{more}"
+    rule = "no such group" if given else f"no ranks are given for this group{more}"
     return finding(
         names if given else names[:1],
         lambda name: SpecError(collectives.first_text(name, min(collectives.users[name])), name, rule),
     )
 
 
-def _intruders(collectives: _Collectives, known: Groups) -> Finding:
-    """Return ranks that use a group without being in it."""
+def _non_members(collectives: _Collectives, known: Groups) -> Finding:
+    """Return ranks that use a group of which they are not members."""
     found = [
         (name, rank)
         for name, users in collectives.users.items()
@@ -134,33 +134,34 @@ def _intruders(collectives: _Collectives, known: Groups) -> Finding:
 
 
 class _Difference(NamedTuple):
-    """Where members of a group part: at a place in the order of its collectives."""
+    """Members of a group whose collectives differ from those of its first member."""
 
     name: str
     first: int
     """The first member."""
     ranks: list[int]
-    """Others, which share a template."""
+    """The others, which share a template."""
     place: int
+    """Index of the first collective that differs."""
 
 
 def _differences(traces: TraceSet, collectives: _Collectives, known: Groups) -> Iterator[_Difference]:
-    """Yield members of a group that do not run the collectives of its first one: type, size, number and order."""
+    """Yield members of a group whose collectives differ from its first member's: type, size, number or order."""
     for name in collectives.users:
-        alike: dict[tuple[int, ...], list[int]] = {}
+        classes: dict[tuple[int, ...], list[int]] = {}
         for rank in known.get(name, ()):
             if 0 <= rank < len(traces.ranks):
-                alike.setdefault(collectives.alike(name, rank), []).append(rank)
-        if len(alike) > 1:
-            (first, *_), *others = alike.values()
+                classes.setdefault(collectives.class_of(name, rank), []).append(rank)
+        if len(classes) > 1:
+            (first, *_), *others = classes.values()
             wanted = collectives.stated(name, first)
             for ranks in others:
-                place = _parting(wanted, collectives.stated(name, ranks[0]))
+                place = _first_difference(wanted, collectives.stated(name, ranks[0]))
                 if place is not None:
                     yield _Difference(name, first, ranks, place)
 
 
-def _parting(mine: Ints, theirs: Ints) -> int | None:
+def _first_difference(mine: Ints, theirs: Ints) -> int | None:
     """Return the first column in which two tables differ."""
     shared = min(mine.shape[1], theirs.shape[1])
     differs = (mine[:, :shared] != theirs[:, :shared]).any(axis=0)

@@ -1,7 +1,7 @@
-"""Whether traces can be run: nodes that are complete and in no circle, messages that match, groups that agree.
+"""Check that traces can run: nodes are complete, dependencies acyclic, messages match, groups agree.
 
-A simulator that is given other traces stops without saying why, or waits forever. Here each rank is checked by itself
-(once for all ranks that share a template); `messages` and `agreement` check ranks against each other.
+With other traces a simulator stops without a reason, or deadlocks. This module checks each rank by itself (once for all
+ranks that share a template); `messages` and `agreement` check ranks against each other.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from cosmic.errors import SpecError
 from cosmic.traces.agreement import agreement
 from cosmic.traces.findings import Finding, finding, node_text, rank_text
-from cosmic.traces.groups import sharing
-from cosmic.traces.messages import unanswered
-from cosmic.traces.order import Waits, cycle, runnable, waits_of
+from cosmic.traces.groups import ranks_by_template
+from cosmic.traces.messages import message_findings
+from cosmic.traces.order import Dependencies, cycle, dependencies_of, topological_order
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType, Template, TraceSet
 
 SHOWN = 20
 SHOWN_OF_A_KIND = 5
-"""So that many mistakes of one kind do not hide another."""
+"""Many mistakes of one kind must not crowd out another kind."""
 SHOWN_OF_A_CYCLE = 6
 
 LAST_TYPE, LAST_COLLECTIVE = max(NodeType), max(CollectiveType)
@@ -30,18 +30,18 @@ NEEDED = {
     NodeType.COMM_SEND: {"peer": "comm_dst", "comm_tag": "comm_tag", "comm_size": "comm_size"},
     NodeType.COMM_RECV: {"peer": "comm_src", "comm_tag": "comm_tag", "comm_size": "comm_size"},
 }
-"""What nodes must say to be run: columns, and the attributes of the file that they come from."""
+"""Columns that nodes of a type need, and their attributes in the file."""
 
 
 def check(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> None:
-    """Raise the first problem that is found."""
+    """Raise the first problem found."""
     for found in _findings(traces, groups):
         if found.count:
             raise found.at(0)
 
 
 def problems(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None, shown: int = SHOWN) -> list[str]:
-    """Return a sentence for each problem: a few of each kind, at most *shown*, and then how many there are in all.
+    """Return a sentence for each problem: a few of each kind, at most *shown*, and then their number.
 
     >>> from cosmic.traces.trace import RankTrace, template_of
     >>> nodes = [{"id": 4, "type": 4, "name": "matmul", "data": [7]}, {"id": 7, "type": 4, "data": [4]}]
@@ -52,50 +52,52 @@ def problems(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None
     count = 0
     for found in _findings(traces, groups):
         count += found.count
-        told = min(found.count, SHOWN_OF_A_KIND, shown - len(sentences))
-        sentences += [str(found.at(place)) for place in range(told)]
+        listed = min(found.count, SHOWN_OF_A_KIND, shown - len(sentences))
+        sentences += [str(found.at(place)) for place in range(listed)]
     return [*sentences, f"{traces.where}: {count:,} problems in all"] if count > len(sentences) else sentences
 
 
 def _findings(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None) -> Iterator[Finding]:
-    for template, ranks in sharing(traces):
+    for template, ranks in ranks_by_template(traces):
         yield from _within(template, rank_text(traces.where, ranks))
     yield finding(
         [rank for rank, each in enumerate(traces.ranks) if each.own_rank not in (None, rank)],
         lambda rank: SpecError(
-            f"{traces.where}: rank {rank}: its own rank", traces.ranks[rank].own_rank, "the trace is of another rank"
+            f"{traces.where}: rank {rank}: its own rank",
+            traces.ranks[rank].own_rank,
+            "the trace belongs to another rank",
         ),
     )
-    yield from unanswered(traces)
+    yield from message_findings(traces)
     yield from agreement(traces, groups)
 
 
 def _within(template: Template, where: str) -> Iterator[Finding]:
-    """Yield what is wrong with the nodes of one template."""
+    """Yield the mistakes in the nodes of one template."""
     twice = np.flatnonzero(np.diff(template.id) <= 0) + 1
     yield finding(twice, lambda row: SpecError(f"{where}: node", int(template.id[row]), "two nodes have this id"))
     if not len(twice):  # else a dependency could mean either node
-        yield from _waiting(template, where)
-    yield from _unsaid(template, where)
+        yield from _dependency_findings(template, where)
+    yield from _attribute_findings(template, where)
 
 
-def _waiting(template: Template, where: str) -> Iterator[Finding]:
-    """Yield dependencies that can never be met."""
-    waits = waits_of(template)
-    itself = ~waits.absent & (waits.row == waits.waiter)
-    for wrong, rule in ((waits.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
-        yield finding(np.flatnonzero(wrong), partial(_waiting_error, template, waits, where, rule))
-    yield from _circles(template, waits.within(), where)
+def _dependency_findings(template: Template, where: str) -> Iterator[Finding]:
+    """Yield dependencies that can never be satisfied."""
+    dependencies = dependencies_of(template)
+    itself = ~dependencies.absent & (dependencies.row == dependencies.dependent)
+    for wrong, rule in ((dependencies.absent, "no node has this id"), (itself, "a node cannot wait for itself")):
+        yield finding(np.flatnonzero(wrong), partial(_dependency_error, template, dependencies, where, rule))
+    yield from _cycles(template, dependencies.within(), where)
 
 
-def _waiting_error(template: Template, waits: Waits, where: str, rule: str, place: int) -> SpecError:
-    node = node_text(template, int(waits.waiter[place]))
-    return SpecError(f"{where}: {node}: depends on", int(waits.wanted[place]), rule)
+def _dependency_error(template: Template, dependencies: Dependencies, where: str, rule: str, place: int) -> SpecError:
+    node = node_text(template, int(dependencies.dependent[place]))
+    return SpecError(f"{where}: {node}: depends on", int(dependencies.wanted[place]), rule)
 
 
-def _circles(template: Template, waits: Waits, where: str) -> Iterator[Finding]:
-    """Yield a cycle, if there is one: others often vanish with it."""
-    rows = cycle(waits, runnable(waits))
+def _cycles(template: Template, dependencies: Dependencies, where: str) -> Iterator[Finding]:
+    """Yield one cycle, if there is any: fixing it often fixes others."""
+    rows = cycle(dependencies, topological_order(dependencies))
     if rows:
         yield finding(
             [rows],
@@ -112,8 +114,8 @@ def _cycle_text(template: Template, rows: Sequence[int]) -> str:
     return " -> ".join([*shown, f"node {template.id[rows[0]]}"])
 
 
-def _unsaid(template: Template, where: str) -> Iterator[Finding]:
-    """Yield nodes of no type, and those that do not say what nodes of their type must say."""
+def _attribute_findings(template: Template, where: str) -> Iterator[Finding]:
+    """Yield nodes of unknown type, and nodes that lack an attribute that their type needs."""
     kind = template.type
     yield finding(
         np.flatnonzero((kind <= NodeType.INVALID) | (kind > LAST_TYPE)),
@@ -126,15 +128,15 @@ def _unsaid(template: Template, where: str) -> Iterator[Finding]:
             f"{where}: {node_text(template, row)}: comm_type", int(collective[row]), "no such collective"
         ),
     )
-    for needy, columns in NEEDED.items():
-        rows = np.flatnonzero(kind == needy)
+    for node_type, columns in NEEDED.items():
+        rows = np.flatnonzero(kind == node_type)
         for column, attribute in columns.items() if len(rows) else ():
-            unsaid = rows[getattr(template, column)[rows] == ABSENT]
+            lacking = rows[getattr(template, column)[rows] == ABSENT]
             if column == "comm_size":  # a barrier moves nothing
-                unsaid = unsaid[collective[unsaid] != CollectiveType.BARRIER]
-            yield finding(unsaid, partial(_unsaid_error, template, where, attribute))
+                lacking = lacking[collective[lacking] != CollectiveType.BARRIER]
+            yield finding(lacking, partial(_attribute_error, template, where, attribute))
 
 
-def _unsaid_error(template: Template, where: str, attribute: str, row: int) -> SpecError:
+def _attribute_error(template: Template, where: str, attribute: str, row: int) -> SpecError:
     kind = NodeType(template.type[row]).name
-    return SpecError(f"{where}: {node_text(template, row)}: {attribute}", None, f"a {kind} node must say")
+    return SpecError(f"{where}: {node_text(template, row)}: {attribute}", None, f"a {kind} node needs it")

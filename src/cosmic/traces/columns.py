@@ -1,7 +1,7 @@
-"""What the fields of many nodes say, column by column.
+"""Decode one field of many nodes at once into its column.
 
-A step of `cosmic.traces.decoding` hands over one field of each of many nodes; here it is put into its column. What is
-not as usual is not looked into: its node is noted, to be decoded by itself.
+A step of `cosmic.traces.decoding` passes one field of each of many nodes. A node with an irregular field is marked, to
+be decoded by itself.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cosmic.traces.wire import (
     COLUMN_OF,
     DIMENSIONS,
     GROUP,
-    LENGTH,
+    LEN,
     LIST_VALUES,
     NODE_FIELDS,
     SIZES,
@@ -30,20 +30,20 @@ from cosmic.traces.wire import (
     key,
     varint,
 )
-from cosmic.traces.words import TOO_LONG, WORD, WordArray, Words, byte, first_bytes, leading_varints, truths, word
+from cosmic.traces.words import TOO_LONG, WORD, WordArray, Words, bools, byte, first_bytes, leading_varints, word
 
 Mask = npt.NDArray[np.bool_]
 
-UNSAID = int(np.iinfo(np.int64).min)
-"""In the columns `source` and `destination`, where any rank might stand: the node does not say."""
+UNSTATED = int(np.iinfo(np.int64).min)
+"""In the columns `source` and `destination`, whose values may be any integer: not stated."""
 NUMBERS = (*(name for name in COLUMNS if name not in ("group", "peer")), "source", "destination")
 MISSING = dict.fromkeys(NUMBERS, ABSENT) | dict.fromkeys(("id", "type", "duration_us", "on_cpu", "comm_priority"), 0)
-MISSING |= {"source": UNSAID, "destination": UNSAID}
+MISSING |= {"source": UNSTATED, "destination": UNSTATED}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fields:
-    """A field of each of many nodes: where it stands, and its integer or its length."""
+    """A field of each of many nodes: its row, its integer or length, and its place in the buffer."""
 
     row: Ints
     value: Ints
@@ -63,20 +63,20 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class _Attribute:
-    """An attribute that somebody uses."""
+    """An attribute that becomes a column."""
 
     name: str
 
     @property
     def start(self) -> bytes:
-        """What its message starts with: the name's key, its length, and the name."""
-        return key(ATTRIBUTE_NAME, LENGTH) + varint(len(self.name)) + self.name.encode()
+        """The first bytes of its message: the name's key, its length, and the name."""
+        return key(ATTRIBUTE_NAME, LEN) + varint(len(self.name)) + self.name.encode()
 
     def bounds(self) -> tuple[int, int]:
-        """Return between what an integer is as usual."""
+        """Return the range of regular integers."""
         if self.name == "comm_type":
             return 0, max(CollectiveType)
-        return 0 if self.name in SIZES else UNSAID, 2**62
+        return 0 if self.name in SIZES else UNSTATED, 2**62
 
 
 _ATTRIBUTES = [_Attribute(name) for name in (*COLUMN_OF, GROUP, DIMENSIONS)]
@@ -84,9 +84,9 @@ _SLOT_BITS = 6
 
 
 def _slots(attributes: Sequence[_Attribute]) -> tuple[int, dict[int, _Attribute]]:
-    """Return a factor that sends the first word of each attribute to a slot of its own, and who is where.
+    """Return the factor of a perfect hash of the attributes' first words, and the attribute of each slot.
 
-    The slot is what the top bits of the product say.
+    The slot is the top bits of the product.
     """
     factor = 0x9E3779B97F4A7C15
     while True:
@@ -99,33 +99,33 @@ def _slots(attributes: Sequence[_Attribute]) -> tuple[int, dict[int, _Attribute]
 _FACTOR, _SLOTS = _slots(_ATTRIBUTES)
 
 
-def _tag(name: str, shape: int) -> int:
-    """Return the first and only byte of the key of a node's field."""
-    return key(NODE_FIELDS[name], shape)[0]
+def _tag(name: str, wire_type: int) -> int:
+    """Return the one byte of the key of a node's field."""
+    return key(NODE_FIELDS[name], wire_type)[0]
 
 
 _LENGTHS = ("name", "ctrl_deps", "data_deps", "inputs", "outputs", "attr")
 _VARINTS = ("id", "type", "ctrl_deps", "data_deps", "start_time_micros", "duration_micros")
-_USUAL_TAGS = {_tag(name, LENGTH) for name in _LENGTHS} | {_tag(name, VARINT) for name in _VARINTS}
+_REGULAR_TAGS = {_tag(name, LEN) for name in _LENGTHS} | {_tag(name, VARINT) for name in _VARINTS}
 
 _LIMITS = {"int32": 2**31, "uint32": 2**32, "sint32": 2**32, "bool": 2}
 _LIMITS |= dict.fromkeys(("int64", "uint64", "sint64"), 2**56)
-"""Below this, integers of these types are as usual."""
+"""Integers of these types are regular below this."""
 _KINDS = {key(VALUE_FIELDS[kind], VARINT)[0]: kind for kind in _LIMITS}
-"""The types by the first byte of an attribute's value."""
-_STRING = key(VALUE_FIELDS["string"], LENGTH)
-_TRUTHS = np.array(
+"""Types by the first byte of an attribute's value."""
+_STRING = key(VALUE_FIELDS["string"], LEN)
+_BOOLS = np.array(
     [
-        word(key(VALUE_FIELDS["bool"] + 1, LENGTH) + varint(count + 2) + key(LIST_VALUES, LENGTH) + varint(count))
+        word(key(VALUE_FIELDS["bool"] + 1, LEN) + varint(count + 2) + key(LIST_VALUES, LEN) + varint(count))
         for count in range(WORD + 1)
     ]
 )
-"""With what a list of so many truth values starts."""
-_TRUTHS_START = 5
+"""The first bytes of a list of bools, by its length."""
+_BOOLS_START = 5
 
 
 class _Groups(dict[bytes, int]):
-    """A number for each group that a node names; two names stand for all ranks."""
+    """A number for each group that a node names; two names mean all ranks."""
 
     def __init__(self) -> None:
         super().__init__({b"": ABSENT, b"0": ABSENT})
@@ -141,7 +141,7 @@ class _Groups(dict[bytes, int]):
 
 
 class _ShortNames(dict[int, int]):
-    """The numbers of groups by the word that holds a name's up to seven bytes and, at the top, its length."""
+    """Numbers of groups by a word that holds a name of up to seven bytes and, at the top, its length."""
 
     def __init__(self, groups: _Groups) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class _ShortNames(dict[int, int]):
 
 
 class Columns:
-    """The columns of a table of *nodes*, as far as they are filled."""
+    """The columns of a table of *nodes* that is being decoded."""
 
     def __init__(self, buffer: bytes, nodes: int) -> None:
         self.buffer = buffer
@@ -165,16 +165,16 @@ class Columns:
         self.group = np.full(nodes, ABSENT, np.int64)
         self.groups = _Groups()
         self.process_groups: dict[int, str] = {}
-        self.left = np.zeros(nodes, bool)
-        """Which nodes are not as usual."""
+        self.irregular = np.zeros(nodes, bool)
+        """Nodes to decode one by one."""
 
-    def leave(self, row: Ints, unless: Mask) -> None:
-        """Note rows that are not as usual."""
+    def mark_irregular(self, row: Ints, unless: Mask) -> None:
+        """Mark rows as irregular, except where *unless* holds."""
         if not unless.all():
-            self.left[row[~unless]] = True
+            self.irregular[row[~unless]] = True
 
     def take_node(self, row: int, node: Node) -> None:
-        """Fill in all that a node says that was decoded by itself."""
+        """Fill in a node that was decoded by itself."""
         for name, column in self.numbers.items():
             column[row] = node.numbers.get(name, MISSING[name])
         self.name_start[row], self.name_stop[row] = node.name
@@ -184,8 +184,8 @@ class Columns:
 
     def take(self, tag: int, fields: Fields) -> None:
         """Fill in one field of some nodes."""
-        if tag not in _USUAL_TAGS:
-            self.left[fields.row] = True
+        if tag not in _REGULAR_TAGS:
+            self.irregular[fields.row] = True
             return
         match tag >> 3:  # the number of a field, as in NODE_FIELDS
             case 1:
@@ -194,14 +194,15 @@ class Columns:
                 self.name_start[fields.row], self.name_stop[fields.row] = fields.start, fields.stop
             case 3:
                 self.numbers["type"][fields.row] = fields.value
-                self.leave(fields.row, unless=(fields.value != NodeType.METADATA) & (fields.value <= max(NodeType)))
+                regular = (fields.value != NodeType.METADATA) & (fields.value <= max(NodeType))
+                self.mark_irregular(fields.row, unless=regular)
             case 7:
                 self.numbers["duration_us"][fields.row] = fields.value
             case 10:
                 self._take_attributes(fields)
 
     def _take_attributes(self, fields: Fields) -> None:
-        """Fill in the attributes that somebody uses."""
+        """Fill in the attributes that become columns."""
         head = self.words[fields.start]
         slot = (head * np.uint64(_FACTOR) >> np.uint64(64 - _SLOT_BITS)).view(np.int64)
         others = np.ones(len(head), bool)
@@ -210,19 +211,19 @@ class Columns:
             others &= ~same
             self._take_attribute(attribute, fields.where(same))
         if others.any():
-            self._pass_over(fields.where(others), head[others])
+            self._skip(fields.where(others), head[others])
 
-    def _pass_over(self, fields: Fields, head: WordArray) -> None:
-        """Pass over attributes that nobody uses, if they start with a name."""
+    def _skip(self, fields: Fields, head: WordArray) -> None:
+        """Skip other attributes, if they start with a name."""
         size = byte(head, 1)
-        named = (byte(head, 0) == key(ATTRIBUTE_NAME, LENGTH)[0]) & (size < 0x80)
-        self.leave(fields.row, unless=named & (fields.start + 2 + size <= fields.stop))
+        named = (byte(head, 0) == key(ATTRIBUTE_NAME, LEN)[0]) & (size < 0x80)
+        self.mark_irregular(fields.row, unless=named & (fields.start + 2 + size <= fields.stop))
 
     def _take_attribute(self, attribute: _Attribute, fields: Fields) -> None:
-        """Fill in an attribute whose first word is right; the second has the rest of its name and what comes then."""
+        """Fill in an attribute whose first word matches; the second has the rest of its name and the value's key."""
         start = fields.start + len(attribute.start)
         within = start <= fields.stop
-        self.leave(fields.row, unless=within)
+        self.mark_irregular(fields.row, unless=within)
         rest = attribute.start[WORD:]
         second = self.words[fields.start + WORD]
         same = first_bytes(second, len(rest)) == word(rest)
@@ -236,20 +237,20 @@ class Columns:
                 self._take_integers(attribute, _KINDS.get(tag), values.where(values.value == tag))
 
     def _take_integers(self, attribute: _Attribute, kind: str | None, values: Fields) -> None:
-        """Fill in an attribute that holds an integer of some type that is written as a varint."""
+        """Fill in an attribute that holds a varint."""
         if kind is None:
-            self.left[values.row] = True
+            self.irregular[values.row] = True
             return
         written = key(VALUE_FIELDS[kind], VARINT)
         start = values.start + len(written)
         value, size = leading_varints(self.words[start])
-        usual = (size < TOO_LONG) & (start + size == values.stop) & (value < _LIMITS[kind])
-        usual &= self.bytes[start - 1] == written[-1]
+        regular = (size < TOO_LONG) & (start + size == values.stop) & (value < _LIMITS[kind])
+        regular &= self.bytes[start - 1] == written[-1]
         if kind.startswith("sint"):
             value = value >> 1 ^ -(value & 1)
         least, most = attribute.bounds()
-        usual &= (value >= least) & (value <= most)
-        self.leave(values.row, unless=usual)
+        regular &= (value >= least) & (value <= most)
+        self.mark_irregular(values.row, unless=regular)
         self.numbers[COLUMN_OF[attribute.name]][values.row] = value
 
     def _take_groups(self, values: Fields) -> None:
@@ -257,9 +258,9 @@ class Columns:
         head = self.words[values.start]
         start = values.start + len(_STRING) + 1
         size = byte(head, len(_STRING))
-        usual = (first_bytes(head, len(_STRING)) == word(_STRING)) & (size < 0x80) & (start + size == values.stop)
-        self.leave(values.row, unless=usual)
-        row, start, stop, size = (each[usual] for each in (values.row, start, values.stop, size))
+        regular = (first_bytes(head, len(_STRING)) == word(_STRING)) & (size < 0x80) & (start + size == values.stop)
+        self.mark_irregular(values.row, unless=regular)
+        row, start, stop, size = (each[regular] for each in (values.row, start, values.stop, size))
         short = size < WORD
         if not short.all():
             spans = zip(start.tolist(), stop.tolist(), strict=True)
@@ -269,17 +270,17 @@ class Columns:
         self.group[row] = list(map(self.groups.short.__getitem__, packed.tolist()))
 
     def _take_dimensions(self, values: Fields) -> None:
-        """Fill in lists of up to eight truth values as bits."""
-        count = values.stop - values.start - _TRUTHS_START
+        """Fill in lists of up to eight bools as bits."""
+        count = values.stop - values.start - _BOOLS_START
         size = np.clip(count, 0, WORD)
-        bits, usual = truths(first_bytes(self.words[values.start + _TRUTHS_START], size))
-        usual &= (size == count) & (first_bytes(self.words[values.start], _TRUTHS_START) == _TRUTHS[size])
-        self.leave(values.row, unless=usual)
+        bits, regular = bools(first_bytes(self.words[values.start + _BOOLS_START], size))
+        regular &= (size == count) & (first_bytes(self.words[values.start], _BOOLS_START) == _BOOLS[size])
+        self.mark_irregular(values.row, unless=regular)
         self.numbers["involved_dims"][values.row] = bits
 
 
 def distinct(values: npt.NDArray[Any]) -> list[int]:
-    """Return which small integers are among *values*."""
+    """Return the distinct *values*, which are small integers."""
     if len(values) and (values == values[0]).all():
         return [int(values[0])]
     found: list[int] = np.flatnonzero(np.bincount(values)).tolist()

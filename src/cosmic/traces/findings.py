@@ -1,4 +1,4 @@
-"""What is wrong with traces: how many times, and each as the sentence that says it, made when it is asked for."""
+"""Mistakes in traces: their number, and a sentence for each, made on demand."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ class Finding:
 
     count: int
     at: Callable[[int], SpecError]
-    """Returns one of them, by its place."""
+    """Returns one of them, by index."""
 
 
 def finding(found: Sequence[Any] | Ints, error: Callable[[Any], SpecError]) -> Finding:
-    """Return the finding of which *error* makes a sentence from each of *found*."""
+    """Return a finding; *error* makes the sentence of each of *found*."""
     return Finding(len(found), lambda place: error(found[place]))
 
 
 def node_text(template: Template, row: int) -> str:
-    """Return a node as sentences name it.
+    """Return a node's id and name, for sentences.
 
     >>> from cosmic.traces.trace import template_of
     >>> node_text(template_of([{"id": 4, "name": "matmul"}]), 0)
@@ -36,7 +36,7 @@ def node_text(template: Template, row: int) -> str:
 
 
 def rank_text(where: str, ranks: Sequence[int]) -> str:
-    """Return the ranks that a sentence is about: the first, and how many more.
+    """Return the ranks of a sentence: the first, and the number of others.
 
     >>> rank_text("gpt", [4, 5, 6])
     'gpt: rank 4 and 2 more'
@@ -45,7 +45,7 @@ def rank_text(where: str, ranks: Sequence[int]) -> str:
 
 
 def size_text(size: int) -> str:
-    """Return a size as sentences say it.
+    """Return a size, for sentences.
 
     >>> size_text(4096), size_text(ABSENT)
     ('4,096 bytes', 'unknown size')

@@ -1,4 +1,4 @@
-"""Who talks to whom: communicator groups, as files give them and as traces state them."""
+"""Communicator groups, from files and from the metadata nodes of traces."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 from cosmic.errors import SpecError, require
 from cosmic.traces.trace import Template, TraceSet
 
-EVERYONE = ("", "0")
-"""Names that stand for all ranks; a node that names no group means the first."""
+ALL_RANKS = ("", "0")
+"""Names of the group of all ranks; a node without a group means the first."""
 
 _ID = re.compile(r"[1-9][0-9]*", re.ASCII)
 
@@ -27,18 +27,18 @@ def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
     except RecursionError:
         raise SpecError("file", str(path), "is nested too deeply") from None
     except ValueError as error:  # not UTF-8, not JSON, or a name that no file can have
-        raise SpecError("file", str(path), f"is no JSON: {error}") from None
+        raise SpecError("file", str(path), f"is not JSON: {error}") from None
     require(isinstance(pairs, _Pairs), path.name, pairs, 'must be an object, such as {"1": [0, 1], "2": [2, 3]}')
     groups: dict[str, tuple[int, ...]] = {}
     for name, ranks in pairs:
         require(bool(_ID.fullmatch(name)), f"{path.name}: group", name, "is named by a whole number from 1 on")
-        require(name not in groups, f"{path.name}: group", name, "is there twice")
+        require(name not in groups, f"{path.name}: group", name, "is defined twice")
         groups[name] = _ranks(ranks, f"{path.name}: group {name}")
     return groups
 
 
 def write_groups(groups: Mapping[str, Sequence[int]], path: str | Path) -> None:
-    """Write *groups* as `read_groups` reads them, one a line."""
+    """Write *groups* in the format of `read_groups`, one per line."""
     lines = [f"{json.dumps(name)}: {json.dumps(list(ranks))}" for name, ranks in groups.items()]
     try:
         Path(path).write_text("{" + ",\n ".join(lines) + "}\n")
@@ -49,33 +49,30 @@ def write_groups(groups: Mapping[str, Sequence[int]], path: str | Path) -> None:
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object of a JSON file with all that stands in it, even a key that stands there twice."""
+    """The pairs of a JSON object, repeated keys included."""
 
 
 def _ranks(ranks: Any, where: str) -> tuple[int, ...]:
-    """Return *ranks*, if they are ranks and each is there once."""
+    """Return *ranks* if they are distinct ranks."""
     require(type(ranks) is list, where, ranks, "must be a list of ranks")
     require(bool(ranks), where, ranks, "has no ranks")
     seen = set()
     for rank in ranks:
         require(type(rank) is int and rank >= 0, where, rank, "a rank is a whole number from 0 on")
-        require(rank not in seen, where, rank, "the rank is there twice")
+        require(rank not in seen, where, rank, "the rank is listed twice")
         seen.add(rank)
     return tuple(ranks)
 
 
 def known_groups(traces: TraceSet, groups: Mapping[str, Sequence[int]] | None = None) -> dict[str, tuple[int, ...]]:
-    """Return every group there is by name: all ranks, those that metadata nodes state, and *groups*.
-
-    What *groups* says counts; what traces state of the same group does not.
-    """
+    """Return all groups by name: that of all ranks, those of metadata nodes, and *groups*, which take precedence."""
     everyone = tuple(range(len(traces.ranks)))
     given = {name: tuple(ranks) for name, ranks in (groups or {}).items()}
-    return {**dict.fromkeys(EVERYONE, everyone), **stated_groups(traces), **given}
+    return {**dict.fromkeys(ALL_RANKS, everyone), **stated_groups(traces), **given}
 
 
 def stated_groups(traces: TraceSet) -> dict[str, tuple[int, ...]]:
-    """Return PyTorch's process groups as metadata nodes state them; one that lists no ranks has them all."""
+    """Return PyTorch's process groups from metadata nodes; one that lists no ranks has all."""
     everyone = tuple(range(len(traces.ranks)))
     texts = {text for template in traces.templates() for text in template.process_groups.values()}
     groups: dict[str, tuple[int, ...]] = {}
@@ -91,7 +88,7 @@ def stated_groups(traces: TraceSet) -> dict[str, tuple[int, ...]]:
 
 
 def _stated(text: str, where: str) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield the groups in what a metadata node says: a JSON list of objects, within a list as Python writes it."""
+    """Yield the groups of a metadata node's text: a JSON list of objects, within a list in Python's syntax."""
     start, stop = text.find("[{"), text.rfind("}]")
     if start < 0 or stop < start:
         return  # metadata of another kind
@@ -107,8 +104,8 @@ def _stated(text: str, where: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield str(entry["pg_name"]), _ranks(ranks, f"{where}: {entry['pg_name']}") if ranks else ()
 
 
-def sharing(traces: TraceSet) -> list[tuple[Template, list[int]]]:
-    """Return every template once, with the ranks that run it."""
+def ranks_by_template(traces: TraceSet) -> list[tuple[Template, list[int]]]:
+    """Return every distinct template with the ranks that run it."""
     found: dict[int, tuple[Template, list[int]]] = {}
     for number, rank in enumerate(traces.ranks):
         found.setdefault(id(rank.template), (rank.template, []))[1].append(number)

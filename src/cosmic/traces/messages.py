@@ -1,4 +1,4 @@
-"""Sends and receives of all ranks, and whether each has its other side."""
+"""Sends and receives of all ranks, and whether they match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cosmic.errors import SpecError
 from cosmic.traces.findings import Finding, finding, node_text, size_text
-from cosmic.traces.groups import sharing
+from cosmic.traces.groups import ranks_by_template
 from cosmic.traces.trace import ABSENT, Ints, NodeType, TraceSet
 
 SEND, RECEIVE = 0, 1
@@ -18,7 +18,7 @@ SEND, RECEIVE = 0, 1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Messages:
-    """Sends and receives, one entry each, in the order of nodes for each rank."""
+    """Sends and receives, one entry each; within a rank in the order of nodes."""
 
     side: Ints
     """`SEND` or `RECEIVE`."""
@@ -29,18 +29,18 @@ class Messages:
     size: Ints
 
     def only(self, kept: Ints | npt.NDArray[np.bool_]) -> Messages:
-        """Return some of them, by place or by truth."""
+        """Return some of them, by index or mask."""
         return Messages(
             self.side[kept], self.rank[kept], self.row[kept], self.peer[kept], self.tag[kept], self.size[kept]
         )
 
 
 def messages_of(traces: TraceSet) -> Messages:
-    """Return the sends and receives that say whom they are for."""
+    """Return the sends and receives that state a peer."""
     found = [np.empty((6, 0), np.int64)]
-    for template, ranks in sharing(traces):
-        talks = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
-        rows = np.flatnonzero(talks & (template.peer != ABSENT))
+    for template, ranks in ranks_by_template(traces):
+        exchanges = (template.type == NodeType.COMM_SEND) | (template.type == NodeType.COMM_RECV)
+        rows = np.flatnonzero(exchanges & (template.peer != ABSENT))
         if len(rows):
             side = np.where(template.type[rows] == NodeType.COMM_SEND, SEND, RECEIVE)
             peers = np.array([traces.ranks[rank].peers for rank in ranks], np.int64)[:, template.peer[rows]]
@@ -50,8 +50,8 @@ def messages_of(traces: TraceSet) -> Messages:
     return Messages(*np.concatenate(found, axis=1))
 
 
-def unanswered(traces: TraceSet) -> Iterator[Finding]:
-    """Yield messages to or from ranks that are not in the job, and those that lack their other side."""
+def message_findings(traces: TraceSet) -> Iterator[Finding]:
+    """Yield messages to or from ranks that are not in the job, and unmatched sends and receives."""
     messages, ranks = messages_of(traces), len(traces.ranks)
     outside = (messages.peer < 0) | (messages.peer >= ranks)
     strangers = messages.only(outside)
@@ -68,9 +68,9 @@ def unanswered(traces: TraceSet) -> Iterator[Finding]:
 
 
 def unmatched(messages: Messages, ranks: int) -> Messages:
-    """Return sends that nobody receives, and receives that nobody sends for.
+    """Return sends without a receive, and receives without a send.
 
-    The n-th send from a source to a destination with a tag and of a size belongs to the n-th such receive there.
+    The n-th send from a source to a destination with a tag and a size matches the n-th such receive there.
     """
     sends = messages.side == SEND
     source = np.where(sends, messages.rank, messages.peer)
@@ -82,7 +82,7 @@ def unmatched(messages: Messages, ranks: int) -> Messages:
     starts = np.flatnonzero(np.concatenate([[True], (keys[:, 1:] != keys[:, :-1]).any(axis=0)]))
     entries = np.diff(np.append(starts, len(order)))
     sent = np.add.reduceat(sends[order], starts, dtype=np.int64)
-    # Within a kind come first its sends, then its receives; the last of the more numerous are left over.
+    # Entries with equal keys are sends, then receives; the last of the more numerous are unmatched.
     first, sent, received = (np.repeat(each, entries) for each in (starts, sent, entries - sent))
     nth = np.arange(len(order)) - first
     left = np.where(sends[order], nth >= received, nth >= 2 * sent)
@@ -91,14 +91,14 @@ def unmatched(messages: Messages, ranks: int) -> Messages:
 
 def _unmatched_error(traces: TraceSet, lone: Messages, place: int) -> SpecError:
     tag, size = int(lone.tag[place]), int(lone.size[place])
-    verb = "receives" if lone.side[place] == SEND else "sends"
-    rule = f"nobody {verb} its {size_text(size)} with tag {tag}"
-    # What is left over on the other side was often meant: the same tag with another size.
+    verb = "receive" if lone.side[place] == SEND else "send"
+    rule = f"has no {verb} of {size_text(size)} with tag {tag}"
+    # An unmatched message of the other side was often meant: the same tag with another size.
     meant = (lone.side != lone.side[place]) & (lone.rank == lone.peer[place]) & (lone.peer == lone.rank[place])
     if meant.any():
         near = int(np.argmax(meant * (1 + (lone.tag == tag))))
         other = f"{size_text(int(lone.size[near]))} with tag {lone.tag[near]}"
-        rule += f", but {_node_text(traces, lone, near)} there {verb} {other}"
+        rule += f", but {_node_text(traces, lone, near)} there {verb}s {other}"
     return SpecError(f"{_message_text(traces, lone, place)} rank", int(lone.peer[place]), rule)
 
 

@@ -1,6 +1,6 @@
-"""What waits for what within a rank: an order in which its nodes can run, a cycle if there is none, longest chains.
+"""Dependencies within a rank: a topological order of its nodes, a cycle if there is none, longest chains.
 
-Rows stand for nodes. All functions take time in proportion to nodes and dependencies.
+Nodes are rows. All functions take time in proportion to nodes and dependencies.
 """
 
 from __future__ import annotations
@@ -18,95 +18,95 @@ from cosmic.traces.trace import Ints, Template
 Numbers = npt.NDArray[np.int64] | npt.NDArray[np.float64]
 
 WIDE = 32
-"""Rows from which on a layer is faster peeled as an array than row by row."""
+"""From this many rows on, a layer is peeled faster as an array than row by row."""
 
 SPARSE = 8
-"""Times the number of nodes that their ids may span to be looked up in a table."""
+"""Ids that span up to this many times the number of nodes are looked up in a table."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Waits:
-    """Dependencies, data and control alike, in ascending order of the rows that wait."""
+class Dependencies:
+    """Data and control dependencies, in ascending order of the dependent rows."""
 
     nodes: int
-    waiter: Ints
-    """The row that waits."""
+    dependent: Ints
+    """The row that depends on another."""
     wanted: Ints
-    """The id of the node that it waits for."""
+    """The id of the node that it depends on."""
     row: Ints
-    """The row of that node, or any if there is none."""
+    """The row of that node; any row if the node is absent."""
     absent: npt.NDArray[np.bool_]
-    """Whether there is none."""
+    """Whether no node has that id."""
 
-    def within(self) -> Waits:
-        """Return those that lead from one row to another: the others can be reported, but not followed."""
-        kept = ~self.absent & (self.row != self.waiter)
+    def within(self) -> Dependencies:
+        """Return those between two different rows."""
+        kept = ~self.absent & (self.row != self.dependent)
         if kept.all():
             return self
-        return Waits(self.nodes, self.waiter[kept], self.wanted[kept], self.row[kept], self.absent[kept])
+        return Dependencies(self.nodes, self.dependent[kept], self.wanted[kept], self.row[kept], self.absent[kept])
 
 
-def waits_of(template: Template) -> Waits:
-    """Return what the nodes of *template* wait for, whether or not it is there.
+def dependencies_of(template: Template) -> Dependencies:
+    """Return the dependencies of *template*, those on absent nodes included.
 
     >>> from cosmic.traces.trace import template_of
-    >>> waits = waits_of(template_of([{"id": 4}, {"id": 7, "data": [4, 5], "ctrl": [4]}]))
-    >>> waits.waiter.tolist(), waits.row.tolist(), waits.absent.tolist()
+    >>> dependencies = dependencies_of(template_of([{"id": 4}, {"id": 7, "data": [4, 5], "ctrl": [4]}]))
+    >>> dependencies.dependent.tolist(), dependencies.row.tolist(), dependencies.absent.tolist()
     ([1, 1, 1], [0, 0, 0], [False, True, False])
     """
     rows = np.arange(template.nodes)
-    wanted, waiter = template.data_id, np.repeat(rows, np.diff(template.data_start))
+    wanted, dependent = template.data_id, np.repeat(rows, np.diff(template.data_start))
     if len(template.ctrl_id):
         wanted = np.concatenate([wanted, template.ctrl_id])
-        waiter = np.concatenate([waiter, np.repeat(rows, np.diff(template.ctrl_start))])
-        order = np.argsort(waiter, kind="stable")
-        wanted, waiter = wanted[order], waiter[order]
+        dependent = np.concatenate([dependent, np.repeat(rows, np.diff(template.ctrl_start))])
+        order = np.argsort(dependent, kind="stable")
+        wanted, dependent = wanted[order], dependent[order]
     row = _rows(template.id, wanted)
-    return Waits(template.nodes, waiter, wanted, row, template.id[row] != wanted)
+    return Dependencies(template.nodes, dependent, wanted, row, template.id[row] != wanted)
 
 
-def dependencies(template: Template, where: str = "trace") -> tuple[Ints, Ints]:
-    """Return, for each row, the rows it waits for, each once: where they start, and which.
+def checked_dependencies(template: Template, where: str = "trace") -> tuple[Ints, Ints]:
+    """Return the distinct rows that each row depends on: where its list starts, and the rows.
 
-    A node that waits for one that is not there, or for itself, is refused.
+    Refuse a node that depends on an absent node or on itself.
 
     >>> from cosmic.traces.trace import template_of
     >>> nodes = [{"id": 4, "type": 4}, {"id": 7, "type": 4, "data": [4], "ctrl": [4]}]
-    >>> [column.tolist() for column in dependencies(template_of(nodes))]
+    >>> [column.tolist() for column in checked_dependencies(template_of(nodes))]
     [[0, 0, 1], [0]]
     """
-    waits = waits_of(template)
+    dependencies = dependencies_of(template)
     for wrong, rule in (
-        (waits.absent, "no node has this id"),
-        (waits.row == waits.waiter, "a node cannot wait for itself"),
+        (dependencies.absent, "no node has this id"),
+        (dependencies.row == dependencies.dependent, "a node cannot wait for itself"),
     ):
         if wrong.any():
             at = int(np.argmax(wrong))
-            node = template.id[waits.waiter[at]]
-            raise SpecError(f"{where}: node {node}: depends on", int(waits.wanted[at]), rule)
-    pairs = np.unique(waits.waiter * max(template.nodes, 1) + waits.row)
-    waiters, rows = np.divmod(pairs, max(template.nodes, 1))
-    return np.searchsorted(waiters, np.arange(template.nodes + 1)), rows
+            node = template.id[dependencies.dependent[at]]
+            raise SpecError(f"{where}: node {node}: depends on", int(dependencies.wanted[at]), rule)
+    pairs = np.unique(dependencies.dependent * max(template.nodes, 1) + dependencies.row)
+    dependents, rows = np.divmod(pairs, max(template.nodes, 1))
+    return np.searchsorted(dependents, np.arange(template.nodes + 1)), rows
 
 
-def followers(template: Template, where: str = "trace") -> tuple[list[int], list[list[int]]]:
-    """Return for how many rows each row waits, and which rows wait for it: what a player counts down.
+def successors(template: Template, where: str = "trace") -> tuple[list[int], list[list[int]]]:
+    """Return the number of rows that each row depends on, and the rows that depend on it.
 
     >>> from cosmic.traces.trace import template_of
-    >>> followers(template_of([{"id": 4, "type": 4}, {"id": 7, "type": 4, "data": [4]}]))
+    >>> successors(template_of([{"id": 4, "type": 4}, {"id": 7, "type": 4, "data": [4]}]))
     ([0, 1], [[1], []])
     """
-    start, before = dependencies(template, where)
+    start, before = checked_dependencies(template, where)
     after: list[list[int]] = [[] for _ in range(template.nodes)]
-    waiters = np.repeat(np.arange(template.nodes), np.diff(start))
-    for row, waiter in zip(before.tolist(), waiters.tolist(), strict=True):
-        after[row].append(waiter)
-    waits: list[int] = np.diff(start).tolist()
-    return waits, after
+    dependents = np.repeat(np.arange(template.nodes), np.diff(start))
+    for row, dependent in zip(before.tolist(), dependents.tolist(), strict=True):
+        after[row].append(dependent)
+    dependencies: list[int] = np.diff(start).tolist()
+    return dependencies, after
 
 
 def _rows(ids: Ints, wanted: Ints) -> Ints:
-    """Return where *wanted* are among the ascending *ids*, and any place for those that are not there."""
+    """Return the indices of *wanted* among the ascending *ids*, and any index for those that are absent."""
     span = int(ids[-1]) - int(ids[0]) + 1 if len(ids) else 0
     if span > SPARSE * len(ids):
         return np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
@@ -116,31 +116,31 @@ def _rows(ids: Ints, wanted: Ints) -> Ints:
     return places
 
 
-def runnable(waits: Waits) -> Ints:
-    """Return the rows in an order in which they can run; it leaves some out where nodes wait for one another.
+def topological_order(dependencies: Dependencies) -> Ints:
+    """Return the rows in topological order, without those in a cycle and those that a cycle depends on.
 
-    *waits* are `Waits.within` a template.
+    *dependencies* are `Dependencies.within` a template.
     """
-    if (waits.row < waits.waiter).all():
-        return np.arange(waits.nodes)
-    # Kahn's algorithm from the end: what nobody waits for comes last, and so on with what is left.
-    start = np.searchsorted(waits.waiter, np.arange(waits.nodes + 1))
-    waiting = np.bincount(waits.row, minlength=waits.nodes)
+    if (dependencies.row < dependencies.dependent).all():
+        return np.arange(dependencies.nodes)
+    # Kahn's algorithm from the end: rows without dependents come last, and so on.
+    start = np.searchsorted(dependencies.dependent, np.arange(dependencies.nodes + 1))
+    waiting = np.bincount(dependencies.row, minlength=dependencies.nodes)
     layer, peeled = np.flatnonzero(waiting == 0), []
     while len(layer) >= WIDE:
         peeled.append(layer)
         lengths = start[layer + 1] - start[layer]
         places = np.repeat(start[layer] - np.cumsum(lengths) + lengths, lengths) + np.arange(lengths.sum())
-        freed, times = np.unique(waits.row[places], return_counts=True)
+        freed, times = np.unique(dependencies.row[places], return_counts=True)
         waiting[freed] -= times
         layer = freed[waiting[freed] == 0]
-    peeled.append(_peel(layer, waiting, start, waits.row))
+    peeled.append(_peel(layer, waiting, start, dependencies.row))
     return np.concatenate(peeled)[::-1]
 
 
 def _peel(layer: Ints, waiting: Ints, start: Ints, row: Ints) -> Ints:
-    """Return the rows that can be peeled from *layer* on, one by one: long chains have too many layers for arrays."""
-    # Arrays of numbers, and bytes where they suffice, stay in the processor's cache as lists of objects do not.
+    """Return the rows peeled from *layer* on, one by one: long chains have too many layers for arrays."""
+    # Arrays of numbers, and bytes where they suffice, stay in the processor's cache; lists of objects do not.
     done, starts, rows = layer.tolist(), array("q", start.tobytes()), array("q", row.tobytes())
     left: MutableSequence[int] = bytearray(waiting.astype(np.uint8)) if waiting.max() < 256 else waiting.tolist()
     for each in done:  # it grows while it is read
@@ -151,45 +151,45 @@ def _peel(layer: Ints, waiting: Ints, start: Ints, row: Ints) -> Ints:
     return np.array(done, np.int64)
 
 
-def cycle(waits: Waits, order: Ints) -> list[int]:
-    """Return rows each of which waits for the next, and the last for the first; none if *order* holds every row."""
-    stuck = np.ones(waits.nodes, bool)
+def cycle(dependencies: Dependencies, order: Ints) -> list[int]:
+    """Return a cycle: each row depends on the next, and the last on the first; empty if *order* holds every row."""
+    stuck = np.ones(dependencies.nodes, bool)
     stuck[order] = False
     if not stuck.any():
         return []
-    # Somebody who is stuck waits for each that is stuck: going from waiter to waiter must come round.
-    kept = stuck[waits.waiter]
-    waiter = np.full(waits.nodes, -1)
-    waiter[waits.row[kept]] = waits.waiter[kept]
-    next_waiter, at = waiter.tolist(), int(np.argmax(stuck))
+    # Every stuck row has a stuck dependent: going from dependent to dependent must close a cycle.
+    kept = stuck[dependencies.dependent]
+    dependent = np.full(dependencies.nodes, -1)
+    dependent[dependencies.row[kept]] = dependencies.dependent[kept]
+    next_dependent, at = dependent.tolist(), int(np.argmax(stuck))
     seen: dict[int, int] = {}
     while at not in seen:
         seen[at] = len(seen)
-        at = next_waiter[at]
+        at = next_dependent[at]
     around = list(seen)[seen[at] :][::-1]
     first = around.index(min(around))
     return around[first:] + around[:first]
 
 
-def longest_chains(waits: Waits, order: Ints, weights: Iterable[Numbers]) -> list[Ints]:
-    """Return, for each of *weights*, the rows of a chain of most weight (no weight is negative), first row first.
+def longest_chains(dependencies: Dependencies, order: Ints, weights: Iterable[Numbers]) -> list[Ints]:
+    """Return, for each of *weights* (none negative), the rows of the heaviest chain, first row first.
 
-    *order* is what `runnable` gave for *waits*: all rows, as chains have no end in a cycle.
+    *order* is the `topological_order` of *dependencies*, and must hold all rows.
     """
     if not len(order):
         return [order for _ in weights]
-    # Numbered in the order in which they run, rows are read from memory nearly one after the other.
+    # Numbered in topological order, rows are read from memory nearly sequentially.
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
-    late, early = place[waits.waiter], place[waits.row]
+    late, early = place[dependencies.dependent], place[dependencies.row]
     if (late[1:] < late[:-1]).any():
-        by_waiter = np.argsort(late, kind="stable")
-        late, early = late[by_waiter], early[by_waiter]
-    waiters, rows = late.tolist(), early.tolist()
+        by_dependent = np.argsort(late, kind="stable")
+        late, early = late[by_dependent], early[by_dependent]
+    dependents, rows = late.tolist(), early.tolist()
     chains = []
     for weight in weights:
         own = weight[order]
-        end = np.array(_ends(waiters, rows, own.tolist()))
+        end = np.array(_ends(dependents, rows, own.tolist()))
         tight = end[early] + own[late] == end[late]
         before = np.full(len(order), -1)
         before[late[tight]] = early[tight]
@@ -197,14 +197,14 @@ def longest_chains(waits: Waits, order: Ints, weights: Iterable[Numbers]) -> lis
     return chains
 
 
-def _ends(waiters: list[int], rows: list[int], weight: list[float]) -> list[float]:
+def _ends(dependents: list[int], rows: list[int], weight: list[float]) -> list[float]:
     """Return the weight of the heaviest chain that ends in each row."""
     end = weight
     at, heaviest = 0, 0.0
-    for waiter, row in zip(waiters, rows, strict=True):
-        if waiter != at:
+    for dependent, row in zip(dependents, rows, strict=True):
+        if dependent != at:
             end[at] += heaviest
-            at, heaviest = waiter, end[row]
+            at, heaviest = dependent, end[row]
         elif end[row] > heaviest:
             heaviest = end[row]
     end[at] += heaviest

@@ -1,7 +1,7 @@
-"""Reading Chakra traces: a file for each rank, `<prefix>.<rank>.et`.
+"""Read Chakra traces: a file for each rank, `<prefix>.<rank>.et`.
 
-The ranks of a job say nearly the same, in files that are mostly equal byte by byte. So messages are told apart before
-they are decoded, and each that differs is decoded once. Ranks that do the same share a template.
+The files of a job's ranks are mostly equal byte by byte. So each distinct message is decoded once. Ranks that run the
+same nodes share a template.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from typing import Any, overload
 import numpy as np
 
 from cosmic.errors import SpecError, require
-from cosmic.traces.columns import UNSAID
+from cosmic.traces.columns import UNSTATED
 from cosmic.traces.decoding import Lists, Table, decode
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
 from cosmic.traces.wire import as_text, check_metadata, read_varint
 
 _GZIP = b"\x1f\x8b"
-_BETWEEN_RANKS = ("source", "destination")
+_RANK_COLUMNS = ("source", "destination")
 """Columns in which ranks of one template differ."""
 
 
 class Names(Sequence[str]):
-    """The names of nodes, decoded when they are asked for.
+    """The names of nodes, decoded on access.
 
     >>> names = Names(b"addmul", np.array([0, 3]), np.array([3, 6]))
     >>> len(names), names[1], list(names[:1])
@@ -67,23 +67,23 @@ def read_trace(path: str | Path) -> RankTrace:
 def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
     """Return the traces of a job: the files `<prefix>.<rank>.et` (or `.et.gz`) of ranks 0, 1, ...
 
-    Without *ranks* all that are there are read; no rank below the last may be missing.
+    Without *ranks*, read all files; no rank below the last may be missing.
     """
     paths = _paths(Path(prefix), ranks)
     if len(paths) == 1:
         return TraceSet((read_trace(paths[0]),), str(prefix))
     table, rows = _decode_once(paths)
-    alike = _alike(table)
+    classes = _node_classes(table)
     templates: dict[tuple[bytes, ...], Template] = {}
-    traces: dict[bytes, RankTrace] = {}  # files may be the same to the last byte
+    traces: dict[bytes, RankTrace] = {}  # files may be equal byte by byte
     for path, each in zip(paths, rows, strict=True):
         if each.tobytes() in traces:
             continue
         rank = _bind(table, each, path.name)
-        does = alike[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
-        if does not in templates:
-            templates[does] = _template(table, rank)
-        traces[each.tobytes()] = rank.to(templates[does])
+        key = classes[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
+        if key not in templates:
+            templates[key] = _template(table, rank)
+        traces[each.tobytes()] = rank.to(templates[key])
     return TraceSet(tuple(traces[each.tobytes()] for each in rows), str(prefix))
 
 
@@ -106,7 +106,7 @@ def _paths(prefix: Path, ranks: int | None) -> list[Path]:
 
 
 def _contents(path: Path) -> bytes:
-    """Return the bytes of a file, unpacked."""
+    """Return the bytes of a file, decompressed."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -116,20 +116,20 @@ def _contents(path: Path) -> bytes:
     try:
         return gzip.decompress(data) if data.startswith(_GZIP) else data
     except (OSError, EOFError, zlib.error):
-        raise SpecError(path.name, data[:20], "is no valid gzip file") from None
+        raise SpecError(path.name, data[:20], "is not a valid gzip file") from None
 
 
 def _heads(data: bytes, where: str) -> Iterator[int]:
-    """Return where each node starts, with its length, and where the last one ends."""
+    """Return where each node starts, at its length, and where the last one ends."""
     if not data:
         raise SpecError(where, data, "the file is empty")
     length, start = read_varint(data, 0, len(data), where)
     if start + length <= len(data):
         check_metadata(data, start, start + length, where)
-    return _hops(data, min(start + length, len(data) + 1), where)
+    return _message_starts(data, min(start + length, len(data) + 1), where)
 
 
-def _hops(data: bytes, at: int, where: str) -> Iterator[int]:
+def _message_starts(data: bytes, at: int, where: str) -> Iterator[int]:
     """Yield where messages start, from *at* on, and where the last one ends."""
     size = len(data)
     yield at
@@ -142,7 +142,7 @@ def _hops(data: bytes, at: int, where: str) -> Iterator[int]:
                 at += (low & 0x7F) + (high << 7) + 2
             else:
                 length, at = read_varint(data, at, size, where)
-                at = min(at + length, size + 1)  # no more than an array can hold
+                at = min(at + length, size + 1)  # lest it overflow an array
             yield at
     except IndexError:
         raise SpecError(where, data[at:], "the file ends inside a length") from None
@@ -151,7 +151,7 @@ def _hops(data: bytes, at: int, where: str) -> Iterator[int]:
 
 
 class _Numbering(dict[Any, int]):
-    """A number for whatever is asked for, in the order of asking."""
+    """Numbers keys in the order of first access."""
 
     def __missing__(self, wanted: Any) -> int:
         number = self[wanted] = len(self)
@@ -163,7 +163,7 @@ class _Numbering(dict[Any, int]):
 
 
 def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Ints]]:
-    """Return the nodes that occur in any of the files, each once, and the rows of each file."""
+    """Return the distinct nodes of all files, and the rows of each file."""
     messages = _Numbering()
     rows, known = [], [0]
     for path in paths:
@@ -177,13 +177,13 @@ def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Ints]]:
     return decode(b"".join(messages), np.cumsum([0, *map(len, messages)]), where), rows
 
 
-def _alike(table: Table) -> Ints:
-    """Return a number for each node of *table*, the same for nodes that differ only in group and peer."""
+def _node_classes(table: Table) -> Ints:
+    """Return a number for each node of *table*, equal for nodes that differ only in group and peer."""
     names = [
         table.buffer[start:stop]
         for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
     ]
-    columns = [values for name, values in table.numbers.items() if name not in _BETWEEN_RANKS]
+    columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
     columns.append(_Numbering().of(names))
     for lists in (table.data, table.ctrl):
         values = lists.value.tobytes()
@@ -197,7 +197,7 @@ def _alike(table: Table) -> Ints:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rank:
-    """The nodes of a rank by their rows in a table, in the order of their ids, and with whom they talk."""
+    """The nodes of a rank as rows of a table, in the order of their ids, and their groups and peers."""
 
     rows: Ints
     group: Ints
@@ -221,49 +221,49 @@ def _bind(table: Table, rows: Ints, where: str) -> _Rank:
         if len(twice):
             raise SpecError(f"{where}: node", int(twice[0]), "two nodes have this id")
     kind = table.numbers["type"][rows]
-    talks = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
-    sends = kind[talks] == NodeType.COMM_SEND
-    source, destination = (table.numbers[name][rows[talks]] for name in _BETWEEN_RANKS)
-    own, owners = _in_order(np.where(sends, source, destination), UNSAID)
+    exchanges = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
+    sends = kind[exchanges] == NodeType.COMM_SEND
+    source, destination = (table.numbers[name][rows[exchanges]] for name in _RANK_COLUMNS)
+    own, owners = _codes(np.where(sends, source, destination), UNSTATED)
     if len(owners) > 1:
-        wrong = f"{where}: node {ids[talks[np.argmax(own)]]}: own rank"
-        raise SpecError(wrong, owners[1], f"nodes before it are of rank {owners[0]}")
-    group, groups = _in_order(table.group[rows], ABSENT)
+        wrong = f"{where}: node {ids[exchanges[np.argmax(own)]]}: own rank"
+        raise SpecError(wrong, owners[1], f"nodes before it belong to rank {owners[0]}")
+    group, groups = _codes(table.group[rows], ABSENT)
     peer = np.full(len(rows), ABSENT)
-    peer[talks], peers = _in_order(np.where(sends, destination, source), UNSAID)
+    peer[exchanges], peers = _codes(np.where(sends, destination, source), UNSTATED)
     names = tuple(table.groups[each] for each in groups)
     return _Rank(rows, group, peer, names, tuple(peers), owners[0] if owners else None)
 
 
-def _in_order(values: Ints, absent: int) -> tuple[Ints, list[int]]:
-    """Return the place of each of *values* among those that there are, in order of appearance, and these.
+def _codes(values: Ints, absent: int) -> tuple[Ints, list[int]]:
+    """Return the code of each of *values*, in order of first appearance, and the distinct values.
 
-    >>> places, there = _in_order(np.array([7, -1, 5, 7]), -1)
-    >>> places.tolist(), there
+    >>> codes, distinct = _codes(np.array([7, -1, 5, 7]), -1)
+    >>> codes.tolist(), distinct
     ([0, -1, 1, 0], [7, 5])
     """
     present = np.flatnonzero(values != absent)
-    places = np.full(len(values), ABSENT)
+    codes = np.full(len(values), ABSENT)
     if not len(present):
-        return places, []
-    there, first, which = np.unique(values[present], return_index=True, return_inverse=True)
+        return codes, []
+    distinct, first, which = np.unique(values[present], return_index=True, return_inverse=True)
     order = np.argsort(first)
-    places[present] = np.argsort(order)[which]
-    return places, there[order].tolist()
+    codes[present] = np.argsort(order)[which]
+    return codes, distinct[order].tolist()
 
 
 def _template(table: Table, rank: _Rank) -> Template:
-    """Return what *rank* does."""
+    """Return the template of *rank*."""
     rows = rank.rows
-    as_they_are = np.array_equal(rows, np.arange(len(table.name_start)))  # nothing is copied then
+    whole = np.array_equal(rows, np.arange(len(table.name_start)))  # nothing is copied then
 
     def of(column: Ints) -> Ints:
-        return column if as_they_are else column[rows]
+        return column if whole else column[rows]
 
-    data, ctrl = (each if as_they_are else _lists_of(each, rows) for each in (table.data, table.ctrl))
+    data, ctrl = (each if whole else _lists_of(each, rows) for each in (table.data, table.ctrl))
     texts = table.process_groups
     return Template(
-        **{name: of(column) for name, column in table.numbers.items() if name not in _BETWEEN_RANKS},
+        **{name: of(column) for name, column in table.numbers.items() if name not in _RANK_COLUMNS},
         names=Names(table.buffer, of(table.name_start), of(table.name_stop)),
         data_start=data.start,
         data_id=data.value,

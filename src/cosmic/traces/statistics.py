@@ -1,7 +1,7 @@
-"""What traces hold: nodes, work and traffic, how ranks differ, and the chains of nodes that take longest.
+"""Statistics of traces: nodes, work and traffic, differences between ranks, and the longest chains of nodes.
 
-Amounts are sums over all ranks, each rank's own share as its nodes state it: an all-reduce of 1 MB among four ranks is
-four nodes and 4 MB. What ranks with the same template have in common is counted once and multiplied.
+Amounts are sums over all ranks, as their nodes state them: an all-reduce of 1 MB among four ranks is four nodes and
+4 MB.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.errors import require
-from cosmic.traces.groups import EVERYONE, known_groups, sharing
-from cosmic.traces.order import longest_chains, runnable, waits_of
+from cosmic.traces.groups import ALL_RANKS, known_groups, ranks_by_template
+from cosmic.traces.order import dependencies_of, longest_chains, topological_order
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet, template_of
 from cosmic.traces.views import enum_name
 
@@ -25,7 +25,7 @@ Seconds = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The least and the most over all ranks."""
+    """The minimum and maximum over all ranks."""
 
     least: float
     most: float
@@ -37,17 +37,17 @@ class CollectiveUse:
 
     collective: str
     group_size: int | None
-    """Ranks in the group; None where nothing says who is in it."""
+    """Ranks in the group; None where they are not given."""
     nodes: int
     bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Nodes of a rank each of which waits for the one before."""
+    """Nodes of a rank, each of which depends on the one before."""
 
     rank: int
-    """The first with such a chain."""
+    """The first rank with such a chain."""
     nodes: int
     seconds: float
     nodes_by_type: dict[str, int]
@@ -56,12 +56,12 @@ class Chain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """What the traces of a job hold."""
+    """Statistics of the traces of a job."""
 
     ranks: int
     nodes: int
     templates: int
-    """How many ranks differ in more than whom they talk to."""
+    """Number of distinct templates: ranks of one template differ only in groups and peers."""
     nodes_by_type: dict[str, int]
     collectives: tuple[CollectiveUse, ...]
     """The most bytes first."""
@@ -72,11 +72,11 @@ class Statistics:
     tensor_bytes: int
     duration_s: float
     by_rank: dict[str, Range]
-    """How much of each amount the ranks have that have least and most of it."""
+    """The range of each amount over ranks."""
     longest_chain: Chain | None
-    """The most nodes; None where nodes wait for one another in every rank."""
+    """The chain of most nodes; None if every rank has a cycle."""
     critical_path: Chain | None
-    """The most seconds, if every node runs as soon as what it waits for is done."""
+    """The chain of most seconds, if every node runs as soon as its dependencies are done."""
 
 
 def statistics(
@@ -85,8 +85,8 @@ def statistics(
     flop_per_s: float | None = None,
     bytes_per_s: float | None = None,
 ) -> Statistics:
-    """Return what *traces* hold; with rates, compute nodes take the time of `node_seconds`."""
-    parts = sharing(traces)
+    """Return the statistics of *traces*; with rates, compute nodes take the time of `node_seconds`."""
+    parts = ranks_by_template(traces)
     amounts = [(_amounts(template), len(ranks)) for template, ranks in parts]
     names = _amounts(template_of([]))
     types: Counter[str] = Counter()
@@ -112,7 +112,7 @@ def statistics(
 
 
 def node_seconds(template: Template, flop_per_s: float | None = None, bytes_per_s: float | None = None) -> Seconds:
-    """Return how long each node takes: as it says; with rates, a compute node that states its work by the roofline.
+    """Return the seconds of each node: its recorded duration or, with rates, a compute node's roofline time.
 
         t = max(w / F, m / B)
 
@@ -136,7 +136,7 @@ def node_seconds(template: Template, flop_per_s: float | None = None, bytes_per_
 
 
 def _amounts(template: Template) -> dict[str, Any]:
-    """Return what one rank has, by the names of `Statistics`."""
+    """Return the amounts of one rank, by their names in `Statistics`."""
     kind = template.type
     return {
         "nodes": template.nodes,
@@ -150,7 +150,7 @@ def _amounts(template: Template) -> dict[str, Any]:
 
 
 def _sum(values: Ints) -> int:
-    """Return the sum of those *values* that are stated, exactly: work adds up to more than 64 bits hold."""
+    """Return the exact sum of the *values* that are stated; sums of work can exceed 64 bits."""
     stated = np.maximum(values, 0)
     return (int((stated >> 32).sum()) << 32) + int((stated & 0xFFFFFFFF).sum())
 
@@ -165,10 +165,10 @@ def _by_type(types: Ints) -> dict[str, int]:
 
 
 def _collectives(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> list[CollectiveUse]:
-    """Return the collectives of all ranks by type and size of their groups, the most bytes first."""
+    """Return the collectives of all ranks by type and group size, the most bytes first."""
     nodes: Counter[tuple[int, int | None]] = Counter()
     moved: Counter[tuple[int, int | None]] = Counter()
-    for template, ranks in sharing(traces):
+    for template, ranks in ranks_by_template(traces):
         tallies = list(_tallies(template))
         for rank in ranks:
             for place, kind, count, size in tallies:
@@ -182,7 +182,7 @@ def _collectives(traces: TraceSet, known: Mapping[str, Sequence[int]]) -> list[C
 
 
 def _tallies(template: Template) -> Iterator[tuple[int, int, int, int]]:
-    """Yield how many collectives of a type a group has, and their bytes: place of the group, type, number, bytes."""
+    """Yield the collectives of each group and type: index of the group, type, number, bytes."""
     rows = np.flatnonzero(template.type == NodeType.COMM_COLL)
     rows = rows[np.lexsort((template.comm_type[rows], template.group[rows]))]
     place, kind = template.group[rows], template.comm_type[rows]
@@ -192,18 +192,18 @@ def _tallies(template: Template) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _group_size(rank: RankTrace, place: int, known: Mapping[str, Sequence[int]]) -> int | None:
-    members = known.get(rank.groups[place] if place != ABSENT else EVERYONE[0])
+    members = known.get(rank.groups[place] if place != ABSENT else ALL_RANKS[0])
     return None if members is None else len(members)
 
 
 def _chains(template: Template, rank: int, seconds: Seconds) -> tuple[Chain, Chain] | None:
-    """Return the chains of most nodes and of most seconds, unless nodes wait for one another."""
-    waits = waits_of(template).within()
-    order = runnable(waits)
+    """Return the chains of most nodes and of most seconds, unless there is a cycle."""
+    dependencies = dependencies_of(template).within()
+    order = topological_order(dependencies)
     if len(order) < template.nodes:
         return None
     weights = [np.ones(template.nodes), seconds] if seconds.any() else [np.ones(template.nodes)]
-    chains = [_chain(template, rank, rows, seconds) for rows in longest_chains(waits, order, weights)]
+    chains = [_chain(template, rank, rows, seconds) for rows in longest_chains(dependencies, order, weights)]
     return chains[0], chains[-1]
 
 

@@ -1,8 +1,8 @@
-"""Execution traces as columns: what each rank does, node by node.
+"""Execution traces as columns, one row per node.
 
-Ranks of a training job differ little: they run the same nodes and talk to different peers. A `Template` holds the
-nodes, a `RankTrace` binds one to a rank's communicator groups and peers, and a `TraceSet` is a whole job. A thousand
-ranks that do the same share one template.
+Ranks of a training job run nearly the same nodes, with different groups and peers. A `Template` holds the nodes, a
+`RankTrace` binds one to a rank's communicator groups and peers, and a `TraceSet` is a whole job. A thousand ranks that
+run the same nodes share one template.
 """
 
 from __future__ import annotations
@@ -15,16 +15,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.errors import SpecError
-
 Ints = npt.NDArray[np.int64]
 
 ABSENT = -1
-"""In a column: the node does not say."""
+"""In a column: not stated."""
 
 
 class NodeType(IntEnum):
-    """What a node is, by its number in Chakra's schema."""
+    """The type of a node, by its number in Chakra's schema."""
 
     INVALID = 0
     METADATA = 1
@@ -41,7 +39,7 @@ MEMORY = (NodeType.MEM_LOAD, NodeType.MEM_STORE)
 
 
 class CollectiveType(IntEnum):
-    """Which collective a node is, by its number in Chakra's schema."""
+    """The type of a collective, by its number in Chakra's schema."""
 
     ALL_REDUCE = 0
     REDUCE = 1
@@ -59,7 +57,7 @@ class CollectiveType(IntEnum):
 class Template:
     """The nodes of a rank, one row each, in ascending order of their ids.
 
-    A column holds `ABSENT` where the node does not say. Sizes are bytes.
+    A column holds `ABSENT` where the node does not state a value. Sizes are bytes.
     """
 
     id: Ints
@@ -67,12 +65,12 @@ class Template:
     """Values of `NodeType`."""
     names: Sequence[str]
     data_start: Ints
-    """Row *r* waits for the nodes ``data_id[data_start[r]:data_start[r + 1]]``."""
+    """Row *r* depends on the nodes ``data_id[data_start[r]:data_start[r + 1]]``."""
     data_id: Ints
     ctrl_start: Ints
     ctrl_id: Ints
     duration_us: Ints
-    """0 where the node does not say."""
+    """0 where not stated."""
     on_cpu: Ints
     """0 or 1."""
     num_ops: Ints
@@ -81,28 +79,21 @@ class Template:
     """Values of `CollectiveType`."""
     comm_size: Ints
     comm_priority: Ints
-    """0 where the node does not say."""
+    """0 where not stated."""
     comm_tag: Ints
     group: Ints
-    """Place in `RankTrace.groups`, for collectives; `ABSENT` stands for all ranks."""
+    """Index into `RankTrace.groups`, for collectives; `ABSENT` means all ranks."""
     peer: Ints
-    """Place in `RankTrace.peers`: where a send goes to, or a receive comes from."""
+    """Index into `RankTrace.peers`: the destination of a send, or the source of a receive."""
     involved_dims: Ints
     """Bit *d* is set if the collective runs in dimension *d*; `ABSENT` for all."""
     process_groups: Mapping[int, str]
-    """By row: what a metadata node says of PyTorch's process groups."""
+    """Text of metadata nodes about PyTorch's process groups, by row."""
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are."""
+        """Number of nodes."""
         return len(self.id)
-
-    def row(self, node_id: int) -> int:
-        """Return the row of the node with this id."""
-        row = int(np.searchsorted(self.id, node_id))
-        if row == self.nodes or self.id[row] != node_id:
-            raise SpecError("node", node_id, "no such node")
-        return row
 
 
 COLUMNS = tuple(
@@ -110,12 +101,12 @@ COLUMNS = tuple(
     for field in fields(Template)
     if field.name not in ("names", "data_start", "data_id", "ctrl_start", "ctrl_id", "process_groups")
 )
-"""The columns with one number a node."""
+"""The columns with one number per node."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RankTrace:
-    """A template, and with whom the rank talks in it."""
+    """A template, and the groups and peers of one rank in it."""
 
     template: Template
     groups: tuple[str, ...] = ()
@@ -123,7 +114,7 @@ class RankTrace:
     peers: tuple[int, ...] = ()
     """Ranks."""
     own_rank: int | None = None
-    """The rank that its sends and receives say is their own side; None where they do not say."""
+    """The rank that its sends and receives state as their own; None where they state none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,16 +127,16 @@ class TraceSet:
 
     @property
     def nodes(self) -> int:
-        """How many nodes there are in all."""
+        """Number of nodes of all ranks."""
         return sum(rank.template.nodes for rank in self.ranks)
 
     def templates(self) -> list[Template]:
-        """Return every template once, in the order of its first rank."""
+        """Return the distinct templates, in the order of their first ranks."""
         return list({id(rank.template): rank.template for rank in self.ranks}.values())
 
 
 def template_of(rows: Sequence[Mapping[str, Any]]) -> Template:
-    """Return the template of *rows*: mappings from column names to values; also `name`, `data` and `ctrl` (ids).
+    """Return a template of *rows*, which map column names, `name`, `data` and `ctrl` (ids) to values.
 
     >>> nodes = [{"id": 4, "type": NodeType.COMP}, {"id": 7, "type": NodeType.COMM_COLL, "data": [4]}]
     >>> template = template_of(nodes)

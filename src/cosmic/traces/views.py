@@ -1,4 +1,4 @@
-"""Traces for the eye: nodes as plain values, as lines of text, and as a graph for Graphviz."""
+"""Traces for people: nodes as plain values, as lines of text, and as a graph for Graphviz."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from cosmic.errors import one_line
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace
-from cosmic.units import BYTES, FLOP, SECONDS, Dimension, readable_unit
+from cosmic.units import BYTES, FLOP, SECONDS, PhysicalDimension, readable_unit
 
 COLOURS = {
     "METADATA": "#d9d9d9",
@@ -24,7 +24,7 @@ _AMOUNTS = ("num_ops", "tensor_size", "comm_size", "comm_tag")
 
 
 def records(trace: RankTrace) -> Iterator[dict[str, Any]]:
-    """Yield the nodes as plain values, each with what it states and nothing else.
+    """Yield the nodes as plain values; absent attributes are left out.
 
     >>> from cosmic.traces.trace import template_of
     >>> nodes = [{"id": 4, "type": NodeType.COMM_SEND, "name": "act", "peer": 0, "comm_size": 8, "data": [2]}]
@@ -46,7 +46,7 @@ def records(trace: RankTrace) -> Iterator[dict[str, Any]]:
         for name in _AMOUNTS:
             if (value := int(getattr(template, name)[row])) != ABSENT:
                 record[name] = value
-        yield record | _partners(trace, row)
+        yield record | _communication(trace, row)
 
 
 def _ids(start: Ints, ids: Ints, row: int) -> list[int]:
@@ -54,13 +54,13 @@ def _ids(start: Ints, ids: Ints, row: int) -> list[int]:
     return found
 
 
-def _partners(trace: RankTrace, row: int) -> dict[str, Any]:
-    """Return with whom a node talks, and how."""
+def _communication(trace: RankTrace, row: int) -> dict[str, Any]:
+    """Return the collective, group, peer and dimensions of a node, and whether it runs on the CPU."""
     template = trace.template
     stated: dict[str, Any] = {}
     if template.on_cpu[row] > 0:
         stated["on_cpu"] = True
-    if template.type[row] == NodeType.COMM_COLL:  # what others say there is meant for nobody
+    if template.type[row] == NodeType.COMM_COLL:  # meaningless in other nodes
         stated["comm_type"] = enum_name(CollectiveType, int(template.comm_type[row]))
     if template.group[row] != ABSENT:
         stated["group"] = trace.groups[template.group[row]]
@@ -72,7 +72,7 @@ def _partners(trace: RankTrace, row: int) -> dict[str, Any]:
 
 
 def enum_name(names: type[IntEnum], number: int) -> str:
-    """Return the name of a number of Chakra's schema, or the number where it has none.
+    """Return the name of a number in Chakra's schema, or the number if it has none.
 
     >>> enum_name(NodeType, 4), enum_name(NodeType, 44), enum_name(CollectiveType, ABSENT)
     ('COMP', 'type 44', 'unstated')
@@ -83,7 +83,7 @@ def enum_name(names: type[IntEnum], number: int) -> str:
 
 
 def summary(record: dict[str, Any]) -> str:
-    """Return what a node does, on one line.
+    """Return the attributes of a node, on one line.
 
     >>> summary({"type": "COMM_SEND", "comm_size": 4096, "peer": 6, "comm_tag": 3})
     '4 KiB, to rank 6, tag 3'
@@ -107,7 +107,7 @@ def summary(record: dict[str, Any]) -> str:
     return one_line(", ".join(text(record[name]) for name, text in texts.items() if name in record))
 
 
-def amount(value: float, dimension: Dimension) -> str:
+def amount(value: float, dimension: PhysicalDimension) -> str:
     """Return a quantity for a person to read.
 
     >>> amount(1536, BYTES), amount(0, FLOP), amount(2.5e-3, SECONDS)
@@ -134,5 +134,5 @@ def dot(trace: RankTrace) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    """Return *text* as it stands between quotes in Graphviz's language, which has escapes of its own."""
+    """Return *text* escaped for a quoted string of Graphviz."""
     return one_line(text).replace("\\", "\\\\").replace('"', '\\"')

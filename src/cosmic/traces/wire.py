@@ -1,12 +1,11 @@
-"""Chakra's schema on the wire: how one node of a trace is written in protobuf's encoding.
+"""Chakra's schema in protobuf's wire format.
 
-A message is a sequence of fields. A field is a key (its number times 8, plus how it is written) and then a varint, four
-or eight bytes, or a length and as many bytes. A varint holds 7 bits a byte, the lowest first, and the top bit of each
-byte says whether another follows. A file is a sequence of messages, each after its length: one of metadata, then one
-for each node.
+A message is a sequence of fields. A field is a key (its number times 8, plus its wire type) and then a varint, four or
+eight bytes, or a length and that many bytes. A varint holds 7 bits per byte, the lowest first; the top bit of each byte
+says whether another follows. A file is a sequence of messages, each after its length: one of metadata, then one for
+each node.
 
-`decode_node` is the authority on what a node says and on what is wrong with it; `cosmic.traces.decoding` reads many
-ordinary nodes at once and asks here about the others.
+`decode_node` is the reference: `cosmic.traces.decoding` decodes many regular nodes at once and leaves the others to it.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from typing import NamedTuple
 from cosmic.errors import SpecError
 from cosmic.traces.trace import CollectiveType, NodeType
 
-VARINT, EIGHT_BYTES, LENGTH, FOUR_BYTES = 0, 1, 2, 5
-"""How a field is written."""
+VARINT, I64, LEN, I32 = 0, 1, 2, 5
+"""Wire types."""
 
 METADATA_FIELDS = {"version": 1, "attr": 2}
 NODE_FIELDS = {
@@ -36,29 +35,29 @@ NODE_FIELDS = {
     "attr": 10,
 }
 IO_VALUES = 1
-"""In the description of a node's inputs: their values, as text."""
+"""Field of a node's inputs: their values, as text."""
 ATTRIBUTE_NAME, ATTRIBUTE_NOTE = 1, 2
 LIST_VALUES = 1
 
-_SHAPES = {
-    "double": EIGHT_BYTES,
-    "float": FOUR_BYTES,
+_WIRE_TYPES = {
+    "double": I64,
+    "float": I32,
     "int32": VARINT,
     "int64": VARINT,
     "uint32": VARINT,
     "uint64": VARINT,
     "sint32": VARINT,
     "sint64": VARINT,
-    "fixed32": FOUR_BYTES,
-    "fixed64": EIGHT_BYTES,
-    "sfixed32": FOUR_BYTES,
-    "sfixed64": EIGHT_BYTES,
+    "fixed32": I32,
+    "fixed64": I64,
+    "sfixed32": I32,
+    "sfixed64": I64,
     "bool": VARINT,
-    "string": LENGTH,
-    "bytes": LENGTH,
+    "string": LEN,
+    "bytes": LEN,
 }
-VALUE_FIELDS = {name: 3 + 2 * place for place, name in enumerate(_SHAPES)}
-"""The number of an attribute's value by its type; that of a list of such values is one more."""
+VALUE_FIELDS = {name: 3 + 2 * place for place, name in enumerate(_WIRE_TYPES)}
+"""Field numbers of an attribute's value by its type; a list of such values has the next number."""
 _TYPES = {number: name for name, number in VALUE_FIELDS.items()} | {
     number + 1: f"list of {name}" for name, number in VALUE_FIELDS.items()
 }
@@ -75,7 +74,7 @@ COLUMN_OF = {
     "comm_src": "source",
     "comm_dst": "destination",
 }
-"""The attributes that hold an integer, and where a trace keeps it."""
+"""Columns of the attributes that hold an integer."""
 GROUP, DIMENSIONS = "pg_name", "involved_dim"
 SIZES = ("num_ops", "tensor_size", "comm_size")
 MOST_DIMENSIONS = 62
@@ -85,10 +84,10 @@ _NODE_TYPES, _COLLECTIVE_TYPES = frozenset(map(int, NodeType)), frozenset(map(in
 
 
 class Field(NamedTuple):
-    """One field of a message; what it holds lies between *start* and *stop*."""
+    """One field of a message; its content is between *start* and *stop*."""
 
     number: int
-    shape: int
+    wire_type: int
     value: int
     """The integer, or the length in bytes."""
     start: int
@@ -97,12 +96,12 @@ class Field(NamedTuple):
 
 @dataclass(slots=True)
 class Node:
-    """What one node says."""
+    """One decoded node."""
 
     name: tuple[int, int] = (0, 0)
-    """From where to where it stands."""
+    """Its start and end in the buffer."""
     numbers: dict[str, int] = field(default_factory=dict)
-    """By column; only what the node does say."""
+    """Stated values, by column."""
     data: list[int] = field(default_factory=list)
     ctrl: list[int] = field(default_factory=list)
     group: bytes | None = None
@@ -110,7 +109,7 @@ class Node:
 
 
 def varint(value: int) -> bytes:
-    """Return *value* as a varint; negative ones as their 64-bit complement.
+    """Return *value* as a varint; a negative one as its 64-bit two's complement.
 
     >>> varint(300).hex(), len(varint(-1))
     ('ac02', 10)
@@ -130,9 +129,9 @@ _ONE_BYTE = [bytes([value]) for value in range(0x80)]
 
 
 @cache
-def key(number: int, shape: int) -> bytes:
-    """Return what a field of this number starts with."""
-    return varint(number << 3 | shape)
+def key(number: int, wire_type: int) -> bytes:
+    """Return the key of a field."""
+    return varint(number << 3 | wire_type)
 
 
 def read_varint(data: bytes, at: int, end: int, where: str) -> tuple[int, int]:
@@ -153,29 +152,29 @@ def read_varint(data: bytes, at: int, end: int, where: str) -> tuple[int, int]:
 def read_fields(data: bytes, at: int, end: int, where: str) -> Iterator[Field]:
     """Yield the fields of the message between *at* and *end*.
 
-    >>> [tuple(each) for each in read_fields(key(1, VARINT) + varint(5) + key(2, LENGTH) + varint(1) + b"x", 0, 5, "")]
+    >>> [tuple(each) for each in read_fields(key(1, VARINT) + varint(5) + key(2, LEN) + varint(1) + b"x", 0, 5, "")]
     [(1, 0, 5, 1, 2), (2, 2, 1, 4, 5)]
     """
     while at < end:
         first = at
         tag, at = read_varint(data, at, end, where)
-        number, shape = tag >> 3, tag & 7
+        number, wire_type = tag >> 3, tag & 7
         start = at
         value = 0
-        if shape in (VARINT, LENGTH):
+        if wire_type in (VARINT, LEN):
             value, at = read_varint(data, at, end, where)
-        if shape == LENGTH:
+        if wire_type == LEN:
             start, at = at, at + value
-        elif shape in (EIGHT_BYTES, FOUR_BYTES):
-            at += 8 if shape == EIGHT_BYTES else 4
+        elif wire_type in (I64, I32):
+            at += 8 if wire_type == I64 else 4
             value = int.from_bytes(data[start:at], "little")
-        elif shape != VARINT:
-            raise _broken(data, first, end, where, "has a field that is written in no known way")
+        elif wire_type != VARINT:
+            raise _broken(data, first, end, where, "has a field of unknown wire type")
         if number == 0:
             raise _broken(data, first, end, where, "has a field without a number")
         if at > end:
             raise _broken(data, first, end, where, "ends inside a field")
-        yield Field(number, shape, value, start, at)
+        yield Field(number, wire_type, value, start, at)
 
 
 def _broken(data: bytes, at: int, end: int, where: str, rule: str) -> SpecError:
@@ -183,29 +182,29 @@ def _broken(data: bytes, at: int, end: int, where: str, rule: str) -> SpecError:
 
 
 def check_metadata(data: bytes, at: int, end: int, where: str) -> None:
-    """Check that what stands between *at* and *end* can be the metadata that every trace starts with."""
+    """Refuse a first message, between *at* and *end*, that is not the metadata of a trace."""
     try:
         known = [each for each in read_fields(data, at, end, where) if each.number in METADATA_FIELDS.values()]
     except SpecError as error:
-        raise _broken(data, at, end, where, f"is no Chakra trace: its first message {error.rule}") from None
-    if any(each.shape != LENGTH for each in known):
-        raise _broken(data, at, end, where, "is no Chakra trace: its first message is no metadata")
+        raise _broken(data, at, end, where, f"is not a Chakra trace: its first message {error.rule}") from None
+    if any(each.wire_type != LEN for each in known):
+        raise _broken(data, at, end, where, "is not a Chakra trace: its first message is not metadata")
 
 
-_NODE_SHAPES = {NODE_FIELDS[name]: LENGTH for name in ("name", "inputs", "outputs", "attr")} | {
+_NODE_WIRE_TYPES = {NODE_FIELDS[name]: LEN for name in ("name", "inputs", "outputs", "attr")} | {
     NODE_FIELDS[name]: VARINT for name in ("id", "type", "start_time_micros", "duration_micros")
 }
 
 
 def decode_node(data: bytes, at: int, end: int, where: str) -> Node:
-    """Return what the node between *at* and *end* says; fields and attributes that nobody uses are passed over."""
+    """Return the node between *at* and *end*; fields and attributes without a column are skipped."""
     found = list(read_fields(data, at, end, f"{where}: a node"))
     node_id = next((each.value for each in reversed(found) if each.number == NODE_FIELDS["id"]), 0)
     where = f"{where}: node {node_id}"
     node = Node()
     for each in found:
-        if each.shape != _NODE_SHAPES.get(each.number, each.shape):
-            raise SpecError(f"{where}: field", each.number, "is written in another way than the schema says")
+        if each.wire_type != _NODE_WIRE_TYPES.get(each.number, each.wire_type):
+            raise SpecError(f"{where}: field", each.number, "its wire type is not that of the schema")
         _take(node, data, each, where)
     if node.numbers.get("type", 0) not in _NODE_TYPES:
         raise SpecError(f"{where}: type", node.numbers["type"], "the schema has no such node type")
@@ -215,7 +214,7 @@ def decode_node(data: bytes, at: int, end: int, where: str) -> Node:
 
 
 def _take(node: Node, data: bytes, each: Field, where: str) -> None:
-    """Put one field into *node*."""
+    """Decode one field into *node*."""
     match each.number:  # as in NODE_FIELDS
         case 1:
             node.numbers["id"] = _within(each.value, where)
@@ -241,11 +240,11 @@ def _within(value: int, where: str) -> int:
 
 
 def _integers(data: bytes, each: Field, where: str) -> list[int]:
-    """Return the integers of a repeated field: one, or all of them packed."""
-    if each.shape == VARINT:
+    """Return the integers of a repeated field: one, or several packed."""
+    if each.wire_type == VARINT:
         return [_within(each.value, where)]
-    if each.shape != LENGTH:
-        raise SpecError(where, each.number, "is written in another way than the schema says")
+    if each.wire_type != LEN:
+        raise SpecError(where, each.number, "its wire type is not that of the schema")
     values, at = [], each.start
     while at < each.stop:
         value, at = read_varint(data, at, each.stop, where)
@@ -254,7 +253,7 @@ def _integers(data: bytes, each: Field, where: str) -> list[int]:
 
 
 def _take_attribute(node: Node, data: bytes, attribute: Field, where: str) -> None:
-    """Put one attribute into *node*, if it is one that somebody uses."""
+    """Decode one attribute into *node*, if it has a column."""
     name, value = _name_and_value(data, attribute, f"{where}: an attribute")
     if not name:
         return
@@ -275,10 +274,10 @@ def _take_attribute(node: Node, data: bytes, attribute: Field, where: str) -> No
 
 
 def _name_and_value(data: bytes, attribute: Field, where: str) -> tuple[str, Field | None]:
-    """Return an attribute's name and value; no name if nobody uses it, and then the rest of it is not looked at."""
+    """Return an attribute's name and value; an empty name if it has no column."""
     name, value = "", None
     for each in read_fields(data, attribute.start, attribute.stop, where):
-        if each.number == ATTRIBUTE_NAME and each.shape == LENGTH:
+        if each.number == ATTRIBUTE_NAME and each.wire_type == LEN:
             name = data[each.start : each.stop].decode(errors="replace")
             if name not in COLUMN_OF and name not in (GROUP, DIMENSIONS):
                 return "", None
@@ -288,20 +287,20 @@ def _name_and_value(data: bytes, attribute: Field, where: str) -> tuple[str, Fie
 
 
 def _value_type(value: Field, where: str) -> str:
-    """Return the type that an attribute's value is declared to have."""
+    """Return the type of an attribute's value."""
     kind = _TYPES.get(value.number)
-    if kind is None or value.shape != _SHAPES.get(kind, LENGTH):
+    if kind is None or value.wire_type != _WIRE_TYPES.get(kind, LEN):
         raise SpecError(where, value.number, "the schema has no such type of attribute")
     return kind
 
 
 def _integer(raw: int, kind: str, where: str) -> int:
-    """Return the integer that is written as *raw*.
+    """Return the integer encoded as *raw*.
 
     >>> _integer(2**64 - 5, "int64", ""), _integer(9, "sint64", ""), _integer(2**32 - 5, "sfixed32", "")
     (-5, -5, -5)
     """
-    if kind in _NOT_INTEGERS or kind not in _SHAPES:
+    if kind in _NOT_INTEGERS or kind not in _WIRE_TYPES:
         raise SpecError(where, kind, "must be an integer")
     if kind == "bool":
         return int(raw != 0)
@@ -315,7 +314,7 @@ def _integer(raw: int, kind: str, where: str) -> int:
 
 
 def _check(name: str, value: int, where: str) -> None:
-    """Refuse a value that no node can mean."""
+    """Refuse a value out of range."""
     if name in SIZES and value < 0:
         raise SpecError(where, value, "must not be negative")
     if name == "comm_type" and value not in _COLLECTIVE_TYPES:
@@ -323,34 +322,34 @@ def _check(name: str, value: int, where: str) -> None:
 
 
 def _bits(data: bytes, value: Field, kind: str, where: str) -> int:
-    """Return a list of truth values as bits, the first one lowest."""
+    """Return a list of bools as bits, the first one lowest."""
     element = kind.removeprefix("list of ")
-    if element == kind or element in _NOT_INTEGERS or _SHAPES[element] != VARINT:
+    if element == kind or element in _NOT_INTEGERS or _WIRE_TYPES[element] != VARINT:
         raise SpecError(where, kind, "must be a list of bool")
-    truths = [
-        truth
+    bools = [
+        flag
         for each in read_fields(data, value.start, value.stop, where)
         if each.number == LIST_VALUES
-        for truth in _integers(data, each, where)
+        for flag in _integers(data, each, where)
     ]
-    if len(truths) > MOST_DIMENSIONS:
-        raise SpecError(where, len(truths), f"there can be at most {MOST_DIMENSIONS} dimensions")
-    return sum((truth != 0) << place for place, truth in enumerate(truths))
+    if len(bools) > MOST_DIMENSIONS:
+        raise SpecError(where, len(bools), f"there can be at most {MOST_DIMENSIONS} dimensions")
+    return sum((flag != 0) << place for place, flag in enumerate(bools))
 
 
 def _process_groups(data: bytes, found: list[Field], where: str) -> str | None:
-    """Return the values of a node's inputs, where a metadata node describes PyTorch's process groups."""
+    """Return the values of a metadata node's inputs, which describe PyTorch's process groups."""
     text = None
     for inputs in found:
         if inputs.number == NODE_FIELDS["inputs"]:
             for each in read_fields(data, inputs.start, inputs.stop, f"{where}: inputs"):
-                if each.number == IO_VALUES and each.shape == LENGTH:
+                if each.number == IO_VALUES and each.wire_type == LEN:
                     text = as_text(data[each.start : each.stop])
     return text
 
 
 def as_text(written: bytes) -> str:
-    r"""Return *written* as text; what is no UTF-8 is escaped.
+    r"""Return *written* as text; bytes that are not UTF-8 are escaped.
 
     >>> as_text(b"a\xff")
     'a\\xff'

@@ -1,7 +1,6 @@
-"""Eight bytes from anywhere in a buffer, as one integer, for many places at once.
+"""Load eight bytes from many places of a buffer at once, each as one little-endian integer.
 
-The first byte is the lowest. Bits of all eight bytes are worked on together, so that a varint is found and decoded
-without a loop over its bytes.
+Bit operations act on all eight bytes together, so a varint is decoded without a loop over its bytes.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ TOO_LONG = WORD + 1
 
 
 def _each(byte: int) -> np.uint64:
-    """Return a word of eight such bytes."""
+    """Return a word of eight equal bytes."""
     return np.uint64(int.from_bytes(bytes([byte] * WORD), "little"))
 
 
@@ -29,7 +28,7 @@ _COLLECT = np.uint64(sum(1 << 7 * place for place in range(1, WORD + 1)))
 
 
 class Words:
-    """The words of a buffer, by where they start."""
+    """The words of a buffer, by start."""
 
     def __init__(self, buffer: bytes) -> None:
         self._all: WordArray = np.ndarray((max(len(buffer) - WORD + 1, 0),), "<u8", buffer, strides=(1,))
@@ -39,7 +38,7 @@ class Words:
 
 
 def word(start: bytes) -> np.uint64:
-    r"""Return the word that begins with *start* and goes on with zeros.
+    r"""Return the word that begins with *start*, padded with zeros.
 
     >>> int(word(b"\x01\x02"))
     513
@@ -53,12 +52,12 @@ def byte(words: WordArray, place: int) -> Ints:
 
 
 def first_bytes(words: WordArray, sizes: Ints | int) -> WordArray:
-    """Return the words with only their first bytes, as many as *sizes* say."""
+    """Return the words with all but their first *sizes* bytes cleared."""
     return words & _FIRST[sizes]
 
 
 def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
-    r"""Return the varints with which *words* begin, and how many bytes they take (`TOO_LONG` if more than eight).
+    r"""Return the varints at the start of *words*, and their sizes in bytes (`TOO_LONG` if more than eight).
 
     >>> values, sizes = leading_varints(np.array([word(b"\x05"), word(b"\xac\x02")]))
     >>> values.tolist(), sizes.tolist()
@@ -70,7 +69,7 @@ def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
     below &= ends  # the top bit of the varint's last byte
     below -= np.uint64(1)
     sizes = below & _LOWEST_BITS
-    sizes *= _LOWEST_BITS  # adds the bytes up, in the topmost
+    sizes *= _LOWEST_BITS  # adds the bytes up in the top byte
     sizes >>= np.uint64(56)
     sizes[ends == 0] = TOO_LONG
     below &= words
@@ -79,7 +78,7 @@ def leading_varints(words: WordArray) -> tuple[Ints, Ints]:
 
 
 def _without_gaps(bits: WordArray, most: int) -> WordArray:
-    """Return words of which each byte holds 7 bits, with these moved together; no varint has more than *most* bytes."""
+    """Return words whose bytes hold 7 bits each, with the gaps removed; no varint has more than *most* bytes."""
     for size, width, low in ((1, 7, 0x007F007F007F007F), (2, 14, 0x00003FFF00003FFF), (4, 28, 0x0FFFFFFF)):
         if most > size:
             upper = bits >> np.uint64(size)
@@ -89,10 +88,10 @@ def _without_gaps(bits: WordArray, most: int) -> WordArray:
     return bits
 
 
-def truths(words: WordArray) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    r"""Return for words whose bytes are 0 or 1 these as bits, the first one lowest, and where they are such.
+def bools(words: WordArray) -> tuple[Ints, npt.NDArray[np.bool_]]:
+    r"""Return the bytes of words, each 0 or 1, as bits, the first one lowest, and whether all bytes were 0 or 1.
 
-    >>> bits, right = truths(np.array([word(b"\x01\x00\x01"), word(b"\x01\x02")]))
+    >>> bits, right = bools(np.array([word(b"\x01\x00\x01"), word(b"\x01\x02")]))
     >>> int(bits[0]), right.tolist()
     (5, [True, False])
     """

@@ -1,8 +1,7 @@
-"""Writing Chakra traces: a file for each rank, `<prefix>.<rank>.et`, that every feeder of ASTRA-sim accepts.
+"""Write Chakra traces: a file for each rank, `<prefix>.<rank>.et`, that every feeder of ASTRA-sim accepts.
 
-Attributes have the types that the strictest feeder asks for. What a template says is encoded once. Ranks differ only
-in the names of groups and in peers, which come last in a node; so a file is constant pieces with the rank's own
-between them.
+Attributes have the types that the strictest feeder requires. A template is encoded once. Ranks differ only in the names
+of groups and in peers, which come last in a node.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from cosmic.traces.wire import (
     DIMENSIONS,
     GROUP,
     IO_VALUES,
-    LENGTH,
+    LEN,
     LIST_VALUES,
     METADATA_FIELDS,
     NODE_FIELDS,
@@ -32,9 +31,9 @@ from cosmic.traces.wire import (
 )
 
 VERSION = "1.0.0"
-"""Of Chakra's schema."""
+"""Version of Chakra's schema."""
 FEWEST_DIMENSIONS = 4
-"""A collective that does not run in all dimensions says so of this many at least, as others write it."""
+"""Fewest entries of a collective's list of dimensions, as other tools write it."""
 TYPES = {
     "is_cpu_op": "bool",
     "num_ops": "int64",
@@ -46,19 +45,19 @@ TYPES = {
     "comm_dst": "int32",
     "comm_tag": "int32",
 }
-"""The integer type of each attribute: where only this one is looked for, another one reads as 0."""
+"""The integer type of each attribute: some readers look only for this one, and read 0 from others."""
 _UNWRITTEN = dict.fromkeys(("num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag"), ABSENT)
 _UNWRITTEN |= {"comm_priority": 0}
-"""By column: the value that stands for not saying anything."""
+"""The value of each column that is not written."""
 
 
 def write_traces(traces: TraceSet, prefix: str | Path) -> None:
     """Write a file for each rank."""
-    encoders: dict[int, _Encoder] = {}
+    encoders: dict[int, Encoder] = {}
     for rank, trace in enumerate(traces.ranks):
         template = trace.template
         if id(template) not in encoders:
-            encoders[id(template)] = _Encoder(template)
+            encoders[id(template)] = Encoder(template)
         path = Path(f"{prefix}.{rank}.et")
         try:
             path.write_bytes(encoders[id(template)].encode(trace, rank))
@@ -68,19 +67,14 @@ def write_traces(traces: TraceSet, prefix: str | Path) -> None:
             raise SpecError("file", str(path), "is no name that a file can have") from None
 
 
-def encode_trace(trace: RankTrace, rank: int) -> bytes:
-    """Return the file of *rank*; that is what its sends and receives have as their own side."""
-    return _Encoder(trace.template).encode(trace, rank)
-
-
-class _Encoder:
-    """A template's nodes, encoded but for what differs between ranks."""
+class Encoder:
+    """A template's encoded nodes, without what differs between ranks."""
 
     def __init__(self, template: Template) -> None:
         nodes = _constant_parts(template)
-        talks = np.isin(template.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
-        varying = np.flatnonzero(talks | (template.group != ABSENT))
-        kind, peer = np.where(talks, template.type, ABSENT), np.where(talks, template.peer, ABSENT)
+        exchanges = np.isin(template.type, (NodeType.COMM_SEND, NodeType.COMM_RECV))
+        varying = np.flatnonzero(exchanges | (template.group != ABSENT))
+        kind, peer = np.where(exchanges, template.type, ABSENT), np.where(exchanges, template.peer, ABSENT)
         endings = list(zip(*(column[varying].tolist() for column in (kind, template.group, peer)), strict=True))
         self._endings = list(dict.fromkeys(endings))
         place = {ending: at for at, ending in enumerate(self._endings)}
@@ -91,7 +85,7 @@ class _Encoder:
         *self._between, self._last = (b"".join(constant[last + 1 : stop]) for last, stop in pairwise(bounds))
 
     def encode(self, trace: RankTrace, rank: int) -> bytes:
-        """Return the file of *rank*: constant nodes, then a varying one's length, constant part and ending; again."""
+        """Return the file of *rank*: constant nodes, then a varying node's length, constant part and ending; again."""
         endings = [_ending(trace, rank, *each) for each in self._endings]
         sizes = [len(ending) for ending in endings]
         lengths = _Written(varint)
@@ -104,7 +98,7 @@ class _Encoder:
 
 
 class _Written(dict[int, bytes]):
-    """How integers are written, found out once for each."""
+    """A cache of encoded integers."""
 
     def __init__(self, write: Callable[[int], bytes]) -> None:
         super().__init__()
@@ -120,11 +114,11 @@ def _with_length(content: bytes) -> bytes:
 
 
 def _field(number: int, content: bytes) -> bytes:
-    return key(number, LENGTH) + _with_length(content)
+    return key(number, LEN) + _with_length(content)
 
 
 def _text(text: str) -> bytes:
-    return text.encode(errors="backslashreplace")  # half of a surrogate pair is no character
+    return text.encode(errors="backslashreplace")  # half of a surrogate pair is not a character
 
 
 def _attribute(name: str, value: bytes) -> bytes:
@@ -133,9 +127,9 @@ def _attribute(name: str, value: bytes) -> bytes:
 
 @cache
 def _integer_starts(name: str) -> list[bytes]:
-    """Return what an attribute starts with that holds an integer, by how many bytes this has."""
+    """Return the first bytes of an integer attribute, by the integer's size in bytes."""
     start = _field(ATTRIBUTE_NAME, name.encode()) + key(VALUE_FIELDS[TYPES[name]], VARINT)
-    return [key(NODE_FIELDS["attr"], LENGTH) + varint(len(start) + size) + start for size in range(11)]
+    return [key(NODE_FIELDS["attr"], LEN) + varint(len(start) + size) + start for size in range(11)]
 
 
 def _integer(name: str, value: int) -> bytes:
@@ -154,7 +148,7 @@ _METADATA = _with_length(
 
 
 def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> bytes:
-    """Return what a node says that differs between ranks: its group, and both sides if it sends or receives."""
+    """Return the attributes of a node that differ between ranks: its group, or the source and destination."""
     own, other = ("comm_src", "comm_dst") if kind == NodeType.COMM_SEND else ("comm_dst", "comm_src")
     said = _attribute(GROUP, _string(trace.groups[group])) if group != ABSENT else b""
     if kind != ABSENT:
@@ -165,7 +159,7 @@ def _ending(trace: RankTrace, rank: int, kind: int, group: int, peer: int) -> by
 
 
 def _constant_parts(template: Template) -> list[bytes]:
-    """Return what each node says that is the same on all ranks."""
+    """Return the fields of each node that are equal on all ranks."""
     parts = [
         _numbers(template.id, "id"),
         (_field(NODE_FIELDS["name"], _text(name)) if name else b"" for name in template.names),
@@ -182,7 +176,7 @@ def _constant_parts(template: Template) -> list[bytes]:
 
 
 def _numbers(column: Ints, name: str) -> Iterator[bytes]:
-    """Yield a field of each node; as usual in protobuf, 0 is not written."""
+    """Yield a field of each node; as in protobuf, 0 is not written."""
     start = key(NODE_FIELDS[name], VARINT)
     return map(_Written(lambda value: start + varint(value) if value else b"").__getitem__, column.tolist())
 
@@ -212,8 +206,8 @@ def _attributes(template: Template, name: str) -> Iterator[bytes]:
 
 
 def _dimensions(bits: int) -> bytes:
-    """Return the attribute that says in which dimensions a collective runs."""
+    """Return the attribute that lists the dimensions of a collective."""
     if bits == ABSENT:
         return b""
-    truths = bytes(bits >> place & 1 for place in range(max(bits.bit_length(), FEWEST_DIMENSIONS)))
-    return _attribute(DIMENSIONS, _field(VALUE_FIELDS["bool"] + 1, _field(LIST_VALUES, truths)))
+    bools = bytes(bits >> place & 1 for place in range(max(bits.bit_length(), FEWEST_DIMENSIONS)))
+    return _attribute(DIMENSIONS, _field(VALUE_FIELDS["bool"] + 1, _field(LIST_VALUES, bools)))

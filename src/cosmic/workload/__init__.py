@@ -1,1 +1,1 @@
-"""What runs: operators over tensors with named dimensions, sharded over a mesh, scheduled in time."""
+"""The workload: operators over tensors with named dimensions, sharded over a mesh, scheduled on a pipeline."""

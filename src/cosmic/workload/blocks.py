@@ -1,31 +1,32 @@
-"""A model as blocks: the graphs of which it is made, and how often each occurs."""
+"""A model as blocks: its graphs, and how often each occurs."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
 from cosmic.design.model import Model, Recommender
-from cosmic.workload.graph import Graph, Operator, Tensor, elements
+from cosmic.workload.graph import Graph, Operator, Tensor
 
 TOKENS = ("batch", "sequence")
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # made once for each model, and told apart by that
+@dataclass(frozen=True, slots=True, eq=False)  # made once for each model, and compared by identity
 class Block:
-    """A piece of a model that a pipeline stage holds as a whole."""
+    """A part of a model that a pipeline stage holds as a whole: a layer, the embedding, the head."""
 
     name: str
     graph: Graph
     repeats: int
     part: str
-    """Where it belongs: ``first`` (embeddings), ``layers``, or ``last`` (head and loss)."""
+    """Its place in the model: ``first`` (embeddings), ``layers``, or ``last`` (head and loss)."""
     kept_whole: tuple[str, ...] = ()
-    """Names of the tensors that enter it: all that full recomputation keeps."""
+    """Names of its input tensors: all that full recomputation keeps."""
 
 
 class Builder:
-    """Collects operators; each method adds one and returns what it makes."""
+    """Collects operators; each method adds one and returns its output."""
 
     def __init__(self) -> None:
         self.operators: list[Operator] = []
@@ -33,7 +34,7 @@ class Builder:
     def apply(
         self, kind: str, name: str, inputs: tuple[Tensor, ...], dims: tuple[str, ...], **details: tuple[object, ...]
     ) -> Tensor:
-        """Add an operator of any kind that makes one activation called *name*."""
+        """Add an operator of any kind with one output, the activation *name*."""
         made = Tensor(name, dims)
         self.operators.append(Operator(name, kind, inputs, (made,), **details))  # type: ignore[arg-type]
         return made
@@ -41,7 +42,7 @@ class Builder:
     def linear(
         self, name: str, read: Tensor, inner: tuple[str, ...], outer: tuple[str, ...], *, bias: bool = False
     ) -> Tensor:
-        """Add a product with a weight: the *inner* dimensions are summed over, the *outer* ones are new."""
+        """Add a GEMM with a weight: the *inner* dimensions are summed over, the *outer* ones are new."""
         weight = Tensor(f"w_{name}", inner + outer, "weight")
         dims = tuple(dim for dim in read.dims if dim not in inner) + outer
         made = self.apply("einsum", name, (read, weight), dims)
@@ -51,14 +52,14 @@ class Builder:
         return self.apply("bias", f"{name}_biased", (made, offset), dims)
 
     def norm(self, name: str, read: Tensor, over: str, *, bias: bool) -> Tensor:
-        """Add a normalisation over one dimension, with its scale and maybe its offset."""
+        """Add a normalisation over one dimension, with a scale and, with *bias*, an offset."""
         weights = (Tensor(f"w_{name}", (over,), "weight"),) + (
             (Tensor(f"b_{name}", (over,), "weight"),) if bias else ()
         )
         return self.apply("norm", name, (read, *weights), read.dims, whole=(over,))
 
     def graph(self) -> Graph:
-        """Return what was collected."""
+        """Return the graph of the collected operators."""
         return Graph(tuple(self.operators))
 
 
@@ -74,19 +75,9 @@ def blocks(model: Model, dropout: bool = False) -> tuple[Block, ...]:
     return transformer_blocks(model, dropout)
 
 
-def weight_count(model: Model) -> int:
-    """Return the parameters of *model*, counted in its graphs; a tensor that two blocks share counts once."""
-    sizes = dimensions(model)
-    once: dict[str, float] = {}
-    for block in blocks(model):
-        for weight in block.graph.weights:
-            name = weight.name if block.part != "layers" else f"{block.name} {weight.name}"
-            once[name] = block.repeats * float(elements(weight.dims, sizes))
-    return round(sum(once.values()))
-
-
-def dimensions(model: Model) -> dict[str, float]:
-    """Return the sizes of the dimensions that *model* fixes; those of tokens come from the workload."""
+@cache
+def dimensions(model: Model) -> Mapping[str, float]:
+    """Return the sizes of the dimensions that *model* fixes; batch and sequence come from the workload."""
     if isinstance(model, Recommender):
         from cosmic.workload.recommender import recommender_dimensions  # noqa: PLC0415  it builds on this module
 

@@ -93,7 +93,7 @@ def _schedule_sentence(point: DesignPoint) -> str:
     if w.task != "training":
         return f"virtual_stages {w.virtual_stages}: only training interleaves stages, set it to 1"
     count = int(microbatches(batch_of(point)))
-    return schedules[w.schedule].fits(w.pp, count, w.virtual_stages) or ""
+    return schedules[w.schedule].invalid_reason(w.pp, count, w.virtual_stages) or ""
 
 
 def _multiplies(batch: Batch) -> Condition:

@@ -1,9 +1,9 @@
 """Tensors with named dimensions, and the operators between them.
 
-A dimension has one name wherever it occurs: ``hidden`` of an activation is ``hidden`` of the weight that
-reads it. An einsum is therefore told by its tensors alone (a dimension that the outputs lack is summed over),
-and a sharding is told by names. Sizes are no part of a graph: they are numbers or arrays, given when flop and
-bytes are wanted, so that one graph serves ten thousand mappings.
+A dimension has one name wherever it occurs: ``hidden`` of an activation is ``hidden`` of the weight that it is
+multiplied with. So the tensors of an einsum define it (a dimension that the outputs lack is summed over), and names
+define a sharding. A graph holds no sizes: they are numbers or arrays, given when flop and bytes are computed, so that
+one graph serves ten thousand mappings.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from cosmic.errors import SpecError
 from cosmic.numeric import Numeric
 
 Role = Literal["input", "index", "weight", "activation", "gradient"]
-"""An index is an input too: one-hot along its last dimension, which nobody writes out (token numbers, table keys)."""
-Phase = Literal["forward", "backward", "step"]
+"""An index is an input that is one-hot along its last dimension, which is not stored (token ids, table keys)."""
+PassPhase = Literal["forward", "backward", "step"]
 Sizes = Mapping[str, Numeric]
 """The size of each dimension and of each mesh axis: numbers, or arrays of one length."""
 
 
 class SizeTable(dict[str, Numeric]):
-    """Sizes that remember what was worked out of them: many tensors of a model are of one shape."""
+    """Sizes with a cache of quantities computed from them: many tensors of a model have one shape."""
 
     def __init__(self, sizes: Mapping[str, Numeric]) -> None:
         super().__init__(sizes)
         self.known: dict[Any, Numeric] = {}
-        """Local sizes and element counts, by what they were asked for."""
+        """Cached quantities, such as local sizes and element counts, by key."""
 
 
 def remembered(sizes: Sizes, key: Any, compute: Callable[[], Numeric]) -> Numeric:
-    """Return what *compute* gives; a second time, for the same *sizes* and *key*, without computing it."""
+    """Return the result of *compute*, cached in *sizes* under *key*."""
     if not isinstance(sizes, SizeTable):
         return compute()
     if key not in sizes.known:
@@ -51,33 +51,33 @@ class Tensor:
 
     @property
     def stored_dims(self) -> tuple[str, ...]:
-        """The dimensions that it has in memory and on the wire."""
+        """Its dimensions in memory and on the wire."""
         return self.dims[:-1] if self.role == "index" else self.dims
 
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """One operation: what it reads, what it makes."""
+    """One operation with its inputs and outputs."""
 
     name: str
     kind: str
-    """What it is: einsum, elementwise, norm, attention, … (`cosmic.workload.operators` knows their flop and bytes)."""
+    """Its kind: einsum, norm, attention, … (`cosmic.workload.operators` has their flop and bytes)."""
     inputs: tuple[Tensor, ...]
     outputs: tuple[Tensor, ...]
     same: tuple[tuple[str, str], ...] = ()
     """Pairs of dimensions that are one and the same inside it: the keys' ``context`` and the queries' ``sequence``."""
     whole: tuple[str, ...] = ()
-    """Dimensions that every device needs in full: what is normalised or softmaxed over."""
-    phase: Phase = "forward"
+    """Dimensions that no axis may split: those of a normalisation or a softmax."""
+    phase: PassPhase = "forward"
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """Everything it reads and makes."""
+        """Its inputs and outputs."""
         return self.inputs + self.outputs
 
     @property
     def dims(self) -> tuple[str, ...]:
-        """Every dimension it touches, each once, in order of appearance."""
+        """The distinct dimensions of its tensors, in order of appearance."""
         return tuple(dict.fromkeys(dim for tensor in self.tensors for dim in tensor.dims))
 
     @property
@@ -89,7 +89,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Graph:
-    """Operators in an order in which they can run."""
+    """Operators in topological order."""
 
     operators: tuple[Operator, ...]
 
@@ -117,7 +117,7 @@ class Graph:
 
 
 def elements(dims: Iterable[str], sizes: Sizes) -> Numeric:
-    """Return how many elements a tensor with *dims* has, before any sharding.
+    """Return the number of elements of an unsharded tensor with *dims*.
 
     >>> elements(("batch", "hidden"), {"batch": 2, "hidden": 8})
     16

@@ -1,4 +1,4 @@
-"""What each kind of operator computes, moves and must remember for its backward pass.
+"""Flop and bytes of each kind of operator, and the activations that its backward pass needs.
 
 Quantities are functions of sizes that may be arrays: one call serves a whole batch of mappings.
 """
@@ -13,63 +13,63 @@ from cosmic.registry import Registry
 from cosmic.workload.graph import Operator, Sizes, Tensor, elements
 
 Local = Callable[[Iterable[str]], Numeric]
-"""How many elements a tensor with the given dimensions has on one device."""
+"""Returns the number of elements that one accelerator holds of a tensor with the given dimensions."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class OperatorKind:
     """The rules of one kind of operator."""
 
     flop_per_element: float = 0.0
-    """Operations for each element that it makes (for each element of the index space, if it is an einsum)."""
+    """Operations per element of the outputs (of the index space, for an einsum)."""
     index_space: bool = False
-    """Whether work is done for every combination of all its dimensions, as in an einsum."""
+    """Whether it works on every combination of all its dimensions, as an einsum does."""
     keeps_inputs: bool = False
-    """Whether the backward pass needs what it read (weights are there anyway)."""
+    """Whether the backward pass needs its input activations."""
     keeps_outputs: bool = False
-    """Whether the backward pass needs what it made."""
+    """Whether the backward pass needs its outputs."""
     extra_bytes_per_output: float = 0.0
-    """Further bytes that the backward pass needs for each element made: masks, saved probabilities."""
+    """Further bytes per output element that the backward pass needs: masks, saved probabilities."""
     linear: bool = False
     """Whether pending sums may pass through it."""
 
 
-kinds: Registry[Kind] = Registry("operator kind")
+kinds: Registry[OperatorKind] = Registry("operator kind")
 for _name, _kind in {
-    "einsum": Kind(flop_per_element=2, index_space=True, keeps_inputs=True),
-    "embedding": Kind(),
-    "norm": Kind(flop_per_element=5, keeps_inputs=True),
-    "add": Kind(flop_per_element=1, linear=True),
-    "bias": Kind(flop_per_element=1),
-    "gelu": Kind(flop_per_element=8, keeps_inputs=True),
-    "silu": Kind(flop_per_element=4, keeps_inputs=True),
-    "relu": Kind(flop_per_element=1, keeps_outputs=True),
-    "tanh": Kind(flop_per_element=4, keeps_outputs=True),
-    "multiply": Kind(flop_per_element=1, keeps_inputs=True),
-    "rope": Kind(flop_per_element=3),
-    "dropout": Kind(flop_per_element=1, extra_bytes_per_output=1),
-    "attention": Kind(keeps_inputs=True, keeps_outputs=True),
-    "softmax": Kind(flop_per_element=5, keeps_outputs=True),
-    "loss": Kind(flop_per_element=5),
-    "router": Kind(flop_per_element=10, keeps_outputs=True),
-    "dispatch": Kind(),
-    "combine": Kind(flop_per_element=2, keeps_inputs=True),
-    "interaction": Kind(flop_per_element=2, keeps_inputs=True),
-    "pool": Kind(),
-    "view": Kind(),
+    "einsum": OperatorKind(flop_per_element=2, index_space=True, keeps_inputs=True),
+    "embedding": OperatorKind(),
+    "norm": OperatorKind(flop_per_element=5, keeps_inputs=True),
+    "add": OperatorKind(flop_per_element=1, linear=True),
+    "bias": OperatorKind(flop_per_element=1),
+    "gelu": OperatorKind(flop_per_element=8, keeps_inputs=True),
+    "silu": OperatorKind(flop_per_element=4, keeps_inputs=True),
+    "relu": OperatorKind(flop_per_element=1, keeps_outputs=True),
+    "tanh": OperatorKind(flop_per_element=4, keeps_outputs=True),
+    "multiply": OperatorKind(flop_per_element=1, keeps_inputs=True),
+    "rope": OperatorKind(flop_per_element=3),
+    "dropout": OperatorKind(flop_per_element=1, extra_bytes_per_output=1),
+    "attention": OperatorKind(keeps_inputs=True, keeps_outputs=True),
+    "softmax": OperatorKind(flop_per_element=5, keeps_outputs=True),
+    "loss": OperatorKind(flop_per_element=5),
+    "router": OperatorKind(flop_per_element=10, keeps_outputs=True),
+    "dispatch": OperatorKind(),
+    "combine": OperatorKind(flop_per_element=2, keeps_inputs=True),
+    "interaction": OperatorKind(flop_per_element=2, keeps_inputs=True),
+    "pool": OperatorKind(),
+    "view": OperatorKind(),
 }.items():
     kinds.register(_name)(_kind)
 
 
 def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
-    """Return the operations of attention: queries against keys, weights against values.
+    """Return the flop of attention: queries times keys, scores times values.
 
     t = 2 (b a s c)(d_qk + d_v) * visible
 
     b, a, s  sequences, heads, queries       c  keys        d_qk, d_v  width of keys and of values
     visible  the share of keys that a query attends to: about half of them with a causal mask
 
-    The softmax is left out: it is hidden by the matrix products in fused kernels.
+    The softmax is left out: in fused kernels the GEMMs overlap it.
     """
     queries, keys, values = (tensor for tensor in operator.inputs[:3])
     batch, sequence, heads, width = queries.dims
@@ -79,7 +79,7 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
 
 
 def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
-    """Return the operations of a forward *operator* on one device."""
+    """Return the flop of a forward *operator* on one accelerator."""
     kind = kinds[operator.kind]
     if operator.kind == "attention":
         return attention_flop(operator, local, sizes)
@@ -89,9 +89,9 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
 
 
 def moved_elements(operator: Operator, local: Local) -> Numeric:
-    """Return how many elements *operator* reads and writes on one device, each tensor once.
+    """Return the number of elements that *operator* reads and writes on one accelerator, each tensor once.
 
-    A view moves none; an embedding reads no more of its table than it makes.
+    A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts.
     """
     if operator.kind == "view":
         return 0.0
@@ -107,5 +107,5 @@ def kept(operator: Operator) -> tuple[Tensor, ...]:
 
 
 def unsharded(sizes: Sizes) -> Local:
-    """Return the element count of a device that holds everything."""
+    """Return the element count of an accelerator that holds everything."""
     return lambda dims: elements(dims, sizes)

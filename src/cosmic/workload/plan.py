@@ -1,7 +1,7 @@
 """The plan of a model under some strategies: every block with its backward pass, partitioned over the mesh.
 
-A plan holds no sizes. It depends on the model and on switches, so that one plan serves every degree of
-parallelism: an axis of size one splits nothing and its collectives have nobody to talk to.
+A plan holds no sizes. It depends on the model and on switches, so one plan serves every degree of parallelism: an axis
+of size one splits nothing, and its collectives are of groups of one.
 """
 
 from __future__ import annotations
@@ -14,25 +14,22 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model
 from cosmic.workload.blocks import Block, blocks, dimensions
 from cosmic.workload.graph import Graph, Sizes
-from cosmic.workload.sharding import Partitioned, Propagation, Sharding, differentiate, partition, propagate
+from cosmic.workload.sharding import Partitioned, Sharding, differentiate, partition, propagate
 from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings, strategies_of
 
 PLANNING = {"edp": 2, "ep": 2, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
 PLANNING |= {"samples": 4}
-"""Sizes at which ways to partition are compared, beside the model's own: any mapping of ordinary proportions."""
+"""Sizes, beside the model's own, at which partitionings are compared: any mapping of ordinary proportions."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)  # made once for each structure, and told apart by that
+@dataclass(frozen=True, slots=True, eq=False)  # made once for each structure, and compared by identity
 class BlockPlan:
-    """One block of a model as each device runs it, forward and backward."""
+    """One block of a model as each accelerator runs it, forward and backward."""
 
     block: Block
     partitioned: Partitioned
-
-    @property
-    def shardings(self) -> Mapping[str, Sharding]:
-        """How each tensor is kept."""
-        return self.partitioned.shardings
+    shardings: Mapping[str, Sharding]
+    """The sharding in which each tensor is kept."""
 
 
 def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
@@ -47,7 +44,7 @@ def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
 
 @cache
 def plan(model: Model, strategies: tuple[str | Strategy, ...], training: bool, dropout: bool) -> tuple[BlockPlan, ...]:
-    """Return the blocks of *model* partitioned as the *strategies* say, with gradients if *training*."""
+    """Return the blocks of *model* partitioned by the *strategies*, with gradients if *training*."""
     return tuple(
         _plan_block(block, strategies, {**dimensions(model), **PLANNING}, training) for block in blocks(model, dropout)
     )
@@ -60,12 +57,12 @@ def _plan_block(block: Block, strategies: tuple[str | Strategy, ...], sizes: Siz
             operator.outputs[0].name for operator in graph.operators if _is_result(graph, operator.outputs[0].name)
         ]
         graph = Graph((*graph.operators, *differentiate(graph, results).operators))
-    found = propagate(graph, annotate_graph(graph, strategies), sizes=sizes)
-    kept = {**found.shardings, **stored_shardings(graph, strategies, found.shardings)}
-    placed = partition(graph, Propagation(kept, found.conflicts), sizes=sizes, mode="as_written")
-    return BlockPlan(block, placed)
+    used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes)
+    kept = {**used, **stored_shardings(graph, strategies, used)}
+    placed = partition(graph, kept, sizes=sizes, mode="as_written")
+    return BlockPlan(block, placed, placed.shardings)
 
 
 def _is_result(graph: Graph, name: str) -> bool:
-    """Return whether nothing in *graph* reads the tensor called *name*: its gradient comes from outside."""
+    """Return whether no operator of *graph* reads the tensor *name*: its gradient comes from outside."""
     return not any(tensor.name == name for operator in graph.operators for tensor in operator.inputs)

@@ -10,8 +10,8 @@ from cosmic.workload.graph import Operator, Tensor
 def recommender_blocks(model: Recommender) -> tuple[Block, ...]:
     """Return the one block of a recommender.
 
-    Tables are taken to be of their average size. A device holds some tables for all samples and computes some
-    samples with all tables: the all-to-alls come out of that change of sharding.
+    All tables have the average size. An accelerator holds some tables for all samples and computes some samples with
+    all tables: the all-to-alls follow from that change of sharding.
     """
     build = Builder()
     features = Tensor("features", ("batch", "dense_features"), "input")

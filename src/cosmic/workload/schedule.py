@@ -1,18 +1,18 @@
-"""What a pipeline schedule is: the order of work on each stage, and in closed form what it wastes and keeps.
+"""Pipeline schedules: the order of tasks on each stage, and closed forms of the bubble and of activations in flight.
 
 Symbols that every schedule uses:
 
     p  pipeline stages, 0 … p - 1           F  seconds of forward, one microbatch on one stage
     m  microbatches in a step               B  seconds of its backward for the input's gradient
-    v  parts of the model on a stage        W  seconds of its backward for the weights' gradient
+    v  model chunks on a stage              W  seconds of its backward for the weights' gradient
     s  a stage
 
 (some papers write B for the whole backward, which is B + W here). The closed forms assume what the papers do:
 stages of equal times, transfers that cost nothing, and one task at a time on a stage. They take numbers or arrays
 of one length, so that a batch of mappings costs a few array operations.
 
-Activations of a microbatch are kept from the start of its forward to the end of the backward that needs them last:
-W, where it is apart. That is an upper bound where a stage can drop some of them after B.
+Activations of a microbatch are kept from the start of its forward to the end of the last backward that needs them: W,
+where it is separate. That is an upper bound where a stage can drop some of them after B.
 """
 
 from __future__ import annotations
@@ -27,45 +27,47 @@ from cosmic.errors import require
 from cosmic.numeric import Condition, Numeric
 from cosmic.registry import Registry
 
-Kind = Literal["F", "B", "W", "BW"]
-"""Forward, backward for the input, backward for the weights, and both backwards in one go."""
+TaskKind = Literal["F", "B", "W", "BW"]
+"""Forward, backward for the input, backward for the weights, and the whole backward."""
 Number: TypeAlias = Numeric
-"""A number, or an array over a batch."""
+"""A number, or an array of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One piece of work on a stage."""
+    """One task of a stage."""
 
-    kind: Kind
+    kind: TaskKind
     microbatch: int
     chunk: int = 0
-    """Which of the stage's parts of the model, counted from the model's input."""
+    """Index of the model chunk among those of the stage, from the model's input on."""
     reverse: bool = False
     """Whether the microbatch enters at the last stage and leaves at the first (bidirectional schedules)."""
     with_next: bool = False
-    """Whether it runs overlapped with the next task of its stage: they start together and end together."""
+    """Whether it overlaps the next task of its stage: they start together and end together."""
 
-    def part(self, stage: int, stages: int) -> int:
-        """Return which part of the model it works on, counted from the model's input.
+    def virtual_stage(self, stage: int, stages: int) -> int:
+        """Return its virtual stage: the index of its model chunk among all of the model, from the input on.
 
-        F of part k follows F of part k - 1 of the same microbatch, B follows B of part k + 1, W follows B.
+        F of virtual stage k follows F of k - 1 of the same microbatch, B follows B of k + 1, W follows B.
 
-        >>> Task("F", 0, chunk=1).part(stage=2, stages=4), Task("F", 0, reverse=True).part(stage=0, stages=4)
-        (6, 3)
+        >>> Task("F", 0, chunk=1).virtual_stage(stage=2, stages=4)
+        6
+        >>> Task("F", 0, reverse=True).virtual_stage(stage=0, stages=4)
+        3
         """
         return stages - 1 - stage if self.reverse else self.chunk * stages + stage
 
 
 class Schedule(Protocol):
-    """A way to pass microbatches through pipeline stages.
+    """A pipeline schedule.
 
-    One stage (p = 1) always runs, and is gradient accumulation: nothing idles, one microbatch is kept.
+    One stage (p = 1) is always valid, and is gradient accumulation: nothing idles, one microbatch is kept.
     """
 
     @staticmethod
     def order(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
-        """Return what *stage* does, first to last; sizes that do not fit raise a `SpecError`."""
+        """Return the tasks of *stage* in order; invalid sizes raise a `SpecError`."""
         ...
 
     @staticmethod
@@ -77,30 +79,30 @@ class Schedule(Protocol):
         weight_s: Number,
         virtual: Number = 1,
     ) -> Number:
-        """Return the seconds that a stage idles in one step, with times of a whole stage (all v parts)."""
+        """Return the seconds that a stage idles in one step, given times of a whole stage (all v model chunks)."""
         ...
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
-        """Return of how many microbatches *stage* keeps activations at the worst moment.
+        """Return the most microbatches whose activations *stage* keeps at one time.
 
-        The unit is what one microbatch leaves on a whole stage: one of v parts counts 1 / v.
+        The unit is the activations of one microbatch on a whole stage: one of v model chunks counts 1 / v.
         """
         ...
 
     @staticmethod
     def parameter_copies(stages: Number) -> Number:
-        """Return how many stages' worth of parameters one stage holds."""
+        """Return the number of stages' worth of parameters that one stage holds."""
         ...
 
     @staticmethod
     def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Condition:
-        """Return whether the schedule can run with these sizes."""
+        """Return whether these sizes are valid."""
         ...
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
-        """Return the sentence that says why it cannot run, or nothing where `runs`."""
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+        """Return a sentence that says why these sizes are invalid; None where `runs`."""
         ...
 
 
@@ -108,7 +110,7 @@ schedules: Registry[Schedule] = workload.schedules
 
 
 class Undivided:
-    """What schedules share whose stages hold one part of the model, once."""
+    """Base of schedules whose stages hold one model chunk, once."""
 
     @staticmethod
     def parameter_copies(stages: Number) -> Number:
@@ -117,14 +119,14 @@ class Undivided:
 
     @staticmethod
     def runs(stages: Number, microbatches: Number, virtual: Number = 1) -> Condition:
-        """Return whether no stage is divided; one stage alone may be, as it makes no difference."""
+        """Return whether no stage is divided; a pipeline of one stage may be, as it makes no difference."""
         return (stages == 1) | (virtual == 1)
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
-        """Return why a divided stage is refused.
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+        """Return why a divided stage is invalid.
 
-        >>> Undivided.fits(4, 8, 2)
+        >>> Undivided.invalid_reason(4, 8, 2)
         'virtual_stages = 2: only the interleaved schedule divides a stage; set it to 1'
         """
         if Undivided.runs(stages, microbatches, virtual):
@@ -132,14 +134,14 @@ class Undivided:
         return f"virtual_stages = {virtual}: only the interleaved schedule divides a stage; set it to 1"
 
 
-def demand_fit(schedule: Schedule, stages: int, microbatches: int, virtual: int) -> None:
-    """Raise a `SpecError` unless *schedule* can run with these sizes."""
-    reason = schedule.fits(stages, microbatches, virtual)
+def require_valid(schedule: Schedule, stages: int, microbatches: int, virtual: int) -> None:
+    """Raise a `SpecError` unless these sizes are valid for *schedule*."""
+    reason = schedule.invalid_reason(stages, microbatches, virtual)
     require(reason is None, "(pp, microbatches, virtual_stages)", (stages, microbatches, virtual), reason or "")
 
 
 def accumulate(microbatches: int, virtual: int = 1) -> list[Task]:
-    """Return the order on a pipeline of one stage: each microbatch forwards and backwards before the next.
+    """Return the order on a pipeline of one stage: forward and backward of each microbatch before the next.
 
     >>> [f"{task.kind}{task.microbatch}" for task in accumulate(2)]
     ['F0', 'BW0', 'F1', 'BW1']

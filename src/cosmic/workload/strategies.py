@@ -1,11 +1,11 @@
-"""Strategies: tables that say how some tensors are split. The rest of a layer follows by propagation.
+"""Strategies: tables of the shardings of some tensors. The rest of a layer follows by propagation.
 
-A strategy is a YAML file of the catalog or of a user: rules that name tensors (or all weights) and give some of
-their dimensions mesh axes. Several strategies together make a mapping: their axes are appended, each axis once
-per tensor, in the order in which the strategies are listed.
+A strategy is a YAML file of the catalog or of a user: rules that name tensors (or all weights) and assign mesh axes to
+some of their dimensions. Several strategies combine: their axes are appended, each axis once per tensor, in the order
+in which the strategies are listed.
 
-Mesh axes: tp, cp, pp, and for data parallelism edp and ep, whose product is dp: the batch is split over both, and
-the ranks of ep share out the experts.
+Mesh axes: tp, cp, pp, and for data parallelism edp and ep, whose product is dp: the batch is split over both, the
+experts over ep.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RESIDUAL = "residual"
 STREAM = frozenset(
     ("x", "attended", "crossed", "y", "embedded", "with_class", "with_positions", "with_segments", "with_distances")
 )
-"""The tensors that carry tokens from layer to layer: what ``residual`` stands for."""
+"""The tensors of the residual stream, which ``residual`` names."""
 KEYS = ("title", "source", "notes", "stored", "annotations")
 USE, STREAM_LAST = 0, 1
-"""Priorities: how weights are used decides what lies inside a layer, and only then what is passed between layers.
-So heads stay split over tp inside attention where the stream between is split over tokens."""
+"""Priorities: shardings of weights propagate within a layer before those of the residual stream. So heads stay split
+over tp inside attention where the stream is split over tokens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +40,14 @@ class Rule:
     """The axes of some dimensions, for the tensors that have them."""
 
     tensors: tuple[str, ...]
-    """Names of tensors; ``weight`` for all weights, ``residual`` for what is passed from layer to layer."""
+    """Names of tensors; ``weight`` for all weights, ``residual`` for the residual stream."""
     dims: tuple[tuple[str, tuple[str, ...]], ...]
-    """Dimensions with the axes that they are split over, major to minor."""
+    """Dimensions with the axes that split them, major to minor."""
     instead: tuple[str, ...] = ()
-    """Dimensions that are no longer split there, whatever earlier rules say."""
+    """Dimensions that are not split, whatever earlier rules say."""
 
     def applies(self, tensor: Tensor) -> bool:
-        """Return whether the rule speaks of *tensor*."""
+        """Return whether the rule names *tensor*."""
         weight = tensor.role == "weight" and WEIGHTS in self.tensors
         residual = tensor.name in STREAM and RESIDUAL in self.tensors
         return weight or residual or tensor.name in self.tensors
@@ -60,13 +60,13 @@ class Strategy:
     name: str
     rules: tuple[Rule, ...]
     stored: bool = False
-    """Whether it says how weights are kept between uses rather than how they are used: sharded weights are
-    gathered before they are read, and their gradients scattered."""
+    """Whether it gives the sharding in which weights are stored, not used: they are gathered before they are read, and
+    their gradients are reduce-scattered."""
 
 
 @cache
 def strategy(name: str) -> Strategy:
-    """Return the strategy called *name* in the catalog."""
+    """Return the strategy *name* of the catalog."""
     return read_strategy(catalog.entry("strategies", name), name)
 
 
@@ -108,8 +108,9 @@ def _read_rule(tree: Any, where: str) -> Rule:
     return Rule(names, tuple(dims), instead)
 
 
+@cache
 def strategies_of(workload: Workload) -> tuple[str, ...]:
-    """Return the names of the strategies that the switches of a workload stand for, and of those that it adds."""
+    """Return the names of the strategies that the switches of a workload imply, and of those that it lists."""
     names = ["data_parallel", "tensor_parallel", "expert_parallel", "table_parallel", "context_parallel"]
     if workload.task != "training":
         names.append("expert_tensor_parallel")
@@ -127,17 +128,17 @@ def strategies_of(workload: Workload) -> tuple[str, ...]:
 
 
 def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, Annotation]:
-    """Return what the strategies say of the tensors of *graph*; tensors of which they say nothing are left out."""
+    """Return the annotations of the tensors of *graph* that the strategies name."""
     tables = [table for table in _tables(names) if not table.stored]
     found = {}
     tensors = graph.tensors
     for tensor in tensors.values():
-        primal = tensors.get(tensor.name.removeprefix("d_"), tensor)  # a gradient lies as what it is the gradient of
+        primal = tensors.get(tensor.name.removeprefix("d_"), tensor)  # a gradient has the sharding of its tensor
         rules = [rule for table in tables for rule in table.rules if rule.applies(primal)]
         if rules:
             stream = primal.name in STREAM or tensor.role == "input"
-            spoken = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
-            free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in spoken)
+            named = {dim for rule in rules for dim in (*rule.instead, *(dim for dim, _ in rule.dims))}
+            free = () if stream or primal.role == "weight" else tuple(dim for dim in tensor.dims if dim not in named)
             found[tensor.name] = Annotation(_split(tensor, rules, {}), free, STREAM_LAST if stream else USE)
     return found
 
@@ -145,7 +146,7 @@ def annotate_graph(graph: Graph, names: Iterable[str | Strategy]) -> dict[str, A
 def stored_shardings(
     graph: Graph, names: Iterable[str | Strategy], used: Mapping[str, Sharding]
 ) -> dict[str, Sharding]:
-    """Return how weights and their gradients are kept: as they are *used*, split further by stored strategies."""
+    """Return how weights and their gradients are stored: as they are *used*, split further by stored strategies."""
     tables = [table for table in _tables(names) if table.stored]
     found: dict[str, Sharding] = {}
     for weight in graph.weights:
@@ -161,7 +162,7 @@ def _tables(names: Iterable[str | Strategy]) -> list[Strategy]:
 
 
 def _split(tensor: Tensor, rules: Iterable[Rule], start: Mapping[str, tuple[str, ...]]) -> Sharding:
-    """Return the sharding of one tensor: to those of *start* the axes of all rules are added, each axis once."""
+    """Return the sharding of one tensor: *start*, with the axes of all rules added, each axis once."""
     dims = dict(start)
     for rule in rules:
         for dim in rule.instead:

@@ -1,27 +1,27 @@
-"""Transformers as operators: decoders, encoders, encoder-decoders, mixtures of experts, vision transformers."""
+"""Transformers as operators: decoders, encoders, encoder-decoders, MoE, vision transformers."""
 
 from __future__ import annotations
 
-from cosmic.design.model import Transformer, mixture_layers
+from cosmic.design.model import Transformer, moe_layers
 from cosmic.workload.blocks import TOKENS, Block, Builder
 from cosmic.workload.graph import Tensor
 
 HIDDEN = (*TOKENS, "hidden")
 SOURCE = ("batch", "source", "hidden")
-"""What the encoder of an encoder-decoder makes, for the decoder to attend to."""
+"""The encoder's output, to which the decoder attends."""
 
 
 def transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block, ...]:
-    """Return the blocks of a transformer: embedding, layers of each sort, head."""
-    mixtures = mixture_layers(model)
+    """Return the blocks of a transformer: embedding, each kind of layer, head."""
+    moe_count = moe_layers(model)
     cross = model.family == "encoder_decoder"
     found = [embedding(model)]
     if cross:
         found.append(_layer(model, "encoder_layer", model.encoder_layers, dropout=dropout))
-    if model.layers > mixtures:
-        found.append(_layer(model, "layer", model.layers - mixtures, cross=cross, dropout=dropout))
-    if mixtures:
-        found.append(_layer(model, "mixture_layer", mixtures, mixture=True, cross=cross, dropout=dropout))
+    if model.layers > moe_count:
+        found.append(_layer(model, "layer", model.layers - moe_count, cross=cross, dropout=dropout))
+    if moe_count:
+        found.append(_layer(model, "moe_layer", moe_count, moe=True, cross=cross, dropout=dropout))
     return (*found, head(model))
 
 
@@ -29,7 +29,7 @@ def transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block
 
 
 def _layer(
-    model: Transformer, name: str, repeats: int, *, mixture: bool = False, cross: bool = False, dropout: bool = False
+    model: Transformer, name: str, repeats: int, *, moe: bool = False, cross: bool = False, dropout: bool = False
 ) -> Block:
     build = Builder()
     entering = Tensor("x", HIDDEN)
@@ -38,7 +38,7 @@ def _layer(
     if model.parallel_block:
         alone = model.norms_per_layer == 1
         other = normed if alone else _norm(build, model, "ffn_norm", entering)
-        added = build.apply("add", "mixed", (mixed, feed_forward(build, model, other, mixture)), HIDDEN)
+        added = build.apply("add", "mixed", (mixed, feed_forward(build, model, other, moe)), HIDDEN)
         build.apply("add", "y", (entering, added), HIDDEN)
         return Block(name, build.graph(), repeats, "layers", ("x",))
     if model.norms_per_layer == 4:
@@ -48,7 +48,7 @@ def _layer(
         reading = _norm(build, model, "cross_norm", between)
         crossed = cross_attention(build, model, reading)
         between = build.apply("add", "crossed", (between, crossed), HIDDEN)
-    forward = feed_forward(build, model, _norm(build, model, "ffn_norm", between), mixture)
+    forward = feed_forward(build, model, _norm(build, model, "ffn_norm", between), moe)
     forward = _dropped(build, "ffn_dropped", forward, dropout)
     if model.norms_per_layer == 4:
         forward = _norm(build, model, "ffn_post_norm", forward)
@@ -65,9 +65,9 @@ def _dropped(build: Builder, name: str, read: Tensor, dropout: bool) -> Tensor:
 
 
 def self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
-    """Add attention of a sequence to itself; return what it adds to the residual stream."""
+    """Add self-attention; return what it adds to the residual stream."""
     if model.mla:
-        query, key, value = _latent_projections(build, model, read)
+        query, key, value = _mla_projections(build, model, read)
     else:
         query, key, value = _projections(build, model, read, "")
     query = build.apply("view", "query", (query,), query.dims)
@@ -75,7 +75,7 @@ def self_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
 
 
 def cross_attention(build: Builder, model: Transformer, read: Tensor) -> Tensor:
-    """Add attention of the decoder to what the encoder made."""
+    """Add attention of the decoder to the encoder's output."""
     source = Tensor("encoded", SOURCE)
     query = build.linear("cross_q", read, ("hidden",), ("heads", "head_dim"))
     key = build.linear("cross_k", source, ("hidden",), ("kv_heads", "head_dim"))
@@ -98,12 +98,12 @@ def _projections(build: Builder, model: Transformer, read: Tensor, prefix: str) 
 
 
 def rotary(model: Transformer) -> bool:
-    """Return whether positions are rotated into queries and keys: where nothing else says where a token stands."""
+    """Return whether queries and keys have rotary embeddings: where there are no other position embeddings."""
     return model.family == "decoder" and not model.positions and not model.position_buckets
 
 
-def _latent_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of multi-head latent attention, expanded from small vectors."""
+def _mla_projections(build: Builder, model: Transformer, read: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Add the projections of MLA; return queries, keys and values."""
     if model.mla and model.mla.q_lora_rank:
         small = _norm(
             build, model, "q_down_norm", build.linear("q_down", read, ("hidden",), ("q_lora_rank",)), "q_lora_rank"
@@ -122,7 +122,7 @@ def _latent_projections(build: Builder, model: Transformer, read: Tensor) -> tup
 
 
 def _as_context(build: Builder, name: str, read: Tensor) -> Tensor:
-    """Let the tokens of *read* be what queries look at: the same numbers under another name."""
+    """Rename the ``sequence`` of keys or values to ``context``: the same numbers under another name."""
     dims = tuple("context" if dim == "sequence" else dim for dim in read.dims)
     return build.apply("view", name, (read,), dims, same=(("context", "sequence"),))
 
@@ -141,9 +141,9 @@ def _attend(build: Builder, model: Transformer, prefix: str, read: tuple[Tensor,
 # ------------------------------------------------------------------------------------------ feed-forward
 
 
-def feed_forward(build: Builder, model: Transformer, read: Tensor, mixture: bool) -> Tensor:
-    """Add the feed-forward network of a layer: dense, or a mixture of experts."""
-    if not mixture or model.experts is None:
+def feed_forward(build: Builder, model: Transformer, read: Tensor, moe: bool) -> Tensor:
+    """Add the feed-forward network of a layer: dense or MoE."""
+    if not moe or model.experts is None:
         return _perceptron(build, model, "ffn", read, bias="ffn" in model.biases)
     routed = _routed(build, model, read)
     if not model.experts.shared_ffn:
@@ -156,7 +156,7 @@ def feed_forward(build: Builder, model: Transformer, read: Tensor, mixture: bool
 
 
 def _perceptron(build: Builder, model: Transformer, width: str, read: Tensor, *, bias: bool = False) -> Tensor:
-    """Two or three matrices with a non-linearity between them; *width* is their inner dimension."""
+    """Add an MLP of two or three matrices; *width* is its inner dimension."""
     inner = _activated(build, model, width, read, (), bias)
     return build.linear(f"{width}_down", inner, (width,), ("hidden",), bias=bias)
 
@@ -164,7 +164,7 @@ def _perceptron(build: Builder, model: Transformer, width: str, read: Tensor, *,
 def _activated(
     build: Builder, model: Transformer, width: str, read: Tensor, lead: tuple[str, ...], bias: bool
 ) -> Tensor:
-    """The inner activations of a perceptron; *lead* is the experts' dimension where each has its own weights."""
+    """Add the first half of an MLP; *lead* is the dimension of experts where each has its own weights."""
 
     def project(name: str) -> Tensor:
         weight = Tensor(f"w_{name}", (*lead, "hidden", width), "weight")
@@ -181,10 +181,10 @@ def _activated(
 
 
 def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
-    """A mixture of experts: choose, send each token to its experts, compute, and bring the results back.
+    """Add an MoE: route, dispatch each token to its experts, compute, and combine the results.
 
-    What an expert gets is a ``share`` of the tokens, active / experts of them on average. Tokens keep their
-    dimensions on the way, so that splitting experts over an axis that split the batch is an all-to-all.
+    An expert gets a ``share`` of the tokens, active / experts of them on average. Tokens keep their dimensions in the
+    dispatch, so splitting experts over an axis that splits the batch is an all-to-all.
     """
     bias = "experts" in model.biases
     scores = build.linear("router", read, ("hidden",), ("experts",), bias="router" in model.biases)
@@ -204,7 +204,7 @@ def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
 
 
 def embedding(model: Transformer) -> Block:
-    """Return what turns tokens or pictures into vectors."""
+    """Return the block that embeds tokens or images."""
     build = Builder()
     if model.image:
         patches = Tensor("patches", (*TOKENS, "patch"), "input")
@@ -229,12 +229,12 @@ def embedding(model: Transformer) -> Block:
 
 
 def vocabulary(model: Transformer) -> Tensor:
-    """Return the table of token vectors, which the head reads too where embeddings are tied."""
+    """Return the embedding table, which the head shares where embeddings are tied."""
     return Tensor("w_vocabulary" if model.tied_embeddings else "w_embedding", ("vocab", "hidden"), "weight")
 
 
 def head(model: Transformer) -> Block:
-    """Return what turns the last layer's vectors into a loss."""
+    """Return the block of the head and the loss."""
     build = Builder()
     last = Tensor("x", HIDDEN)
     if model.final_norm:
@@ -255,7 +255,7 @@ def head(model: Transformer) -> Block:
 
 
 def _pretraining_heads(build: Builder, model: Transformer, last: Tensor) -> Tensor:
-    """BERT's two: which sentence follows, from the first token; which word is hidden, from every token."""
+    """Add BERT's two heads: next-sentence prediction from the first token, masked words from every token."""
     first = build.apply("pool", "first_token", (last,), ("batch", "hidden"), whole=("sequence",))
     pooled = build.linear("pooler", first, ("hidden",), ("hidden_out",), bias=True)
     build.linear(

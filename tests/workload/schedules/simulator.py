@@ -1,8 +1,8 @@
-"""Plays the orders of all stages against their dependencies: what the closed forms are held against.
+"""Simulates the orders of all stages with their dependencies, to compare the closed forms with.
 
-A stage does its tasks strictly in order, one at a time. A task starts as soon as its stage is free and what it
-needs is there; transfers take no time. Tasks that overlap start when all of them can, take the sum of their times,
-and hand on their results together at the end.
+A stage runs its tasks strictly in order, one at a time. A task starts as soon as its stage is free and its inputs are
+there; transfers take no time. Overlapped tasks start when all of them can, take the sum of their times, and send their
+outputs together at the end.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from cosmic.workload.schedule import Kind, Schedule, Task
+from cosmic.workload.schedule import Schedule, Task, TaskKind
 
 Event = tuple[str, int, int]
-"""F, B or W of a microbatch in a part of the model; a whole backward is B and W at once."""
+"""F, B or W of a microbatch on a virtual stage; a whole backward is B and W at once."""
 
 
 class DeadlockError(AssertionError):
@@ -22,24 +22,26 @@ class DeadlockError(AssertionError):
 
 
 @dataclass(frozen=True)
-class Played:
-    """What happened."""
+class Simulated:
+    """Times and activations of one simulated step."""
 
     makespan: Fraction
     idle: tuple[Fraction, ...]
-    """Of each stage."""
+    """Idle seconds of each stage."""
     peak: tuple[Fraction, ...]
-    """Microbatches whose activations a stage keeps at the worst moment."""
+    """Most microbatches whose activations each stage keeps."""
 
 
-def play(schedule: Schedule, stages: int, microbatches: int, virtual: int, times: Sequence[Fraction | int]) -> Played:
-    """Play one step; *times* are those of F, B and W of a whole stage."""
+def simulate(
+    schedule: Schedule, stages: int, microbatches: int, virtual: int, times: Sequence[Fraction | int]
+) -> Simulated:
+    """Simulate one step; *times* are those of F, B and W of a whole stage."""
     forward, backward, weight = (Fraction(time) / virtual for time in times)
-    seconds: dict[Kind, Fraction] = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
+    seconds: dict[TaskKind, Fraction] = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
     queues = [bundles(schedule.order(stage, stages, microbatches, virtual)) for stage in range(stages)]
     ends = run(queues, seconds, stages * virtual)
     busy = [sum((seconds[task.kind] for bundle in queue for task in bundle), Fraction(0)) for queue in queues]
-    return Played(
+    return Simulated(
         makespan=max(ends),
         idle=tuple(max(ends) - work for work in busy),
         peak=tuple(peak(queue) / virtual for queue in queues),
@@ -47,7 +49,7 @@ def play(schedule: Schedule, stages: int, microbatches: int, virtual: int, times
 
 
 def bundles(order: Sequence[Task]) -> list[list[Task]]:
-    """Return the tasks, those together that overlap."""
+    """Return the tasks, overlapped ones together."""
     grouped: list[list[Task]] = []
     joined = False
     for task in order:
@@ -60,7 +62,9 @@ def bundles(order: Sequence[Task]) -> list[list[Task]]:
     return grouped
 
 
-def run(queues: Sequence[Sequence[list[Task]]], seconds: Mapping[Kind, Fraction], parts: int) -> list[Fraction]:
+def run(
+    queues: Sequence[Sequence[list[Task]]], seconds: Mapping[TaskKind, Fraction], virtual_stages: int
+) -> list[Fraction]:
     """Return when each stage is done."""
     done: dict[Event, Fraction] = {}
     ends = [Fraction(0)] * len(queues)
@@ -71,7 +75,7 @@ def run(queues: Sequence[Sequence[list[Task]]], seconds: Mapping[Kind, Fraction]
         for stage, queue in enumerate(queues):
             while places[stage] < len(queue):
                 bundle = queue[places[stage]]
-                needed = {event for task in bundle for event in needs(task, stage, len(queues), parts)}
+                needed = {event for task in bundle for event in needs(task, stage, len(queues), virtual_stages)}
                 if not needed <= done.keys():
                     break
                 start = max([ends[stage], *(done[event] for event in needed)])
@@ -84,36 +88,36 @@ def run(queues: Sequence[Sequence[list[Task]]], seconds: Mapping[Kind, Fraction]
     return ends
 
 
-def part_of(task: Task, stage: int, stages: int) -> int:
-    """Return the part of the model: stage after stage and round again, or from the last stage to the first."""
+def virtual_stage_of(task: Task, stage: int, stages: int) -> int:
+    """Return the virtual stage: stage after stage and round again, or from the last stage to the first."""
     if task.reverse:
         return stages - 1 - stage
     return stage + stages * task.chunk
 
 
-def needs(task: Task, stage: int, stages: int, parts: int) -> list[Event]:
-    """Return what must have ended before *task* can start."""
-    part = part_of(task, stage, stages)
+def needs(task: Task, stage: int, stages: int, virtual_stages: int) -> list[Event]:
+    """Return the events that *task* depends on."""
+    at = virtual_stage_of(task, stage, stages)
     if task.kind == "F":
-        return [("F", task.microbatch, part - 1)] if part > 0 else []
+        return [("F", task.microbatch, at - 1)] if at > 0 else []
     if task.kind == "W":
-        return [("B", task.microbatch, part)]
-    after = [("B", task.microbatch, part + 1)] if part < parts - 1 else []
-    return [("F", task.microbatch, part), *after]
+        return [("B", task.microbatch, at)]
+    after = [("B", task.microbatch, at + 1)] if at < virtual_stages - 1 else []
+    return [("F", task.microbatch, at), *after]
 
 
 def makes(task: Task, stage: int, stages: int) -> list[Event]:
-    """Return what has happened when *task* ends."""
-    part = part_of(task, stage, stages)
-    return [(letter, task.microbatch, part) for letter in task.kind]
+    """Return the events that *task* completes."""
+    at = virtual_stage_of(task, stage, stages)
+    return [(letter, task.microbatch, at) for letter in task.kind]
 
 
 def peak(queue: Sequence[Sequence[Task]]) -> Fraction:
-    """Return the most activations alive: taken when F starts, given back when W (or a whole backward) ends."""
+    """Return the most activations alive: allocated when F starts, freed when W (or a whole backward) ends."""
     alive = most = 0
     for bundle in queue:
         alive += sum(task.kind == "F" for task in bundle)
         most = max(most, alive)
         alive -= sum("W" in task.kind for task in bundle)
-    assert alive == 0, "something was never given back"
+    assert alive == 0, "some activations were never freed"
     return Fraction(most)

@@ -112,7 +112,7 @@ def test_dualpipe_overlaps_only_forwards_with_backwards() -> None:
     ],
 )
 def test_what_cannot_run_is_told_why(name: str, sizes: tuple[int, int, int], words: str) -> None:
-    reason = schedules[name].fits(*sizes)
+    reason = schedules[name].invalid_reason(*sizes)
     assert reason is not None
     assert words in reason
     with pytest.raises(SpecError, match=words):

@@ -50,9 +50,11 @@ variant("modest", in_flight=lambda stage, stages, microbatches, virtual=1: 1)
 variant("greedy", in_flight=lambda stage, stages, microbatches, virtual=1: microbatches + 1)
 variant("early", bubble=lambda *sizes_and_times: -1.0)
 variant("growing", bubble=growing)
-variant("mute", fits=lambda stages, microbatches, virtual=1: None if of_numbers_only(stages, 1, virtual) else " ")
+variant(
+    "mute", invalid_reason=lambda stages, microbatches, virtual=1: None if of_numbers_only(stages, 1, virtual) else " "
+)
 variant("scalar", runs=of_numbers_only)
-variant("demanding", fits=lambda stages, microbatches, virtual=1: "needs luck", runs=lambda *sizes: False)
+variant("demanding", invalid_reason=lambda stages, microbatches, virtual=1: "needs luck", runs=lambda *sizes: False)
 broken.register("undescribed")(type("Undescribed", (Sound,), {"__doc__": None}))
 
 

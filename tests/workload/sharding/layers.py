@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import differentiate, prune
+from cosmic.workload.sharding import Annotation, differentiate, prune
 
 STREAM = ("batch", "sequence", "hidden")
 HEADS = ("batch", "sequence", "heads", "head_dim")
@@ -57,8 +59,15 @@ def with_gradients(forward: Graph, *, only_gradients: bool = False) -> Graph:
     return prune(both, [f"d_{name}" for name in (*WEIGHTS, "x")]) if only_gradients else both
 
 
-def mixture() -> Graph:
-    """A mixture of experts: tokens become slots of experts, and slots tokens again."""
+def mirrored(graph: Graph, annotations: Mapping[str, Annotation]) -> dict[str, Annotation]:
+    """Return *annotations*, and for each gradient in *graph* that has none, that of its tensor."""
+    tensors = graph.tensors
+    gradients = {f"d_{name}": annotation for name, annotation in annotations.items() if f"d_{name}" in tensors}
+    return gradients | dict(annotations)
+
+
+def moe() -> Graph:
+    """An MoE: tokens become slots of experts, and slots tokens again."""
     tokens, slots, inner = STREAM, ("experts", "slots", "hidden"), ("experts", "slots", "ffn")
     x, sent, up = Tensor("x", tokens), Tensor("sent", slots), Tensor("up", inner)
     open_, down, out = Tensor("open", inner), Tensor("down", slots), Tensor("out", tokens)

@@ -6,7 +6,7 @@ import pytest
 
 from cosmic.errors import UnknownName
 from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import annotate, differentiate, mirrored, prune
+from cosmic.workload.sharding import differentiate, prune
 from tests.workload.sharding.layers import WEIGHTS, layer, with_gradients
 
 BACKWARD = differentiate(layer(), ("out",))
@@ -70,14 +70,6 @@ def test_what_no_result_needs_is_pruned() -> None:
     assert not {"down", "out"} & names
     assert {"inner", "d_x"} <= names
     assert prune(layer(), ("q",)).operators == layer().operators[:1]
-
-
-def test_gradients_lie_as_their_tensors_do_unless_told() -> None:
-    both = with_gradients(layer())
-    given = {"w_up": annotate({"ffn": "tp"}), "x": annotate({"batch": "dp"}), "d_x": annotate({})}
-    found = mirrored(both, given)
-    assert found["d_w_up"] == given["w_up"]
-    assert found["d_x"] == given["d_x"]
 
 
 def test_a_misspelt_seed_is_refused() -> None:

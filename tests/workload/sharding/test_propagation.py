@@ -7,7 +7,7 @@ import pytest
 from cosmic.errors import SpecError, UnknownName
 from cosmic.workload.graph import Graph, Operator, Tensor
 from cosmic.workload.sharding import REPLICATED, Sharding, annotate, propagate
-from tests.workload.sharding.layers import layer, mixture
+from tests.workload.sharding.layers import layer, moe
 
 A, B, C = Tensor("A", ("i", "k")), Tensor("B", ("k", "j")), Tensor("C", ("i", "j"))
 DOT = Operator("dot", "einsum", (A, B), (C,))
@@ -51,18 +51,6 @@ def test_a_lower_priority_number_goes_first() -> None:
     assert propagate(PRODUCT, given, sizes=sizes)["C"] == Sharding.of({"i": "x"})
 
 
-def test_conflicts_are_told() -> None:
-    found = propagate(PRODUCT, {"A": annotate({"i": "x"}), "B": annotate({"j": "x"})}, sizes={"i": 8, "k": 8, "j": 64})
-    assert [str(conflict) for conflict in found.conflicts] == [
-        "i of C: no axis, not x as in A (dot): x splits j there already"
-    ]
-
-
-def test_what_an_annotation_fixes_is_told() -> None:
-    found = propagate(PRODUCT, {"A": annotate({"i": "x"}), "C": annotate({})})
-    assert [conflict.why for conflict in found.conflicts] == ["the annotation fixes it"]
-
-
 def test_what_is_needed_whole_is_split_only_if_nothing_else_claims_the_axis() -> None:
     found = propagate(layer(), {"x": annotate({"sequence": "cp"})})
     assert found["k"] == Sharding.of({"context": "cp"})
@@ -70,7 +58,7 @@ def test_what_is_needed_whole_is_split_only_if_nothing_else_claims_the_axis() ->
 
 
 def test_tokens_become_slots() -> None:
-    found = propagate(mixture(), {"x": annotate({"batch": "dp", "sequence": "cp"})})
+    found = propagate(moe(), {"x": annotate({"batch": "dp", "sequence": "cp"})})
     assert found["sent"] == Sharding.of({"slots": ("dp", "cp")})
 
 

@@ -15,12 +15,11 @@ from cosmic.workload.sharding import (
     Partitioned,
     annotate,
     differentiate,
-    mirrored,
     partition,
     propagate,
 )
 from cosmic.workload.sharding.partition import MODES
-from tests.workload.sharding.layers import HEADS, WEIGHTS, layer, mixture, with_gradients
+from tests.workload.sharding.layers import HEADS, WEIGHTS, layer, mirrored, moe, with_gradients
 
 SIZES = {"batch": 32, "sequence": 2048, "context": 2048, "hidden": 12288, "ffn": 49152, "heads": 96, "head_dim": 128}
 MESH = {"dp": 32, "tp": 8}
@@ -84,8 +83,8 @@ def test_fsdp_gathers_each_weight_twice_and_scatters_each_gradient_once() -> Non
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_mixture_of_experts_has_four_all_to_alls(mode: Mode) -> None:
-    forward = mixture()
+def test_an_moe_has_four_all_to_alls(mode: Mode) -> None:
+    forward = moe()
     graph = Graph(forward.operators + differentiate(forward, ("out",)).operators)
     sizes = {"batch": 32, "sequence": 2048, "experts": 64, "slots": 2048, "hidden": 4096, "ffn": 4096, "dp": 4, "ep": 8}
     tokens, slots = annotate({"batch": ("dp", "ep")}), annotate({"experts": "ep", "slots": "dp"})

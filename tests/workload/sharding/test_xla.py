@@ -1,4 +1,4 @@
-"""Against XLA: what its partitioner emits for one matrix product and for one transformer layer.
+"""Against XLA: what its partitioner emits for one GEMM and for one transformer layer.
 
 The reference files hold programs compiled by jax 0.10.2 (Shardy propagation), read after SPMD partitioning and
 before any backend pass. They lie beside the project; where they are absent, the literals below stand for them.

@@ -1,4 +1,4 @@
-"""Simulated annealing: many chains of small moves at once, bold at first and strict in the end."""
+"""Simulated annealing: many chains of small moves at once, accepting worse points less and less."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cosmic.psa.diagram import Indices
 
 @agents.register("annealing")
 class AnnealingAgent:
-    """Each chain moves to a proposal that is better, or worse by a factor that grows rarer as the trials run out.
+    """Each chain moves to a better proposal, and to a worse one with a probability that falls with the trials left.
 
         P(move) = min(1, (loss / proposed loss)^(1 / T)),    T from *hot* down to *cold*, evenly in its logarithm
 
-    A proposal that cannot run is taken only where the chain stands no nearer to running. A chain that has not improved
-    for *patience* proposals goes on from one of the best points of all. Of several objectives, each chain weighs the
-    logarithms in its own way. Other settings: *chains* (0: by the trials); *changes*, how many parameters a proposal
-    changes on average; *near*, the share of those changes that move a number by one step only.
+    A chain moves to an infeasible proposal only if its own point has at least the same excess. A chain that has not
+    improved for *patience* proposals restarts from one of the best points of all. With several objectives, each chain
+    has random weights for their logarithms. Other settings: *chains* (0: by the trials); *changes*, how many parameters
+    a proposal changes on average; *near*, the share of those changes that move a number by one step only.
     """
 
     def __init__(  # noqa: PLR0913  these are settings by name
@@ -59,7 +59,7 @@ class AnnealingAgent:
         self._proposed: dict[Hashable, int] = {}
 
     def ask(self, n: int) -> Indices:
-        """Return *n* proposals, from each chain in turn; chains that have not begun propose where they might."""
+        """Return *n* proposals, from each chain in turn; a chain that has not started proposes a random point."""
         chains = self._next(n)
         going = self._started[chains]
         rows = self.task.space.sample(n, self.rng)
@@ -76,7 +76,7 @@ class AnnealingAgent:
         return chains
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Let each chain consider what it proposed, one after the other; strangers are for the chain in turn."""
+        """Let each chain consider its proposals, one after the other; points of others go to the chain in turn."""
         self._novelty.note(outcomes.rows)
         self._elite.add(outcomes)
         sizes = np.abs(outcomes.losses[outcomes.feasible])
@@ -91,7 +91,7 @@ class AnnealingAgent:
         self._restart()
 
     def _consider(self, outcomes: Outcomes, places: Indices, chains: Indices) -> None:
-        """Move those of *chains*, all different, that accept the outcomes at *places*."""
+        """Move each of *chains*, all different, that accepts its outcome at *places*."""
         losses, excess = outcomes.losses[places], outcomes.excess[places]
         before = self._excess[chains]
         gain = np.where(excess == before, 0.0, np.where(excess < before, np.inf, -np.inf))
@@ -109,13 +109,13 @@ class AnnealingAgent:
     def _height(self, losses: Floats, chains: Indices) -> Floats:
         """Return what a chain minimises: log-like in losses of either sign, since asinh x is near log 2x where x > 1.
 
-        The least size of any loss so far is the unit, so that nothing but 0 is below it.
+        The unit is the least absolute loss so far, so that only 0 is below it.
         """
         unit = np.where(np.isfinite(self._unit), self._unit, 1.0)
         return np.asarray((np.arcsinh(losses / unit) * self._weights[chains]).sum(axis=1))
 
     def _restart(self) -> None:
-        """Let chains that are stuck go on from one of the best points, the better the likelier."""
+        """Restart stuck chains from one of the best points; better ones are likelier."""
         stuck = np.flatnonzero(self._stuck >= self.patience)
         if len(stuck):
             best = self._elite.outcomes

@@ -1,4 +1,4 @@
-"""An ant colony: each value of each parameter has its pheromone, laid by the best and drawing those who follow."""
+"""Ant colony optimisation: each value of each parameter has a pheromone, which the best points reinforce."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from cosmic.psa.diagram import Indices
 
 @agents.register("ant_colony")
 class AntColonyAgent:
-    """A MAX-MIN ant system: ants go down the diagrams of valid points, drawn by the pheromone of each value.
+    """A MAX-MIN ant system: an ant draws the values of a valid point in proportion to their pheromone.
 
-    With each generation a share *evaporation* of the pheromone goes, and the best points of all, *elite* of a
-    generation, lay as much anew, the better the more. It stays between *least* and 1, so that no value is ever out of
-    reach. With a chance of *greediness* an ant takes the strongest value rather than drawing one.
+    With each generation, a share *evaporation* of the pheromone evaporates, and the best points of all, *elite* of a
+    generation, lay as much again, better ones more. It stays between *least* and 1, so that every value can be drawn.
+    With probability *greediness* an ant takes the value with the most pheromone.
 
     Stützle & Hoos, Future Generation Computer Systems 16(8), 2000.
     """
@@ -46,18 +46,18 @@ class AntColonyAgent:
         self.pheromone = np.ones(self._values.size)
 
     def ask(self, n: int) -> Indices:
-        """Send out *n* ants."""
+        """Return the points of *n* ants."""
         return self._novelty.fresh(self._values.walk(self._attraction(), n, self.rng))
 
     def _attraction(self) -> Floats:
-        """Return how likely each value is: to draw by these is to be greedy at times, and else to follow pheromone."""
+        """Return the probability of each value: a mixture of the greedy choice and of the pheromone."""
         strongest = (self.pheromone == self._values.largest(self.pheromone)).astype(float)
         followed, greedy = self._values.shares(self.pheromone), self._values.shares(strongest)
-        # where only other values are valid, the strongest is none of them: what is never followed could not be drawn
+        # above 0: where constraints exclude the strongest value, another one must be drawn
         return np.asarray(np.maximum((1 - self.greediness) * followed + self.greediness * greedy, 1e-12))
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Let pheromone evaporate, in proportion to how many came back, and the best lay theirs."""
+        """Let pheromone evaporate, in proportion to the number of outcomes, and reinforce the best points."""
         self._novelty.note(outcomes.rows)
         self._elite.add(outcomes)
         best = self._elite.outcomes.rows

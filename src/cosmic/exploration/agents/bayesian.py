@@ -1,10 +1,9 @@
-"""Bayesian optimisation: a Gaussian process says where an improvement is to be expected.
+"""Bayesian optimisation: Gaussian processes predict where an improvement is likely.
 
-The ranks of points that can run are learnt by one process, and whether a point can run by
-another. The next point is the one with the largest expected improvement times its chance to run, looked for inside
-the valid set: among random points, moves from the best ones, and moves from the most promising of those. Further
-points of a batch are chosen as if those before had turned out as predicted (the kriging believer: Ginsbourger, Le
-Riche & Carraro, 2010): predictions stay and doubt shrinks around them.
+One process learns the ranks of feasible points, another learns feasibility. The next point has the largest expected
+improvement times its probability of being feasible, among valid candidates: random points, moves from the best ones,
+and moves from the most promising of those. Further points of a batch are chosen as if the ones before had come out as
+predicted (the kriging believer: Ginsbourger, Le Riche & Carraro, 2010): the mean stays, the variance shrinks.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import numpy as np
 from cosmic.errors import require
 from cosmic.exploration.agent import Flags, Floats, Outcomes, Task, agents
 from cosmic.exploration.extras import needs
-from cosmic.exploration.learning.gaussian import Process, improvement
+from cosmic.exploration.learning.gaussian import GaussianProcess, expected_improvement
 from cosmic.exploration.learning.prospects import Prospects
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
@@ -22,12 +21,12 @@ from cosmic.psa.encodings import coordinates
 CLIMBERS = 4
 CLIMBS = 3
 WAITING = 64
-"""How many proposals that are still out are thought of."""
+"""How many pending proposals the posterior is conditioned on."""
 
 
 @agents.register("bayesian")
 class BayesianAgent:
-    """Proposes where a Gaussian process expects the most improvement among points that can run."""
+    """Proposes the points with the largest expected improvement, weighted by the probability of being feasible."""
 
     def __init__(
         self, task: Task, rng: np.random.Generator, *, candidates: int = 1200, points: int = 250, batch: int = 8
@@ -36,7 +35,7 @@ class BayesianAgent:
         require(points >= 10, "bayesian.points", points, "must be at least 10")
         require(batch >= 1, "bayesian.batch", batch, "must be at least 1")
         self._normal = needs("scipy.special", "search", "bayesian").ndtr
-        self._losses, self._limits = Process("bayesian"), Process("bayesian")
+        self._losses, self._limits = GaussianProcess("bayesian"), GaussianProcess("bayesian")
         self.rng, self.batch = rng, batch
         self._candidates, self._points = candidates, points
         start = max(8, min(task.trials // 10, 2 * len(task.space.parameters)))
@@ -46,11 +45,11 @@ class BayesianAgent:
         self._best = 0.0
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Remember what became of some points."""
+        """Remember the outcomes of some points."""
         self._prospects.tell(outcomes)
 
     def ask(self, n: int) -> Indices:
-        """Return the *n* most promising points; random ones until something is known."""
+        """Return the *n* most promising points; random ones until enough outcomes are known."""
         return self._prospects.ask(n, self._promising)
 
     def _promising(self, n: int) -> Indices:
@@ -65,24 +64,24 @@ class BayesianAgent:
         return self._spread(pool if self._prospects.listed else self._climb(pool), n)
 
     def _learn(self, losses: Floats, feasible: Flags) -> None:
-        """Show the processes the latest points and the best of all others: the time goes with the cube."""
+        """Fit the processes to the latest points and the best of the others: the time is cubic in their number."""
         history, coded = self._history, self._encode(self._history.rows)
         merit = losses.copy()
         merit[len(merit) - self._points // 2 :] = -np.inf
         shown = np.sort(np.argsort(merit, kind="stable")[: self._points])
-        missed = np.where(feasible, -1.0, np.minimum(0.2 + history.excess, 1.0))  # 0 is as likely to run as not
+        missed = np.where(feasible, -1.0, np.minimum(0.2 + history.excess, 1.0))  # 0 is a probability of one half
         self._limits.learn(coded[shown], missed[shown])
         shown = shown[feasible[shown]]
         if len(shown):
             self._losses.learn(coded[shown], losses[shown], float(losses[shown].mean()))
 
     def _moved(self, some: Indices, others: Indices) -> list[Indices]:
-        """Return what is a step away from good points, and what is a few changes away from them."""
+        """Return neighbours of good points, and mutations of good points."""
         rate = min(0.5, 3 / max(1, len(self._moves.open)))
         return [self._moves.neighbour(some, self.rng, near=True), self._moves.mutate(others, self.rng, rate)]
 
     def _climb(self, pool: Indices) -> Indices:
-        """Return *pool* and all that is one move away from its most promising points, and so on."""
+        """Return the best of *pool* and of the neighbourhoods of its most promising points, repeatedly."""
         merit = self._merit(pool)
         for _ in range(CLIMBS):
             leaders = pool[np.argsort(-merit, kind="stable")[:CLIMBERS]]
@@ -93,30 +92,30 @@ class BayesianAgent:
         return self._history.unknown(pool)
 
     def _merit(self, rows: Indices) -> Floats:
-        """Return the expected improvement times the chance to run; the latter alone while nothing runs."""
+        """Return the expected improvement times the probability of being feasible; that alone while nothing is."""
         coded = self._encode(rows)
         chance = self._chance(coded)
         if not self._losses.known:
             return chance
-        found = self._losses.at(coded)
-        return chance * improvement(found.mean, found.doubt, self._best, self._normal)
+        found = self._losses.posterior(coded)
+        return chance * expected_improvement(found.mean, found.std, self._best, self._normal)
 
     def _chance(self, coded: Floats) -> Floats:
-        limits = self._limits.at(coded)
-        return np.asarray(self._normal(-limits.mean / limits.doubt))
+        limits = self._limits.posterior(coded)
+        return np.asarray(self._normal(-limits.mean / limits.std))
 
     def _spread(self, pool: Indices, n: int) -> Indices:
-        """Return up to *n* of *pool*, each as if those before it, and those still out, were as expected."""
+        """Return up to *n* of *pool*, each chosen as if the ones before it, and pending ones, came out as predicted."""
         waiting = list(self._history.waiting.values())[-WAITING:]
         coded = self._encode(np.array([*pool, *waiting]))
         process = self._losses if self._losses.known else self._limits
-        beliefs, chance = process.at(coded), self._chance(coded)
+        posterior, chance = process.posterior(coded), self._chance(coded)
         for place in range(len(pool), len(coded)):
-            beliefs.believe(place)
+            posterior.condition_on(place)
         chosen: list[int] = []
         for _ in range(min(n, len(pool))):
-            gain = improvement(beliefs.mean, beliefs.doubt, self._best, self._normal) * chance
+            gain = expected_improvement(posterior.mean, posterior.std, self._best, self._normal) * chance
             gain[[*chosen, *range(len(pool), len(coded))]] = -np.inf
             chosen.append(int(gain.argmax()))
-            beliefs.believe(chosen[-1])
+            posterior.condition_on(chosen[-1])
         return pool[chosen]

@@ -1,7 +1,7 @@
-"""The covariance matrix adaptation evolution strategy, through Optuna: a cloud of points that moves and stretches.
+"""CMA-ES, the covariance matrix adaptation evolution strategy, through Optuna.
 
-Hansen & Ostermeier, Evolutionary Computation 9(2), 2001. Each parameter is a coordinate, its values evenly spaced in
-their order; names have the order in which they are written, which makes this the agent for spaces of numbers.
+Hansen & Ostermeier, Evolutionary Computation 9(2), 2001. Each parameter is a coordinate, and its values are evenly
+spaced in their order. Names have the order in which they are written, so this agent suits spaces of numbers.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ import numpy as np
 from cosmic.errors import require
 from cosmic.exploration.agent import Task, agents
 from cosmic.exploration.extras import needs
-from cosmic.exploration.learning.optuna_bridge import Bridge
+from cosmic.exploration.learning.optuna_bridge import OptunaAgent
 from cosmic.exploration.pareto import order
 
 WORST = 1e200
-"""Above any loss: where what cannot run begins, by its excess."""
+"""Above any loss: infeasible points have this value, scaled by their excess."""
 
 
 @agents.register("cmaes")
-class CmaesAgent(Bridge):
-    """CMA-ES on the indices of values: draws a population, moves towards its better half."""
+class CmaesAgent(OptunaAgent):
+    """CMA-ES on the indices of values."""
 
     faithful = True
 
@@ -34,17 +34,17 @@ class CmaesAgent(Bridge):
         super().__init__(task, rng, "cmaes", size)
 
     def sampler(self, seed: int) -> Any:
-        """Return a sampler that starts from the middle with a sixth of the range."""
+        """Return a sampler that starts at the centre with a sixth of the range."""
         return self.optuna.samplers.CmaEsSampler(
             seed=seed, popsize=self.batch, n_startup_trials=0, warn_independent_sampling=False, with_margin=True
         )
 
     def distribution(self, size: int) -> Any:
-        """Return whole numbers."""
+        """Return the integers below *size*."""
         return self.optuna.distributions.IntDistribution(0, size - 1)
 
     def value(self, place: int) -> list[float]:
-        """Return the loss; of several objectives, which share of all points known is ahead in the order of ranks."""
+        """Return the loss; with several objectives, the share of known points that rank before this one."""
         history = self.history
         if history.losses.shape[1] > 1:
             ahead = np.flatnonzero(order(history.losses, history.excess) == place)[0]

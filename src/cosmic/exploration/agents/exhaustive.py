@@ -11,7 +11,7 @@ from cosmic.psa.diagram import Indices
 
 @agents.register("exhaustive")
 class ExhaustiveAgent:
-    """Lists the whole set, leaving out what it was told of by others; then it starts again from the beginning."""
+    """Enumerates the set without points that it was told of; at the end it starts again."""
 
     batch = 4096
 
@@ -35,5 +35,5 @@ class ExhaustiveAgent:
         return found
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Exhaustive search learns nothing but what is known."""
+        """Remember which points are known; nothing else is learnt."""
         self._novelty.note(outcomes.rows)

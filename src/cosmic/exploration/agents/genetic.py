@@ -1,4 +1,4 @@
-"""A genetic algorithm: the best points told of breed, by tournament, crossover and mutation."""
+"""A genetic algorithm: tournament selection among the best points, crossover and mutation."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cosmic.psa.diagram import Indices
 
 @agents.register("genetic")
 class GeneticAgent:
-    """NSGA-II on valid points: parents are the best of all told so far, so that nothing good is ever lost.
+    """NSGA-II on valid points: parents are the best of all points so far.
 
-    Settings: *population*, how many may breed (0: as many as are asked for at once); *tournament*, of how many drawn
-    the best is a parent; *crossover*, the share of children with two parents; *mutation*, how many parameters of a
-    child change on average; *near*, the share of those changes that move a number by one step only.
+    Settings: *population*, the number of parents (0: as many as are asked for at once); *tournament*, the size of a
+    tournament; *crossover*, the share of children with two parents; *mutation*, how many parameters of a child change
+    on average; *near*, the share of those changes that move a number by one step only.
     """
 
     def __init__(  # noqa: PLR0913  these are settings by name
@@ -44,7 +44,7 @@ class GeneticAgent:
         self._novelty = Novelty(task.space, rng)
 
     def ask(self, n: int) -> Indices:
-        """Return *n* children of those who may breed; random points until there is a population to choose from."""
+        """Return *n* children of the population; random points until there is one."""
         if self._elite.told < self.population:
             return self._novelty.fresh(self._novelty.space.sample(n, self.rng))
         return self._novelty.fresh(self._children(n))
@@ -58,10 +58,10 @@ class GeneticAgent:
         return moves.change(children, self.rng.poisson(self.mutation, size=n), self.rng, self.near)
 
     def _parents(self, n: int) -> Indices:
-        """Return the winners of *n* tournaments: the elite is in order, so that the smaller place is the better."""
+        """Return the winners of *n* tournaments: the elite is sorted, so the least place wins."""
         return np.asarray(self.rng.integers(len(self._elite), size=(n, self.tournament)).min(axis=1))
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Let the best of *outcomes* join those who may breed."""
+        """Add the best of *outcomes* to the population."""
         self._novelty.note(outcomes.rows)
         self._elite.add(outcomes)

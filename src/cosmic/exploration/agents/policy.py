@@ -1,4 +1,4 @@
-"""A policy gradient: probabilities of values, raised where they led to better points than usual (REINFORCE)."""
+"""A policy gradient (REINFORCE): probabilities of values, raised where their points were better than average."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from cosmic.exploration.pareto import ranks
 from cosmic.psa.diagram import Indices
 
 LEAST = 1e-9
-"""No probability is less: their logarithms stay finite, and the diagrams never run out of ways."""
+"""The least probability: logarithms stay finite, and every valid point can be drawn."""
 
 
 @agents.register("policy")
 class PolicyAgent:
-    """A number (logit) for each value of each parameter; points are drawn in proportion to the exponent of their sum.
+    """A logit for each value of each parameter; points are drawn in proportion to the exponential of their sum.
 
-    For such a policy over valid points alone, the gradient of log p(x) is 1 for the values of x, less what is
-    expected; weighed by an advantage that is 0 on average (the baseline), what is expected falls out:
+    For such a policy over valid points, the gradient of log p(x) is 1 for the values of x, minus its expectation.
+    Weighted by an advantage with mean 0 (the baseline), the expectation cancels:
 
         logits += *rate* · (mean of advantage · [x has the value]  +  *entropy* · gradient of the entropy)
 
-    The advantage follows from the place within a generation, not from the loss, whose scale nobody knows. The best of
-    all so far, *memory* of a generation, are compared along with each, so that what was once found is not forgotten.
+    The advantage follows from the rank within a generation, not from the loss, whose scale is not known. The best
+    points of all, *memory* of a generation, are ranked with each generation, so that they are not forgotten.
 
     Williams, Machine Learning 8, 1992; the memory: Oh et al., ICML 2018.
     """
@@ -48,7 +48,7 @@ class PolicyAgent:
 
     @property
     def probabilities(self) -> Floats:
-        """How likely each value is, parameter after parameter, were there no constraints."""
+        """The probability of each value, parameter after parameter, ignoring constraints."""
         raised = np.exp(self._logits - self._values.largest(self._logits))
         return np.maximum(self._values.shares(raised), LEAST)
 
@@ -57,7 +57,7 @@ class PolicyAgent:
         return self._novelty.fresh(self._values.walk(self.probabilities, n, self.rng))
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Learn as soon as there is a generation to compare: of one point alone nobody knows whether it is good."""
+        """Learn once a generation is complete: an advantage is relative to other points."""
         self._novelty.note(outcomes.rows)
         self._waiting.append(outcomes)
         if sum(map(len, self._waiting)) >= self.batch:
@@ -76,9 +76,9 @@ class PolicyAgent:
 
 
 def advantages(rank: Indices) -> Floats:
-    """Return how much better than usual each rank is: log-shaped, for the best matter most; mean 0, deviation 1.
+    """Return the advantage of each rank: logarithmic, as the best matter most; mean 0, standard deviation 1.
 
-    Equal ranks share their places; where all are equal, nothing is better than usual.
+    Equal ranks have equal advantages; where all are equal, all advantages are 0.
 
     >>> advantages(np.array([0, 1, 1, 3])).round(2).tolist()
     [1.64, -0.29, -0.29, -1.07]

@@ -11,7 +11,7 @@ from cosmic.psa.diagram import Indices
 
 @agents.register("random")
 class RandomAgent:
-    """Draws valid points, each as likely as any other, none twice."""
+    """Draws valid points uniformly, without repetition."""
 
     batch = 4096
 
@@ -21,9 +21,9 @@ class RandomAgent:
         self._novelty = Novelty(task.space, rng)
 
     def ask(self, n: int) -> Indices:
-        """Return *n* points drawn independently."""
+        """Return *n* points drawn uniformly."""
         return self._novelty.fresh(self.space.sample(n, self.rng), tries=1)
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Random search learns nothing but what is known."""
+        """Remember which points are known; nothing else is learnt."""
         self._novelty.note(outcomes.rows)

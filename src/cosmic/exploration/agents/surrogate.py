@@ -1,8 +1,8 @@
-"""A learnt stand-in for the evaluation, after CubicML: rank many points by it, evaluate the most promising, relearn.
+"""A surrogate model, after CubicML: rank many points by predicted loss, evaluate the most promising, refit.
 
-Boosted trees predict the loss from the parameters, and from whatever else can be said of a point for next to nothing
-(`Task.describe`: closed forms where the evaluation is a simulation); a classifier predicts what can run. It pays where
-an evaluation takes longer than a prediction: simulations and measurements.
+Boosted trees predict the loss from the parameters and from cheap features (`Task.describe`: closed forms where the
+evaluation is a simulation); a classifier predicts feasibility. It pays where an evaluation takes longer than a
+prediction: simulations and measurements.
 
 Wen et al., CubicML, arXiv 2409.04585.
 """
@@ -19,14 +19,14 @@ from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import coordinates
 
 NEARNESS = 0.5
-"""Which share of its merit a point loses to a chosen one that differs in one parameter; its square if in two."""
+"""The share of its merit that a point loses to a chosen one that differs in one parameter; squared for two."""
 GROWTH = 1.1
-"""It relearns when so many times as many points are known, and no sooner."""
+"""The model is refitted when this many times as many points are known."""
 
 
 @agents.register("surrogate")
 class SurrogateAgent:
-    """Learns to predict what points cost and proposes those with the best prospects, far enough apart."""
+    """Predicts losses, and proposes points with the best lower confidence bounds, far enough apart."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class SurrogateAgent:
         batch: int = 0,
     ) -> None:
         require(candidates >= 10, "surrogate.candidates", candidates, "must be at least 10")
-        require(members >= 2, "surrogate.members", members, "must be at least 2: their disagreement is the doubt")
+        require(members >= 2, "surrogate.members", members, "must be at least 2: their spread is the uncertainty")
         require(boldness >= 0, "surrogate.boldness", boldness, "must not be negative")
         require(batch >= 0, "surrogate.batch", batch, "must not be negative; 0 lets it depend on the trials")
         self.rng = rng
@@ -57,12 +57,12 @@ class SurrogateAgent:
         self._learnt = 0
 
     def _of(self, rows: Indices) -> Floats:
-        """Return what the trees see of *rows*."""
+        """Return the features of *rows*."""
         coded = self._encode(rows)
         return coded if self._describe is None else np.concatenate([coded, self._describe(rows)], axis=1)
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Remember what became of some points."""
+        """Remember the outcomes of some points."""
         known = len(self._history)
         self._prospects.tell(outcomes)
         if len(self._history) > known:
@@ -70,7 +70,7 @@ class SurrogateAgent:
             self._features = np.concatenate([self._features, new])
 
     def ask(self, n: int) -> Indices:
-        """Return *n* promising points; random ones until something is known."""
+        """Return *n* promising points; random ones until enough outcomes are known."""
         return self._prospects.ask(n, self._promising)
 
     def _promising(self, n: int) -> Indices:
@@ -83,17 +83,17 @@ class SurrogateAgent:
         return self._spread(pool, n) if len(pool) > n else pool
 
     def _bred(self, mothers: Indices, fathers: Indices) -> list[Indices]:
-        """Return what is a few changes away from good points, and crossings of them."""
+        """Return mutations of good points, and neighbours of their children."""
         rate = min(0.5, 2 / max(1, len(self._moves.open)))
         crossed = self._moves.crossover(mothers, fathers, self.rng)
         return [self._moves.mutate(mothers, self.rng, rate), self._moves.neighbour(crossed, self.rng, near=True)]
 
     def _spread(self, pool: Indices, n: int) -> Indices:
-        """Return up to *n* of *pool*: the best prospects first, less so what is like one chosen already."""
+        """Return up to *n* of *pool*, the most promising first; points similar to a chosen one lose merit."""
         features = self._of(pool)
-        mean, doubt = self._ensemble.predict(features)
-        prospect = mean - self._boldness * doubt  # the lower confidence bound
-        merit = self._ensemble.chance(features) * (prospect.max() - prospect)
+        mean, std = self._ensemble.predict(features)
+        bound = mean - self._boldness * std  # the lower confidence bound
+        merit = self._ensemble.feasibility(features) * (bound.max() - bound)
         chosen: list[int] = []
         for _ in range(min(n, len(pool))):
             best = int(merit.argmax())

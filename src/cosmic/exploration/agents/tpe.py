@@ -1,8 +1,7 @@
-"""The tree-structured Parzen estimator of Optuna: densities of good and of other points, and where they differ.
+"""TPE, the tree-structured Parzen estimator, through Optuna.
 
 Bergstra, Bardenet, Bengio & Kégl, NeurIPS 2011; with constraints and several objectives as in Watanabe & Hutter, 2023,
-and Ozaki et al., 2022. Each parameter is a choice without order; how far a point is from being able to run is a
-constraint.
+and Ozaki et al., 2022. Each parameter is categorical; the excess of a point is a constraint.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.exploration.agent import Task, agents
-from cosmic.exploration.learning.optuna_bridge import Bridge
+from cosmic.exploration.learning.optuna_bridge import OptunaAgent
 
 
 @agents.register("tpe")
-class TpeAgent(Bridge):
+class TpeAgent(OptunaAgent):
     """Optuna's TPE: proposes values that are common among the good points and rare among the others."""
 
     faithful = False
@@ -33,8 +32,8 @@ class TpeAgent(Bridge):
         super().__init__(task, rng, "tpe", batch)
 
     def sampler(self, seed: int) -> Any:
-        """Return a sampler that takes parameters together, and proposals still out for bad ones."""
-        older = not hasattr(self.optuna.trial.Trial, "set_constraint")  # Optuna 4 reads constraints only if told so
+        """Return a multivariate sampler that takes pending proposals for bad ones (the constant liar)."""
+        older = not hasattr(self.optuna.trial.Trial, "set_constraint")  # Optuna 4 needs a function to read constraints
         more = {"constraints_func": lambda trial: trial.system_attrs["constraints"]} if older else {}
         return self.optuna.samplers.TPESampler(
             n_startup_trials=0,
@@ -46,10 +45,10 @@ class TpeAgent(Bridge):
         )
 
     def distribution(self, size: int) -> Any:
-        """Return a choice without order."""
+        """Return a categorical distribution."""
         return self.optuna.distributions.CategoricalDistribution(range(size))
 
     def value(self, place: int) -> list[float]:
-        """Return the losses; infinite ones where it cannot run, of which the constraint says how bad it is."""
+        """Return the losses; infinite for an infeasible point, whose excess is in its constraint."""
         losses: list[float] = np.nan_to_num(self.history.losses[place], nan=np.inf).tolist()
         return losses

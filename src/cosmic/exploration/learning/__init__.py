@@ -1,1 +1,1 @@
-"""What agents learn with: memories of the best and of everything, models of loss and feasibility."""
+"""What agents learn with: the best points, all points, and models of loss and feasibility."""

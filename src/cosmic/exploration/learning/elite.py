@@ -1,4 +1,4 @@
-"""The best points told of so far: what agents breed from, reinforce and return to."""
+"""The best points so far: agents select parents from them, reinforce them, and restart from them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cosmic.exploration.pareto import order
 
 
 def generation_size(trials: int) -> int:
-    """Return how many points to learn from at a time: of few trials few, for the sake of many generations.
+    """Return how many points a generation has: fewer for few trials, so that there are enough generations.
 
     >>> generation_size(300), generation_size(20_000)
     (15, 285)
@@ -21,7 +21,7 @@ def generation_size(trials: int) -> int:
 
 
 class Elite:
-    """The best *size* points told of, best first; each once, whoever proposed it and however often it was told."""
+    """The best *size* points so far, best first, each once."""
 
     def __init__(self, task: Task, size: int) -> None:
         self.space = task.space
@@ -29,13 +29,13 @@ class Elite:
         width = len(task.space.parameters)
         self.outcomes = Outcomes(np.empty((0, width), dtype=np.intp), np.empty((0, task.objectives)), np.empty(0))
         self.told = 0
-        """How many outcomes it was told."""
+        """How many outcomes were added."""
 
     def __len__(self) -> int:
         return len(self.outcomes)
 
     def add(self, outcomes: Outcomes) -> None:
-        """Let the best of *outcomes* take the places of worse ones."""
+        """Add *outcomes*, and keep the best *size* points."""
         self.told += len(outcomes)
         both = joined([self.outcomes, outcomes])
         last = {key: place for place, key in enumerate(self.space.keys(both.rows))}
@@ -45,7 +45,7 @@ class Elite:
 
 
 def joined(parts: Sequence[Outcomes]) -> Outcomes:
-    """Return all *parts* as one, in their order."""
+    """Return several outcomes as one, in their order."""
     return Outcomes(
         np.concatenate([each.rows for each in parts]),
         np.concatenate([each.losses for each in parts]),

@@ -1,7 +1,7 @@
-"""Gaussian processes over coordinates, kept cheap: hyper-parameters are fitted now and then, on some of the points.
+"""Gaussian processes, kept cheap: hyper-parameters are fitted now and then, on a subset of the points.
 
-The kernel is Matérn's with ν = 5/2, a length for each coordinate, plus noise. Rasmussen & Williams, *Gaussian
-Processes for Machine Learning*, 2006, chapters 2 and 5.
+The kernel is Matérn 5/2 with a length scale for each coordinate, plus noise. Rasmussen & Williams, *Gaussian Processes
+for Machine Learning*, 2006, chapters 2 and 5.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from cosmic.exploration.agent import Floats
 from cosmic.exploration.extras import needs
 
 GROWTH = 1.2
-"""Hyper-parameters are fitted again when there are so many times as many points."""
+"""Hyper-parameters are fitted again when there are this many times as many points."""
 FITTED_POINTS = 120
-"""How many points they are fitted on: the time goes with its square, and with the number of coordinates."""
+"""How many points they are fitted on: the time is quadratic in it, and linear in the number of coordinates."""
 STEPS = 15
-"""How far one fit goes; the next begins where it ended."""
+"""Iterations of one fit; the next fit starts where it ended."""
 SPREAD = 1.0
-"""How far lengths are, in their logarithm, from half the root of the number of coordinates. Without this few points
-would fit any lengths (Hvarfner, Hellsten & Nardi, ICML 2024)."""
+"""Standard deviation of the log-normal prior on length scales, whose median is half the square root of the number of
+coordinates: few points do not determine them (Hvarfner, Hellsten & Nardi, ICML 2024)."""
 LENGTHS = (0.1, 20.0)
 AMPLITUDES = (0.05, 20.0)
 NOISES = (1e-6, 0.1)
 
 
-class Process:
-    """A function believed to be smooth: learns some of its values, and says what others may be."""
+class GaussianProcess:
+    """A Gaussian process: fitted to values at some points, it predicts the values at others."""
 
     def __init__(self, who: str) -> None:
         self._models = needs("sklearn.gaussian_process", "search", who)
@@ -39,34 +39,34 @@ class Process:
         self._kernel: Any = None
         self._fitted = 0
         self._model: Any = None
-        self._middle = 0.0
+        self._prior_mean = 0.0
 
     @property
     def known(self) -> bool:
-        """Whether it has learnt anything yet."""
+        """Whether it has been fitted."""
         return self._model is not None
 
-    def learn(self, coded: Floats, values: Floats, middle: float = 0.0) -> None:
-        """Learn the *values* at the points *coded*; far from all of them it expects *middle*."""
+    def learn(self, coded: Floats, values: Floats, prior_mean: float = 0.0) -> None:
+        """Fit the *values* at the points *coded*; far from all of them the mean is *prior_mean*."""
         if self._kernel is None:
             kernels, width = self._kernels, coded.shape[1]
             signal = kernels.ConstantKernel(1.0, AMPLITUDES) * kernels.Matern(
                 np.full(width, np.sqrt(width) / 2), LENGTHS, nu=2.5
             )
             self._kernel = signal + kernels.WhiteKernel(1e-3, NOISES)
-        self._middle = middle
+        self._prior_mean = prior_mean
         with self._limits(1), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a length at its bound, or a fit cut short, is meant to be
+            warnings.simplefilter("ignore")  # length scales at their bounds and unfinished fits are intended
             if len(coded) >= GROWTH * self._fitted:
                 self._fitted = len(coded)
                 some = np.linspace(0, len(coded) - 1, min(len(coded), FITTED_POINTS)).astype(np.intp)
                 fitted = self._models.GaussianProcessRegressor(self._kernel, optimizer=self._climb)
-                self._kernel = fitted.fit(coded[some], values[some] - middle).kernel_
+                self._kernel = fitted.fit(coded[some], values[some] - prior_mean).kernel_
             model = self._models.GaussianProcessRegressor(self._kernel, optimizer=None)
-            self._model = model.fit(coded, values - middle)
+            self._model = model.fit(coded, values - prior_mean)
 
     def _climb(self, loss: Any, start: Floats, bounds: Floats) -> tuple[Floats, float]:
-        """Return the most likely logarithms of amplitude, lengths and noise: a few steps from *start* towards them."""
+        """Return the logarithms of amplitude, length scales and noise after a few steps to their posterior mode."""
         usual = np.log(np.sqrt(len(start) - 2) / 2)
 
         def unlikely(theta: Floats) -> tuple[float, Floats]:
@@ -78,55 +78,54 @@ class Process:
         found = self._minimize(unlikely, start, method="L-BFGS-B", jac=True, bounds=bounds, options={"maxiter": STEPS})
         return found.x, found.fun
 
-    def at(self, coded: Floats) -> Beliefs:
-        """Return what is believed of the values at the points *coded*."""
+    def posterior(self, coded: Floats) -> Posterior:
+        """Return the posterior at the points *coded*."""
         with self._limits(1):
-            return Beliefs(self._model, coded, self._middle)
+            return Posterior(self._model, coded, self._prior_mean)
 
 
-class Beliefs:
-    """Mean and doubt of a process at some points; the doubt shrinks as more of them are taken for known.
+class Posterior:
+    """Mean and standard deviation at some points, which can be conditioned on the predictions at some of them.
 
         var(x) = k(x, x) - |v(x)|²      v(x) = L⁻¹ k(X, x)      L Lᵀ = k(X, X) + noise
 
-    A point p that is taken for known at its mean leaves every mean as it is, and lowers var(x) by
-    cov(x, p)² / (var(p) + noise).
+    Conditioning on the mean at a point p changes no mean, and lowers var(x) by cov(x, p)² / (var(p) + noise).
     """
 
-    def __init__(self, model: Any, coded: Floats, middle: float) -> None:
+    def __init__(self, model: Any, coded: Floats, prior_mean: float) -> None:
         self._kernel, self._noise = model.kernel_.k1, model.kernel_.k2.noise_level
         self._coded = coded
         across = self._kernel(model.X_train_, coded)
-        self.mean: Floats = middle + across.T @ model.alpha_
+        self.mean: Floats = prior_mean + across.T @ model.alpha_
         self._half = np.linalg.solve(model.L_, across)
         self._variance: Floats = self._kernel.diag(coded) - (self._half**2).sum(axis=0)
 
     @property
-    def doubt(self) -> Floats:
+    def std(self) -> Floats:
         """The standard deviation at each point."""
         return np.sqrt(np.maximum(self._variance, 1e-12))
 
-    def believe(self, place: int) -> None:
-        """Take the point at *place* for known to be what is expected of it."""
+    def condition_on(self, place: int) -> None:
+        """Condition on the mean at the point at *place*."""
         covariance = self._kernel(self._coded, self._coded[[place]])[:, 0] - self._half.T @ self._half[:, place]
         shared = covariance / np.sqrt(max(covariance[place], 0.0) + self._noise)
         self._half = np.vstack([self._half, shared])
         self._variance = self._variance - shared**2
 
 
-def improvement(mean: Floats, doubt: Floats, best: float, normal: Any) -> Floats:
-    r"""Return by how much each point is expected to be below *best*.
+def expected_improvement(mean: Floats, std: Floats, best: float, normal: Any) -> Floats:
+    r"""Return the expected improvement of each point below *best*.
 
         EI = (b - m) Φ(z) + s φ(z)      z = (b - m) / s
 
-    b  best    m  mean    s  doubt    Φ, φ  the normal distribution and its density; *normal* is Φ
+    b  best    m  mean    s  std    Φ, φ  the normal distribution and its density; *normal* is Φ
 
     Jones, Schonlau & Welch, J. Global Optimization 13, 1998, equation 15.
 
     >>> from scipy.special import ndtr
-    >>> improvement(np.array([0.0, -1.0]), np.array([1.0, 1e-6]), 0.0, ndtr).round(4)
+    >>> expected_improvement(np.array([0.0, -1.0]), np.array([1.0, 1e-6]), 0.0, ndtr).round(4)
     array([0.3989, 1.    ])
     """
-    z = (best - mean) / doubt
+    z = (best - mean) / std
     density = np.exp(-0.5 * z**2) / np.sqrt(2 * np.pi)
-    return np.asarray((best - mean) * normal(z) + doubt * density)
+    return np.asarray((best - mean) * normal(z) + std * density)

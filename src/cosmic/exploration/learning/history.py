@@ -1,4 +1,4 @@
-"""What a model learns from: every point that was told of, once, and its losses made fit to be learnt."""
+"""The training data of a model: every known point once, and targets made from the losses."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cosmic.psa.space import ParameterSet
 
 NORMAL = NormalDist()
 CHEBYSHEV = 0.05
-"""How much the sum of all objectives counts besides the worst of them, so that no objective is ever free."""
+"""Weight of the sum of all objectives besides their maximum (the augmented Chebyshev norm)."""
 
 
 class History:
-    """All that was told, each point once, in the order in which it came; and which proposals are still out."""
+    """All known points, each once, in the order in which they came; and which proposals are pending."""
 
     def __init__(self, space: ParameterSet, objectives: int) -> None:
         self.space = space
@@ -25,7 +25,7 @@ class History:
         self.losses: Floats = np.empty((0, objectives))
         self.excess: Floats = np.empty(0)
         self.waiting: dict[Hashable, Indices] = {}
-        """Points that were proposed and not yet told of."""
+        """Points that were proposed and have no outcome yet."""
         self._places: dict[Hashable, int] = {}
 
     def __len__(self) -> int:
@@ -37,7 +37,7 @@ class History:
         return np.asarray(self.excess == 0)
 
     def add(self, outcomes: Outcomes) -> None:
-        """Remember *outcomes*; of a point that is known already the first is kept."""
+        """Add *outcomes*; a known point keeps its first."""
         new: list[int] = []
         for place, key in enumerate(self.space.keys(outcomes.rows)):
             self.waiting.pop(key, None)
@@ -49,15 +49,15 @@ class History:
         self.excess = np.concatenate([self.excess, outcomes.excess[new]])
 
     def proposed(self, rows: Indices) -> None:
-        """Remember that *rows* were proposed."""
+        """Note that *rows* are pending."""
         self.waiting.update(zip(self.space.keys(rows), rows, strict=True))
 
     def find(self, key: Hashable) -> int | None:
-        """Return the place of the point with this key, if it was told of."""
+        """Return the place of the point with this key; None if it is not known."""
         return self._places.get(key)
 
     def unknown(self, rows: Indices) -> Indices:
-        """Return those of *rows* that were neither told of nor proposed, each once."""
+        """Return those of *rows* that are neither known nor pending, each once."""
         fresh: dict[Hashable, int] = {}
         for place, key in enumerate(self.space.keys(rows)):
             if key not in self._places and key not in self.waiting:
@@ -66,11 +66,11 @@ class History:
 
 
 def targets(losses: Floats, rng: np.random.Generator) -> Floats:
-    """Return one number per point to be made small: the normal quantile of its rank, whatever the losses are.
+    """Return one target per point to minimise: the normal quantile of its rank.
 
-    Ranks know no units and no outliers, and tell the best apart however close they are. Several objectives are joined
-    by the weights of a random direction (the augmented Chebyshev norm of ParEGO: Knowles, IEEE Trans. Evolutionary
-    Computation 10(1), 2006), another at each call, so that all of the front is looked for in turn.
+    Ranks have no units and no outliers, and separate the best however close they are. Several objectives are scalarised
+    with random weights (the augmented Chebyshev norm of ParEGO: Knowles, IEEE Trans. Evolutionary Computation 10(1),
+    2006), new ones at each call, so that the search covers the whole front.
 
     >>> targets(np.array([[7.0], [-1e9], [1.0]]), np.random.default_rng(0)).round(3).tolist()
     [0.967, -0.967, 0.0]
@@ -85,7 +85,7 @@ def targets(losses: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _shares(values: Floats) -> Floats:
-    """Return for each value which share of all is below it; equal ones count half."""
+    """Return for each value the share of all values below it; equal ones count half."""
     ordered = np.sort(values)
     twice = np.searchsorted(ordered, values, "left") + np.searchsorted(ordered, values, "right")
     return np.asarray(twice / (2 * len(values)))

@@ -1,4 +1,4 @@
-"""Points never proposed before: an evaluation spent on a known design is an evaluation lost."""
+"""Replaces known points by new ones: an evaluation spent on a known design is lost."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cosmic.psa.moves import Moves
 from cosmic.psa.space import ParameterSet
 
 LISTED = 100_000
-"""Sets up to this size are listed when drawing finds nothing new in them."""
+"""Sets up to this size are enumerated when sampling finds nothing new in them."""
 
 
 class Novelty:
-    """Remembers which points were proposed or told of, and finds others in their place."""
+    """Remembers which points are known, and replaces them by others."""
 
     def __init__(self, space: ParameterSet, rng: np.random.Generator, moves: Moves | None = None) -> None:
         self.space = space
@@ -25,17 +25,17 @@ class Novelty:
         self._listed: Indices | None = None
 
     def note(self, rows: Indices) -> None:
-        """Remember that *rows* are known."""
+        """Mark *rows* as known."""
         self._seen.update(self.space.keys(rows))
 
     def known(self, rows: Indices) -> Flags:
-        """Return which of *rows* were proposed or told of."""
+        """Return which of *rows* are known."""
         return np.array([key in self._seen for key in self.space.keys(rows)], dtype=bool)
 
     def fresh(self, rows: Indices, tries: int = 3) -> Indices:
-        """Return *rows* with each known one, and each that occurs twice, replaced by a point nearby or anywhere.
+        """Return *rows* with known and repeated ones replaced by a neighbour, or else by a random point.
 
-        Some stay as they are only where the whole set is known.
+        A small set runs out of new points only once all of it is known.
         """
         found = rows.copy()
         stale = self._claim(found, np.arange(len(found)))
@@ -52,7 +52,7 @@ class Novelty:
         return found
 
     def _claim(self, rows: Indices, places: Indices) -> Indices:
-        """Mark the points at *places* as known; return the places of those that were so already."""
+        """Mark the points at *places* as known; return the places of those that were known already."""
         seen = self._seen
         stale = []
         for place, key in zip(places.tolist(), self.space.keys(rows[places]), strict=True):
@@ -63,7 +63,7 @@ class Novelty:
         return np.array(stale, dtype=np.intp)
 
     def _fill(self, found: Indices, stale: Indices) -> None:
-        """Put what is still unknown of a small set in the stale places, in random order."""
+        """Fill the stale places with the unknown points of a small set, in random order."""
         if self._listed is None:
             self._listed = self._rng.permutation(np.array(list(self.space.enumerate())))
         unknown = [place for place, key in enumerate(self.space.keys(self._listed)) if key not in self._seen]

@@ -1,4 +1,4 @@
-"""What agents with a model share: all that they were told, candidates to rank, and proposals that are new."""
+"""What model-based agents share: the history, candidates to rank, and new proposals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cosmic.psa.moves import Moves
 
 
 class Prospects:
-    """Asks a model which candidates are promising, once enough is known for one."""
+    """Proposes candidates that a model finds promising, once enough points are known."""
 
     def __init__(self, task: Task, rng: np.random.Generator, *, candidates: int, start: int) -> None:
         self.space, self.rng = task.space, rng
@@ -30,12 +30,12 @@ class Prospects:
         return self._everything is not None
 
     def tell(self, outcomes: Outcomes) -> None:
-        """Remember what became of some points."""
+        """Remember the outcomes of some points."""
         self.history.add(outcomes)
         self._novelty.note(outcomes.rows)
 
     def ask(self, n: int, promising: Callable[[int], Indices]) -> Indices:
-        """Return up to *n* points that are *promising*, and random ones for the rest; none that is known."""
+        """Return *n* new points: *promising* ones first, random ones for the rest."""
         rows = self.space.sample(n, self.rng)
         if n and len(self.history) >= self._start:
             chosen = promising(n)
@@ -45,7 +45,7 @@ class Prospects:
         return rows
 
     def losses(self) -> Floats:
-        """Return one number for each point told of, to be made small; infinite for those that cannot run."""
+        """Return one target to minimise for each known point; infinite for infeasible ones."""
         feasible = self.history.feasible
         found = np.full(len(self.history), np.inf)
         if feasible.any():
@@ -53,9 +53,9 @@ class Prospects:
         return found
 
     def pool(self, losses: Floats, share: float, bred: Callable[[Indices, Indices], list[Indices]]) -> Indices:
-        """Return unknown points to rank: all, or random ones and what is *bred* from good ones, in pairs.
+        """Return new candidates: all of a small set, else random points and what *bred* makes of pairs of good points.
 
-        They are drawn from the best *share* of those that can run, the better the more often.
+        Good points are drawn from the best *share* of the feasible ones, better ones more often.
         """
         if self._everything is not None:
             return self.history.unknown(self._everything)
@@ -68,5 +68,5 @@ class Prospects:
         return self.history.unknown(np.concatenate(found))
 
     def _favouring(self, size: int, n: int) -> Indices:
-        """Return *n* places below *size*, the smaller the more often."""
+        """Return *n* places below *size*, small ones more often."""
         return np.asarray((size * self.rng.random(n) ** 2).astype(np.intp))

@@ -1,4 +1,4 @@
-"""Gradient-boosted trees that agree or do not: an ensemble predicts a number and how sure it is of it."""
+"""An ensemble of gradient-boosted trees: its mean is the prediction, its spread the uncertainty."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.extras import needs
 
 RIDGE = 1e-3
-"""How strongly the slopes of a trend are held back, against features that say the same."""
+"""Ridge penalty of a linear trend, for collinear features."""
 
 
-class Trend:
-    """A straight line through some features: trees hold what they have seen, and never say less or more."""
+class LinearTrend:
+    """A ridge regression: it extrapolates, which trees cannot."""
 
     def __init__(self, features: Floats, values: Floats) -> None:
         self._middle, spread = features.mean(axis=0), features.std(axis=0)
@@ -25,15 +25,15 @@ class Trend:
         self._slopes = np.linalg.solve(held, scaled.T @ (values - self._level))
 
     def at(self, features: Floats) -> Floats:
-        """Return the value on the line."""
+        """Return the predicted values."""
         return np.asarray((features - self._middle) / self._spread @ self._slopes + self._level)
 
 
 class Ensemble:
-    """Several boosted regressors, each on its own resampling of the points, and a classifier of what can run.
+    """Boosted regressors, each on its own bootstrap sample, and a classifier of feasibility.
 
-    The last *described* features are closed forms of what is to be learnt: a trend in them comes first, and the trees
-    learn what it gets wrong. So a few points suffice, and what is better than all that was seen can be told.
+    The last *described* features are closed forms of the target: a linear trend in them is fitted first, and the trees
+    learn its residual. So a few points suffice, and the prediction can be better than any known value.
     """
 
     def __init__(self, who: str, members: int, rng: np.random.Generator, described: int = 0) -> None:
@@ -42,21 +42,21 @@ class Ensemble:
         self._rng = rng
         self._count = members
         self._described = described
-        self._trend: Trend | None = None
+        self._trend: LinearTrend | None = None
         self._members: list[Any] = []
-        self._judge: Any = None
+        self._classifier: Any = None
 
     def learn(self, features: Floats, values: Floats, feasible: Flags) -> None:
-        """Learn the *values* of the feasible points, and which are feasible."""
-        with self._limits(1):  # many threads on little data spend their time waiting for each other
-            self._judge = None
+        """Fit the *values* of the feasible points, and feasibility."""
+        with self._limits(1):  # on little data many threads mostly wait for each other
+            self._classifier = None
             if 0 < feasible.sum() < len(feasible):
-                judge = self._trees.HistGradientBoostingClassifier(**self._shape())
-                self._judge = judge.fit(features, feasible)
+                classifier = self._trees.HistGradientBoostingClassifier(**self._shape())
+                self._classifier = classifier.fit(features, feasible)
             known, wanted = features[feasible], values[feasible]
             self._members = []
             if self._described and len(known) > 1:
-                self._trend = Trend(known[:, -self._described :], wanted)
+                self._trend = LinearTrend(known[:, -self._described :], wanted)
                 wanted = wanted - self._trend.at(known[:, -self._described :])
             for _ in range(self._count if len(known) > 1 else 0):
                 drawn = self._rng.integers(len(known), size=len(known))
@@ -64,7 +64,7 @@ class Ensemble:
                 self._members.append(model.fit(known[drawn], wanted[drawn]))
 
     def _shape(self) -> dict[str, Any]:
-        """Small trees with few points in a leaf: there is little data, and steps matter more than slopes."""
+        """Return hyper-parameters for little data: small trees with few points in a leaf."""
         return {
             "max_iter": 60,
             "learning_rate": 0.15,
@@ -76,7 +76,7 @@ class Ensemble:
         }
 
     def predict(self, features: Floats) -> tuple[Floats, Floats]:
-        """Return the mean and the spread of what the members predict; nothing and all alike before any learnt."""
+        """Return the mean and the standard deviation of the members' predictions; 0 and 1 before any is fitted."""
         if not self._members:
             return np.zeros(len(features)), np.ones(len(features))
         with self._limits(1):
@@ -84,9 +84,9 @@ class Ensemble:
         trend = 0.0 if self._trend is None else self._trend.at(features[:, -self._described :])
         return found.mean(axis=0) + trend, found.std(axis=0)
 
-    def chance(self, features: Floats) -> Floats:
-        """Return how likely each point can run; 1 where no difference was ever seen."""
-        if self._judge is None:
+    def feasibility(self, features: Floats) -> Floats:
+        """Return the probability that each point is feasible; 1 where all known points are alike."""
+        if self._classifier is None:
             return np.ones(len(features))
         with self._limits(1):
-            return np.asarray(self._judge.predict_proba(features)[:, 1])
+            return np.asarray(self._classifier.predict_proba(features)[:, 1])

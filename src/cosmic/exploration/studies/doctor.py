@@ -1,10 +1,10 @@
-"""A study examined, and what is whole in a damaged one saved.
+"""Studies examined, and damaged ones repaired.
 
-    study.json ◀──▶ its copy among the trials        either restores the other
-    trials.db  ──▶  batches that are whole from the first on, and every other whole trial apart
+    study.json ◀──▶ its copy in trials.db     either restores the other
+    trials.db  ──▶  whole batches from the first on; every other intact result is kept apart
 
-A search that is resumed after that asks its agent again and looks up what was saved: it ends as if nothing had
-happened. What is damaged is kept beside.
+A resumed search asks its agent again, looks up the saved results, and evaluates the lost ones: it ends as if nothing
+had happened. The damaged file is kept under another name.
 """
 
 from __future__ import annotations
@@ -18,30 +18,39 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError, one_line
-from cosmic.exploration.studies.carving import Carved, carve
-from cosmic.exploration.studies.storage import NO_BATCH, Damaged, Storage, StudyError, Written, sealed
+from cosmic.exploration.studies.storage import (
+    NO_BATCH,
+    TABLES,
+    BatchRecord,
+    Damaged,
+    Storage,
+    StudyError,
+    with_checksum,
+)
 from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, parse_study
 
+Rows = dict[int, tuple[Any, ...]]
+"""Rows of a table by their key."""
 DAMAGED = "trials.damaged"
 SHOWN = 3
-"""So many complaints of SQLite are repeated; there may be hundreds."""
+"""How many of SQLite's findings are shown; there may be hundreds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """How a study is."""
+    """The state of a study."""
 
     findings: tuple[str, ...]
-    """What is wrong with it, in sentences."""
+    """What is wrong with it, a sentence each."""
     trials: int = 0
     """How many trials can be read."""
     batches: int = 0
     salvaged: int = 0
-    """How many results are kept apart, until the search comes to them again."""
+    """How many results are kept apart until a resumed search looks them up."""
     inputs: str | None = None
-    """The text that describes the study, from whichever file has it."""
+    """The text of study.json, from the file or from its copy."""
     copies_whole: tuple[bool, bool] = (False, False)
-    """Whether study.json is whole, and whether its copy among the trials is, and the one that counts."""
+    """Whether study.json is intact and agrees with its copy in the database; whether that copy is intact."""
     trials_whole: bool = False
 
     @property
@@ -51,21 +60,21 @@ class Diagnosis:
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
-    """What was done for a study."""
+class Repair:
+    """What was done to a study."""
 
     before: Diagnosis
     after: Diagnosis
     done: tuple[str, ...] = ()
     kept: Path | None = None
-    """Where the damaged trials are now."""
+    """The file that holds the damaged trials now."""
 
 
 # ------------------------------------------------------------------------------------------------ examining
 
 
 def examine(path: str | Path) -> Diagnosis:
-    """Return how the study in the directory *path* is; nothing is changed."""
+    """Return the state of the study in the directory *path*; nothing is changed."""
     folder = _study_folder(path)
     database = _examine_database(folder)
     text, complaint = _read_inputs(folder)
@@ -73,7 +82,7 @@ def examine(path: str | Path) -> Diagnosis:
     copy = database.inputs
     whole = [text is not None, copy is not None]
     if text is not None and copy is not None and _study(folder, text) != _study(folder, copy):
-        findings.append(f"{INPUTS} and its copy in {TRIALS} differ, and the copy counts: it came with the trials")
+        findings.append(f"{INPUTS} and its copy in {TRIALS} differ; the copy counts, as it was written with the trials")
         whole[0] = False
     counts = copy if copy is not None else text
     return replace(
@@ -103,7 +112,7 @@ def _read_inputs(folder: Path) -> tuple[str | None, str]:
 
 
 def _study(folder: Path, text: str | None) -> Study | None:
-    """Return the study that *text* describes; None where it is not whole."""
+    """Return the study that *text* describes; None where the text is damaged."""
     try:
         return None if text is None else parse_study(folder, text)
     except (SpecError, StudyError):
@@ -144,21 +153,20 @@ def _noted(findings: list[str]) -> Iterator[None]:
 # --------------------------------------------------------------------------------------------------- saving
 
 
-def treat(path: str | Path) -> Treatment:
-    """Save what is whole in the study at *path*; one that is whole, or of which nothing is left, stays as it is."""
+def repair(path: str | Path) -> Repair:
+    """Save what is intact in the study at *path*; an intact study, or one that has lost its inputs, is not changed."""
     folder = _study_folder(path)
     with locked(folder):
         before = examine(folder)
         if before.whole:
-            return Treatment(before, before)
-        carved = Carved() if before.trials_whole else carve(folder / TRIALS)
-        text = before.inputs or next((each for each in carved.texts if _study(folder, each)), None)
+            return Repair(before, before)
+        text = before.inputs
         if text is None:
             lost = f"nothing could be saved: neither {INPUTS} nor its copy in {TRIALS} is whole"
-            return Treatment(before, before, (lost,))
+            return Repair(before, before, (lost,))
         done, kept = [], None
         if not before.trials_whole:
-            kept, said = _rebuild(folder, text, carved)
+            kept, said = _rebuild(folder, text)
             done.append(said)
         elif not before.copies_whole[1]:
             with Storage.opened(folder / TRIALS, write=True) as storage:
@@ -167,15 +175,19 @@ def treat(path: str | Path) -> Treatment:
         if not before.copies_whole[0]:
             keep_text(folder / INPUTS, text)
             done.append(f"{INPUTS} was restored from its copy in {TRIALS}")
-        return Treatment(before, examine(folder), tuple(done), kept)
+        return Repair(before, examine(folder), tuple(done), kept)
 
 
-def _rebuild(folder: Path, text: str, carved: Carved) -> tuple[Path | None, str]:
-    """Put a database of what was found in the place of the damaged one; return where that is now, and what was done."""
-    batches, rows = _whole_batches(carved)
-    apart = {row[2]: row for row in carved.salvaged.values()}
-    apart |= {row[2]: row for trial, row in sorted(carved.trials.items()) if trial >= len(rows)}
-    salvaged = [sealed(place, NO_BATCH, *row[2:-1]) for place, row in enumerate(apart.values())]
+def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
+    """Replace the damaged database by one with all rows that SQLite can read; return the damaged file and a sentence.
+
+    Batches before the first gap are kept as they are; the results of later trials are kept apart.
+    """
+    found = _readable(folder / TRIALS)
+    batches, rows = _whole_batches(found["batches"], found["trials"])
+    apart = {row[2]: row for row in found["salvaged"].values()}
+    apart |= {row[2]: row for trial, row in found["trials"].items() if trial >= len(rows)}
+    salvaged = [with_checksum(place, NO_BATCH, *row[2:-1]) for place, row in enumerate(apart.values())]
     beside = folder / f".{TRIALS}.new"
     _remove(beside)
     try:
@@ -195,22 +207,32 @@ def _rebuild(folder: Path, text: str, carved: Carved) -> tuple[Path | None, str]
     return kept, said
 
 
-def _whole_batches(carved: Carved) -> tuple[list[Written], list[tuple[Any, ...]]]:
-    """Return batches from the first on, as far as none is missing, nor any of its trials; and those trials."""
-    batches: list[Written] = []
+def _readable(database: Path) -> dict[str, Rows]:
+    """Return the intact rows of each table of a damaged database by their key; none where there is no database."""
+    tables = ("batches", *TABLES)
+    if not database.exists():
+        return {table: {} for table in tables}
+    with Storage.opened(database) as storage:
+        return {table: storage.readable(table) for table in tables}
+
+
+def _whole_batches(batches: Rows, trials: Rows) -> tuple[list[BatchRecord], list[tuple[Any, ...]]]:
+    """Return the batches before the first that is missing or lacks a trial, and their trials."""
+    whole: list[BatchRecord] = []
     rows: list[tuple[Any, ...]] = []
-    while (batch := carved.batches.get(len(batches))) is not None:
-        found = [carved.trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
-        whole = [row for row in found if row is not None and row[1] == batch.batch]
-        if len(whole) < batch.trials:
+    while (row := batches.get(len(whole))) is not None:
+        batch = BatchRecord(*row[:-1])
+        found = [trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
+        intact = [each for each in found if each is not None and each[1] == batch.batch]
+        if len(intact) < batch.trials:
             break
-        batches.append(batch)
-        rows += whole
-    return batches, rows
+        whole.append(batch)
+        rows += intact
+    return whole, rows
 
 
 def _set_aside(folder: Path) -> Path | None:
-    """Keep the damaged database under another name; its log must not be there when another takes its place."""
+    """Keep the damaged database under another name, with its log, which must not be applied to the new one."""
     source, count = folder / TRIALS, 1
     kept = folder / f"{DAMAGED}.db"
     while kept.exists():
@@ -219,7 +241,7 @@ def _set_aside(folder: Path) -> Path | None:
     if source.exists():
         try:
             os.link(source, kept)
-        except OSError:  # some file systems know no links
+        except OSError:  # some file systems have no hard links
             shutil.copy2(source, kept)
     log = _beside(source, "-wal")
     if log.exists():

@@ -25,18 +25,18 @@ from cosmic.psa.space import ParameterSet
 
 Table = dict[str, list[Any]]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
-"""How text begins that a spreadsheet takes for a formula, and may run."""
+"""The first characters of text that a spreadsheet takes for a formula, and may run."""
 _END = "\r\n"
-"""What the writer puts quotes around: both, whichever of them ends a line."""
+"""Both characters, so that the writer quotes text with either of them."""
 
 
 def export(study: str | Path, to: str | Path) -> tuple[int, int]:
-    """Write every trial of *study* to the file *to*, whose ending decides how; return how many rows and columns."""
+    """Write every trial of *study* to the file *to*, in the format of its suffix; return how many rows and columns."""
     path = Path(to)
     if path.suffix not in WRITERS:
         raise SpecError("to", str(to), f"must end in {' or '.join(WRITERS)}")
     if path.suffix == ".parquet":
-        needs("pyarrow.parquet", "parquet", str(to), "to")  # before the work
+        needs("pyarrow.parquet", "parquet", str(to), "to")  # a missing library is reported before the work
     columns = table(study)
     with _in_place(path) as beside:
         WRITERS[path.suffix](columns, beside)
@@ -44,7 +44,7 @@ def export(study: str | Path, to: str | Path) -> tuple[int, int]:
 
 
 def table(path: str | Path) -> Table:
-    """Return every trial of a study, a list for each column; what is not known is None."""
+    """Return every trial of a study, a list for each column; None where there is no value."""
     study = open_study(path)
     with Storage.opened(study.path / TRIALS) as storage:
         batches, trials = storage.history()
@@ -61,13 +61,13 @@ def table(path: str | Path) -> Table:
 
 
 def _points(space: ParameterSet, trials: Trials) -> Table:
-    """Return each parameter and derived field as it is written in files; lists as JSON."""
+    """Return each parameter and derived field as files write it; lists as JSON."""
     found: Table = {}
     for place, parameter in enumerate(space.parameters):
         labels = [_plain(each) for each in parameter.labels]
         found[parameter.name] = [labels[index] for index in trials.rows[:, place].tolist()]
     for path in space.derived:
-        written: dict[Any, Any] = {}  # the values are few
+        written: dict[Any, Any] = {}  # there are few different values
         values = space.derive(path, trials.rows).tolist()
         for value in values:
             if value not in written:
@@ -84,14 +84,14 @@ def _plain(value: Any) -> Any:
 
 
 class _Echo:
-    """A file that gives back what is written to it."""
+    """A file whose `write` returns the text."""
 
     def write(self, text: str) -> str:
         return text
 
 
 def csv_lines(columns: Table) -> Iterator[str]:
-    """Yield a table as lines of CSV, in which no text is taken for a formula.
+    """Yield a table as lines of CSV, with text that looks like a formula escaped.
 
     >>> list(csv_lines({"trial": [0, 1], "note": ["=1+1", None], "x": [-1.5, 2]}))
     ['trial,note,x', "0,'=1+1,-1.5", '1,,2']
@@ -103,7 +103,7 @@ def csv_lines(columns: Table) -> Iterator[str]:
 
 
 def _harmless(column: Sequence[Any]) -> Sequence[Any]:
-    """Return *column* with an apostrophe before text that looks like a formula: spreadsheets then take it for text."""
+    """Return *column* with an apostrophe before text that looks like a formula, which a spreadsheet takes for text."""
     if not any(isinstance(value, str) and value.startswith(FORMULA) for value in column):
         return column
     return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in column]
@@ -117,12 +117,12 @@ def _write_csv(columns: Table, path: Path) -> None:
 def _write_parquet(columns: Table, path: Path) -> None:
     arrow, parquet = (needs(name, "parquet", str(path), "to") for name in ("pyarrow", "pyarrow.parquet"))
     arrays = {name: arrow.array(_uniform(column), from_pandas=False) for name, column in columns.items()}
-    floats = {name: arrays[name].cast(arrow.float64()) for name in METRICS}  # also where none is known
+    floats = {name: arrays[name].cast(arrow.float64()) for name in METRICS}  # also where all are None
     parquet.write_table(arrow.table(arrays | floats), path)
 
 
 def _uniform(column: list[Any]) -> list[Any]:
-    """Return *column* as values of one kind: a parameter may have numbers and names."""
+    """Return *column* as values of one type: a parameter may have numbers and names."""
     kinds = {type(value) for value in column} - {type(None)}
     mixed = str in kinds and len(kinds) > 1
     return [None if value is None else str(value) for value in column] if mixed else column
@@ -133,7 +133,7 @@ WRITERS: dict[str, Callable[[Table, Path], None]] = {".csv": _write_csv, ".parqu
 
 @contextmanager
 def _in_place(path: Path) -> Iterator[Path]:
-    """Yield where to write, so that nobody ever sees a part of the file *path*."""
+    """Yield a temporary file that replaces *path* once it is complete."""
     try:
         with replacing(path) as beside:
             yield beside

@@ -1,4 +1,4 @@
-"""A study run again from its inputs, and compared with what it holds."""
+"""Replay: a study's search is run again from its inputs, and compared with the study."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.searching import Crew, explore
+from cosmic.exploration.searching import PoolOptions, explore
 from cosmic.exploration.studies.storage import Storage
 from cosmic.exploration.studies.study import TRIALS, open_study, versions
 from cosmic.exploration.trials import Ledger, Trials
@@ -20,18 +20,18 @@ from cosmic.exploration.workers import evaluator
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How a study and its second run compare."""
+    """A study compared with its replay."""
 
     trials: int
-    """How many the study holds."""
+    """How many trials the study holds."""
     first: int | None
     """The first trial that differs; None where none does."""
     other_points: bool
-    """Whether the agent proposes other points from there on; otherwise the same points come to other results."""
+    """Whether the agent proposes other points from there on; otherwise the same points have other results."""
     differing: int
-    """How many trials differ; from other points on, all of them."""
+    """How many trials differ; after a different point, all of them."""
     largest: Mapping[str, float]
-    """For each metric that differs, by what share of the larger value it does at most."""
+    """For each metric that differs, its largest relative difference."""
     written_by: Mapping[str, str]
     running: Mapping[str, str]
 
@@ -41,18 +41,18 @@ class Replayed:
         return self.first is None
 
 
-def replay(path: str | Path, crew: Crew | None = None) -> Replayed:
-    """Return how the study in the directory *path* compares with the same search run here and now, nothing known."""
+def replay(path: str | Path, pool: PoolOptions | None = None) -> Replayed:
+    """Return a comparison of the study in the directory *path* with the same search, run again."""
     study = open_study(path)
     with Storage.opened(study.path / TRIALS) as storage:
         batches, written = storage.history()
-    crew, ledger, again = crew or Crew(), Ledger(study.problem), 0
-    with evaluator(study.problem, crew.workers, crew.address) as evaluate:
+    pool, ledger, again = pool or PoolOptions(), Ledger(study.problem), 0
+    with evaluator(study.problem, pool.workers, pool.address) as evaluate:
         steps = explore(study.inputs, ledger, evaluate, [batch.asked for batch in batches])
         for _, rows, _, _ in islice(steps, len(batches)):
             same = np.array_equal(rows, written.rows[again : again + len(rows)])
             again += len(rows)
-            if not same:  # an agent that has proposed other points once goes its own way
+            if not same:  # after one different point, all later proposals differ
                 break
     first, largest, differing = compare(written, ledger.trials)
     other = first is not None and not _same_points(written, ledger.trials, first)
@@ -60,9 +60,9 @@ def replay(path: str | Path, crew: Crew | None = None) -> Replayed:
 
 
 def compare(written: Trials, again: Trials) -> tuple[int | None, dict[str, float], int]:
-    """Return the first trial that differs, by how much each metric does, and how many trials do.
+    """Return the first trial that differs, the largest relative difference of each metric, and how many trials differ.
 
-    Results are compared up to where the points are the same; from other points on, everything differs.
+    Results are compared up to the first different point; after it, every trial differs.
     """
     common = _common(written, again)
     differs = _differs(written.results, again.results, common)
@@ -77,7 +77,7 @@ def compare(written: Trials, again: Trials) -> tuple[int | None, dict[str, float
 
 
 def _common(written: Trials, again: Trials) -> int:
-    """Return up to where two searches have the same points."""
+    """Return how many points from the first on are the same in two searches."""
     shorter = min(len(written), len(again))
     if not shorter:
         return 0
@@ -90,7 +90,7 @@ def _same_points(written: Trials, again: Trials, place: int) -> bool:
 
 
 def _differs(ours: Results, theirs: Results, n: int) -> Flags:
-    """Return for each of the first *n* points whether anything of its results differs."""
+    """Return for each of the first *n* points whether its results differ."""
     found = ours.counted[:n] != theirs.counted[:n]
     found |= np.array(ours.reasons[:n], dtype=object) != np.array(theirs.reasons[:n], dtype=object)
     found |= relative(ours.excess[:n], theirs.excess[:n]) > 0
@@ -100,7 +100,7 @@ def _differs(ours: Results, theirs: Results, n: int) -> Flags:
 
 
 def relative(ours: Floats, theirs: Floats) -> Floats:
-    """Return by what share of the larger two numbers differ; 0 for the same, infinite where one of them is none.
+    """Return the difference of two numbers as a share of the larger; infinite where only one of them is NaN.
 
     >>> relative(np.array([1.0, np.nan, np.nan, 4.0]), np.array([1.0, np.nan, 2.0, 3.0])).tolist()
     [0.0, 0.0, inf, 0.25]

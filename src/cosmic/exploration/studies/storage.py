@@ -1,8 +1,8 @@
-"""Trials on disk: one SQLite file in write-ahead mode, every row with a checksum of its own.
+"""Trials on disk: one SQLite file in write-ahead mode, in which every row has a checksum.
 
-A batch is written in one transaction: whoever reads, or comes back after a crash, sees whole batches. No trial is ever
-recorded as running, so none can be left so. SQLite finds pages that are missing, the checksums bits that changed, and
-batches and trials are counted against each other.
+A batch is written in one transaction, so readers, and a search that is resumed after a crash, see whole batches. No
+trial is recorded as running. SQLite detects missing pages, the checksums detect changed bits, and the number of trials
+is checked against the batches.
 """
 
 from __future__ import annotations
@@ -27,14 +27,15 @@ from cosmic.psa.diagram import Indices
 
 FIXED = ("trial", "batch", "point", "counted", "reasons", "excess")
 COLUMNS = (*FIXED, *METRICS, "crc")
+BATCH_COLUMNS = ("batch", "asked", "trials", "crc")
 _TYPES = {"trial": "INTEGER PRIMARY KEY", "batch": "INTEGER", "point": "BLOB", "counted": "INTEGER", "reasons": "TEXT"}
 _FIELDS = ", ".join(f"{name} {_TYPES.get(name, 'INTEGER' if name == 'crc' else 'REAL')}" for name in COLUMNS)
 TABLES = ("trials", "salvaged")
-"""What a search wrote, and what `cosmic doctor` saved out of order: results that need not be computed again."""
+"""The trials of a search, and results that `cosmic doctor` saved apart, to be looked up instead of evaluated again."""
 NO_BATCH = -1
 """The batch of a salvaged trial."""
 LONGEST_BYTES = 2**26
-"""No value is longer: a damaged file may claim so, and should not be believed."""
+"""The longest value that is read: a damaged file may state any length."""
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS inputs (name TEXT PRIMARY KEY, content TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS batches (batch INTEGER PRIMARY KEY, asked INTEGER, trials INTEGER, crc INTEGER)",
@@ -52,7 +53,7 @@ class StudyError(BackendError):
 
 
 class Damaged(StudyError):  # noqa: N818  its base says that it is an error
-    """The trials of a study are not what was written."""
+    """The trials of a study are damaged."""
 
     def __init__(self, path: Path, what: str) -> None:
         folder = path.parent
@@ -61,12 +62,12 @@ class Damaged(StudyError):  # noqa: N818  its base says that it is an error
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """One batch on disk."""
+class BatchRecord:
+    """A batch on disk."""
 
     batch: int
     asked: int
-    """How many points the agent was asked for; fewer are new, and so are trials."""
+    """How many points the agent was asked for; only new ones are trials."""
     trials: int
 
 
@@ -80,7 +81,7 @@ class Storage:
     @classmethod
     @contextmanager
     def opened(cls, path: Path, *, write: bool = False) -> Iterator[Self]:
-        """Yield the database at *path*, to read, or to write (which creates it)."""
+        """Yield the database at *path*, to read or to *write*; to write creates it."""
         with _explained(path):
             connection = sqlite3.connect(_address(path, write), uri=True, isolation_level=None, timeout=30)
         try:
@@ -102,27 +103,27 @@ class Storage:
 
     # --------------------------------------------------------------------------------------------- writing
 
-    def append(self, written: Written, trials: Trials, first: int) -> None:
-        """Add a batch whose trials are numbered from *first*, all of it or nothing."""
+    def append(self, written: BatchRecord, trials: Trials, first: int) -> None:
+        """Add a batch whose trials are numbered from *first*, in one transaction."""
         rows = _records(first, np.full(len(trials), written.batch), trials)
         with self._transaction():
             self._connection.executemany(_insert("trials"), rows)
-            self._connection.execute(_insert("batches", 4), _sealed_batch(written))
+            self._connection.execute(_insert("batches", 4), _batch_row(written))
 
-    def restore(self, batches: list[Written], records: dict[str, list[tuple[Any, ...]]]) -> None:
-        """Write what was saved from a damaged file: rows as they were read, checksums included."""
+    def restore(self, batches: list[BatchRecord], records: dict[str, list[tuple[Any, ...]]]) -> None:
+        """Write the rows that were saved from a damaged file, with their checksums."""
         with self._transaction():
-            self._connection.executemany(_insert("batches", 4), map(_sealed_batch, batches))
+            self._connection.executemany(_insert("batches", 4), map(_batch_row, batches))
             for table, rows in records.items():
                 self._connection.executemany(_insert(table), rows)
 
     def set_inputs(self, content: str) -> None:
-        """Keep the study's inputs beside its trials, so that either can be restored from the other."""
+        """Keep a copy of the text of study.json, so that either can be restored from the other."""
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('study', ?)", (content,))
 
     def set_ending(self, stopped: str, trials: int) -> None:
-        """Keep why a search ended after so many *trials*."""
+        """Keep why a search ended after this number of *trials*."""
         with self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('ended', ?)", (f"{stopped} {trials}",))
 
@@ -141,14 +142,14 @@ class Storage:
     # --------------------------------------------------------------------------------------------- reading
 
     def inputs(self) -> str | None:
-        """Return the study's inputs as they were kept here."""
+        """Return the copy of the text of study.json; None where there is none."""
         found = self.rows("SELECT content FROM inputs WHERE name = 'study'")
         return found[0][0] if found and isinstance(found[0][0], str) else None
 
     def ending(self, trials: int) -> str:
-        """Return why the search ended that wrote these *trials*; nothing if it did not, or goes on."""
+        """Return why the search ended after this number of *trials*; an empty text where it has not ended."""
         found = []
-        with suppress(Damaged):  # trials can be read all the same
+        with suppress(Damaged):  # the trials may be intact all the same
             found = self.rows("SELECT content FROM inputs WHERE name = 'ended'")
         stopped, _, count = str(found[0][0]).rpartition(" ") if found else ("", "", "")
         return stopped if count == str(trials) else ""
@@ -158,13 +159,13 @@ class Storage:
         tables = self.rows("SELECT name FROM sqlite_master WHERE name = 'batches'")
         return not tables or not self.rows("SELECT 1 FROM batches LIMIT 1")
 
-    def batches(self) -> list[Written]:
+    def batches(self) -> list[BatchRecord]:
         """Return every batch, in order."""
-        found: list[Written] = []
-        for *values, crc in self.rows("SELECT batch, asked, trials, crc FROM batches ORDER BY batch"):
-            if crc != _crc(*values) or values[0] != len(found):
+        found: list[BatchRecord] = []
+        for row in self.rows(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches ORDER BY batch"):
+            if not checksum_holds(row) or row[0] != len(found):
                 raise Damaged(self.path, f"batch {len(found)} is not what was written")
-            found.append(Written(*values))
+            found.append(BatchRecord(*row[:-1]))
         return found
 
     def count(self, table: str = "trials") -> int:
@@ -175,8 +176,8 @@ class Storage:
         """Return every trial, each checked against its checksum."""
         return self.history()[1] if table == "trials" else as_trials(self._whole(table))
 
-    def history(self) -> tuple[list[Written], Trials]:
-        """Return every batch and every trial as of one moment, whoever writes meanwhile."""
+    def history(self) -> tuple[list[BatchRecord], Trials]:
+        """Return every batch and every trial, from one snapshot."""
         with _explained(self.path):
             self._connection.execute("BEGIN")
         try:
@@ -190,21 +191,44 @@ class Storage:
         return batches, as_trials(rows)
 
     def since(self, first: int, most: int) -> Trials:
-        """Return the trials from *first* on, at most so many, each checked against its checksum."""
+        """Return at most *most* trials from *first* on, each checked against its checksum."""
         return as_trials(self._whole("trials", first, most))
 
     def _whole(self, table: str, first: int = 0, most: int = -1) -> list[tuple[Any, ...]]:
-        """Return rows from *first* on, at most so many unless that is negative, each checked."""
+        """Return at most *most* rows from *first* on (all where *most* is negative), each checked."""
         rows: list[tuple[Any, ...]] = self.rows(
             f"SELECT {', '.join(COLUMNS)} FROM {table} WHERE trial >= {first} ORDER BY trial LIMIT {most}"
         )
         for place, row in enumerate(rows, first):
-            if not is_whole(row) or row[0] != place:
+            if not checksum_holds(row) or row[0] != place:
                 raise Damaged(self.path, f"trial {place} is not what was written")
         return rows
 
+    def readable(self, table: str) -> dict[int, tuple[Any, ...]]:
+        """Return by their key the rows of a damaged table that SQLite can read and whose checksums hold.
+
+        A damaged page ends a scan, so the table is scanned from both ends; rows in between are looked up one by one.
+        """
+        self._connection.text_factory = lambda text: text.decode(errors="replace")  # a checksum tells what is damaged
+        key, columns = ("batch", BATCH_COLUMNS) if table == "batches" else ("trial", COLUMNS)
+        select = f"SELECT {', '.join(columns)} FROM {table}"
+        found = self._intact(f"{select} ORDER BY {key}") | self._intact(f"{select} ORDER BY {key} DESC")
+        for place in range(max(found, default=0)):
+            if place not in found:
+                found |= self._intact(f"{select} WHERE {key} = {place}")
+        return dict(sorted(found.items()))
+
+    def _intact(self, query: str) -> dict[int, tuple[Any, ...]]:
+        """Return by their first column the rows of *query* up to the first that SQLite cannot read."""
+        found = {}
+        with suppress(Damaged, MemoryError), _explained(self.path):
+            for row in self._connection.execute(query):
+                if checksum_holds(row):
+                    found[row[0]] = row
+        return found
+
     def problems(self) -> list[str]:
-        """Return what SQLite finds wrong with its file."""
+        """Return the findings of SQLite's integrity check; none for an intact file."""
         try:
             found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check(20)")]
         except (sqlite3.Error, MemoryError) as error:
@@ -212,16 +236,16 @@ class Storage:
         return [each for each in found if each != "ok"]
 
     def rows(self, query: str) -> list[Any]:
-        """Return what a query finds; what goes wrong is a sentence that says what to do."""
+        """Return the rows of a query; an error is a sentence that says what to do."""
         with _explained(self.path):
             try:
                 return self._connection.execute(query).fetchall()
             except MemoryError as error:
-                raise Damaged(self.path, "it claims to be larger than the memory") from error
+                raise Damaged(self.path, "it states a size larger than the memory") from error
 
 
 def holds_trials(path: Path) -> bool:
-    """Return whether there is a database with trials, or a damaged one; a search killed at birth leaves one without."""
+    """Return whether there is a database with trials, or a damaged one; a search killed early leaves an empty one."""
     if not path.exists():
         return False
     try:
@@ -232,7 +256,7 @@ def holds_trials(path: Path) -> bool:
 
 
 def _address(path: Path, write: bool) -> str:
-    """Return where SQLite finds the file; on a medium that cannot be written it must not look for who else reads."""
+    """Return the URI of the file for SQLite; immutable in a read-only directory, where it cannot create locks."""
     mode = "rwc" if write else "ro"
     alone = not write and not os.access(path.parent, os.W_OK) and not path.with_name(f"{path.name}-wal").exists()
     return f"{path.absolute().as_uri()}?mode={mode}{'&immutable=1' if alone else ''}"
@@ -245,8 +269,8 @@ def _insert(table: str, columns: int = len(COLUMNS)) -> str:
     return f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})"
 
 
-def _sealed_batch(batch: Written) -> tuple[Any, ...]:
-    return sealed(batch.batch, batch.asked, batch.trials)
+def _batch_row(batch: BatchRecord) -> tuple[Any, ...]:
+    return with_checksum(batch.batch, batch.asked, batch.trials)
 
 
 def _records(first: int, batches: Indices, trials: Trials) -> Iterator[tuple[Any, ...]]:
@@ -256,27 +280,27 @@ def _records(first: int, batches: Indices, trials: Trials) -> Iterator[tuple[Any
     numbers = _numbers(results)
     facts = zip(batches.tolist(), points, results.counted.tolist(), results.reasons, numbers.tolist(), strict=True)
     for trial, (batch, point, counted, reasons, (excess, *metrics)) in enumerate(facts, first):
-        values = [None if isnan(value) else value for value in metrics]  # as SQLite keeps NaN
-        yield sealed(trial, batch, point, int(counted), reasons, excess, *values)
+        values = [None if isnan(value) else value for value in metrics]  # SQLite stores NaN as NULL
+        yield with_checksum(trial, batch, point, int(counted), reasons, excess, *values)
 
 
 def _numbers(results: Results) -> Floats:
     numbers = np.stack([results.excess, *(results.columns[name] for name in METRICS)], axis=1)
-    return np.asarray(numbers + 0.0)  # SQLite does not tell -0.0 from 0.0
+    return np.asarray(numbers + 0.0)  # SQLite stores -0.0 as 0.0
 
 
 def _crc(*values: Any) -> int:
-    """Return a checksum of *values*: of their exact text, which tells every float from every other."""
+    """Return a checksum of the exact text of *values*, which is different for different floats."""
     return crc32(repr(values).encode())
 
 
-def sealed(*values: Any) -> tuple[Any, ...]:
-    """Return a row of the database: *values*, and their checksum."""
+def with_checksum(*values: Any) -> tuple[Any, ...]:
+    """Return a row of the database: *values* and their checksum."""
     return (*values, _crc(*values))
 
 
-def is_whole(row: tuple[Any, ...]) -> bool:
-    """Return whether a row of the database is what was written."""
+def checksum_holds(row: tuple[Any, ...]) -> bool:
+    """Return whether a row of the database agrees with its checksum."""
     return bool(row[-1] == _crc(*row[:-1]))
 
 
@@ -295,14 +319,14 @@ def as_trials(rows: list[tuple[Any, ...]]) -> Trials:
 
 
 def out_of_space(path: Path) -> StudyError:
-    """Return the error of a study that cannot grow."""
+    """Return the error of a study on a full disk."""
     rule = "the disk is full; every finished batch is safe: make room, then go on with --resume"
     return StudyError(f"{path.parent}: {rule}")
 
 
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into what a person can do."""
+    """Turn an error of SQLite into a `StudyError` that says what to do."""
     try:
         yield
     except sqlite3.Error as error:

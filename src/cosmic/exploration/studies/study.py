@@ -1,6 +1,6 @@
-"""A study: a directory that holds what was searched, how, and every trial.
+"""A study: a directory with the inputs of a search and every trial.
 
-study.json   resolved inputs, seed, versions: all that decides the outcome
+study.json   resolved inputs, seed and versions: everything that determines the result
 trials.db    the trials (`cosmic.exploration.studies.storage`)
 lock         held by the one process that writes
 """
@@ -34,13 +34,13 @@ from cosmic.files import write_text
 
 FORMAT = 1
 LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
-"""What agents use where it is installed, and what may so decide what they propose."""
+"""Optional libraries of agents: their versions may change what an agent proposes."""
 INPUTS, TRIALS, LOCK = "study.json", "trials.db", "lock"
 
 
 @dataclass(frozen=True)
 class Study:
-    """A study on disk, to be looked at: it never writes."""
+    """A study on disk, read-only."""
 
     path: Path
     inputs: Inputs
@@ -49,7 +49,7 @@ class Study:
 
     @property
     def problem(self) -> Problem:
-        """What was searched, and for what."""
+        """The problem that was searched."""
         return self.inputs.problem
 
     @cached_property
@@ -62,13 +62,13 @@ class Study:
 
     @property
     def stopped(self) -> str:
-        """Why its search ended, as in `Found`; ``interrupted`` where it did not, or goes on."""
+        """Why its search ended, as in `Found`; ``interrupted`` where it has not ended."""
         trials = self.trials
         with Storage.opened(self.path / TRIALS) as storage:
             ended = storage.ending(len(trials))
         if trials.evaluated >= self.inputs.trials:
             return "trials"
-        if len(trials) >= self.problem.space.valid:  # of studies that an earlier release wrote, too
+        if len(trials) >= self.problem.space.valid:  # earlier releases did not write why a search ended
             return "exhausted"
         return "stalled" if ended == "stalled" else "interrupted"
 
@@ -88,7 +88,7 @@ def open_study(path: str | Path) -> Study:
 
 
 def _near(folder: Path) -> str:
-    """Return the question whether a study beside *folder* was meant, or one inside it; nothing if none is like it."""
+    """Return a suggestion of a study with a similar name, or inside *folder*; an empty text where there is none."""
     with suppress(OSError):
         inside = sorted(str(each.parent) for each in folder.glob(f"*/{INPUTS}"))
         beside = [str(each.parent) for each in folder.parent.glob(f"*/{INPUTS}")]
@@ -116,7 +116,7 @@ def parse_study(folder: Path, text: str) -> Study:
 
 def render(inputs: Inputs, created: str = "") -> str:
     """Return the text of a `study.json`."""
-    # Written and read once, so that what is kept is exactly what a resumed search compares itself with.
+    # Through JSON and back, so that a resumed search compares its inputs with exactly the same values.
     plain = json.loads(json.dumps(asdict(inputs)))
     content = {
         "format": FORMAT,
@@ -128,7 +128,7 @@ def render(inputs: Inputs, created: str = "") -> str:
 
 
 def versions() -> dict[str, str]:
-    """Return what runs here, as far as it may decide the last bit of a result."""
+    """Return the versions of all software that may change the last bit of a result."""
     return {
         "cosmic": __version__,
         "python": platform.python_version(),
@@ -150,7 +150,7 @@ def _digest(content: Mapping[str, Any]) -> str:
 
 
 def keep_text(path: Path, text: str) -> None:
-    """Write a file of a study, whole or not at all."""
+    """Write a file of a study atomically."""
     try:
         write_text(path, text)
     except OSError as error:
@@ -161,8 +161,8 @@ def keep_text(path: Path, text: str) -> None:
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the right to write to a study; the operating system takes it back however the process ends."""
-    import fcntl  # noqa: PLC0415  there is none on Windows, where studies can still be read
+    """Hold the write lock of a study; the operating system releases it however the process ends."""
+    import fcntl  # noqa: PLC0415  not available on Windows, where studies can still be read
 
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +175,7 @@ def locked(folder: Path) -> Iterator[None]:
         except BlockingIOError:
             holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
             raise StudyError(f"{folder}: {holder} is writing to this study; wait for it, or stop it first") from None
-        with suppress(OSError):  # a full disk does not take the name; the lock is held all the same
+        with suppress(OSError):  # a full disk has no room for the name; the lock is held all the same
             os.ftruncate(handle, 0)
             os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
         yield

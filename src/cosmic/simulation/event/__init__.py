@@ -1,1 +1,1 @@
-"""Traces played on a simulated cluster, node by node and message by message."""
+"""The event engine: simulates execution traces on a cluster, node by node and message by message."""

@@ -1,8 +1,8 @@
-"""The bus between an NPU and its network interface, where ASTRA-sim is told to model it (`model-shared-bus`).
+"""The bus between an NPU and its network interface, modelled if the system sets ASTRA-sim's `model-shared-bus`.
 
-Each side of the bus sends one packet at a time, in LogGP's terms: *o* to hand it over, *g* between two, *G* for each
-byte, *L* on the way. A packet may be processed where it arrives, and may be sent back. The NPU's side crosses a second,
-faster bus to its memory each time; packets there are neither processed nor sent back.
+Each side of the bus sends one packet at a time. LogGP's parameters: overhead *o* to hand a packet over, gap *g* between
+two packets, gap *G* per byte, latency *L*. The receiver may process a packet and may send it back. The NPU's side
+crosses a second, faster bus to its memory each time; packets there are neither processed nor sent back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cosmic.simulation.event.inputs import SharedBus
 
 MEMORY_GAP_NS_PER_BYTE = 0.0038
 FAIR_READS = 8
-"""After so many packets in a row the other side goes first."""
+"""After this many packets in a row the other side goes first."""
 FREE, SENDING, RECEIVING = range(3)
 
 
@@ -44,7 +44,7 @@ class Bus:
         self._npu.memory = memory
 
     def request(self, size: int, *, outward: bool, processed: bool, sent_back: bool, done: Action) -> None:
-        """Move a packet from the NPU *outward*, or towards it, and act when it is there."""
+        """Move a packet from the NPU *outward*, or towards it, and call *done* when it arrives."""
         side = self._npu if outward else self._interface
         side.request(_Packet(size, processed, sent_back, done))
 
@@ -57,7 +57,7 @@ class _Side:
     def __init__(self, clock: Clock, entity: int, spec: SharedBus, reduction_delay: int) -> None:
         self._clock, self._entity, self._spec, self._reduction_delay = clock, entity, spec, reduction_delay
         self.memory: tuple[_Side, _Side] | None = None
-        """The sides of the NPU and of the memory of the bus behind this side, if there is one."""
+        """The NPU's and the memory's side of the bus to memory, if this side has one."""
         self._state = self._before = FREE
         self._last = self._reads = 0
         self._processing = False
@@ -121,7 +121,7 @@ class _Side:
         self._send_next()
 
     def _through_memory(self, packet: _Packet, then: Callable[[_Packet], None], *, back: bool = True) -> None:
-        """Take a packet to memory (and back), if there is one, and go on."""
+        """Take a packet to memory (and *back*), if there is one, then call *then*."""
         if self.memory is None:
             then(packet)
         else:

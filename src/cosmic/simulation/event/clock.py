@@ -1,8 +1,8 @@
-"""The event queue: simulated time in whole nanoseconds, and the order of what happens within one.
+"""The event queue: simulated time in whole nanoseconds, and the order of events within one.
 
-The order is ASTRA-sim's, as results depend on it: events of one nanosecond run as they were scheduled, but those that
-a rank schedules for itself form one batch, which runs where its first event stands. What one rank does in a
-nanosecond is so not interleaved with what others do.
+The order is ASTRA-sim's, because results depend on it. Events of one nanosecond run in the order in which they were
+scheduled. Events that a rank schedules for itself form one batch, which runs in the place of its first event, so events
+of several ranks do not interleave.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from cosmic.errors import SpecError
 
 Action = Callable[[Any], None]
 GLOBAL = -1
-"""The owner of events that are no rank's: messages under way."""
+"""The owner of events that belong to no rank: messages in flight."""
 LAST_NS = 2**62
-"""More than a century: what takes longer is no job, and would not fit into 64 bits."""
+"""More than a century: no job takes longer, and sums would overflow 64 bits."""
 
 
 def within(nanoseconds: float) -> int:
-    """Return a time in whole nanoseconds, if it can be waited for.
+    """Return a time truncated to whole nanoseconds; refuse one beyond `LAST_NS`.
 
     >>> within(1.5)
     1
@@ -32,21 +32,21 @@ def within(nanoseconds: float) -> int:
 
 
 class Clock:
-    """Simulated time, and what is to happen."""
+    """Simulated time and the queue of events."""
 
     __slots__ = ("_batches", "_count", "_queue", "now", "place")
 
     def __init__(self) -> None:
         self.now = 0
         self.place = (0, 0)
-        """Of the event that runs, within its nanosecond."""
+        """The place of the running event within its nanosecond."""
         self._queue: list[tuple[int, int, int, int, int, Action, Any]] = []
         self._batches: dict[tuple[int, int], tuple[int, int]] = {}
         self._count = 0
 
     @property
     def events(self) -> int:
-        """How many events have been scheduled so far."""
+        """Number of events scheduled so far."""
         return self._count
 
     def after(self, delay: int, action: Action, argument: Any) -> None:
@@ -55,13 +55,13 @@ class Clock:
         heappush(self._queue, (self.now + delay, self.now, count, count, GLOBAL, action, argument))
 
     def of_rank(self, rank: int, delay: int, action: Action, argument: Any) -> None:
-        """Call ``action(argument)`` in *delay* nanoseconds, together with what *rank* does then."""
-        self.foreseen(rank, self.now + delay, self.now, action, argument)
+        """Call ``action(argument)`` in *delay* nanoseconds, in the batch of *rank*'s events."""
+        self.of_rank_at(rank, self.now + delay, self.now, action, argument)
 
-    def foreseen(self, rank: int, time: int, decided: int, action: Action, argument: Any) -> None:
+    def of_rank_at(self, rank: int, time: int, decided: int, action: Action, argument: Any) -> None:
         """Call ``action(argument)`` at *time*, in the place of an event that would be scheduled at time *decided*.
 
-        Collectives whose course is known in advance end so in the same order as if they were played step by step.
+        A collective evaluated in closed form thus ends in the same order as one simulated step by step.
         """
         self._count = count = self._count + 1
         key = (rank, time)
@@ -71,16 +71,16 @@ class Clock:
         heappush(self._queue, (time, place[0], place[1], count, rank, action, argument))
 
     def reserve(self) -> tuple[int, int]:
-        """Return the place, within a later nanosecond, of an event that would be scheduled now."""
+        """Return the place within a later nanosecond that an event scheduled now would have."""
         self._count += 1
         return self.now, self._count
 
     def at_place(self, time: int, place: tuple[int, int], action: Action, argument: Any) -> None:
-        """Call ``action(argument)`` at *time*, in a place reserved before."""
+        """Call ``action(argument)`` at *time*, in a *place* reserved earlier."""
         heappush(self._queue, (time, *place, place[1], GLOBAL, action, argument))
 
     def run(self) -> None:
-        """Let everything happen, until nothing is left to."""
+        """Run all events until the queue is empty."""
         queue, batches = self._queue, self._batches
         heappush(queue, (LAST_NS, 0, 0, 0, GLOBAL, self._end, None))
         batch: tuple[int, int] | None = None

@@ -1,11 +1,11 @@
-"""Ranks that behave alike are simulated once.
+"""Find equivalent ranks, so that each class of them is simulated once.
 
-Two ranks are alike if they run the same nodes, and talk, in the same steps and over equal routes, to ranks that are
-alike in turn. Classes are found by refinement: all ranks with the same template begin in one class; a class is split
-as long as its ranks see different classes around them. What is left behaves alike whatever happens, since all of it
-starts at time 0: each rank's next event is decided by its own past and by the messages of ranks that are alike.
+Two ranks are equivalent if they run the same nodes and exchange messages, in the same steps and over equal routes, with
+equivalent ranks. Classes are found by partition refinement: all ranks with the same template begin in one class; a
+class is split as long as its ranks see different classes around them. The ranks of a final class behave the same: all
+start at time 0, and each next event follows from a rank's own past and from messages of equivalent ranks.
 
-A step's partners depend on the algorithm: a ring knows its neighbours only, others know more.
+The peers of a step depend on the algorithm: in a ring only the neighbours, in others more.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.arithmetic import is_power_of_two
-from cosmic.simulation.event.inputs import KINDS, Algorithm, System
+from cosmic.simulation.event.inputs import COLLECTIVES, Algorithm, System
 from cosmic.simulation.event.lowering import Groups
 from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.programs import NOBODY, steps, trees
+from cosmic.simulation.event.programs import NO_MEMBER, steps, trees
 from cosmic.simulation.event.rings import GIVEN
 from cosmic.traces.trace import ABSENT, MEMORY, CollectiveType, Ints, NodeType, RankTrace, Template, TraceSet
 
 Hashes = npt.NDArray[np.uint64]
 MIX = (np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9))
-"""Odd constants that spread bits: two different signatures have the same 64 bits about never."""
+"""Odd constants that spread bits: two different signatures practically never collide in 64 bits."""
 
 
 Rows = dict[tuple[int, int], list[int]]
@@ -35,36 +35,33 @@ Rows = dict[tuple[int, int], list[int]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Exchanges:
-    """Who sends to whom, without a look at single messages: ranks that share a template send the same.
-
-    An entry stands for all messages between a rank and one of its peers.
-    """
+    """Pairs of ranks that exchange messages; an entry stands for all messages between a rank and one of its peers."""
 
     rank: Ints
     peer: Ints
     kind: Ints
-    """Equal where the messages of both sides are the same, and stand in the same rows of the same templates."""
+    """Equal where both sides send the same messages, from the same rows of the same templates."""
     complete: bool
     """Whether every message has a sender and a receiver."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Folding:
-    """Which entity stands for each rank; entities are numbered in the order of their first ranks."""
+    """The entity that is simulated for each rank; entities are numbered in the order of their first ranks."""
 
     entity_of: list[int]
 
     @property
     def entities(self) -> int:
-        """How many classes there are."""
+        """Number of classes."""
         return max(self.entity_of) + 1
 
     def channels(self, traces: TraceSet) -> dict[tuple[int, int], tuple[int, ...]]:
-        """Return, by rank and row, where a message goes to: the receiving entity, and its first row that waits there.
+        """Return the channel of each message by rank and row: the receiving entity, and its first row that receives.
 
-        Only for ranks that are simulated; all messages have a receiver.
+        Only simulated ranks have entries; every message must have a receiver.
         """
-        book = _Book()
+        messages = _Messages()
         found: dict[tuple[int, int], tuple[int, ...]] = {}
         first = {entity: rank for rank, entity in reversed(list(enumerate(self.entity_of)))}
         for entity, rank in first.items():
@@ -72,22 +69,22 @@ class Folding:
             for peer in set(trace.peers):
                 other = traces.ranks[peer]
                 places, back = _places(trace, peer), _places(other, rank)
-                waiting = book.rows(other.template, NodeType.COMM_RECV, back)
-                for key, rows in book.rows(trace.template, NodeType.COMM_SEND, places).items():
+                waiting = messages.rows(other.template, NodeType.COMM_RECV, back)
+                for key, rows in messages.rows(trace.template, NodeType.COMM_SEND, places).items():
                     found.update({(rank, row): (self.entity_of[peer], waiting[key][0]) for row in rows})
-                for rows in book.rows(trace.template, NodeType.COMM_RECV, places).values():
+                for rows in messages.rows(trace.template, NodeType.COMM_RECV, places).values():
                     found.update({(rank, row): (entity, rows[0]) for row in rows})
         return found
 
 
-class _Book:
+class _Messages:
     """The sends and receives of templates, by peer."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[int, NodeType], dict[int, Rows]] = {}
 
     def rows(self, template: Template, kind: NodeType, places: tuple[int, ...]) -> Rows:
-        """Return what a template sends to, or receives from, the peer in these places."""
+        """Return the rows in which a template sends to, or receives from, the peer at these *places*."""
         key = (id(template), kind)
         if key not in self._found:
             by_peer: dict[int, Rows] = {}
@@ -105,7 +102,7 @@ class _Book:
         return merged
 
     def complete(self, one: Template, places: tuple[int, ...], other: Template, back: tuple[int, ...]) -> bool:
-        """Return whether all that two ranks send each other is received."""
+        """Return whether two ranks receive all that they send each other."""
         send, receive = NodeType.COMM_SEND, NodeType.COMM_RECV
         return all(
             {key: len(rows) for key, rows in self.rows(one, first, places).items()}
@@ -115,13 +112,13 @@ class _Book:
 
 
 def _places(trace: RankTrace, peer: int) -> tuple[int, ...]:
-    """Return where a rank stands among the peers of a trace."""
+    """Return the indices of *peer* among the peers of a trace."""
     return tuple(place for place, each in enumerate(trace.peers) if each == peer)
 
 
 def exchanges(traces: TraceSet) -> Exchanges:
-    """Return who sends to whom in a job."""
-    book, complete = _Book(), True
+    """Return the pairs of ranks that exchange messages."""
+    messages, complete = _Messages(), True
     kinds: dict[tuple[int, tuple[int, ...], int, tuple[int, ...]], int] = {}
     entries: list[tuple[int, int, int]] = []
     for rank, trace in enumerate(traces.ranks):
@@ -134,23 +131,23 @@ def exchanges(traces: TraceSet) -> Exchanges:
             key = (id(trace.template), places, id(other.template), back)
             if key not in kinds:
                 kinds[key] = len(kinds)
-                complete = complete and book.complete(trace.template, places, other.template, back)
+                complete = complete and messages.complete(trace.template, places, other.template, back)
             entries.append((rank, peer, kinds[key]))
     table = np.array(entries, np.int64).reshape(-1, 3)
     return Exchanges(table[:, 0], table[:, 1], table[:, 2], complete)
 
 
 def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, links: bool, whole: bool) -> Folding:
-    """Return the classes of ranks alike; each rank is its own where nothing can be said.
+    """Return the classes of equivalent ranks; each rank is its own class where equivalence cannot be shown.
 
-    *links* says that messages may delay each other in links, *whole* that the whole way of a message matters.
+    *links*: messages may delay each other in links. *whole*: the whole route of a message matters.
     """
     each = Folding(list(range(len(traces.ranks))))
-    if not _foldable(traces, system) or not _at_home(traces, groups):
+    if not _foldable(traces, system) or not _only_own_groups(traces, groups):
         return each
-    talks = exchanges(traces)
+    exchanged = exchanges(traces)
     stacks = list(_stacks(traces, groups, system, network))
-    if not talks.complete or (links and not _own_links(network, stacks, talks)):
+    if not exchanged.complete or (links and not _own_links(network, stacks, exchanged)):
         return each
     numbers: dict[int, int] = {}
     color = np.array([numbers.setdefault(id(rank.template), len(numbers)) for rank in traces.ranks], np.int64)
@@ -159,7 +156,7 @@ def fold(traces: TraceSet, groups: Groups, system: System, network: Network, *, 
         signature = color.astype(np.uint64) * MIX[0]
         for stack in stacks:
             stack.sign(signature, color, network, whole=whole)
-        _sign(signature, color, talks, network, whole=whole)
+        _sign(signature, color, exchanged, network, whole=whole)
         _, first, refined = np.unique(signature, return_index=True, return_inverse=True)
         order = np.empty(len(first), np.int64)
         order[np.argsort(first)] = np.arange(len(first))
@@ -177,27 +174,27 @@ def _foldable(traces: TraceSet, system: System) -> bool:
     return own or not any(np.isin(template.type, MEMORY).any() for template in traces.templates())
 
 
-def _at_home(traces: TraceSet, groups: Groups) -> bool:
-    """Return whether every rank is a member of the groups that it names."""
+def _only_own_groups(traces: TraceSet, groups: Groups) -> bool:
+    """Return whether every rank is a member of all groups that it names."""
     members = {name: set(ranks) for name, ranks in groups.items()}
     return all(rank in members.get(name, ()) for rank, trace in enumerate(traces.ranks) for name in trace.groups)
 
 
 class _Stack:
-    """Groups of one size, no rank in two of them: a row of members each, and under which slot each knows it."""
+    """Disjoint groups of one size: a row of members for each, and the slot under which each member knows it."""
 
     def __init__(self, members: Ints, slots: Ints, relations: list[Ints], *, placed: bool) -> None:
         self.members, self.slots, self.relations, self.placed = members, slots, relations, placed
 
     def sign(self, signature: Hashes, color: Ints, network: Network, *, whole: bool) -> None:
-        """Mix what every member sees around it into its signature."""
+        """Mix the classes of its peers into every member's signature."""
         size = self.members.shape[1]
         seen = color[self.members] * np.int64(2**20) + self.slots
         own = _mix(signature[self.members], seen.astype(np.uint64), np.uint64(size))
         if self.placed:
             own = _mix(own, np.arange(size, dtype=np.uint64)[None, :], np.uint64(1))
         for relation in self.relations:
-            there = relation != NOBODY
+            there = relation != NO_MEMBER
             others = np.where(there, relation, 0)
             route = _route_code(network, self.members, self.members[:, others], whole=whole)
             known = _mix(own, seen[:, others].astype(np.uint64), route)
@@ -213,24 +210,24 @@ def _mix(state: Hashes, first: Hashes | np.uint64, second: Hashes | np.uint64) -
 
 
 def _route_code(network: Network, sources: Ints, targets: Ints, *, whole: bool) -> Hashes:
-    """Return numbers that are equal for equal routes: the first dimension crossed and the links there, or all ways."""
+    """Return codes that are equal for equal routes: the first dimension and its links, or the *whole* path."""
     if whole:
-        return network.ways(sources, targets).astype(np.uint64)
+        return network.path_codes(sources, targets).astype(np.uint64)
     places, hops = network.routes(sources, targets)
     return (places * np.int64(2**40) + hops).astype(np.uint64)
 
 
-def _sign(signature: Hashes, color: Ints, talks: Exchanges, network: Network, *, whole: bool) -> None:
-    """Mix with whom ranks exchange messages, and over which route, into their signatures."""
-    route = _route_code(network, talks.rank, talks.peer, whole=whole)
-    seen = _mix(talks.kind.astype(np.uint64), color[talks.peer].astype(np.uint64), route)
+def _sign(signature: Hashes, color: Ints, exchanged: Exchanges, network: Network, *, whole: bool) -> None:
+    """Mix the classes of message peers, and the routes to them, into the signatures of ranks."""
+    route = _route_code(network, exchanged.rank, exchanged.peer, whole=whole)
+    seen = _mix(exchanged.kind.astype(np.uint64), color[exchanged.peer].astype(np.uint64), route)
     with np.errstate(over="ignore"):
-        np.add.at(signature, talks.rank, seen)  # a sum does not mind the order
+        np.add.at(signature, exchanged.rank, seen)  # a sum does not depend on the order
 
 
 def _stacks(traces: TraceSet, groups: Groups, system: System, network: Network) -> Iterator[_Stack]:
-    """Yield the groups that ranks run collectives in."""
-    listed = [algorithms for kind in KINDS.values() if (algorithms := system.implementations.get(kind))]
+    """Yield the groups in which ranks run collectives."""
+    listed = [algorithms for kind in COLLECTIVES.values() if (algorithms := system.implementations.get(kind))]
     slots = {(name, rank): slot for rank, trace in enumerate(traces.ranks) for slot, name in enumerate(trace.groups)}
     names = {name: len(groups[name]) for name, _ in slots if name in groups}
     for size, stacked in _disjoint(
@@ -248,7 +245,7 @@ def _stacks(traces: TraceSet, groups: Groups, system: System, network: Network) 
 
 
 def _disjoint(groups: Groups, slots: dict[tuple[str, int], int]) -> Iterator[tuple[int, list[str]]]:
-    """Yield groups of one size in lists in which no rank is twice; ranks alike see them in the same order."""
+    """Yield lists of disjoint groups of one size; equivalent ranks see them in the same order."""
     stacks: dict[tuple[int, int], list[tuple[list[str], set[int]]]] = {}
     for name, members in groups.items():
         slot = min(slots.get((name, rank), 2**31) for rank in members)
@@ -277,7 +274,7 @@ def _whole(listed: list[tuple[Algorithm, ...]], network: Network) -> Iterator[_S
 
 
 def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]:
-    """Return with which positions each position talks, step by step, and whether its own position matters."""
+    """Return the peers of each position, step by step, and whether a member's own position matters."""
     position, found, placed = np.arange(size), [], False
     names = {each.name for each in algorithms}
     if "direct" in names or "inSwitch" in names:
@@ -291,23 +288,25 @@ def _relations(algorithms: set[Algorithm], size: int) -> tuple[list[Ints], bool]
     if "doubleBinaryTree" in names:
         for tree in trees(size):
             found.append(np.array(tree.parent))
-            found += [np.array([(*children, NOBODY, NOBODY)[side] for children in tree.children]) for side in (0, 1)]
-        placed = True  # an inner node tells its children apart
+            found += [
+                np.array([(*children, NO_MEMBER, NO_MEMBER)[side] for children in tree.children]) for side in (0, 1)
+            ]
+        placed = True  # an inner node distinguishes its children
     return found, placed
 
 
-def _own_links(network: Network, stacks: list[_Stack], talks: Exchanges) -> bool:
-    """Return whether every link is used by its own rank only, as sender or as receiver.
+def _own_links(network: Network, stacks: list[_Stack], exchanged: Exchanges) -> bool:
+    """Return whether every link is used by one rank only, as sender or as receiver.
 
-    That is so where messages cross one dimension, between neighbours if it is a ring.
+    That holds where messages cross one dimension, and only between neighbours if it is a ring.
     """
     pairs = [
-        (stack.members, stack.members[:, np.where(each == NOBODY, np.arange(len(each)), each)])
+        (stack.members, stack.members[:, np.where(each == NO_MEMBER, np.arange(len(each)), each)])
         for stack in stacks
         for each in stack.relations
     ]
-    for sources, targets in [*pairs, (talks.rank, talks.peer)]:
-        dims, passed = network.crossings(sources, targets)
+    for sources, targets in [*pairs, (exchanged.rank, exchanged.peer)]:
+        dims, passed = network.dimensions_crossed(sources, targets)
         if (dims > 1).any() or (passed > 1).any():
             return False
     return True

@@ -1,7 +1,7 @@
 """ASTRA-sim's input files: system JSON, network YAML, remote-memory JSON.
 
-Every key that ASTRA-sim reads is read; keys that it ignores, or that change nothing here, are warned about. Where
-ASTRA-sim leaves a value uninitialised, the default is the first one that its documentation names.
+Reads every key that ASTRA-sim reads, and warns of keys that ASTRA-sim ignores or that change nothing here. Where
+ASTRA-sim leaves a value uninitialised, the default is the first that its documentation names.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cosmic.errors import SpecError, UnknownName, require
 from cosmic.traces.trace import CollectiveType
 
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
-KINDS = {
+COLLECTIVES = {
     "all-reduce": CollectiveType.ALL_REDUCE,
     "all-gather": CollectiveType.ALL_GATHER,
     "reduce-scatter": CollectiveType.REDUCE_SCATTER,
@@ -28,9 +28,9 @@ KINDS = {
 ALGORITHMS = ("ring", "direct", "halvingDoubling", "doubleBinaryTree", "inSwitch")
 MOST_CHUNKS = 2**16
 LEAST, MOST = 1e-9, 1e18
-"""Between these are the numbers of a system, if they are not 0."""
+"""The range of a system's numbers that are not 0."""
 FLAT = {"oneRing": "ring", "oneDirect": "direct", "oneHalvingDoubling": "halvingDoubling"}
-"""Algorithms over all dimensions as if they were one."""
+"""Algorithms that treat all dimensions as one."""
 MEMORY_TYPES = (
     "NO_MEMORY_EXPANSION",
     "PER_NPU_MEMORY_EXPANSION",
@@ -48,13 +48,13 @@ IGNORED = {
 
 @dataclass(frozen=True, slots=True)
 class Algorithm:
-    """How one dimension runs a collective."""
+    """The algorithm of a collective in one dimension."""
 
     name: str
     window: int | None = None
-    """How many peers `direct` serves at once; all of them if None."""
+    """Number of peers that `direct` serves at once; all of them if None."""
     flat: bool = False
-    """Over all dimensions as if they were one."""
+    """Treats all dimensions as one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class SharedBus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class System:
-    """How each rank computes, cuts collectives into chunks, queues, sends and reduces them."""
+    """How each rank computes, and how it splits collectives into chunks, queues, sends and reduces them."""
 
     scheduling_policy: str = "LIFO"
     collective_optimization: str = "localBWAware"
@@ -86,26 +86,26 @@ class System:
     replay_only: bool = False
     implementations: Mapping[CollectiveType, tuple[Algorithm, ...]] = field(default_factory=dict)
     custom: Mapping[CollectiveType, str] = field(default_factory=dict)
-    """Prefixes of traces that say what a collective does, in place of an algorithm."""
+    """Prefixes of traces that implement a collective in place of an algorithm."""
     custom_by_node: Mapping[int, str] = field(default_factory=dict)
     """The same for single nodes, by id."""
     warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Dimension:
-    """One dimension of the network."""
+class AstraSimDimension:
+    """One dimension of ASTRA-sim's network."""
 
     topology: str
     npus: int
     bandwidth_gib_per_s: float
-    """In units of 2**30 bytes, as ASTRA-sim counts."""
+    """In units of 2**30 bytes, as in ASTRA-sim."""
     latency_ns: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemoteMemory:
-    """Memory beyond the NPU's own."""
+    """ASTRA-sim's remote memory."""
 
     type: str = "NO_MEMORY_EXPANSION"
     latency_ns: int = 0
@@ -117,7 +117,7 @@ class RemoteMemory:
 
 
 def read_system(path: str | Path, injection_scale: float = 1.0) -> System:
-    """Return what a system JSON says; *injection_scale* multiplies the endpoint delay that it gives."""
+    """Return the system of a system JSON; *injection_scale* multiplies its endpoint delay."""
     where = str(path)
     data = _object(where, _json(path))
     return system_from(data, where=where, injection_scale=injection_scale, beside=Path(path).parent)
@@ -126,7 +126,10 @@ def read_system(path: str | Path, injection_scale: float = 1.0) -> System:
 def system_from(
     data: Mapping[str, Any], *, where: str = "system", injection_scale: float = 1.0, beside: Path = Path()
 ) -> System:
-    """Return what the keys of a system JSON say; a file that they name is looked for here, then *beside* it."""
+    """Return the system that the keys of a system JSON describe.
+
+    A file that they name is looked up in the working directory, then *beside* the JSON.
+    """
     read = _Keys(where, data)
     require(0 <= injection_scale <= 2**31, "injection_scale", injection_scale, "must be a number from 0 to 2^31")
     values: dict[str, Any] = {
@@ -150,12 +153,12 @@ def system_from(
         values["bus"] = bus
     values["implementations"] = {
         kind: tuple(_algorithm(read.where(f"{name}-implementation"), each) for each in listed)
-        for name, kind in KINDS.items()
+        for name, kind in COLLECTIVES.items()
         if (listed := read.names(f"{name}-implementation"))
     }
     values["custom"] = {
         kind: read.only(f"{name}-implementation-custom")
-        for name, kind in KINDS.items()
+        for name, kind in COLLECTIVES.items()
         if f"{name}-implementation-custom" in data
     }
     if per_node := data.get("per-node-custom-implementation"):
@@ -165,7 +168,7 @@ def system_from(
         warned += tuple(f"{read.where(key)}: counts with model-shared-bus only" for key in OF_THE_BUS if data.get(key))
     warned += tuple(
         f"{read.where(f'{name}-implementation')}: doubleBinaryTree runs an all-reduce in its place, as in ASTRA-sim"
-        for name, kind in KINDS.items()
+        for name, kind in COLLECTIVES.items()
         if kind != CollectiveType.ALL_REDUCE
         and Algorithm("doubleBinaryTree") in values["implementations"].get(kind, ())
     )
@@ -198,7 +201,7 @@ def _algorithm(where: str, text: Any) -> Algorithm:
     return Algorithm(FLAT.get(name, name), window, name in FLAT)
 
 
-def read_network(path: str | Path) -> tuple[Dimension, ...]:
+def read_network(path: str | Path) -> tuple[AstraSimDimension, ...]:
     """Return the dimensions of a network YAML, the innermost first."""
     where = str(path)
     data = _object(where, load_yaml(Path(path)))
@@ -215,7 +218,7 @@ def read_network(path: str | Path) -> tuple[Dimension, ...]:
     return tuple(_dimension(where, place, *values) for place, values in enumerate(zip(*lists.values(), strict=True)))
 
 
-def _dimension(where: str, place: int, topology: Any, npus: Any, bandwidth: Any, latency: Any) -> Dimension:
+def _dimension(where: str, place: int, topology: Any, npus: Any, bandwidth: Any, latency: Any) -> AstraSimDimension:
     if topology not in TOPOLOGIES:
         raise UnknownName.among(f"{where}: topology.{place}", topology, "topology", TOPOLOGIES)
     whole = isinstance(npus, int) and not isinstance(npus, bool)
@@ -226,15 +229,15 @@ def _dimension(where: str, place: int, topology: Any, npus: Any, bandwidth: Any,
         real = isinstance(value, int | float) and not isinstance(value, bool)
         require(real and least <= value < 1e15, f"{where}: {key}.{place}", given, f"must be a number from {least:g} on")
         rates.append(float(value))
-    return Dimension(topology, npus, *rates)
+    return AstraSimDimension(topology, npus, *rates)
 
 
 _POWER_OF_TEN = re.compile(r"[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]{1,3}", re.ASCII)
-"""A number to everyone but YAML 1.1."""
+"""A number that YAML 1.1 reads as a string."""
 
 
 def read_remote_memory(path: str | Path) -> RemoteMemory:
-    """Return what a remote-memory JSON says."""
+    """Return the remote memory of a remote-memory JSON."""
     where = str(path)
     read = _Keys(where, _object(where, _json(path)))
     memory = RemoteMemory(

@@ -1,4 +1,4 @@
-"""From traces and settings to what the loop plays: durations, slots, groups as rings, channels."""
+"""Lower traces and settings to what the event loop runs: durations, slots, and groups as rings."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.errors import SpecError, require
-from cosmic.simulation.event.inputs import KINDS, Algorithm, System
+from cosmic.simulation.event.inputs import COLLECTIVES, Algorithm, System
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
 from cosmic.traces.findings import node_text
-from cosmic.traces.order import followers
+from cosmic.traces.order import successors
 from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, CollectiveType, Ints, NodeType, Template
 
 Groups = Mapping[str, Sequence[int]]
-NAMES = {kind: name for name, kind in KINDS.items()}
-DOES = {
+NAMES = {kind: name for name, kind in COLLECTIVES.items()}
+ACTIONS = {
     NodeType.COMP: Action.RUN,
     NodeType.MEM_LOAD: Action.MEMORY,
     NodeType.MEM_STORE: Action.MEMORY,
@@ -28,12 +28,12 @@ DOES = {
     NodeType.COMM_COLL: Action.COLLECTIVE,
 }
 LONGEST_NS = 2**53
-"""Beyond this a double no longer counts nanoseconds; more than a hundred days."""
+"""Beyond this a double cannot represent every nanosecond; more than a hundred days."""
 
 
 def lower(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
-    """Return *template* ready to be played; where times are given, nodes take these."""
-    waits, children = followers(template, where)
+    """Return *template* ready for the event loop; *given_ns* overrides the durations of its nodes."""
+    waits, children = successors(template, where)
     if given_ns is None:
         action = _actions(template, system, where)
         duration = _durations(template, system, action)
@@ -62,7 +62,7 @@ def _slots(template: Template) -> Ints:
 
 
 def _given_slots(template: Template) -> Ints:
-    """Return slots as closed forms assume them: what hides does not hold up what is waited for."""
+    """Return slots as closed forms assume them: overlapped communication does not delay exposed communication."""
     slots = _slots(template)
     slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
     slots[np.isin(template.type, MEMORY)] = Slot.MEMORY
@@ -72,7 +72,7 @@ def _given_slots(template: Template) -> Ints:
 def _given_actions(template: Template) -> Ints:
     actions = np.full(template.nodes, int(Action.RUN))
     for node in COMMUNICATION:
-        actions[template.type == node] = DOES[node]
+        actions[template.type == node] = ACTIONS[node]
     return actions
 
 
@@ -81,27 +81,27 @@ def _sizes(template: Template) -> Ints:
 
 
 def _actions(template: Template, system: System, where: str) -> Ints:
-    """Return what issuing each node does; a node that lacks what it needs is refused."""
+    """Return the action that issuing each node takes; refuse a node that lacks an attribute it needs."""
     if system.replay_only:
         return np.full(template.nodes, int(Action.RUN))
     kind = template.type
     action = np.full(template.nodes, int(Action.SKIP))
     compute = kind == NodeType.COMP
     memory = np.isin(kind, MEMORY)
-    for node, does in DOES.items():
+    for node, does in ACTIONS.items():
         action[kind == node] = does
-    talks = np.isin(kind, COMMUNICATION)
+    communicates = np.isin(kind, COMMUNICATION)
     collective = kind == NodeType.COMM_COLL
-    exchange = talks & ~collective
+    exchange = communicates & ~collective
     by_roofline = compute & (template.on_cpu == 0) & system.roofline
     _need(template, by_roofline & (template.num_ops == ABSENT), "num_ops", where)
     _need(template, (by_roofline | memory) & (template.tensor_size == ABSENT), "tensor_size", where)
-    _need(template, talks & (template.comm_size == ABSENT), "comm_size", where)
+    _need(template, communicates & (template.comm_size == ABSENT), "comm_size", where)
     _need(template, exchange & (template.peer == ABSENT), "comm_dst or comm_src", where)
     _need(template, exchange & (template.comm_tag == ABSENT), "comm_tag", where)
     _need(template, collective & (template.comm_type == ABSENT), "comm_type", where)
-    if (talks & (template.on_cpu != 0)).any():
-        row = int(np.argmax(talks & (template.on_cpu != 0)))
+    if (communicates & (template.on_cpu != 0)).any():
+        row = int(np.argmax(communicates & (template.on_cpu != 0)))
         raise SpecError(f"{where}: {node_text(template, row)}", "is_cpu_op", "communication runs on the accelerator")
     action[collective & (template.comm_type == CollectiveType.BROADCAST)] = Action.RUN
     action[by_roofline & (template.tensor_size == 0)] = Action.SKIP
@@ -114,7 +114,7 @@ def _need(template: Template, lacking: npt.NDArray[np.bool_], key: str, where: s
 
 
 def _durations(template: Template, system: System, action: Ints) -> Ints:
-    """Return nanoseconds: what was recorded (1 if nothing), or by roofline, t = trunc(W / min(P, B W / Q)).
+    """Return durations in nanoseconds: as recorded (at least 1), or by roofline, t = trunc(W / min(P, B W / Q)).
 
     W  operations    Q  bytes    P  peak [flop/s]    B  bandwidth of memory [bytes/s]
     """
@@ -125,7 +125,7 @@ def _durations(template: Template, system: System, action: Ints) -> Ints:
     work = np.where(modelled, template.num_ops, 1).astype(np.float64)
     size = np.where(modelled, template.tensor_size, 1).astype(np.float64)
     rate = np.minimum(system.memory_bytes_per_s * (work / size), system.peak_flop_per_s)
-    none = work == 0  # nothing to do but to move the bytes
+    none = work == 0  # only moves bytes
     seconds = np.where(none, size / system.memory_bytes_per_s, work / np.where(none, 1.0, rate))
     nanoseconds: Ints = np.minimum(seconds * 1e9, LONGEST_NS).astype(np.int64)
     return np.where(modelled, nanoseconds, replayed)
@@ -135,7 +135,7 @@ def _durations(template: Template, system: System, action: Ints) -> Ints:
 
 
 class Rings:
-    """The rings that ranks take part in, each made once."""
+    """The rings of all ranks, each made once."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Rings:
         slots: Mapping[tuple[str, int], int],
     ) -> None:
         self._network, self._system, self._groups = network, system, groups
-        self._entity_of, self._slots = entity_of, slots  # the latter: under which slot a rank knows a group
+        self._entity_of, self._slots = entity_of, slots  # slots: the index under which a rank knows a group
         self._made: dict[tuple[str, int, int], Ring] = {}
 
     def levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[Level]:
@@ -176,7 +176,7 @@ class Rings:
         dims, listed = len(self._network.dims), [each.name for each in algorithms]
         place = f"system: {NAMES[kind]}-implementation"
         require(len(algorithms) == dims, place, listed, f"one for each of {dims} dimensions, or one for all of them")
-        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions stands alone")
+        require(not any(each.flat for each in algorithms), place, listed, "one for all dimensions must be the only one")
         return [
             Level(dim, self._line(dim, rank, group), algorithm)
             for dim, algorithm in enumerate(algorithms)
@@ -184,7 +184,7 @@ class Rings:
         ]
 
     def whole(self, rank: int, group: str | None) -> Level:
-        """Return a group as one dimension, whatever the network has."""
+        """Return a group as one dimension, however many the network has."""
         small = group is not None and len(self._groups[group]) < self._network.npus
         ring = self._group(group, rank) if group is not None and small else self._all(group)
         return Level(0, ring, Algorithm("ring"))
@@ -217,5 +217,5 @@ class Rings:
         return self._made[key]
 
     def made(self) -> list[tuple[int, Ring]]:
-        """Return every ring that was made, with the dimension in whose queues its streams run."""
+        """Return every ring made so far, with the dimension in whose queues its streams run."""
         return [(max(0, dim), ring) for (_, dim, _), ring in self._made.items()]

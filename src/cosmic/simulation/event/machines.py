@@ -1,16 +1,15 @@
-"""One phase of a collective at one rank, played message by message.
+"""State machines that simulate one phase of a collective at one rank, message by message.
 
-A machine is begun when its stream's turn comes, and ends the phase by itself. Each packet crosses the endpoint
-(a delay, then a reduction if it is to be added to another) before the machine goes on; what a machine does then is what
-tells algorithms apart.
+A machine begins when its stream's turn comes, and ends the phase itself. Each packet crosses the endpoint (a delay,
+then a reduction if needed) before the machine continues. There is one machine for each algorithm.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from cosmic.simulation.event.programs import NOBODY, steps, trees
-from cosmic.traces.order import followers
+from cosmic.simulation.event.programs import NO_MEMBER, steps, trees
+from cosmic.traces.order import successors
 from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
@@ -18,19 +17,19 @@ if TYPE_CHECKING:
 
 
 class Machine(Protocol):
-    """What plays a phase."""
+    """Simulates a phase."""
 
     def begin(self) -> None:
-        """Do what comes first."""
+        """Begin the phase."""
 
 
 class Stepwise:
-    """One packet at a time: send, receive, go on."""
+    """One packet at a time: send, receive, continue."""
 
     def __init__(self, stream: Stream) -> None:
         phase = stream.phase
         self._stream, self._step = stream, 0
-        self._position = phase.ring.position[stream.unit.rank]
+        self._position = phase.ring.position[stream.scheduler.rank]
         self._program = steps(phase.algorithm.name, phase.kind, len(phase.ring), phase.size, phase.clockwise)
         members = len(phase.ring)
         self._turn = members if phase.algorithm.name == "ring" else members.bit_length() - 1
@@ -45,35 +44,35 @@ class Stepwise:
             step, key = program[self._step], self._step
             self._step += 1
             to, source = int(step.to[self._position]), int(step.source[self._position])
-            if to != NOBODY:
+            if to != NO_MEMBER:
                 stream.send(to, step.size, key)
-            if source != NOBODY:
+            if source != NO_MEMBER:
                 stream.receive(source, key, self._received)
                 return
-            if to != NOBODY:
+            if to != NO_MEMBER:
                 stream.endpoint(step.size, 0, self._go, outward=True)
                 return
         stream.leave()
 
     def _received(self, _: Any) -> None:
         done = self._program[self._step - 1]
-        turn = self._step % self._turn  # a turn ends where scattering turns into gathering
+        turn = self._step % self._turn  # a turn ends where scatter becomes gather
         size = self._program[min(self._step, len(self._program) - 1)].size
         self._stream.endpoint(size, done.reduces, self._go, outward=turn == 0, last=turn == self._turn - 1)
 
 
 class Direct:
-    """Packets to all others, a window of them at once; an all-reduce is two such rounds.
+    """Packets to all other members, a window of them at once; an all-reduce is two such rounds.
 
-    Packets are counted, not told apart: the next one leaves whenever one is free, and the second round begins when
-    all of the first have arrived. In ASTRA-sim's groups the second round reduces too.
+    Packets are counted, not identified: the next one leaves whenever one is free, and the second round begins when all
+    packets of the first have arrived. In ASTRA-sim's groups the second round reduces too.
     """
 
     def __init__(self, stream: Stream) -> None:
         phase = stream.phase
         self._stream, self._ring = stream, phase.ring
         self._kind, self._others = phase.kind, len(phase.ring) - 1
-        self._position = phase.ring.position[stream.unit.rank]
+        self._position = phase.ring.position[stream.scheduler.rank]
         self._way = 1 if phase.clockwise else -1
         self._part = phase.size if phase.kind == CollectiveType.ALL_GATHER else phase.size // len(phase.ring)
         self._window = min(phase.algorithm.window or self._others, self._others)
@@ -87,7 +86,7 @@ class Direct:
             self._insert()
 
     def _insert(self) -> None:
-        """Take one more packet through the endpoint: a window of them plain, then some that reduce, and so on."""
+        """Take one more packet through the endpoint: a window of plain packets, then some that reduce, and so on."""
         turn, place = divmod(self._inserted, self._window + self._reducing)
         self._inserted += 1
         first_round = self._kind == CollectiveType.ALL_REDUCE and turn % 2 == 0
@@ -123,12 +122,12 @@ class Direct:
 
 
 class TreeReduction:
-    """Up a binary tree and down again, whole chunks; each arrival at an inner node is charged a reduction."""
+    """Up a binary tree and down again, whole chunks; each arrival at an inner node takes a reduction."""
 
     def __init__(self, stream: Stream) -> None:
         phase = stream.phase
         self._stream, self._size = stream, phase.size
-        self._position = phase.ring.position[stream.unit.rank]
+        self._position = phase.ring.position[stream.scheduler.rank]
         tree = trees(len(phase.ring))[phase.tree]
         self._parent, self._children = tree.parent[self._position], tree.children[self._position]
         self._arrived = self._reduced = 0
@@ -142,7 +141,7 @@ class TreeReduction:
 
     def _from_child(self, _: Any) -> None:
         self._arrived += 1
-        first_of_two = self._arrived == 1 and self._parent != NOBODY
+        first_of_two = self._arrived == 1 and self._parent != NO_MEMBER
         self._stream.endpoint(self._size, self._size, self._added, last=first_of_two)
 
     def _added(self, _: Any) -> None:
@@ -151,7 +150,7 @@ class TreeReduction:
             self._upwards(None)
 
     def _upwards(self, _: Any) -> None:
-        if self._parent == NOBODY:
+        if self._parent == NO_MEMBER:
             self._downwards(None)
             return
         self._stream.send(self._parent, self._size, ("up", self._position))
@@ -168,9 +167,9 @@ class TreeReduction:
 
 
 class InSwitch:
-    """The switch adds: in an all-reduce every member sends its buffer once, and receives the sum once.
+    """The switch reduces: in an all-reduce every member sends its buffer once and receives the sum once.
 
-    In other collectives members send what is not their own, or receive it, or both.
+    In other collectives members send or receive the shards of others, or both.
     """
 
     def __init__(self, stream: Stream) -> None:
@@ -199,16 +198,16 @@ class InSwitch:
 
 
 class Scripted:
-    """A collective given as a trace of sends, receives and computations; no slots, no chunks."""
+    """A custom collective, given as a trace of sends, receives and computations; no slots, no chunks."""
 
     def __init__(self, stream: Stream, script: RankTrace) -> None:
         self._stream, self._script = stream, script
         template = script.template
-        self._waiting, self._children = followers(template)
+        self._waiting, self._children = successors(template)
         self._left = template.nodes
 
     def begin(self) -> None:
-        """Issue what waits for nothing."""
+        """Issue the nodes without dependencies."""
         free = [row for row, waits in enumerate(self._waiting) if waits == 0]
         if not free:
             self._stream.leave_later()

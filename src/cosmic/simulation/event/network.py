@@ -1,11 +1,10 @@
-"""The network: where NPUs lie in it, which way a message takes, and how long that takes.
+"""The network: coordinates of NPUs, routes of messages, and how long messages take.
 
 Three fabrics carry messages:
 
 `Unaware`     as ASTRA-sim's congestion-unaware back end: no message delays another
-`Aware`       as its congestion-aware back end, in any number of dimensions: every link is a queue, messages are
-              stored and forwarded whole
-`Consistent`  unaware of links, but an NPU's bandwidth into a dimension is shared by what it sends there at a time
+`Aware`       as its congestion-aware back end, in any number of dimensions: every link is a queue, store and forward
+`Consistent`  unaware of links, but concurrent messages of an NPU share its bandwidth into a dimension
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from cosmic.simulation.event.clock import Action, Clock, within
-from cosmic.simulation.event.inputs import Dimension
+from cosmic.simulation.event.inputs import AstraSimDimension
 from cosmic.traces.trace import Ints
 
 
@@ -28,11 +27,11 @@ from cosmic.traces.trace import Ints
 class Network:
     """NPUs in dimensions; rank r has the coordinates r mod n0, r / n0 mod n1, and so on."""
 
-    dims: tuple[Dimension, ...]
+    dims: tuple[AstraSimDimension, ...]
 
     @cached_property
     def npus(self) -> int:
-        """How many NPUs there are."""
+        """Number of NPUs."""
         return prod(dim.npus for dim in self.dims)
 
     @cached_property
@@ -43,21 +42,21 @@ class Network:
     @cached_property
     def bytes_per_ns(self) -> tuple[float, ...]:
         """Bandwidth by dimension."""
-        return tuple(dim.bandwidth_gib_per_s * 2**30 / 1e9 for dim in self.dims)  # in this order: its rounding shows
+        return tuple(dim.bandwidth_gib_per_s * 2**30 / 1e9 for dim in self.dims)  # this order: rounding as in ASTRA-sim
 
     def coordinate(self, rank: int, place: int) -> int:
-        """Return where *rank* is in a dimension."""
+        """Return the coordinate of *rank* in a dimension."""
         return rank // self.strides[place] % self.dims[place].npus
 
     def hops(self, place: int, distance: int) -> int:
-        """Return the links between two NPUs of a dimension that are *distance* apart, upwards."""
+        """Return the number of links between two NPUs of a dimension whose coordinates differ by *distance*."""
         dim = self.dims[place]
         if dim.topology == "Ring":
             return min(distance % dim.npus, -distance % dim.npus)
         return 2 if dim.topology == "Switch" else 1
 
     def first_difference(self, source: int, target: int) -> tuple[int, int]:
-        """Return the first dimension in which two ranks differ, and the links between them there."""
+        """Return the first dimension in which two ranks differ, and the number of links between them there."""
         for place in range(len(self.dims)):
             distance = self.coordinate(target, place) - self.coordinate(source, place)
             if distance:
@@ -65,9 +64,9 @@ class Network:
         return 0, 0
 
     def delay_ns(self, source: int, target: int, size: int) -> int:
-        """Return the time of a message that nothing else delays: t = trunc(h a + m / B).
+        """Return the time of a message without congestion: t = trunc(h a + m / B).
 
-        h  links on the way in the first dimension in which the ranks differ    a  latency of a link [ns]
+        h  links in the first dimension in which the ranks differ    a  latency of a link [ns]
         m  bytes    B  bandwidth [bytes/ns]
 
         ASTRA-sim's rule: further dimensions cost nothing, and bytes are serialised once.
@@ -76,7 +75,7 @@ class Network:
         return within(hops * self.dims[place].latency_ns + size / self.bytes_per_ns[place])
 
     def routes(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
-        """Return `first_difference` of many pairs: dimensions and links."""
+        """Return `first_difference` of many pairs: dimensions and numbers of links."""
         places = np.zeros_like(sources)
         hops = np.zeros_like(sources)
         for place in reversed(range(len(self.dims))):
@@ -90,17 +89,17 @@ class Network:
             hops = np.where(distance, links, hops)
         return places, hops
 
-    def ways(self, sources: Ints, targets: Ints) -> Ints:
-        """Return numbers that are equal where messages take equal ways: through all dimensions, and which way round."""
-        ways = np.zeros_like(sources)
+    def path_codes(self, sources: Ints, targets: Ints) -> Ints:
+        """Return codes that are equal for equal routes through all dimensions, directions in rings included."""
+        codes = np.zeros_like(sources)
         for place, dim in enumerate(self.dims):
             distance = (targets // self.strides[place] - sources // self.strides[place]) % dim.npus
             seen = distance if dim.topology == "Ring" else np.minimum(distance, 1)
-            ways = ways * dim.npus + seen
-        return ways
+            codes = codes * dim.npus + seen
+        return codes
 
-    def crossings(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
-        """Return in how many dimensions pairs differ, and the most links that they pass in a ring."""
+    def dimensions_crossed(self, sources: Ints, targets: Ints) -> tuple[Ints, Ints]:
+        """Return in how many dimensions pairs differ, and the most links that they cross in a ring."""
         dims, links = np.zeros_like(sources), np.zeros_like(sources)
         for place, dim in enumerate(self.dims):
             distance = (targets // self.strides[place] - sources // self.strides[place]) % dim.npus
@@ -121,7 +120,7 @@ class Network:
 
 
 class Message(NamedTuple):
-    """Bytes under way from one rank to another, and what happens when they arrive."""
+    """Bytes in flight from one rank to another, and the action on arrival."""
 
     source: int
     target: int
@@ -131,14 +130,14 @@ class Message(NamedTuple):
 
 
 class Unaware:
-    """Messages take their time, whatever else is under way."""
+    """No message delays another."""
 
     def __init__(self, network: Network, clock: Clock) -> None:
         self._network, self._clock = network, clock
         self._delays: dict[tuple[int, int, int], int] = {}
 
     def send(self, message: Message) -> None:
-        """Let *message* arrive in due time."""
+        """Deliver *message* after its delay."""
         key = message[:3]
         delay = self._delays.get(key)
         if delay is None:
@@ -155,20 +154,20 @@ class Unaware:
         self._clock.after(int(delay), action, argument)
 
     def busy_ns(self) -> dict[str, int]:
-        """Return how long each link was busy: it has none."""
+        """Return how long each link was busy: this fabric has none."""
         return {}
 
 
 class Timed(Unaware):
-    """Messages take the time that they are given in place of a size."""
+    """Messages take given times: their size is their delay in nanoseconds."""
 
     def send(self, message: Message) -> None:
-        """Let *message* arrive after as many nanoseconds as its size says."""
+        """Deliver *message* after `size` nanoseconds."""
         self._clock.after(message.size, message.action, message.argument)
 
 
 class Link:
-    """One direction of a cable, or a port: one message at a time, the others wait in order."""
+    """One direction of a cable, or a port: one message at a time, the others queue."""
 
     __slots__ = ("busy_ns", "bytes_per_ns", "free_at", "free_place", "latency_ns", "name", "waiting")
 
@@ -179,18 +178,18 @@ class Link:
 
 
 class _Linked:
-    """What fabrics made of links share."""
+    """The base of fabrics with links."""
 
     def __init__(self, network: Network, clock: Clock) -> None:
         self._network, self._clock = network, clock
         self._links: dict[tuple[Any, ...], Link] = {}
 
     def busy_ns(self) -> dict[str, int]:
-        """Return how long each link that was used was busy."""
+        """Return how long each used link was busy."""
         return {link.name: link.busy_ns for link in self._links.values()}
 
     def _enter(self, link: Link, size: int, latency_ns: float, action: Action, argument: Any) -> None:
-        """Transmit when the link is free: the place of that moment within its nanosecond decides too."""
+        """Transmit when the link is free; within a nanosecond the place of the event decides."""
         clock = self._clock
         if (link.free_at, link.free_place) < (clock.now, clock.place):
             self._transmit(link, size, latency_ns, action, argument)
@@ -211,15 +210,15 @@ class _Linked:
         link.busy_ns += int(serial)
 
 
-class Ambiguous(Exception):  # noqa: N818  no mistake: a reason to play all ranks
-    """Two events of the same nanosecond: which comes first depends on which ranks, among those alike, they are of."""
+class Ambiguous(Exception):  # noqa: N818  no mistake: a reason to simulate all ranks
+    """The order of two events of one nanosecond depends on which of several equivalent ranks they belong to."""
 
 
 class Aware(_Linked):
     """Every link is a queue; a message goes from link to link, dimension by dimension, the innermost first.
 
-    *entity_of* says which rank stands for which: links that only ranks alike would use are simulated once. The order
-    in which messages of several senders reach a link at one moment is then not known, and `Ambiguous` is raised.
+    *entity_of* gives the entity simulated for each rank; links of equivalent ranks are simulated once. The order in
+    which messages of several senders reach a link at one moment is then unknown, and `Ambiguous` is raised.
     """
 
     def __init__(self, network: Network, clock: Clock, entity_of: Sequence[int]) -> None:
@@ -230,7 +229,7 @@ class Aware(_Linked):
         self._routes: dict[tuple[int, int], tuple[Link, ...]] = {}
 
     def send(self, message: Message) -> None:
-        """Let *message* pass the links on its way."""
+        """Send *message* over the links of its route."""
         pair = message[:2]
         route = self._routes.get(pair)
         if route is None:
@@ -297,25 +296,26 @@ class Aware(_Linked):
 
 
 class Consistent(_Linked):
-    """An NPU has one port into each dimension; what it sends there at a time shares it, one message after another.
+    """An NPU has one port into each dimension; its messages into that dimension queue there.
 
-    A message that crosses several dimensions leaves through the slowest of them, after the latency of them all.
+    A message that crosses several dimensions occupies the port of the slowest, and takes the latency of all.
     """
 
     def __init__(self, network: Network, clock: Clock, entity_of: Sequence[int]) -> None:
         super().__init__(network, clock)
         self._entity_of = entity_of
-        self._ways: dict[tuple[int, int], tuple[Link, float]] = {}
+        self._routes: dict[tuple[int, int], tuple[Link, float]] = {}
 
     def send(self, message: Message) -> None:
-        """Let *message* leave when the port is free, and arrive after its links' latency."""
+        """Send *message* when the port is free; deliver it after the latency of its links."""
         pair = message[:2]
-        way = self._ways.get(pair)
-        if way is None:
-            self._ways[pair] = way = self._way(*pair)
-        self._enter(way[0], message.size, way[1], message.action, message.argument)
+        route = self._routes.get(pair)
+        if route is None:
+            self._routes[pair] = route = self._route(*pair)
+        self._enter(route[0], message.size, route[1], message.action, message.argument)
 
-    def _way(self, source: int, target: int) -> tuple[Link, float]:
+    def _route(self, source: int, target: int) -> tuple[Link, float]:
+        """Return the port through which a message leaves, and the latency of its links."""
         network, latency, crossed = self._network, 0.0, []
         for place, dim in enumerate(network.dims):
             if distance := network.coordinate(target, place) - network.coordinate(source, place):
@@ -335,5 +335,5 @@ class Consistent(_Linked):
         self._clock.after(int(self._network.dims[place].latency_ns), action, argument)
 
     def from_switch(self, rank: int, place: int, size: int, action: Action, argument: Any) -> None:
-        """Receive from the switch of a dimension, while the port that sends is taken too."""
+        """Receive from the switch of a dimension; the sending port is busy too."""
         self._enter(self._port(rank, place), size, self._network.dims[place].latency_ns, action, argument)

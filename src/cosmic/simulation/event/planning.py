@@ -1,7 +1,7 @@
-"""What is decided before a collective runs: its chunks, the dimensions that each visits, and in which queues.
+"""Plan a collective before it runs: its chunks, the dimensions that each visits, and their queues.
 
-An all-reduce scatters upwards, reduces in the last dimension and gathers downwards. Themis chooses each chunk's order
-of dimensions by what they have carried so far.
+An all-reduce is a reduce-scatter through the dimensions upwards, an all-reduce in the last, and an all-gather
+downwards. Themis chooses each chunk's order of dimensions by the load they have carried so far.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ THEMIS: dict[CollectiveType, ThemisKind] = {
 
 
 class Level(NamedTuple):
-    """A dimension as a group occupies it."""
+    """The part of a dimension that a group occupies, and the algorithm there."""
 
     dim: int
     ring: Ring
     algorithm: Algorithm
 
 
-class Where(NamedTuple):
-    """Where a collective runs, and how urgently."""
+class CollectivePlacement(NamedTuple):
+    """The group, dimensions and priority of a collective."""
 
     slot: int
     levels: list[Level]
@@ -42,8 +42,8 @@ class Where(NamedTuple):
     script: RankTrace | None = None
 
 
-class Phase(NamedTuple):
-    """What a chunk does in one dimension."""
+class ChunkPhase(NamedTuple):
+    """The phase of a chunk in one dimension."""
 
     queue: int
     kind: CollectiveType
@@ -54,12 +54,12 @@ class Phase(NamedTuple):
     """Bytes afterwards."""
     clockwise: bool
     tree: int
-    """Which of the two trees a double binary tree uses."""
+    """Index of the tree that a double binary tree uses."""
 
 
 @dataclass(slots=True)
 class Turns:
-    """Whose turn it is among the queues of a dimension."""
+    """Round-robin counters over the queues of a dimension."""
 
     queues: int
     any: int = 0
@@ -67,19 +67,19 @@ class Turns:
     last: int = 0
 
     def next_any(self) -> tuple[int, bool]:
-        """Return a queue, and whether its rings run clockwise: the upper half do not."""
+        """Return the next queue, and whether its rings run clockwise: those of the upper half do not."""
         queue = self.any
         self.any = (queue + 1) % self.queues
         return queue, not (self.queues > 1 and queue >= self.queues // 2)
 
     def next_first(self) -> tuple[int, bool]:
-        """Return a queue of the first half."""
+        """Return the next queue of the first half."""
         queue = self.first
         self.first = (queue + 1) % max(1, self.queues // 2)
         return queue, True
 
     def next_last(self) -> tuple[int, bool]:
-        """Return a queue of the second half."""
+        """Return the next queue of the second half."""
         half = self.queues // 2
         queue = half + self.last
         self.last = (self.last + 1) % (self.queues - half)
@@ -87,17 +87,17 @@ class Turns:
 
 
 class Planner:
-    """What plans the collectives of a rank; it remembers whose turn it is."""
+    """Plans the collectives of a rank, and keeps its round-robin counters."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.turns = [Turns(world.queues_per_dim) for _ in world.network.dims]
         self._rotation = 0
-        self._known: dict[tuple[CollectiveType, int, int], list[tuple[Phase, ...]]] = {}
+        self._known: dict[tuple[CollectiveType, int, int], list[tuple[ChunkPhase, ...]]] = {}
         self._trees: dict[tuple[CollectiveType, int], int] = {}
 
-    def streams(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[Phase, ...]]:
-        """Return the phases of every chunk of a collective; none if there is nobody to talk to."""
+    def streams(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[ChunkPhase, ...]]:
+        """Return the phases of every chunk of a collective; none for a group of one."""
         key = (kind, size, id(levels))
         if key in self._known:
             return self._known[key]
@@ -110,13 +110,13 @@ class Planner:
         return found
 
     def _takes_turns(self, levels: list[Level]) -> bool:
-        """Return whether a collective is planned otherwise the next time."""
+        """Return whether the next plan of the same collective differs."""
         rotates = self._world.system.inter_dimension_scheduling == "roundRobin"
         trees = any(level.algorithm.name == "doubleBinaryTree" for level in levels)
         return rotates or trees or self._world.queues_per_dim > 1
 
     def _chunks(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
-        """Return the size of every chunk, and in which order it visits the dimensions."""
+        """Return the size of every chunk, and the order in which it visits the dimensions."""
         system = self._world.system
         chunk = size // system.splits
         if kind != CollectiveType.ALL_GATHER and chunk < self._world.network.npus:
@@ -150,11 +150,11 @@ class Planner:
         )
         return [(chunk.size_bytes, list(chunk.order)) for chunk in chunks(THEMIS[kind], plan)]
 
-    def _plan(self, kind: CollectiveType, size: int, levels: list[Level]) -> tuple[Phase, ...]:
+    def _plan(self, kind: CollectiveType, size: int, levels: list[Level]) -> tuple[ChunkPhase, ...]:
         """Return the phases of a chunk that visits *levels* in this order.
 
-        An all-reduce scatters upwards, reduces in the last dimension and gathers downwards; Themis scatters in the
-        last one too. As a baseline it is a whole all-reduce in each.
+        An all-reduce is a reduce-scatter upwards, an all-reduce in the last dimension and an all-gather downwards;
+        Themis uses reduce-scatter and all-gather in the last one too. The baseline is a whole all-reduce in each.
         """
         system = self._world.system
         active = [level for level in levels if len(level.ring) > 1]
@@ -174,12 +174,12 @@ class Planner:
                 *((level, gather, last) for level in reversed(lower)),
             ]
         phases = []
-        for level, part, turn in visits:
+        for level, phase_kind, turn in visits:
             queue, clockwise = turn(self.turns[level.dim])
-            final = after(level.algorithm, part, size, len(level.ring))
+            final = after(level.algorithm, phase_kind, size, len(level.ring))
             tree = self._next_tree(kind, level) if level.algorithm.name == "doubleBinaryTree" else 0
             queue += level.dim * self._world.queues_per_dim
-            phases.append(Phase(queue, part, level.ring, level.algorithm, size, final, clockwise, tree))
+            phases.append(ChunkPhase(queue, phase_kind, level.ring, level.algorithm, size, final, clockwise, tree))
             size = final
         return tuple(phases)
 

@@ -1,11 +1,11 @@
-"""What the members of a collective exchange, step by step.
+"""Collective algorithms as lists of steps.
 
-An algorithm of the stepwise kind (ring, halving and doubling) is a list of steps. In each, every member may send to
-one other and receive from one; the next step begins when it has received. The same list is played message by message,
-or evaluated at once for all members where no message delays another (`meeting_ns`).
+In each step of a ring or of halving and doubling, every member may send to one other and receive from one; a member's
+next step begins when it has received. The same list is simulated message by message, or evaluated at once for all
+members where no message delays another (`completion_ns`).
 
-Sizes are ASTRA-sim's: an all-gather is given one member's shard, other collectives the whole buffer; a reduction is
-charged at the size of the message that is sent next.
+Sizes are ASTRA-sim's: the size of an all-gather is one member's shard, that of other collectives the whole buffer; a
+reduction takes the time of the message that is sent next.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from cosmic.arithmetic import is_power_of_two
 from cosmic.errors import SpecError
 from cosmic.traces.trace import CollectiveType, Ints
 
-NOBODY = -1
+NO_MEMBER = -1
 REDUCING = (CollectiveType.ALL_REDUCE, CollectiveType.REDUCE_SCATTER)
 
 
 class Step(NamedTuple):
-    """What every member does in one step, by its position in the group."""
+    """The sends and receives of one step, by position in the group."""
 
     to: Ints
-    """To whom each sends, or `NOBODY`."""
+    """The position to which each sends, or `NO_MEMBER`."""
     source: Ints
-    """From whom each receives, or `NOBODY`."""
+    """The position from which each receives, or `NO_MEMBER`."""
     size: int
     """Bytes of each message."""
     reduces: int
-    """Bytes that are added to others once received; 0 if none."""
+    """Bytes that are reduced once received; 0 if none."""
 
 
 @lru_cache(maxsize=4096)
@@ -52,7 +52,7 @@ def steps(algorithm: str, kind: CollectiveType, members: int, size: int, clockwi
 
 
 def _ring(kind: CollectiveType, members: int, size: int, way: int) -> tuple[Step, ...]:
-    """Parts go round; an all-to-all passes every part on until it is there."""
+    """Shards go round the ring; an all-to-all forwards every shard until it arrives."""
     position = np.arange(members)
     to, source = (position + way) % members, (position - way) % members
     part = size if kind == CollectiveType.ALL_GATHER else size // members
@@ -66,10 +66,10 @@ def _ring(kind: CollectiveType, members: int, size: int, way: int) -> tuple[Step
 
 
 def _halving_doubling(kind: CollectiveType, members: int, size: int) -> tuple[Step, ...]:
-    """Pairs at distance 1, 2, 4 ... exchange halves; gathering goes back the same way.
+    """Pairs at distance 1, 2, 4 ... exchange halves; the all-gather goes back the same way.
 
-    Where the members are no power of two, each of the first few hands its buffer to its neighbour before, and gets
-    the result after.
+    If the number of members is not a power of two, each of the first few gives its buffer to its neighbour first, and
+    gets the result at the end.
     """
     core = 1 << (members.bit_length() - 1)
     if core == members:
@@ -86,7 +86,7 @@ def _halving_doubling(kind: CollectiveType, members: int, size: int) -> tuple[St
 
 
 def _handing(members: int, givers: Ints, takers: Ints, size: int, *, reduces: bool) -> Step:
-    to, source = np.full(members, NOBODY), np.full(members, NOBODY)
+    to, source = np.full(members, NO_MEMBER), np.full(members, NO_MEMBER)
     to[givers], source[takers] = takers, givers
     return Step(to, source, size, size if reduces else 0)
 
@@ -103,8 +103,8 @@ def _core(kind: CollectiveType, working: Ints, members: int, size: int) -> tuple
 
 
 def _exchange(working: Ints, members: int, distance: int, size: int) -> Step:
-    """Return a step in which working members at an index distance change messages with each other."""
-    partner = np.full(members, NOBODY)
+    """Return a step in which *working* members exchange messages with those at *distance*."""
+    partner = np.full(members, NO_MEMBER)
     partner[working] = working[np.arange(len(working)) ^ distance]
     return Step(partner, partner, size, 0)
 
@@ -118,7 +118,7 @@ class Tree(NamedTuple):
 
 @lru_cache(maxsize=256)
 def trees(members: int) -> tuple[Tree, Tree]:
-    """Return the two trees of a double binary tree: a leaf of one is an inner node of the other, as far as can be.
+    """Return the two trees of a double binary tree: a leaf of one is an inner node of the other, where possible.
 
     >>> [tree.parent for tree in trees(4)]
     [(1, 3, 1, -1), (-1, 2, 0, 2)]
@@ -126,13 +126,13 @@ def trees(members: int) -> tuple[Tree, Tree]:
     if is_power_of_two(members) and members > 1:
         return _rooted(members, root_last=True), _rooted(members, root_last=False)
     balanced = _balanced(members)
-    mirrored = tuple(NOBODY if up == NOBODY else members - 1 - up for up in reversed(balanced))
+    mirrored = tuple(NO_MEMBER if up == NO_MEMBER else members - 1 - up for up in reversed(balanced))
     return _tree(balanced), _tree(mirrored)
 
 
 def _rooted(members: int, *, root_last: bool) -> Tree:
-    """Return a complete tree, in order, below a root that comes last, or first."""
-    parent = [NOBODY] * members
+    """Return a complete in-order tree below a root that is the last position, or the first."""
+    parent = [NO_MEMBER] * members
     shift, root = (0, members - 1) if root_last else (1, 0)
     top = _complete(parent, shift, shift + members - 1)
     parent[top] = root
@@ -140,7 +140,7 @@ def _rooted(members: int, *, root_last: bool) -> Tree:
 
 
 def _complete(parent: list[int], begin: int, end: int) -> int:
-    """Hang the positions of a range under its middle, and return that."""
+    """Make the middle of a range the parent of its positions, and return it."""
     middle = (begin + end) // 2
     for low, high in ((begin, middle), (middle + 1, end)):
         if low < high:
@@ -149,7 +149,7 @@ def _complete(parent: list[int], begin: int, end: int) -> int:
 
 
 def _balanced(members: int) -> tuple[int, ...]:
-    parent = [NOBODY] * members
+    parent = [NO_MEMBER] * members
     _complete(parent, 0, members)
     return tuple(parent)
 
@@ -157,26 +157,26 @@ def _balanced(members: int) -> tuple[int, ...]:
 def _tree(parent: tuple[int, ...]) -> Tree:
     children: list[list[int]] = [[] for _ in parent]
     for child, up in enumerate(parent):
-        if up != NOBODY:
+        if up != NO_MEMBER:
             children[up].append(child)
     return Tree(parent, tuple(map(tuple, children)))
 
 
-def meeting_ns(
+def completion_ns(
     program: tuple[Step, ...], starts: Ints, delays: list[Ints], endpoint_ns: int, reductions: list[int]
 ) -> Ints:
-    """Return when each member is done, where it begins at *starts* and no message delays another.
+    """Return when each member ends a collective that it begins at *starts*, if no message delays another.
 
         g_0 = start + d        g_k+1 = max(g_k, g_k of its source + L_k) + d + R_k        done = g after the last step
 
     d  endpoint delay    L_k  time of the message of step k to each member (*delays*)    R_k  *reductions*
 
-    A member that has nothing to do in a step goes on at once.
+    A member that neither sends nor receives in a step continues at once.
     """
     ready = starts + endpoint_ns
     for step, delay, reduction in zip(program, delays, reductions, strict=True):
-        arrived = np.where(step.source == NOBODY, ready, ready[step.source] + delay)
-        after = np.maximum(arrived, ready) + endpoint_ns + np.where(step.source == NOBODY, 0, reduction)
-        idle = (step.source == NOBODY) & (step.to == NOBODY)
+        arrived = np.where(step.source == NO_MEMBER, ready, ready[step.source] + delay)
+        after = np.maximum(arrived, ready) + endpoint_ns + np.where(step.source == NO_MEMBER, 0, reduction)
+        idle = (step.source == NO_MEMBER) & (step.to == NO_MEMBER)
         ready = np.where(idle, ready, after)
     return ready

@@ -1,7 +1,7 @@
-"""A rank at work: it issues the nodes of its trace as their dependencies and its hardware allow.
+"""One simulated rank: it issues the nodes of its trace as their dependencies and its hardware allow.
 
-A rank has one place for a computation on the accelerator, one for communication (a collective, a send, an access to
-remote memory) and one for work on the CPU; receives need none. Nodes are issued in the order of their ids.
+A rank has one slot for computation on the accelerator, one for communication (a collective, a send, an access to remote
+memory) and one for the CPU; receives need none. Nodes are issued in the order of their ids.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Any
 
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.network import Ambiguous
-from cosmic.simulation.event.planning import Where
-from cosmic.simulation.event.streams import Collective, Unit
+from cosmic.simulation.event.planning import CollectivePlacement
+from cosmic.simulation.event.streams import Collective, CollectiveScheduler
 from cosmic.simulation.event.world import World
 from cosmic.traces.trace import CollectiveType
 
@@ -22,15 +22,15 @@ NEVER = -1
 
 
 class Slot(IntEnum):
-    """What a node occupies while it runs."""
+    """The resource that a node occupies while it runs."""
 
     CPU = 0
     COMPUTE = 1
     COMMUNICATION = 2
     BACKGROUND = 3
-    """Communication that nothing waits for soon; only where a design says so."""
+    """Overlapped communication; only in a design's own traces."""
     MEMORY = 4
-    """Traffic with outer memory; likewise."""
+    """Traffic with outer memory; only in a design's own traces."""
     NONE = 5
 
 
@@ -46,12 +46,12 @@ class Action(IntEnum):
 
 
 _NONE, _RUN, _COLLECTIVE = int(Slot.NONE), int(Action.RUN), int(Action.COLLECTIVE)
-"""As plain numbers: the loop asks often."""
+"""Plain numbers: the loop compares them often."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A template made ready to be played: plain lists, as the loop reads single numbers."""
+    """A template ready for the event loop: plain lists, because the loop reads single numbers."""
 
     slot: list[int]
     action: list[int]
@@ -59,22 +59,22 @@ class Work:
     size: list[int]
     """Bytes; where times are given, nanoseconds."""
     waits: list[int]
-    """For how many nodes each waits."""
+    """Number of nodes that each node depends on."""
     children: list[list[int]]
     compute_ns: list[int]
-    """Counted as computation on the accelerator."""
+    """Nanoseconds that count as computation on the accelerator."""
 
 
 class Rank:
-    """One rank (or all that are like it), playing its trace."""
+    """One rank (or a class of equivalent ranks) that runs its trace."""
 
     def __init__(self, world: World, entity: int, rank: int, work: Work) -> None:
         self.world, self.entity, self.rank, self.work = world, entity, rank, work
-        self.unit = Unit(world, entity, rank)
-        self.wheres: dict[int, tuple[CollectiveType, Where]] = {}
-        """By row: where a collective runs."""
+        self.scheduler = CollectiveScheduler(world, entity, rank)
+        self.placements: dict[int, tuple[CollectiveType, CollectivePlacement]] = {}
+        """Type and placement of collectives, by row."""
         self.channels: dict[int, tuple[int, Any]] = {}
-        """By row: with whom a send or receive talks, and on which channel."""
+        """Peer and channel of sends and receives, by row."""
         self.end_ns = NEVER
         self.begun_ns = [NEVER] * len(work.slot)
         self.ended_ns = [NEVER] * len(work.slot)
@@ -90,7 +90,7 @@ class Rank:
         self._decided_by: dict[int, int] = {}
 
     def begin(self) -> None:
-        """Issue what waits for nothing."""
+        """Issue the nodes without dependencies."""
         slot = self.work.slot
         for row, waits in enumerate(self._waits):
             if waits == 0:
@@ -101,7 +101,7 @@ class Rank:
         self._check_end()
 
     def complete(self, row: int) -> None:
-        """Note that a node is done, and issue what that allows."""
+        """Complete a node, and issue the nodes that it frees."""
         order = self._order
         tied = order is not None and order.tied(self.world.clock, self._decided_by.get(row, self.entity))
         self._release(row)
@@ -134,8 +134,8 @@ class Rank:
     def _issue(self) -> None:
         """Issue every node that can start, the lowest id first.
 
-        In ASTRA-sim what a skipped node frees is seen at the rank's next event only; where there would be none, or
-        where its numbers are not asked for, it is issued at once.
+        In ASTRA-sim the nodes that a skipped node frees are issued at the rank's next event. If there is none, or
+        without `compat`, they are issued at once.
         """
         while True:
             self._issuing = True
@@ -169,8 +169,8 @@ class Rank:
             self.compute_ns += self.work.compute_ns[row]
             self.world.clock.of_rank(self.entity, self.work.duration_ns[row], self.complete, row)
         elif action == _COLLECTIVE:
-            kind, where = self.wheres[row]
-            self.unit.start(Collective(row, self.complete), kind, self.work.size[row], where)
+            kind, placement = self.placements[row]
+            self.scheduler.start(Collective(row, self.complete), kind, self.work.size[row], placement)
         elif action == Action.SKIP:
             self._release(row)
         elif action == Action.MEMORY:
@@ -182,21 +182,21 @@ class Rank:
         peer, channel = self.channels[row]
         world = self.world
         if action == Action.SEND:
-            key = world.numbered(("send", *channel))
+            key = world.next_key(("send", *channel))
             world.post_send(self.rank, peer, self.work.size[row], key, (self.complete, row))
         else:
-            self._decided_by[row] = ~peer  # another rank, even if one like this
-            key = world.numbered(("receive", *channel))
+            self._decided_by[row] = ~peer  # another rank, even if an equivalent one
+            key = world.next_key(("receive", *channel))
             world.post_receive(self.rank, peer, key, self.complete, row)
 
 
 class _Order:
-    """Whether the order of events of one moment matters to a rank, where short cuts may take them in another.
+    """Detects whether the order of events of one moment matters to a rank; folding and closed forms do not keep it.
 
-    Two events were decided at the same moment, by different ranks, for the same moment: a message that a rank sent has
-    arrived, and so has one that was sent to it. A simulation of all ranks takes them in an order that depends on ranks'
-    numbers. Usually that changes nothing. It does if what the second event frees would have been started in place of
-    what the first one let start, or the other way round.
+    Two events are tied if different ranks scheduled them at one moment for one moment: a message of this rank arrives,
+    and so does a message to it. A simulation of all ranks orders them by rank numbers. Usually the order changes
+    nothing. It matters if a node that the second event frees would have started in place of one that the first event
+    let start, or the other way round.
     """
 
     def __init__(self, slot: list[int]) -> None:
@@ -205,12 +205,12 @@ class _Order:
         self._decider = NEVER
         self.freed: list[int] = []
         self.started: list[int] = []
-        """By the events of this moment."""
+        """Rows freed and started by the events of this moment."""
         self._freed_before: set[int] = set()
         self._started_before = 0
 
     def tied(self, clock: Clock, decider: int) -> bool:
-        """Note an event that *decider* decided, and return whether others of this moment could come after it."""
+        """Record an event that *decider* scheduled, and return whether it is tied with the one before."""
         moment = (clock.now, clock.place[0])
         if moment == self._moment:
             tied = decider != self._decider
@@ -223,14 +223,14 @@ class _Order:
         return False
 
     def check_freed(self) -> None:
-        """Refuse if what was freed last should have gone before what was started."""
+        """Raise `Ambiguous` if a row freed last should have started before one that has started."""
         for child in self.freed[len(self._freed_before) :]:
             slot = self._slot[child]
             if slot != Slot.NONE and any(self._slot[row] == slot and row > child for row in self.started):
                 raise Ambiguous
 
     def check_started(self, ready: list[list[int]]) -> None:
-        """Refuse if what was started last was freed before, and something else could have been started then."""
+        """Raise `Ambiguous` if a row started last was freed before, and another could have started in its place."""
         for row in self.started[self._started_before :]:
             if row in self._freed_before and ready[self._slot[row]]:
                 raise Ambiguous

@@ -1,4 +1,4 @@
-"""What a simulation finds: when each rank is done, and what it did until then."""
+"""The result of a simulation: when each rank finishes, and how it spends its time."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MOST_OPERATORS = 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Played:
-    """A rank that was simulated, and those that it stands for. Times are nanoseconds, by row of its template."""
+class RankTimes:
+    """The node times of a simulated rank, in nanoseconds by row of its template, and the ranks it stands for."""
 
     ranks: tuple[int, ...]
     template: Template
@@ -36,29 +36,29 @@ class Npu:
 
     npu: int
     cycles: int
-    """When it was done."""
+    """When it finishes."""
     exposed_cycles: int
-    """Of these, how many its accelerator did not compute: ASTRA-sim's exposed communication, waiting included."""
+    """Cycles in which its accelerator does not compute: ASTRA-sim's exposed communication, waiting included."""
     compute_cycles: int
     communication_cycles: int
-    """While something was sent, received or waited for."""
+    """Cycles in which a collective, send or receive is in progress."""
     hidden_cycles: int
-    """While it both computed and communicated."""
+    """Cycles of communication that computation overlaps."""
     idle_cycles: int
-    """While it did neither."""
+    """Cycles with neither computation nor communication."""
     compute_bound: float | None
-    """Share of the time of computations that the accelerator's peak bounds, not its memory; None if not modelled."""
+    """Share of the computing time that the accelerator's peak bounds, not its memory; None if not modelled."""
     compute_utilization: float | None
-    """Of the accelerator's peak, while it computes."""
+    """Share of the accelerator's peak, while it computes."""
     memory_utilization: float | None
-    """Of the memory's bandwidth, while it computes."""
+    """Share of the memory's bandwidth, while it computes."""
     operational_intensity: float | None
-    """Operations per byte, averaged over the time of computations."""
+    """Operations per byte, averaged over the computing time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One computation of the last rank, and what bounds it in a roofline."""
+    """One computation of the rank that finishes last, and what bounds it in a roofline."""
 
     node: int
     name: str
@@ -71,7 +71,7 @@ class Operator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DimensionUse:
-    """How much of a dimension's bandwidth was used, over the whole run."""
+    """The share of a dimension's bandwidth that the whole run uses."""
 
     dimension: int
     topology: str
@@ -85,7 +85,7 @@ class DimensionUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkUse:
-    """How long a link was busy."""
+    """The busy time of a link."""
 
     link: str
     busy_cycles: int
@@ -94,26 +94,26 @@ class LinkUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a simulation finds."""
+    """The result of a simulation."""
 
     cycles: int
-    """When the last rank was done [ns]."""
+    """When the last rank finishes [ns]."""
     per_npu: tuple[Npu, ...]
     dimensions: tuple[DimensionUse, ...]
     links: tuple[LinkUse, ...]
-    """The busiest first; only where links are simulated. One stands for those of all ranks alike."""
+    """The busiest first; only where links are simulated. One stands for those of all equivalent ranks."""
     operators: tuple[Operator, ...]
-    """The longest computations of the rank that is last, where a roofline models them."""
+    """The longest computations of the rank that finishes last, where a roofline models them."""
     events: int
     cpu_s: float
-    """Of this process, files read included."""
+    """CPU seconds of this process, reading files included."""
     simulated_ranks: int
-    """Ranks alike are simulated once."""
+    """Number of classes of equivalent ranks; one rank of each is simulated."""
     warnings: tuple[str, ...] = ()
-    played: tuple[Played, ...] = field(default=(), repr=False)
+    rank_times: tuple[RankTimes, ...] = field(default=(), repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything but the course of single nodes."""
+        """Return everything but the times of single nodes."""
         names = ("cycles", "events", "cpu_s", "simulated_ranks")
         plain: dict[str, Any] = {name: getattr(self, name) for name in names}
         plain["warnings"] = list(self.warnings)
@@ -125,53 +125,53 @@ class Result:
 
 
 def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: float) -> Result:
-    """Return what was found by playing *ranks* of *traces*."""
+    """Return the result of a simulation of *traces* in which *ranks* were simulated."""
     cycles = max(rank.end_ns for rank in ranks)
-    alike: list[list[int]] = [[] for _ in ranks]
+    classes: list[list[int]] = [[] for _ in ranks]
     for rank, entity in enumerate(world.entity_of):
-        alike[entity].append(rank)
+        classes[entity].append(rank)
     found: list[Npu | None] = [None] * len(world.entity_of)
-    played = []
-    for player, members in zip(ranks, alike, strict=True):
-        trace = traces.ranks[player.rank]
+    rank_times = []
+    for simulated, members in zip(ranks, classes, strict=True):
+        trace = traces.ranks[simulated.rank]
         template = trace.template
-        begun, ended = np.array(player.begun_ns, np.int64), np.array(player.ended_ns, np.int64)
-        times = _times(player, template, begun, ended) | _roofline(template, world.system, begun, ended)
+        begun, ended = np.array(simulated.begun_ns, np.int64), np.array(simulated.ended_ns, np.int64)
+        times = _times(simulated, template, begun, ended) | _roofline(template, world.system, begun, ended)
         for rank in members:
-            found[rank] = Npu(npu=rank, cycles=player.end_ns, **times)
-        played.append(Played(tuple(members), template, trace.peers, begun, ended))
+            found[rank] = Npu(npu=rank, cycles=simulated.end_ns, **times)
+        rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
     return Result(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),
-        dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, alike)), cycles),
+        dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, classes)), cycles),
         links=_links(world.fabric.busy_ns(), cycles),
-        operators=_operators(played[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], world.system),
+        operators=_operators(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], world.system),
         events=world.clock.events,
         cpu_s=cpu_s,
         simulated_ranks=len(ranks),
         warnings=world.system.warnings,
-        played=tuple(played),
+        rank_times=tuple(rank_times),
     )
 
 
-def _times(player: Rank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
-    talks = np.isin(template.type, COMMUNICATION)
+def _times(simulated: Rank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
+    communicates = np.isin(template.type, COMMUNICATION)
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
-    communication = _covered(begun[talks], ended[talks])
+    communication = _covered(begun[communicates], ended[communicates])
     computation = _covered(begun[computes], ended[computes])
     busy = _covered(begun, ended)
-    either = _covered(begun[talks | computes], ended[talks | computes])
+    either = _covered(begun[communicates | computes], ended[communicates | computes])
     return {
-        "compute_cycles": player.compute_ns,
-        "exposed_cycles": player.end_ns - player.compute_ns,
+        "compute_cycles": simulated.compute_ns,
+        "exposed_cycles": simulated.end_ns - simulated.compute_ns,
         "communication_cycles": communication,
         "hidden_cycles": communication + computation - either,
-        "idle_cycles": player.end_ns - busy,
+        "idle_cycles": simulated.end_ns - busy,
     }
 
 
 def _covered(begun: Ints, ended: Ints) -> int:
-    """Return how much time at least one of the intervals covers.
+    """Return the length of the union of the intervals.
 
     >>> _covered(np.array([0, 2, 10]), np.array([4, 6, 11]))
     7
@@ -186,7 +186,7 @@ def _covered(begun: Ints, ended: Ints) -> int:
 
 
 def _roofline(template: Template, system: System, begun: Ints, ended: Ints) -> dict[str, Any]:
-    """Return what bounds the computations, averaged over their time."""
+    """Return the roofline measures of `Npu`, averaged over the computing time."""
     names = ("compute_bound", "compute_utilization", "memory_utilization", "operational_intensity")
     modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (template.tensor_size > 0)
     modelled &= (template.num_ops > 0) & (begun != NEVER)
@@ -205,18 +205,18 @@ def _roofline(template: Template, system: System, begun: Ints, ended: Ints) -> d
     return {name: float((column * weights).sum()) for name, column in zip(names, columns, strict=True)}
 
 
-def _operators(played: Played, system: System) -> tuple[Operator, ...]:
-    template = played.template
+def _operators(times: RankTimes, system: System) -> tuple[Operator, ...]:
+    template = times.template
     modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (template.tensor_size > 0)
     if not system.roofline or system.replay_only:
         return ()
-    rows = np.flatnonzero(modelled & (played.begun != NEVER))
-    longest = rows[np.argsort(played.begun[rows] - played.ended[rows], kind="stable")][:MOST_OPERATORS]
+    rows = np.flatnonzero(modelled & (times.begun != NEVER))
+    longest = rows[np.argsort(times.begun[rows] - times.ended[rows], kind="stable")][:MOST_OPERATORS]
     found = []
     for row in longest.tolist():
         intensity = float(template.num_ops[row] / template.tensor_size[row])
         bound = "compute" if system.memory_bytes_per_s * intensity >= system.peak_flop_per_s else "memory"
-        cycles = int(played.ended[row] - played.begun[row])
+        cycles = int(times.ended[row] - times.begun[row])
         name = template.names[row]
         found.append(
             Operator(node=int(template.id[row]), name=name, cycles=cycles, operational_intensity=intensity, bound=bound)
@@ -225,9 +225,9 @@ def _operators(played: Played, system: System) -> tuple[Operator, ...]:
 
 
 def _dimensions(
-    network: Network, sent: npt.NDArray[np.float64], alike: Sequence[int], cycles: int
+    network: Network, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
 ) -> tuple[DimensionUse, ...]:
-    counts = np.array(alike)
+    counts = np.array(classes)
     found = []
     for place, dim in enumerate(network.dims):
         share = sent[:, place] / (network.bytes_per_ns[place] * max(1, cycles))

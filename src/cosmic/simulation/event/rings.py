@@ -1,8 +1,7 @@
-"""Groups as ranks see them: who the members are, who stands for them, and how long their messages take.
+"""Groups of ranks: their members, the entities simulated for them, and the closed forms of their collectives.
 
-Ranks that behave alike are simulated once (`cosmic.simulation.event.folding`): each is an *entity*, which stands for
-its class of ranks. A ring therefore has a roster: which entity stands for each member, and under which slot (the
-rank's own numbering of its groups) that entity knows the group.
+One rank of each class of equivalent ranks is simulated (`cosmic.simulation.event.folding`): an *entity*. A ring lists
+the entity of each member, and the slot (a rank's own numbering of its groups) under which that entity knows the group.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ import numpy as np
 from cosmic.errors import SpecError
 from cosmic.simulation.event.clock import within
 from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.programs import NOBODY, Step, meeting_ns, steps
+from cosmic.simulation.event.programs import NO_MEMBER, Step, completion_ns, steps
 from cosmic.traces.trace import CollectiveType, Ints
 
 ALL = -1
 """The slot of all ranks."""
 GIVEN = "given"
-"""The algorithm of collectives whose time is given: they end that long after the last member has begun."""
+"""The algorithm of collectives with a given time: they end that long after the last member begins."""
 
 
-class Course(NamedTuple):
-    """One phase of a collective, and what it costs."""
+class PhaseSpec(NamedTuple):
+    """The inputs of the closed form of one phase of a collective."""
 
     algorithm: str
     kind: CollectiveType
@@ -37,7 +36,7 @@ class Course(NamedTuple):
 
 
 class Ring:
-    """Members of a group in one dimension (or of a group as a whole), in order."""
+    """The members of a group in one dimension (or of a whole group), in order."""
 
     def __init__(self, network: Network, members: Sequence[int], entities: Sequence[int], slots: Sequence[int]) -> None:
         self.members = np.asarray(members, np.int64)
@@ -49,102 +48,102 @@ class Ring:
             self.partners.setdefault(pair, []).append(place)
         self.position = {rank: place for place, rank in enumerate(self.ranks)}
         self._network = network
-        self._done: dict[Course, list[int]] = {}
-        self._traffic: dict[tuple[Course, int], tuple[int, ...]] = {}
+        self._done: dict[PhaseSpec, list[int]] = {}
+        self._traffic: dict[tuple[PhaseSpec, int], tuple[int, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.ranks)
 
     @property
-    def alike(self) -> bool:
+    def one_class(self) -> bool:
         """Whether one entity stands for all members, so that all begin at once."""
         return len(self.partners) == 1
 
-    def done_ns(self, course: Course, starts: Sequence[int]) -> list[int]:
-        """Return when each member is done with a phase that it begins at *starts*.
+    def done_ns(self, spec: PhaseSpec, starts: Sequence[int]) -> list[int]:
+        """Return when each member ends a phase that it begins at *starts*.
 
-        Times add: if all begin together, they are done as if they had begun at 0, and that much later.
+        If all begin together, their ends are those of a start at 0, shifted.
         """
         first = starts[0]
-        if self.alike or starts.count(first) == len(starts):
-            if course not in self._done:
-                self._done[course] = self._evaluate(course, np.zeros(len(self), np.int64)).tolist()
-            return [first + done for done in self._done[course]] if first else self._done[course]
-        done: list[int] = self._evaluate(course, np.array(starts, np.int64)).tolist()
+        if self.one_class or starts.count(first) == len(starts):
+            if spec not in self._done:
+                self._done[spec] = self._evaluate(spec, np.zeros(len(self), np.int64)).tolist()
+            return [first + done for done in self._done[spec]] if first else self._done[spec]
+        done: list[int] = self._evaluate(spec, np.array(starts, np.int64)).tolist()
         return done
 
-    def _evaluate(self, course: Course, starts: Ints) -> Ints:
-        if course.algorithm == GIVEN:
-            return np.full(len(self), starts.max() + course.size)
-        if course.algorithm == "direct":
-            return self._direct(course, starts)
-        program = steps(course.algorithm, course.kind, len(self), course.size, course.clockwise)
+    def _evaluate(self, spec: PhaseSpec, starts: Ints) -> Ints:
+        if spec.algorithm == GIVEN:
+            return np.full(len(self), starts.max() + spec.size)
+        if spec.algorithm == "direct":
+            return self._direct(spec, starts)
+        program = steps(spec.algorithm, spec.kind, len(self), spec.size, spec.clockwise)
         delays: dict[tuple[int, int], Ints] = {}
         for step in program:
             key = (id(step.source), step.size)
             if key not in delays:
-                sources = np.where(step.source == NOBODY, np.arange(len(self)), step.source)
+                sources = np.where(step.source == NO_MEMBER, np.arange(len(self)), step.source)
                 delays[key] = self._network.delays_ns(self.members[sources], self.members, step.size)
-        rate = course.memory_bytes_per_s
+        rate = spec.memory_bytes_per_s
         waits = [delays[id(step.source), step.size] for step in program]
         reductions = [reduction_ns(step.reduces, rate) for step in program]
-        longest = max(int(delay.max()) for delay in delays.values()) + max(reductions) + course.endpoint_ns
+        longest = max(int(delay.max()) for delay in delays.values()) + max(reductions) + spec.endpoint_ns
         within(len(program) * longest)
-        alike = all((delay == delay[0]).all() for delay in delays.values())
+        equal = all((delay == delay[0]).all() for delay in delays.values())
         if (
-            alike
+            equal
             and (starts == starts[0]).all()
-            and all((step.source != NOBODY).all() for step, _ in _distinct(program))
+            and all((step.source != NO_MEMBER).all() for step, _ in _distinct(program))
         ):
-            # All members are always equally far: one of them will do.
-            first = sum(int(wait[0]) for wait in waits) + sum(reductions) + (len(program) + 1) * course.endpoint_ns
+            # All members advance in lockstep: evaluate one.
+            first = sum(int(wait[0]) for wait in waits) + sum(reductions) + (len(program) + 1) * spec.endpoint_ns
             return starts + first
-        return meeting_ns(program, starts, waits, course.endpoint_ns, reductions)
+        return completion_ns(program, starts, waits, spec.endpoint_ns, reductions)
 
-    def _direct(self, course: Course, starts: Ints) -> Ints:
-        """Return when each member has the parts of all others: they are sent at once, and added as they arrive."""
-        part = course.size if course.kind == CollectiveType.ALL_GATHER else course.size // len(self)
+    def _direct(self, spec: PhaseSpec, starts: Ints) -> Ints:
+        """Return when each member has the shards of all others: they are sent at once, and reduced as they arrive."""
+        part = spec.size if spec.kind == CollectiveType.ALL_GATHER else spec.size // len(self)
         sources, targets = np.meshgrid(self.members, self.members)
         delays = self._network.delays_ns(sources.ravel(), targets.ravel(), part).reshape(len(self), len(self))
         np.fill_diagonal(delays, 0)
-        sent = starts + course.endpoint_ns
+        sent = starts + spec.endpoint_ns
         arrived = np.maximum((sent[None, :] + delays).max(axis=1), sent)
-        reduces = part if course.kind == CollectiveType.REDUCE_SCATTER else 0
-        done: Ints = arrived + course.endpoint_ns + reduction_ns(reduces, course.memory_bytes_per_s)
+        reduces = part if spec.kind == CollectiveType.REDUCE_SCATTER else 0
+        done: Ints = arrived + spec.endpoint_ns + reduction_ns(reduces, spec.memory_bytes_per_s)
         return done
 
-    def traffic(self, course: Course, position: int) -> tuple[int, ...]:
+    def traffic(self, spec: PhaseSpec, position: int) -> tuple[int, ...]:
         """Return the bytes that a member sends into each dimension in a phase."""
-        key = (course, position)
+        key = (spec, position)
         if key not in self._traffic:
             carried = [0] * len(self._network.dims)
-            for peer, size in self._sends(course, position):
+            for peer, size in self._sends(spec, position):
                 carried[self._network.first_difference(self.ranks[position], self.ranks[peer])[0]] += size
             self._traffic[key] = tuple(carried)
         return self._traffic[key]
 
-    def _sends(self, course: Course, position: int) -> Iterator[tuple[int, int]]:
-        """Yield to whom a member sends, and how many bytes in all; where times are given, nobody knows."""
-        if course.algorithm == GIVEN:
+    def _sends(self, spec: PhaseSpec, position: int) -> Iterator[tuple[int, int]]:
+        """Yield the positions to which a member sends, and the bytes to each; none for collectives with given times."""
+        if spec.algorithm == GIVEN:
             return
-        if course.algorithm == "direct":
-            part = course.size if course.kind == CollectiveType.ALL_GATHER else course.size // len(self)
+        if spec.algorithm == "direct":
+            part = spec.size if spec.kind == CollectiveType.ALL_GATHER else spec.size // len(self)
             yield from ((peer, part) for peer in range(len(self)) if peer != position)
             return
-        program = steps(course.algorithm, course.kind, len(self), course.size, course.clockwise)
+        program = steps(spec.algorithm, spec.kind, len(self), spec.size, spec.clockwise)
         for step, times in _distinct(program):
-            if step.to[position] != NOBODY:
+            if step.to[position] != NO_MEMBER:
                 yield int(step.to[position]), step.size * times
 
 
 def _distinct(program: tuple[Step, ...]) -> list[tuple[Step, int]]:
-    """Return every step once, and how often it is taken."""
+    """Return every distinct step, and how often it occurs."""
     first = {id(step): step for step in program}
     return [(first[each], times) for each, times in Counter(map(id, program)).items()]
 
 
 def reduction_ns(size: int, memory_bytes_per_s: float) -> int:
-    """Return the time to add one message to another: two reads and a write, each in whole nanoseconds.
+    """Return the time to reduce a message: two reads and a write, each in whole nanoseconds.
 
     >>> reduction_ns(2**20, 50e9), reduction_ns(0, 0)
     (62913, 0)
@@ -153,4 +152,4 @@ def reduction_ns(size: int, memory_bytes_per_s: float) -> int:
         return 0
     if memory_bytes_per_s == 0:
         raise SpecError("system: local-mem-bw", 0, "collectives that reduce need a positive rate")
-    return 3 * within(size / memory_bytes_per_s * 1e9)  # in this order: its rounding shows
+    return 3 * within(size / memory_bytes_per_s * 1e9)  # this order: rounding as in ASTRA-sim

@@ -1,8 +1,8 @@
-"""Collectives in chunks: each passes through the network's dimensions, and waits its turn in each.
+"""Collectives in chunks: each chunk passes through the network's dimensions, and queues in each.
 
 A rank has queues for every dimension. A chunk (a *stream*) enters the queue of its phase's dimension, runs when one of
-the few places there is free, and goes on to the next. A new collective goes before or behind those that wait, by the
-scheduling policy.
+the few places there is free, and continues with its next phase. The scheduling policy places a new collective before or
+behind those that wait.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from cosmic.simulation.event.bus import Bus
 from cosmic.simulation.event.clock import Action
 from cosmic.simulation.event.machines import Direct, InSwitch, Machine, Scripted, Stepwise, TreeReduction
 from cosmic.simulation.event.network import Ambiguous
-from cosmic.simulation.event.planning import Phase, Planner, Where
-from cosmic.simulation.event.rings import ALL, GIVEN, Course, reduction_ns
+from cosmic.simulation.event.planning import ChunkPhase, CollectivePlacement, Planner
+from cosmic.simulation.event.rings import ALL, GIVEN, PhaseSpec, reduction_ns
 from cosmic.traces.trace import CollectiveType, RankTrace
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ MACHINES: dict[str, Callable[[Stream], Machine]] = {
 
 
 class Collective:
-    """A collective that a rank has begun, and what it tells when all its chunks are done."""
+    """A collective that a rank has begun; it calls *done* when all its chunks are done."""
 
     __slots__ = ("done", "left", "row")
 
@@ -49,7 +49,7 @@ class Collective:
 
 
 class Stream:
-    """A chunk on its way."""
+    """A chunk in progress."""
 
     __slots__ = (
         "collective",
@@ -62,28 +62,30 @@ class Stream:
         "phases",
         "priority",
         "running",
+        "scheduler",
         "script",
         "slot",
-        "unit",
     )
 
-    def __init__(self, unit: Unit, collective: Collective, phases: tuple[Phase, ...], slot: int) -> None:
-        self.unit, self.collective, self.phases, self.slot = unit, collective, phases, slot
-        self.ordinal = unit.count_stream(slot)
+    def __init__(
+        self, scheduler: CollectiveScheduler, collective: Collective, phases: tuple[ChunkPhase, ...], slot: int
+    ) -> None:
+        self.scheduler, self.collective, self.phases, self.slot = scheduler, collective, phases, slot
+        self.ordinal = scheduler.count_stream(slot)
         self.next_phase = self.priority = self.endpoint_ns = 0
         self.running = self.in_group = self.fast = False
-        """`in_group`: among some ranks only; `fast`: packets take ASTRA-sim's short cut of groups."""
+        """`in_group`: not among all ranks; `fast`: packets skip the bus, as in ASTRA-sim's groups."""
         self.phase = phases[0]
         self.script: RankTrace | None = None
 
     @property
     def to_go(self) -> int:
-        """Phases after this one."""
+        """Number of phases after this one."""
         return len(self.phases) - self.next_phase
 
     def advance(self) -> None:
-        """Enter the next phase, waiting."""
-        world = self.unit.world
+        """Enter the next phase, in its queue."""
+        world = self.scheduler.world
         self.phase = phase = self.phases[self.next_phase]
         self.next_phase += 1
         self.running = False
@@ -92,21 +94,21 @@ class Stream:
         self.endpoint_ns = GROUP_ENDPOINT_NS if self.fast else world.system.endpoint_delay_ns
 
     def begin(self) -> None:
-        """Run the phase: at once where its course is known, else message by message."""
+        """Run the phase: in closed form if it has one, else message by message."""
         self.running = True
-        world = self.unit.world
+        world = self.scheduler.world
         if self.script is not None:
             Scripted(self, self.script).begin()
             return
-        course = self.course()
-        if course is None:
+        spec = self.closed_form()
+        if spec is None:
             MACHINES[self.phase.algorithm.name](self).begin()
         else:
-            world.meet(self, course)
+            world.join_phase(self, spec)
 
-    def course(self) -> Course | None:
-        """Return the phase as a closed form, if it has one."""
-        world, phase = self.unit.world, self.phase
+    def closed_form(self) -> PhaseSpec | None:
+        """Return the inputs of the phase's closed form, if it has one."""
+        world, phase = self.scheduler.world, self.phase
         name = phase.algorithm.name
         if not world.closed_forms:
             return None
@@ -117,62 +119,64 @@ class Stream:
         elif name not in ("ring", "halvingDoubling", GIVEN):
             return None
         rate = world.system.memory_bytes_per_s
-        return Course(name, phase.kind, phase.size, phase.clockwise, self.endpoint_ns, rate)
+        return PhaseSpec(name, phase.kind, phase.size, phase.clockwise, self.endpoint_ns, rate)
 
-    # What machines do.
+    # What machines call.
 
     def endpoint(self, size: int, reduces: int, action: Action, *, outward: bool = False, last: bool = True) -> None:
-        """Take a packet between NPU and network, add it to another if it *reduces*, and then act.
+        """Take a packet between NPU and network, reduce *reduces* bytes, then call *action*.
 
-        Only a shared bus cares whether it goes *outward*, and whether it is the *last* to come inward.
+        *outward*, and *last* of the inward packets, matter only to a shared bus.
         """
-        world, unit = self.unit.world, self.unit
+        world, scheduler = self.scheduler.world, self.scheduler
         if reduces:
             then: Action = self._reduce
             argument: Any = (reduction_ns(reduces, world.system.memory_bytes_per_s), action)
         else:
             then, argument = action, None
-        if unit.bus is None or self.fast:
-            world.clock.of_rank(unit.entity, self.endpoint_ns, then, argument)
+        if scheduler.bus is None or self.fast:
+            world.clock.of_rank(scheduler.entity, self.endpoint_ns, then, argument)
         else:
             processed, back = bool(reduces), not (outward or last)
-            unit.bus.request(size, outward=outward, processed=processed, sent_back=back, done=lambda _: then(argument))
+            scheduler.bus.request(
+                size, outward=outward, processed=processed, sent_back=back, done=lambda _: then(argument)
+            )
 
     def _reduce(self, after: tuple[int, Action]) -> None:
-        self.unit.world.clock.of_rank(self.unit.entity, *after, None)
+        self.scheduler.world.clock.of_rank(self.scheduler.entity, *after, None)
 
     def send(self, position: int, size: int, step: Any) -> None:
-        """Send to the member at *position*; *step* tells the messages of a phase apart."""
+        """Send to the member at *position*; *step* identifies the message within the phase."""
         phase, ring = self.phase, self.phase.ring
         member = (ring.entities[position], ring.slots[position])
         key = (*member, self.ordinal, self.next_phase, phase.kind, phase.size, step)
-        self.unit.world.post_send(self.unit.rank, ring.ranks[position], size, key, None)
+        self.scheduler.world.post_send(self.scheduler.rank, ring.ranks[position], size, key, None)
 
     def receive(self, position: int, step: Any, action: Action) -> None:
-        """Act when the message of the member at *position* is there."""
+        """Call *action* when the message of the member at *position* has arrived."""
         phase = self.phase
-        key = (self.unit.entity, self.slot, self.ordinal, self.next_phase, phase.kind, phase.size, step)
-        self.unit.world.post_receive(self.unit.rank, phase.ring.ranks[position], key, action, None)
+        key = (self.scheduler.entity, self.slot, self.ordinal, self.next_phase, phase.kind, phase.size, step)
+        self.scheduler.world.post_receive(self.scheduler.rank, phase.ring.ranks[position], key, action, None)
 
     def through_switch(self, up: int, down: int, action: Action) -> None:
-        """Send to the switch, and act when it has answered all members."""
-        self.unit.world.through_switch(self, up, down, action)
+        """Send to the switch, and call *action* when its answer has arrived."""
+        self.scheduler.world.through_switch(self, up, down, action)
 
     def issue_scripted(self, script: RankTrace, row: int, done: Callable[[int], None]) -> None:
-        """Do what a row of a scripted collective says."""
-        self.unit.world.issue_scripted(self, script, row, done)
+        """Issue a row of a custom collective's trace."""
+        self.scheduler.world.issue_scripted(self, script, row, done)
 
     def leave(self) -> None:
         """End the phase."""
-        self.unit.proceed(self)
+        self.scheduler.proceed(self)
 
     def leave_later(self) -> None:
-        """End the phase, but not while others are being begun."""
-        self.unit.world.clock.of_rank(self.unit.entity, 0, self.unit.proceed, self)
+        """End the phase after the events of this moment, because others are being begun."""
+        self.scheduler.world.clock.of_rank(self.scheduler.entity, 0, self.scheduler.proceed, self)
 
 
-class Unit:
-    """What runs the collectives of a rank."""
+class CollectiveScheduler:
+    """Schedules the collectives of a rank: its queues, and the streams in them."""
 
     def __init__(self, world: World, entity: int, rank: int) -> None:
         self.world, self.entity, self.rank = world, entity, rank
@@ -186,66 +190,66 @@ class Unit:
         self._newest = 0
         self._streams: dict[int, int] = {}
         self._entered = [(-1, -1)] * (dims * per_dim)
-        """By queue: when a stream came last, and from which queue."""
+        """When a stream last entered each queue, and from which queue."""
         self._left: list[tuple[int, Stream | None]] = [(-1, None)] * (dims * per_dim)
-        """By queue: when a stream went last, and which."""
+        """When a stream last left each queue, and which stream."""
 
     def count_stream(self, slot: int) -> int:
-        """Return how many streams the group in *slot* has had, and count one more."""
+        """Return the number of streams that the group in *slot* has begun, and count one more."""
         count = self._streams.get(slot, 0)
         self._streams[slot] = count + 1
         return count
 
     def streams_of(self, slot: int) -> int:
-        """Return how many streams the group in *slot* has had."""
+        """Return the number of streams that the group in *slot* has begun."""
         return self._streams.get(slot, 0)
 
-    def start(self, collective: Collective, kind: CollectiveType, size: int, where: Where) -> None:
-        """Cut a collective into chunks, and send each on its way."""
-        priority = self._priority(where.priority)
-        if where.script is not None:
-            self._start_scripted(collective, where, priority)
+    def start(self, collective: Collective, kind: CollectiveType, size: int, placement: CollectivePlacement) -> None:
+        """Split a collective into chunks, and queue each."""
+        priority = self._priority(placement.priority)
+        if placement.script is not None:
+            self._start_scripted(collective, placement, priority)
             return
-        levels = where.levels
-        if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.alike:
+        levels = placement.levels
+        if levels and levels[0].algorithm.name == GIVEN and levels[0].ring.one_class:
             self.world.clock.of_rank(self.entity, size, collective.done, collective.row)
             return
         begun = self._planner.streams(kind, size, levels) if levels else []
         if not begun:
             self.world.clock.of_rank(self.entity, 0, collective.done, collective.row)
             return
-        if self._ends_at_once(collective, begun, where.slot):
+        if self._ends_at_once(collective, begun, placement.slot):
             return
         collective.left = len(begun)
         for phases in begun:
-            stream = Stream(self, collective, phases, where.slot)
+            stream = Stream(self, collective, phases, placement.slot)
             stream.priority = priority
             self.proceed(stream)
 
-    def _ends_at_once(self, collective: Collective, begun: list[tuple[Phase, ...]], slot: int) -> bool:
-        """Foresee the end of equal chunks of one phase that nothing delays: they pass in turns, each as long."""
+    def _ends_at_once(self, collective: Collective, begun: list[tuple[ChunkPhase, ...]], slot: int) -> bool:
+        """Schedule the end of equal chunks of one phase that nothing delays, and return whether that was possible."""
         world, phase = self.world, begun[0][0]
-        alone = len(begun[0]) == 1 and phase.ring.alike and not self._queues[phase.queue]
+        alone = len(begun[0]) == 1 and phase.ring.one_class and not self._queues[phase.queue]
         if not (world.closed_forms and world.queues_per_dim == 1 and alone and begun[0] == begun[-1]):
             return False
         stream = Stream(self, collective, begun[0], slot)
         stream.advance()
-        course = stream.course()
-        if course is None:
+        spec = stream.closed_form()
+        if spec is None:
             self._streams[slot] -= 1
             return False
         self._streams[slot] += len(begun) - 1
-        world.foresee(stream, course, chunks=len(begun), turns=-(-len(begun) // self._places))
+        world.finish_chunks(stream, spec, chunks=len(begun), turns=-(-len(begun) // self._places))
         return True
 
-    def _start_scripted(self, collective: Collective, where: Where, priority: int) -> None:
-        """A collective given as a trace is one stream of one phase, in the first dimension's queue."""
+    def _start_scripted(self, collective: Collective, placement: CollectivePlacement, priority: int) -> None:
+        """Start a custom collective: one stream of one phase, in the first dimension's queue."""
         queue, clockwise = self._planner.turns[0].next_any()
-        level = where.levels[0]
-        phase = Phase(queue, CollectiveType.ALL_REDUCE, level.ring, level.algorithm, 0, 0, clockwise, 0)
+        level = placement.levels[0]
+        phase = ChunkPhase(queue, CollectiveType.ALL_REDUCE, level.ring, level.algorithm, 0, 0, clockwise, 0)
         collective.left = 1
-        stream = Stream(self, collective, (phase,), where.slot)
-        stream.priority, stream.script = priority, where.script
+        stream = Stream(self, collective, (phase,), placement.slot)
+        stream.priority, stream.script = priority, placement.script
         self.proceed(stream)
 
     def _priority(self, explicit: int) -> int:
@@ -259,7 +263,7 @@ class Unit:
     # The queues.
 
     def proceed(self, stream: Stream) -> None:
-        """Take a stream to its next phase, or let it end."""
+        """Take a stream to its next phase, or end it."""
         before = stream.phase.queue if stream.next_phase else None
         ends = stream.to_go == 0
         if ends:
@@ -280,9 +284,9 @@ class Unit:
             self._serve(stream.phase.queue)
 
     def _check_order(self, stream: Stream, before: int, *, ends: bool) -> None:
-        """Refuse to guess which of two streams comes first that enter a queue at one moment from different ones.
+        """Raise `Ambiguous` if two streams enter a queue at one moment from different queues.
 
-        If new ones do not go behind the others, it also matters whether one has left at that moment.
+        If new streams do not go behind the others, it also matters whether one left at that moment.
         """
         now, queue = self.world.clock.now, stream.phase.queue
         sorted_in = self.world.system.intra_dimension_scheduling != "FIFO"
@@ -305,9 +309,9 @@ class Unit:
             streams[self._running[queue] - 1].begin()
 
     def _place(self, queue: list[Stream], stream: Stream) -> int:
-        """Return where in a queue a stream goes: behind what runs, and by the rule within a dimension."""
+        """Return a stream's index in a queue: behind running streams, by the intra-dimension scheduling."""
         rule = self.world.system.intra_dimension_scheduling
-        if rule == "FIFO":  # what waits is sorted then
+        if rule == "FIFO":  # waiting streams are sorted then
             running = min(self._running[stream.phase.queue], len(queue))
             return bisect_right(queue, -stream.priority, running, key=lambda other: -other.priority)
         if stream.phase.kind in (CollectiveType.ALL_TO_ALL, CollectiveType.ALL_REDUCE):
@@ -333,7 +337,7 @@ def _extent(stream: Stream) -> int:
 
 
 def _alternating(queue: list[Stream], stream: Stream) -> int:
-    """Return a place that lets scattering and gathering take turns."""
+    """Return a place that lets reduce-scatter and all-gather take turns."""
     pair = {CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER}
     place, last = 0, None
     while place < len(queue):

@@ -1,8 +1,9 @@
-"""What happened when in a simulation, as a timeline.
+"""The timeline of a simulation.
 
-A process is a rank that was simulated, with the ranks that it stands for. Communication has a track for each axis where
-the axes of communicator groups are known, and is split where the accelerator begins or ends to compute: what it covers
-is hidden, the rest exposed. A receive is drawn from when its message set out. Arrows lead from sends to receives.
+A process is a simulated rank, with the ranks that it stands for. Communication has one track per axis where the axes of
+communicator groups are known. It is split where the accelerator begins or ends to compute: what computation covers is
+overlapped (class `hidden`), the rest exposed. A receive is drawn from the departure of its message. Arrows lead from
+sends to receives.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.simulation.event.result import Played, Result
+from cosmic.simulation.event.result import RankTimes, Result
 from cosmic.simulation.timeline import (
     CODE,
     Counter,
@@ -36,16 +37,16 @@ from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, NodeType, Templat
 
 DETAILS = ("num_ops", "tensor_size", "comm_size", "comm_tag", "comm_type")
 MOST_POINTS = 8_000
-"""Of a counter; one with more is averaged over as many parts of the run."""
+"""Most points of a counter; one with more is averaged over as many intervals."""
 Message = tuple[int, int, int, int]
 """From, to, tag, bytes."""
 
 
 def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Timeline:
-    """Return the course of a simulation; *point* is the design whose own traces were played, if they are one's."""
+    """Return the timeline of a simulation; *point* is the design whose own traces were simulated, if any."""
     axes = group_names(point) if point is not None else None
     drawing = Drawing()
-    ranks = [_Rank(place, played, axes, result.cycles) for place, played in enumerate(result.played)]
+    ranks = [_Rank(place, times, axes, result.cycles) for place, times in enumerate(result.rank_times)]
     sends = _matched(result)
     counters: list[Counter] = []
     first: list[Ints] = []
@@ -59,7 +60,7 @@ def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Time
     return Timeline(
         engine="event",
         duration_ns=result.cycles,
-        processes=tuple(Process(f"rank {each.ranks[0]}", len(each.ranks)) for each in result.played),
+        processes=tuple(Process(f"rank {each.ranks[0]}", len(each.ranks)) for each in result.rank_times),
         tracks=tracks,
         names=names,
         spans=spans,
@@ -72,55 +73,56 @@ def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Time
 
 
 def group_names(point: DesignPoint) -> tuple[str, ...]:
-    """Return the axes of the communicator groups in a design's own traces, by place in `RankTrace.groups`."""
+    """Return the axes of the communicator groups in a design's own traces, by index in `RankTrace.groups`."""
     kinds = axes_of_groups(pieces(profile(batch_of(point))))
     return tuple("+".join("dp" if axis == "edp" else axis for axis in named_axes(axes)) for axes in kinds)
 
 
 def _last(result: Result) -> int:
-    """Return the place of the rank that is done last."""
+    """Return the index of the rank that finishes last."""
     last = max(result.per_npu, key=lambda npu: npu.cycles).npu
-    return next(place for place, played in enumerate(result.played) if last in played.ranks)
+    return next(place for place, times in enumerate(result.rank_times) if last in times.ranks)
 
 
 def _reading(result: Result, point: DesignPoint | None) -> str:
-    ranks, played = len(result.per_npu), len(result.played)
-    alike = f"{played} of {ranks:,} ranks, the others are like them" if played < ranks else f"all {ranks:,} ranks"
+    ranks, simulated = len(result.per_npu), len(result.rank_times)
+    every = f"all {ranks:,} ranks"
+    which = f"{simulated} of {ranks:,} ranks, the others are equivalent" if simulated < ranks else every
     whose = "the design's own traces" if point is not None else "the traces"
-    return f"Every node of {whose}, played: {alike}; memory is not told by traces and not drawn."
+    return f"Every node of {whose}, simulated: {which}; traces hold no memory use, so none is drawn."
 
 
 # ---------------------------------------------------------------------------------------------------- one rank
 
 
 class _Rank:
-    """A rank that was simulated, to be drawn."""
+    """A simulated rank to draw."""
 
-    def __init__(self, place: int, played: Played, axes: Sequence[str] | None, cycles: int) -> None:
-        self.place, self.played, self.axes, self.cycles = place, played, axes, cycles
+    def __init__(self, place: int, times: RankTimes, axes: Sequence[str] | None, cycles: int) -> None:
+        self.place, self.times, self.axes, self.cycles = place, times, axes, cycles
         self.counters: list[Counter] = []
         self.totals = Totals(0.0, 0.0, 0.0, 0.0)
-        template = played.template
-        self.ran = played.ended >= 0
-        self.talks = self.ran & np.isin(template.type, COMMUNICATION)
+        template = times.template
+        self.ran = times.ended >= 0
+        self.communicates = self.ran & np.isin(template.type, COMMUNICATION)
         computes = self.ran & (template.type == NodeType.COMP) & (template.on_cpu == 0)
-        self.computing = covered(played.begun[computes], played.ended[computes])
+        self.computing = covered(times.begun[computes], times.ended[computes])
 
     def draw(self, drawing: Drawing, departed: Ints) -> Ints:
-        """Draw its nodes, messages to it from when they *departed*; return the first span of each node."""
-        first = np.full(self.played.template.nodes, -1, np.int64)
+        """Draw the rank's nodes, receives from when their messages *departed*; return the first span of each node."""
+        first = np.full(self.times.template.nodes, -1, np.int64)
         tracks = self._tracks(drawing)
-        names = _names(drawing, self.played.template)
-        begun = np.maximum(self.played.begun, np.minimum(departed, self.played.ended))
-        plain = np.flatnonzero(self.ran & ~self.talks)
-        spans = drawing.add(tracks[plain], names[plain], self._kinds()[plain], begun[plain], self.played.ended[plain])
+        names = _names(drawing, self.times.template)
+        begun = np.maximum(self.times.begun, np.minimum(departed, self.times.ended))
+        plain = np.flatnonzero(self.ran & ~self.communicates)
+        spans = drawing.add(tracks[plain], names[plain], self._kinds()[plain], begun[plain], self.times.ended[plain])
         first[plain] = spans
-        self._tell(drawing, spans, plain)
-        rows = np.flatnonzero(self.talks)
-        which, start, end, hidden = split(begun[rows], self.played.ended[rows], *self.computing)
+        self._add_details(drawing, spans, plain)
+        rows = np.flatnonzero(self.communicates)
+        which, start, end, hidden = split(begun[rows], self.times.ended[rows], *self.computing)
         kinds = np.where(hidden, CODE["hidden"], CODE["exposed"])
         spans = drawing.add(tracks[rows][which], names[rows][which], kinds, start, end)
-        self._tell(drawing, spans, rows[which])
+        self._add_details(drawing, spans, rows[which])
         opening = np.flatnonzero(np.diff(which, prepend=-1))
         first[rows[which[opening]]] = spans[opening]
         going_on = np.flatnonzero(np.diff(which, prepend=-1) == 0)
@@ -136,8 +138,8 @@ class _Rank:
         return first
 
     def _wait(self, drawing: Drawing, begun: Ints) -> None:
-        """Draw the time in which nothing goes on."""
-        from_, until = covered(begun[self.ran], self.played.ended[self.ran])
+        """Draw the idle time."""
+        from_, until = covered(begun[self.ran], self.times.ended[self.ran])
         gaps = np.append(0, until), np.append(from_, self.cycles)
         real = gaps[1] > gaps[0]
         if real.any():
@@ -146,25 +148,25 @@ class _Rank:
 
     def _tracks(self, drawing: Drawing) -> Ints:
         """Return the track of each node."""
-        template = self.played.template
+        template = self.times.template
         numbers = {name: drawing.track(self.place, name) for name in ("compute", "cpu")}
         found = np.full(template.nodes, numbers["cpu"], np.int64)
         found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = numbers["compute"]
         if self.axes is None:
-            found[self.talks] = drawing.track(self.place, "communication")
+            found[self.communicates] = drawing.track(self.place, "communication")
             found[template.type == NodeType.COMM_RECV] = drawing.track(self.place, "receive")
         else:
             for place, name in enumerate(self.axes):
-                found[self.talks & (template.group == place)] = drawing.track(self.place, name)
-            messages = self.talks & (template.type != NodeType.COMM_COLL)
+                found[self.communicates & (template.group == place)] = drawing.track(self.place, name)
+            messages = self.communicates & (template.type != NodeType.COMM_COLL)
             found[messages] = drawing.track(self.place, "pp")
             found[messages & (template.peer >= RING_NEXT)] = drawing.track(self.place, "cp")
         found[np.isin(template.type, MEMORY)] = drawing.track(self.place, "memory")
         return found
 
     def _kinds(self) -> Ints:
-        """Return the class of each node that is no communication."""
-        template = self.played.template
+        """Return the class of each node that is not communication."""
+        template = self.times.template
         found = np.full(template.nodes, CODE["other"], np.int64)
         found[(template.type == NodeType.COMP) & (template.on_cpu == 0)] = CODE["compute"]
         found[np.isin(template.type, MEMORY)] = CODE["memory"]
@@ -173,9 +175,9 @@ class _Rank:
             found[updates] = CODE["optimizer"]
         return found
 
-    def _tell(self, drawing: Drawing, spans: Ints, rows: Ints) -> None:
-        """Keep what nodes say of themselves."""
-        template = self.played.template
+    def _add_details(self, drawing: Drawing, spans: Ints, rows: Ints) -> None:
+        """Keep the attributes of nodes for trace viewers."""
+        template = self.times.template
         drawing.detail("node", spans, template.id[rows])
         for name in DETAILS:
             column = getattr(template, name)[rows]
@@ -183,17 +185,17 @@ class _Rank:
                 drawing.detail(name, spans, column)
 
     def _count(self, drawing: Drawing, tracks: Ints, begun: Ints) -> None:
-        """Count what communication moves on each track: each node's bytes, spread evenly over its time."""
-        sizes = self.played.template.comm_size
-        moves = self.talks & (sizes > 0) & (self.played.ended > begun)
+        """Add a counter of traffic for each track: each node's bytes, spread evenly over its time."""
+        sizes = self.times.template.comm_size
+        moves = self.communicates & (sizes > 0) & (self.times.ended > begun)
         for (process, name), number in tuple(drawing.tracks.items()):
             rows = np.flatnonzero(moves & (tracks == number)) if process == self.place else ()
             if not len(rows):
                 continue
-            rate = 1e9 * sizes[rows] / (self.played.ended[rows] - begun[rows])
-            moments = np.concatenate([[0], begun[rows], self.played.ended[rows]])
+            rate = 1e9 * sizes[rows] / (self.times.ended[rows] - begun[rows])
+            moments = np.concatenate([[0], begun[rows], self.times.ended[rows]])
             times, values = stepped(moments, np.concatenate([[0.0], rate, -rate]))
-            values[np.abs(values) < 1e-6 * rate.max()] = 0.0  # what sums of rates leave
+            values[np.abs(values) < 1e-6 * rate.max()] = 0.0  # rounding errors of sums
             if len(times) > MOST_POINTS:
                 times, values = averaged(times, values, np.linspace(0, self.cycles, MOST_POINTS + 1).astype(np.int64))
             self.counters.append(Counter(self.place, f"{name} traffic", "B/s", None, times, values))
@@ -208,12 +210,12 @@ def _names(drawing: Drawing, template: Template) -> Ints:
 
 
 def split(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Ints, Ints, Ints, np.ndarray]:
-    """Return spans, cut where other spans (sorted, apart from each other) begin or end.
+    """Return spans, cut where other spans (sorted and disjoint) begin or end.
 
-    Of each piece: of which span, start, end, and whether one of the others covers it.
+    The columns are the index of the span, start, end, and whether one of the others covers the segment.
 
-    >>> pieces = split(np.array([0, 7]), np.array([6, 8]), np.array([2]), np.array([4]))
-    >>> [each.tolist() for each in pieces]
+    >>> segments = split(np.array([0, 7]), np.array([6, 8]), np.array([2]), np.array([4]))
+    >>> [each.tolist() for each in segments]
     [[0, 0, 0, 1], [0, 2, 4, 7], [2, 4, 6, 8], [False, True, False, False]]
     """
     cuts = np.stack([from_, until], axis=1).reshape(-1)
@@ -233,33 +235,33 @@ def split(begun: Ints, ended: Ints, from_: Ints, until: Ints) -> tuple[Ints, Int
 
 
 def _matched(result: Result) -> list[tuple[int, int, int, int]]:
-    """Return the place and row of every send, and those of the receive that it is for."""
-    entity_of = {rank: place for place, played in enumerate(result.played) for rank in played.ranks}
+    """Return the rank and row of every send, and those of its receive."""
+    entity_of = {rank: place for place, times in enumerate(result.rank_times) for rank in times.ranks}
     waiting: dict[Message, deque[int]] = {}
-    for place, played in enumerate(result.played):
-        for row, peer, tag, size in _messages(played, NodeType.COMM_RECV, entity_of):
+    for place, times in enumerate(result.rank_times):
+        for row, peer, tag, size in _messages(times, NodeType.COMM_RECV, entity_of):
             waiting.setdefault((peer, place, tag, size), deque()).append(row)
     found = []
-    for place, played in enumerate(result.played):
-        for row, target, tag, size in _messages(played, NodeType.COMM_SEND, entity_of):
+    for place, times in enumerate(result.rank_times):
+        for row, target, tag, size in _messages(times, NodeType.COMM_SEND, entity_of):
             if rows := waiting.get((place, target, tag, size)):
                 found.append((place, row, target, rows.popleft()))
     return found
 
 
 def _departures(result: Result, sends: Sequence[tuple[int, int, int, int]], place: int) -> Ints:
-    """Return when the message of each receive of a rank was sent; -1 for all other nodes."""
-    found = np.full(result.played[place].template.nodes, -1, np.int64)
+    """Return when the message of each receive of a rank departed; -1 for all other nodes."""
+    found = np.full(result.rank_times[place].template.nodes, -1, np.int64)
     for source, row, target, received in sends:
         if target == place:
-            found[received] = result.played[source].begun[row]
+            found[received] = result.rank_times[source].begun[row]
     return found
 
 
-def _messages(played: Played, kind: NodeType, entity_of: dict[int, int]) -> Iterator[tuple[int, int, int, int]]:
-    """Yield sends or receives as they began: row, peer, tag, size."""
-    template = played.template
-    rows = np.flatnonzero((template.type == kind) & (played.ended >= 0) & (template.peer != ABSENT))
-    for row in rows[np.argsort(played.begun[rows], kind="stable")].tolist():
-        peer = entity_of.get(played.peers[int(template.peer[row])], ABSENT)
+def _messages(times: RankTimes, kind: NodeType, entity_of: dict[int, int]) -> Iterator[tuple[int, int, int, int]]:
+    """Yield sends or receives in the order in which they began: row, peer, tag, size."""
+    template = times.template
+    rows = np.flatnonzero((template.type == kind) & (times.ended >= 0) & (template.peer != ABSENT))
+    for row in rows[np.argsort(times.begun[rows], kind="stable")].tolist():
+        peer = entity_of.get(times.peers[int(template.peer[row])], ABSENT)
         yield row, peer, int(template.comm_tag[row]), int(template.comm_size[row])

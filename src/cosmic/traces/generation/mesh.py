@@ -1,7 +1,7 @@
-"""Ranks on the mesh: who calls to whom.
+"""Ranks on the mesh: their coordinates, groups and neighbours.
 
-The first axis of the placement is the fastest to vary: rank = a0 + n0 (a1 + n1 (a2 + …)), as in a network whose
-dimension 0 is the innermost. Data parallelism is two axes, the ranks that share out experts being neighbours.
+The first axis of the placement varies fastest: rank = a0 + n0 (a1 + n1 (a2 + …)), as in a network whose dimension 0 is
+the innermost. Data parallelism is two axes, `ep` and `edp`; the ranks of an `ep` group are neighbours.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cosmic.traces.trace import Ints
 
 @dataclass(frozen=True)
 class Mesh:
-    """Where each rank stands."""
+    """The mesh coordinates of all ranks."""
 
     workload: Workload
 
@@ -33,19 +33,19 @@ class Mesh:
         return strides(self.workload.placement, {axis: getattr(self.workload, axis) for axis in AXES})
 
     def along(self, axis: str) -> Ints:
-        """Return where each rank stands along an axis."""
+        """Return the coordinate of each rank along an axis."""
         return self.ranks // self._strides[axis] % int(getattr(self.workload, axis))
 
     def beside(self, axis: str, steps: int) -> Ints:
-        """Return the rank so many *steps* further along an axis, round its end."""
+        """Return, for each rank, the rank *steps* further along an axis, cyclically."""
         here = self.along(axis)
         there = (here + steps) % int(getattr(self.workload, axis))
         return self.ranks + (there - here) * self._strides[axis]
 
     def keys(self, axes: Iterable[str]) -> Ints:
-        """Return a number for each rank that it shares with those from which it differs along *axes* alone.
+        """Return a number for each rank, equal for ranks that differ along *axes* only.
 
-        Experts are shared out over dp or, where there are more shares than that, over dp and cp together.
+        Experts are distributed over dp or, where ep is larger than that, over dp and cp together.
         """
         wanted = set(axes)
         data, tokens = self.along("dp"), self.along("cp")
@@ -65,7 +65,7 @@ class Mesh:
 
 
 def name_groups(mesh: Mesh, kinds: Sequence[tuple[str, ...]]) -> tuple[dict[str, tuple[int, ...]], list[list[str]]]:
-    """Return the communicator groups along each of *kinds*, numbered from 1, and the name of each rank's."""
+    """Return the communicator groups along each of *kinds*, numbered from 1, and each rank's group of each kind."""
     groups: dict[str, tuple[int, ...]] = {}
     names: list[list[str]] = []
     for axes in kinds:
@@ -73,7 +73,7 @@ def name_groups(mesh: Mesh, kinds: Sequence[tuple[str, ...]]) -> tuple[dict[str,
         order = np.argsort(which, kind="stable")
         bounds = np.cumsum(np.bincount(which))[:-1]
         first = len(groups) + 1
-        members = [tuple(part.tolist()) for part in np.split(order, bounds)]
+        members = [tuple(group.tolist()) for group in np.split(order, bounds)]
         groups |= {str(first + place): ranks for place, ranks in enumerate(members)}
         labels = [str(first + place) for place in range(len(members))]
         names.append([labels[place] for place in which.tolist()])

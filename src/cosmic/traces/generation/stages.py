@@ -1,9 +1,8 @@
-"""The trace of one pipeline stage: its tasks in the order of the schedule, and what surrounds them.
+"""The trace of one pipeline stage: its tasks in the order of the schedule, and what happens once a step.
 
-Before the tasks and after them come the things of which a step has one: gradients are reduced, weights updated, and
-gathered if each rank updated its share. Where the newest collective goes first (LIFO), reductions that find no time
-behind the last backward pass run into the next step, behind its first forward pass. A trace of one step out of many
-shows them at its start, as those of the step before.
+Once a step, gradients are reduced and weights updated, and gathered if each rank updated its shard. Where the newest
+collective goes first (LIFO), reductions that the last backward pass does not overlap extend into the next step, beside
+its first forward pass. A trace of one step shows them at its start, as those of the step before.
 """
 
 from __future__ import annotations
@@ -22,13 +21,12 @@ from cosmic.traces.generation.tapes import (
     Recorder,
     Row,
     Tape,
-    Work,
     collective_row,
     compute_row,
     units_of,
 )
 from cosmic.traces.trace import ABSENT, Ints, NodeType, Template
-from cosmic.workload.schedule import Task
+from cosmic.workload.schedule import Task, TaskKind
 
 Floats = npt.NDArray[np.float64]
 NUMBERS = ("type", "num_ops", "tensor_size", "comm_type", "comm_size", "comm_tag", "group", "peer", "comm_priority")
@@ -48,11 +46,11 @@ class Plan:
     """What all stages of a job share."""
 
     parts: tuple[tuple[Layer, ...], ...]
-    """The parts of the model, from its input on: what one task passes through."""
+    """The layers of each virtual stage, from the model's input on."""
     groups: tuple[tuple[str, ...], ...]
     """The axes of each kind of communicator group."""
     passed: Collective | None
-    """What is sent from part to part, where they lie on different stages."""
+    """The message from stage to stage."""
     stages: int
     microbatches: int
     newest_first: bool
@@ -60,7 +58,7 @@ class Plan:
     updates: dict[str, Run]
     """The optimizer's work for each block, by label."""
     offloaded: tuple[float, float] = (0.0, 0.0)
-    """Seconds and bytes of each task's traffic with outer tiers."""
+    """Seconds and bytes of each task's traffic with outer memory tiers."""
 
 
 @dataclass(frozen=True)
@@ -69,36 +67,36 @@ class Compiled:
 
     tape: Tape
     passing: bool
-    """Whether its messages go from part to part: their tags depend on the microbatch."""
+    """Whether it has messages between stages: their tags depend on the microbatch."""
 
     @cached_property
     def names(self) -> list[str]:
-        """What the rows are called."""
+        """Names of the rows."""
         return [row.name for row in self.tape.rows]
 
     @cached_property
     def numbers(self) -> Ints:
-        """The columns `NUMBERS`, a line for each row."""
+        """The columns `NUMBERS` of the rows."""
         return _numbers(self.tape.rows)
 
     @cached_property
     def seconds(self) -> Floats:
-        """How long each row takes."""
+        """Seconds of the rows."""
         return np.array([row.seconds for row in self.tape.rows])
 
     @cached_property
     def data(self) -> Ints:
-        """Pairs of rows."""
+        """Data dependencies, as pairs of rows."""
         return np.array(self.tape.data, np.int64).reshape(-1, 2)
 
     @cached_property
     def control(self) -> Ints:
-        """Pairs of rows."""
+        """Control dependencies, as pairs of rows."""
         return np.array(self.tape.control, np.int64).reshape(-1, 2)
 
     @cached_property
     def rings(self) -> list[int]:
-        """Rows that pass keys and values round."""
+        """Rows that exchange keys and values in a ring."""
         ends = (self.tape.receive, self.tape.send)
         tagged = np.flatnonzero(self.numbers[:, TAG] != ABSENT).tolist() if self.tape.rings else []
         return [row for row in tagged if row not in ends]
@@ -114,7 +112,7 @@ class StageTrace:
 
     plan: Plan
     stage: int
-    tapes: dict[tuple[int, Work, bool], Compiled] = field(default_factory=dict)
+    tapes: dict[tuple[int, TaskKind, bool], Compiled] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)
     numbers: list[Ints] = field(default_factory=list)
     seconds: list[Floats] = field(default_factory=list)
@@ -123,18 +121,18 @@ class StageTrace:
     count: int = 0
     rings: int = 0
     passed: list[tuple[tuple[int, ...], float]] = field(default_factory=list)
-    """Of every block so far: the rows that end it, and the seconds that it computes."""
+    """The rows that end every block so far, and the seconds that it computes."""
     pending: tuple[list[int], float] = ([], 0.0)
-    """Reductions of the task before, and for how many more seconds of compute they may go on."""
+    """Reductions of the task before, and the seconds of compute that may still overlap them."""
     made: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """By block: the rows after which its gradients are there, of the latest microbatch."""
+    """The rows that complete each block's gradients of the latest microbatch."""
     begun: dict[str, int] = field(default_factory=dict)
-    """By block: the first step of its first forward pass."""
+    """The first step of each block's first forward pass."""
     opened: set[int] = field(default_factory=set)
-    """Parts of the model that were begun."""
+    """Virtual stages whose first forward pass was written."""
 
     def write(self, tasks: Sequence[Task], detached: Iterable[int] = ()) -> tuple[Template, Floats]:
-        """Return the nodes of the stage and their seconds; *detached* tasks have been sent what they read before."""
+        """Return the nodes of the stage and their seconds; the input of *detached* tasks was sent before the step."""
         held = self.held(tasks)
         left = self.left_over(held) if self.plan.training else set()
         apart, pair = set(detached), None
@@ -149,8 +147,8 @@ class StageTrace:
         return self.template(), np.concatenate(self.seconds) if self.seconds else np.zeros(0)
 
     def held(self, tasks: Sequence[Task]) -> list[Layer]:
-        """Return what the stage holds, in the order of the model."""
-        parts = sorted({task.part(self.stage, self.plan.stages) for task in tasks})
+        """Return the layers of the stage, in the order of the model."""
+        parts = sorted({task.virtual_stage(self.stage, self.plan.stages) for task in tasks})
         return [layer for part in parts for layer in self.plan.parts[part]]
 
     # ------------------------------------------------------------------------------------------------ tasks
@@ -176,7 +174,7 @@ class StageTrace:
         return start, compiled
 
     def connect(self, tape: Tape, start: int, received: bool) -> None:
-        """Let a task wait for what it receives and for the task before, and what hides behind both for its turn."""
+        """Make a task depend on its receive and on the task before, and its overlapped communication on both."""
         before = self.passed[-1][0] if self.passed else ()
         self.after(self.control, ((start + head, row) for head in tape.heads for row in before))
         if tape.receive is not None and received:
@@ -190,7 +188,7 @@ class StageTrace:
         self.settle(tape, start)
 
     def gate(self, seconds: float) -> tuple[int, ...]:
-        """Return the rows after which about so many *seconds* of compute remain before the next task."""
+        """Return the rows after which about *seconds* of compute remain before the next task."""
         for ends, took in reversed(self.passed):
             if seconds < took / 2:
                 return ends
@@ -198,7 +196,7 @@ class StageTrace:
         return ()
 
     def settle(self, tape: Tape, start: int) -> None:
-        """Let the task before have its gradients reduced before this one has covered enough of it."""
+        """Make this task wait for the reductions of the task before once its compute has overlapped enough of them."""
         rows, seconds = self.pending
         for begun, took in zip(tape.begun.values(), tape.took, strict=True):
             if rows and seconds < took / 2:
@@ -209,19 +207,19 @@ class StageTrace:
         if tape.reduced:
             self.pending = [*rows, *(start + row for row in tape.reduced)], tape.took[0] + tape.apart_s
 
-    def advance(self, tape: Tape, start: int, work: Work) -> None:
-        """Note where the task leaves things."""
+    def advance(self, tape: Tape, start: int, work: TaskKind) -> None:
+        """Record the blocks that the task began, ended and made gradients of."""
         if work == "F":
             for label, row in tape.begun.items():
                 self.begun.setdefault(label, start + row)
         else:
             self.made |= {label: tuple(start + row for row in rows) for label, rows in tape.made.items()}
-        ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only hands on
+        ends = tape.ends or [tuple(tape.tail)][: len(tape.tail)]  # a stage without layers only forwards
         moved = [tuple(start + row for row in rows) for rows in ends]
         self.passed += zip(moved, tape.took or [0.0] * len(moved), strict=True)
 
     def join(self, first: tuple[int, Compiled], second: tuple[int, Compiled]) -> None:
-        """Let two tasks that overlap start together and end together."""
+        """Make two overlapped tasks start together and end together."""
         (start, one), (follows, other) = first, second
         if other.tape.receive is not None:
             arrival = follows + other.tape.receive
@@ -232,7 +230,7 @@ class StageTrace:
 
     def compiled(self, task: Task) -> Compiled:
         """Return the tape of a task."""
-        part = task.part(self.stage, self.plan.stages)
+        part = task.virtual_stage(self.stage, self.plan.stages)
         key = (part, task.kind, task.reverse)
         if key not in self.tapes:
             self.tapes[key] = self.record(part, task)
@@ -243,12 +241,12 @@ class StageTrace:
         plan, forward = self.plan, task.kind == "F"
         recorder = Recorder(plan.groups)
         last = len(plan.parts) - 1
-        talk = plan.passed if plan.stages > 1 and task.kind != "W" else None
+        call = plan.passed if plan.stages > 1 and task.kind != "W" else None
         onward, back = (PREVIOUS, NEXT) if task.reverse else (NEXT, PREVIOUS)
         name = "activations" if forward else "gradients"
-        if talk and part != (0 if forward else last):
+        if call and part != (0 if forward else last):
             tag = 2 * (part - 1) if forward else 2 * part + 1
-            recorder.receive(talk, back if forward else onward, tag, name)
+            recorder.receive(call, back if forward else onward, tag, name)
         if plan.offloaded[0]:
             self.record_offload(recorder, forward)
         layers = plan.parts[part]
@@ -257,15 +255,15 @@ class StageTrace:
         recorder.flush()
         if task.kind == "W":
             recorder.tape.apart_s = sum(recorder.tape.took)
-        if talk and part != (last if forward else 0):
+        if call and part != (last if forward else 0):
             tag = 2 * part if forward else 2 * (part - 1) + 1
-            recorder.send(talk, onward if forward else back, tag, name)
+            recorder.send(call, onward if forward else back, tag, name)
         if not recorder.tape.tail and recorder.tape.receive is not None:
             recorder.tape.tail = [recorder.tape.receive]
-        return Compiled(recorder.tape, talk is not None)
+        return Compiled(recorder.tape, call is not None)
 
     def record_offload(self, recorder: Recorder, forward: bool) -> None:
-        """Write a task's traffic with the outer tiers, for which nobody waits."""
+        """Write a task's traffic with outer memory tiers, on which nothing depends."""
         seconds, size = self.plan.offloaded
         stores = forward and self.plan.training
         kind, name = (NodeType.MEM_STORE, "store") if stores else (NodeType.MEM_LOAD, "load")
@@ -275,7 +273,7 @@ class StageTrace:
     # ---------------------------------------------------------------------------------------- once a step
 
     def left_over(self, held: Sequence[Layer]) -> set[str]:
-        """Return the blocks whose reduction the next step finds unfinished, if the newest always goes first."""
+        """Return the blocks whose reduction extends into the next step, if the newest always goes first."""
         if not self.plan.newest_first:
             return set()
         waiting: list[tuple[str, float]] = []
@@ -285,17 +283,17 @@ class StageTrace:
             while waiting and free < now:
                 free += waiting.pop()[1]
             free = max(free, now)
-            waiting.append((layer.label, sum(talk.seconds for talk in layer.piece.reduces)))
+            waiting.append((layer.label, sum(call.seconds for call in layer.piece.reduces)))
         if waiting and free <= now:
             waiting.pop()
         return {label for label, seconds in waiting if seconds}
 
     def open(self, task: Task, left: set[str]) -> None:
-        """Write what the step before left over for a part of the model, behind the first forward pass through it.
+        """Write the reductions that the step before left to a virtual stage, beside its first forward pass.
 
-        The rows come after those of the pass, although it waits for them: what else it waits for goes first.
+        Their rows follow those of the pass, which depends on them, so that its other dependencies go first.
         """
-        part = task.part(self.stage, self.plan.stages)
+        part = task.virtual_stage(self.stage, self.plan.stages)
         if not self.plan.newest_first or not self.plan.training or part in self.opened:
             return
         self.opened.add(part)
@@ -303,25 +301,25 @@ class StageTrace:
             label = f"previous.{layer.label}"
             ready: tuple[int, ...] = ()
             if layer.label in left:
-                reduced = self.talk(layer.piece.reduces, label, ())
+                reduced = self.overlapped(layer.piece.reduces, label, ())
                 ready = (self.update(layer, label, reduced),)
-            ready = self.talk(layer.piece.updates, label, ready) or ready
+            ready = self.overlapped(layer.piece.updates, label, ready) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
 
     def close(self, layers: Sequence[Layer]) -> None:
-        """Write how gradients are reduced and weights updated, of the *layers* in the order of the backward pass.
+        """Write the reductions and updates of *layers*, which are in the order of the backward pass.
 
-        Weights are updated when all gradients are there. Where the oldest goes first and updated weights have to be
-        gathered, each block's are updated as soon as they can be, as only the backward pass covers the gathering.
+        Weights are updated when all gradients are reduced. Where the oldest collective goes first and updated weights
+        are gathered, each block is updated as soon as possible, because only the backward pass overlaps the gathers.
         """
         newest_first = self.plan.newest_first
         reduced = {}
         for layer in reversed(layers) if newest_first else layers:
             made = self.made[layer.label]
-            reduced[layer.label] = self.talk(layer.piece.reduces, layer.label, made) or made
+            reduced[layer.label] = self.overlapped(layer.piece.reduces, layer.label, made) or made
             if layer.piece.updates and not newest_first:
                 updated = self.update(layer, layer.label, reduced.pop(layer.label))
-                self.talk(layer.piece.updates, layer.label, (updated,))
+                self.overlapped(layer.piece.updates, layer.label, (updated,))
         before = tuple(dict.fromkeys(row for rows in reduced.values() for row in rows))
         for layer in layers:
             if layer.label in reduced:
@@ -331,9 +329,9 @@ class StageTrace:
         """Write the update of a block's weights."""
         return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
-    def talk(self, calls: Iterable[Collective], label: str, before: Iterable[int]) -> tuple[int, ...]:
-        """Write collectives that hide."""
-        rows = [collective_row(talk, f"{label}.{talk.name}", self.plan.groups) for talk in calls]
+    def overlapped(self, calls: Iterable[Collective], label: str, before: Iterable[int]) -> tuple[int, ...]:
+        """Write overlapped collectives."""
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups) for call in calls]
         return tuple(self.one(row, before) for row in rows)
 
     def one(self, row: Row, before: Iterable[int]) -> int:
@@ -360,7 +358,7 @@ class StageTrace:
             kind.append(np.array(found, np.int64))
 
     def template(self) -> Template:
-        """Return the rows as a template; ids are their places."""
+        """Return the rows as a template; ids are row numbers."""
         numbers = np.concatenate(self.numbers) if self.numbers else np.zeros((0, len(NUMBERS)), np.int64)
         columns = {name: numbers[:, place].copy() for place, name in enumerate(NUMBERS)}
         seconds = np.concatenate(self.seconds) if self.seconds else np.zeros(0)
@@ -375,7 +373,7 @@ class StageTrace:
 
 
 def _listed(pairs: Sequence[Ints], rows: int) -> tuple[Ints, Ints]:
-    """Return pairs of a row and what it waits for as lists, one for each row."""
+    """Return dependencies as lists, one for each row."""
     both = np.concatenate(pairs) if pairs else np.zeros((0, 2), np.int64)
     both = both[np.lexsort((both[:, 1], both[:, 0]))]
     return np.searchsorted(both[:, 0], np.arange(rows + 1)).astype(np.int64), both[:, 1].copy()

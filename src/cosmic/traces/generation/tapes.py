@@ -1,44 +1,44 @@
-"""Tapes: the nodes of one task of a pipeline stage, as rows that can be played for any microbatch.
+"""Tapes: the nodes of one task of a pipeline stage, as rows that repeat for every microbatch.
 
 A stage does the same for every microbatch. The rows of a task (forward, backward, backward for inputs or for weights,
-of one part of the model) are therefore written once; a stage's trace repeats them, with other numbers.
+of one virtual stage) are therefore written once; a stage's trace repeats them with other ids and tags.
 
-On a tape, steps form a chain: each waits for the one before. Beside the chain run the things that hide behind it:
+The steps of a tape form a chain: each depends on the one before. Overlapped communication runs beside the chain:
 
-    gathering of weights       at most AHEAD blocks before the one that reads them: so many are whole at one time
-    scattering of gradients    while the task lasts
-    sending                    of what the next part of the model reads
+    all-gather of weights            at most AHEAD blocks before the one that reads them
+    reduce-scatter of gradients      until the task ends
+    send                             of the input of the next virtual stage
 
-The first gathers and the last reductions have nothing of their own task to hide behind. They reach into the task
-before or after, for as long as the last block computes (which no gather of its task hides behind) or the first (which
-no reduction does). So all of a task's compute covers what hides in it, and no more: the analytic engine's rule.
+No compute of their own task overlaps the first gathers and the last reductions. They extend into the task before or
+after, for as long as the last block computes (which overlaps no gather of its task) or the first (which overlaps no
+reduction). So exactly the compute of a task overlaps its communication: the analytic engine's rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
+from cosmic.workload.schedule import TaskKind
 
 AHEAD = 4
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
-"""Places of a rank's peers: on the stages beside its own, and those between which keys and values pass."""
-KINDS = {
+"""Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values."""
+COLLECTIVE_TYPES = {
     "all_reduce": CollectiveType.ALL_REDUCE,
     "all_gather": CollectiveType.ALL_GATHER,
     "reduce_scatter": CollectiveType.REDUCE_SCATTER,
     "all_to_all": CollectiveType.ALL_TO_ALL,
 }
-HIDDEN, WAITED = 0, 1
-"""Priorities of communication: what compute waits for goes first."""
-Work = Literal["F", "B", "W", "BW"]
+OVERLAPPED, EXPOSED = 0, 1
+"""Priorities of communication: exposed communication goes first."""
 
 
 class Row(NamedTuple):
-    """One node, but for what it waits for."""
+    """One node without its dependencies."""
 
     name: str
     type: int
@@ -54,20 +54,20 @@ class Row(NamedTuple):
 
 
 def compute_row(run: Run, name: str) -> Row:
-    """Return the node of a run of compute; simulators divide by both of its sizes, so that neither is 0."""
+    """Return the node of a run of compute; simulators divide by both of its sizes, so neither is 0."""
     return Row(name, NodeType.COMP, run.seconds, num_ops=max(1, round(run.flop)), tensor_size=max(1, round(run.bytes)))
 
 
-def collective_row(talk: Collective, name: str, groups: Sequence[tuple[str, ...]], priority: int = HIDDEN) -> Row:
-    """Return the node of a collective; of a gather, traces tell what each rank brings."""
-    size = talk.bytes / talk.members if talk.kind == "all_gather" else talk.bytes
+def collective_row(call: Collective, name: str, groups: Sequence[tuple[str, ...]], priority: int = OVERLAPPED) -> Row:
+    """Return the node of a collective; the size of an all-gather is one rank's shard."""
+    size = call.bytes / call.members if call.kind == "all_gather" else call.bytes
     return Row(
-        f"{name}.{talk.kind}",
+        f"{name}.{call.kind}",
         NodeType.COMM_COLL,
-        talk.seconds,
-        comm_type=KINDS[talk.kind],
+        call.seconds,
+        comm_type=COLLECTIVE_TYPES[call.kind],
         comm_size=max(1, round(size)),
-        group=groups.index(talk.axes),
+        group=groups.index(call.axes),
         comm_priority=priority,
     )
 
@@ -78,13 +78,13 @@ class Tape:
 
     rows: list[Row] = field(default_factory=list)
     data: list[tuple[int, int]] = field(default_factory=list)
-    """Pairs: a row, and one whose result it reads."""
+    """Data dependencies: pairs of a row and the row that it reads."""
     control: list[tuple[int, int]] = field(default_factory=list)
-    """Pairs: a row, and one that it only comes after."""
+    """Control dependencies: pairs of a row and the row that it follows."""
     early: list[int] = field(default_factory=list)
     """Gathers that may start in the task before."""
     heads: list[int] = field(default_factory=list)
-    """Rows that wait for what is received, and for the end of the task before."""
+    """Rows that depend on the receive and on the end of the task before."""
     tail: list[int] = field(default_factory=list)
     """Rows that end the task."""
     receive: int | None = None
@@ -98,12 +98,12 @@ class Tape:
     begun: dict[str, int] = field(default_factory=dict)
     """The first step of each block."""
     made: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """The rows after which the gradients of each block are there."""
+    """The rows that complete the gradients of each block."""
     apart_s: float = 0.0
-    """Seconds of the rest of a backward pass that is split, which is done elsewhere and covers reductions as well."""
+    """Seconds of the other half of a split backward pass, which overlaps reductions as well."""
     offload: int | None = None
     rings: int = 0
-    """Rounds of passing keys and values."""
+    """Number of ring exchanges of keys and values."""
 
 
 @dataclass(slots=True)
@@ -113,10 +113,10 @@ class Recorder:
     groups: Sequence[tuple[str, ...]]
     tape: Tape = field(default_factory=Tape)
     late: list[tuple[str, Unit, tuple[int, ...]]] = field(default_factory=list)
-    """Reductions that are to be written after the unit that follows: what is waited for goes first."""
+    """Reductions to write after the next unit, whose exposed communication goes first."""
 
     def add(self, row: Row, reads: Iterable[int]) -> int:
-        """Write one row; return its place."""
+        """Write one row; return its index."""
         place = len(self.tape.rows)
         self.tape.rows.append(row)
         self.tape.data += [(place, read) for read in reads]
@@ -132,40 +132,40 @@ class Recorder:
 
     # ---------------------------------------------------------------------------------------------- messages
 
-    def receive(self, talk: Collective, peer: int, tag: int, name: str) -> None:
-        """Write the arrival of what the task starts from."""
-        size = max(1, round(talk.bytes))
+    def receive(self, call: Collective, peer: int, tag: int, name: str) -> None:
+        """Write the receive of the task's input."""
+        size = max(1, round(call.bytes))
         row = Row(f"{name}.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=peer)
         self.tape.receive = self.add(row, ())
 
-    def send(self, talk: Collective, peer: int, tag: int, name: str) -> None:
-        """Write the sending of what the task ends with."""
-        size = max(1, round(talk.bytes))
-        row = Row(f"{name}.send", NodeType.COMM_SEND, talk.seconds, comm_size=size, comm_tag=tag, peer=peer)
-        row = row._replace(comm_priority=WAITED)
+    def send(self, call: Collective, peer: int, tag: int, name: str) -> None:
+        """Write the send of the task's output."""
+        size = max(1, round(call.bytes))
+        row = Row(f"{name}.send", NodeType.COMM_SEND, call.seconds, comm_size=size, comm_tag=tag, peer=peer)
+        row = row._replace(comm_priority=EXPOSED)
         self.tape.send = self.add(row, self.tape.tail)
         if not self.tape.heads:
             self.tape.heads = [self.tape.send]
 
-    def ring(self, talk: Collective, name: str, before: Sequence[int]) -> tuple[int, int]:
-        """Write keys and values on their way to the next rank, and from the previous one."""
-        size = max(1, round(talk.bytes))
+    def ring(self, call: Collective, name: str, before: Sequence[int]) -> tuple[int, int]:
+        """Write the send of keys and values to the next rank of the ring, and the receive from the previous one."""
+        size = max(1, round(call.bytes))
         tag = self.tape.rings
         self.tape.rings += 1
         back = Row(f"{name}.ring.receive", NodeType.COMM_RECV, 0.0, comm_size=size, comm_tag=tag, peer=RING_PREVIOUS)
-        out = back._replace(name=f"{name}.ring.send", type=NodeType.COMM_SEND, seconds=talk.seconds, peer=RING_NEXT)
-        return self.add(out._replace(comm_priority=WAITED), before), self.add(back, before)
+        out = back._replace(name=f"{name}.ring.send", type=NodeType.COMM_SEND, seconds=call.seconds, peer=RING_NEXT)
+        return self.add(out._replace(comm_priority=EXPOSED), before), self.add(back, before)
 
     # ------------------------------------------------------------------------------------------------ blocks
 
-    def block(self, label: str, units: Sequence[Unit], work: Work) -> None:
-        """Write the units of a block that a kind of task goes through."""
+    def block(self, label: str, units: Sequence[Unit], work: TaskKind) -> None:
+        """Write the units of a block for one kind of task."""
         tape, took = self.tape, 0.0
         for unit in units:
             chain = _chain(unit, work)
             if not chain:
                 continue
-            fetched = [self.gather(talk, label) for talk in unit.gathers] if work != "W" else []
+            fetched = [self.gather(call, label) for call in unit.gathers] if work != "W" else []
             tape.begun.setdefault(label, len(tape.rows))
             self.chain(label, chain, fetched)
             self.flush()
@@ -178,21 +178,21 @@ class Recorder:
             tape.made[label] = (*tape.made.get(label, ()), *tape.tail)
 
     def chain(self, label: str, steps: Iterable[Run | Collective], fetched: Sequence[int]) -> None:
-        """Write steps that follow one another; the first of them that computes reads what was *fetched*."""
+        """Write a chain of steps; the first that computes reads the *fetched* weights."""
         for step in steps:
             name, before = f"{label}.{step.name}", tuple(self.tape.tail)
             if isinstance(step, Collective):
-                self.link(collective_row(step, name, self.groups, WAITED))
+                self.link(collective_row(step, name, self.groups, EXPOSED))
                 continue
             row = self.link(compute_row(step, name), fetched)
             fetched = ()
             if step.beside:
                 self.tape.tail = [row, *self.ring(step.beside, name, before)]
 
-    def gather(self, talk: Collective, label: str) -> int:
-        """Write the gathering of weights for a block."""
+    def gather(self, call: Collective, label: str) -> int:
+        """Write the all-gather of a block's weights."""
         tape = self.tape
-        place = self.add(collective_row(talk, f"{label}.{talk.name}", self.groups), ())
+        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), ())
         if len(tape.ends) >= AHEAD:
             tape.control += [(place, end) for end in tape.ends[-AHEAD]]
         else:
@@ -200,20 +200,20 @@ class Recorder:
         return place
 
     def flush(self) -> None:
-        """Write the reductions that waited for the unit after theirs."""
+        """Write the pending reductions."""
         for label, unit, made in self.late:
-            rows = [collective_row(talk, f"{label}.{talk.name}", self.groups) for talk in unit.reduces]
+            rows = [collective_row(call, f"{label}.{call.name}", self.groups) for call in unit.reduces]
             places = [self.add(row, made) for row in rows]
             self.tape.reduced += places
             self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
         self.late.clear()
 
 
-def _chain(unit: Unit, work: Work) -> tuple[Run | Collective, ...]:
-    """Return the steps of a unit that a kind of task has."""
+def _chain(unit: Unit, work: TaskKind) -> tuple[Run | Collective, ...]:
+    """Return the steps of a unit in one kind of task."""
     return {"F": unit.steps, "B": unit.steps, "W": unit.weights, "BW": (*unit.steps, *unit.weights)}[work]
 
 
-def units_of(piece: Piece, work: Work) -> tuple[Unit, ...]:
-    """Return the units of a block that a kind of task goes through."""
+def units_of(piece: Piece, work: TaskKind) -> tuple[Unit, ...]:
+    """Return the units of a block in one kind of task."""
     return piece.forward if work == "F" else piece.backward

@@ -9,15 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from cosmic.numeric import Condition, choose
-from cosmic.workload.schedule import Kind, Number, Task, Undivided, accumulate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, TaskKind, Undivided, accumulate, require_valid, schedules
 
 
 @schedules.register("dualpipe")
 class DualPipe:
-    """A bubble about that of ZB-H1, with forwards beside backwards to hide communication (DeepSeek-V3).
+    """A bubble about that of ZB-H1, with forwards beside backwards to overlap communication (DeepSeek-V3).
 
-    Half of the microbatches run from the first stage to the last, the other half (m / 2 … m - 1) back, so that a stage
-    holds two parts of the model: two copies of the parameters over the pipeline. DeepSeek-AI, arXiv 2412.19437, §3.2.1.
+    Half of the microbatches run from the first stage to the last, the other half (m / 2 … m - 1) back, so a stage holds
+    two model chunks: two copies of the parameters over the pipeline. DeepSeek-AI, arXiv 2412.19437, §3.2.1.
     """
 
     @staticmethod
@@ -27,7 +27,7 @@ class DualPipe:
         >>> [f"{task.kind}{task.microbatch}{'&' * task.with_next}" for task in DualPipe.order(0, 2, 4)]
         ['F0', 'F2', 'F1', 'BW2', 'F3&', 'BW0', 'BW3', 'B1', 'W1']
         """
-        demand_fit(DualPipe, stages, microbatches, virtual)
+        require_valid(DualPipe, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         half = stages // 2
@@ -47,8 +47,8 @@ class DualPipe:
 
             n max(0, B - W)  +  max(2 n F, (n - 1) F + n B)        n = p / 2 - 1
 
-        Exact for all times, if a forward and the backward that it overlaps take F + B + W together: what the overlap
-        hides is communication, which costs nothing here. With F = B >= W it is the published (p/2 - 1) (F&B + B - 3W)
+        Exact for all times, if a forward and the backward that it overlaps take F + B + W together: the overlap hides
+        communication, which costs nothing here. With F = B >= W it is the published (p/2 - 1) (F&B + B - 3W)
         of DeepSeek-AI, arXiv 2412.19437, Table 2 (whose B is the whole backward), that is n (F + 2 B - W). The
         published form is too large by at most F where B > F, too small by n (F - B) where F > B >= W, and by
         n (W - B) more where W > B.
@@ -63,7 +63,7 @@ class DualPipe:
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
-        """Return p + 1 on every stage: p, and the forward that runs beside a backward. DeepSeek-V3, Table 2.
+        """Return p + 1 on every stage: p, and the forward that overlaps a backward. DeepSeek-V3, Table 2.
 
         >>> DualPipe.in_flight(0, 8, 20), DualPipe.in_flight(0, 1, 20)
         (9, 1)
@@ -72,7 +72,7 @@ class DualPipe:
 
     @staticmethod
     def parameter_copies(stages: Number) -> Number:
-        """Return 2, one for each direction; one stage alone has no directions.
+        """Return 2, one for each direction; 1 for a pipeline of one stage.
 
         >>> DualPipe.parameter_copies(8), DualPipe.parameter_copies(1)
         (2, 1)
@@ -86,12 +86,12 @@ class DualPipe:
         return (stages == 1) | (Undivided.runs(stages, microbatches, virtual) & halves & (microbatches >= 2 * stages))
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
-        """Return which of its needs is not met.
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+        """Return which of its requirements is not met.
 
-        >>> DualPipe.fits(5, 10)
+        >>> DualPipe.invalid_reason(5, 10)
         'pp = 5: dualpipe pairs each stage with its mirror image; use an even number'
-        >>> DualPipe.fits(4, 6)
+        >>> DualPipe.invalid_reason(4, 6)
         'microbatches = 6: dualpipe needs an even number, at least 2 pp = 8 (see global_batch)'
         """
         if DualPipe.runs(stages, microbatches, virtual):
@@ -101,15 +101,15 @@ class DualPipe:
         if microbatches % 2 or microbatches < 2 * stages:
             rule = f"dualpipe needs an even number, at least 2 pp = {2 * stages} (see global_batch)"
             return f"microbatches = {microbatches}: {rule}"
-        return Undivided.fits(stages, microbatches, virtual)
+        return Undivided.invalid_reason(stages, microbatches, virtual)
 
 
 class _Move(NamedTuple):
-    """A task whose microbatch is not known yet: the next of its side, or for W the oldest that waits for it."""
+    """A task whose microbatch is still open: the next of its direction, or for W the oldest pending one."""
 
-    kind: Kind
+    kind: TaskKind
     near: bool = True
-    """Whether its microbatch entered at the end of the pipeline that is nearer to the stage."""
+    """Whether its microbatch enters at the end of the pipeline that is nearer to the stage."""
     with_next: bool = False
 
 
@@ -125,7 +125,7 @@ def _moves(distance: int, half: int, per_direction: int) -> list[_Move]:
     """Return the order on a stage at *distance* from the nearer end of a pipeline of 2 *half* stages."""
     inward = half - distance - 1
     outward = distance + 1
-    # On the two middle stages the first pair is not overlapped, so that its forward is handed on earlier.
+    # On the two middle stages the first pair is not overlapped, so that its output is sent earlier.
     first = [_F0, _BW1] if inward == 0 else _F0_BW1
     return [
         *[_F0] * (2 * inward),
@@ -135,7 +135,7 @@ def _moves(distance: int, half: int, per_direction: int) -> list[_Move]:
         *_F1_BW0,
         *[*_F0_BW1, *_F1_BW0] * (per_direction - 2 * half + distance),
         *[_BW1, *_F1_BW0] * inward,
-        *([_BW1, _BW0] * outward)[:outward],  # of these backwards the second half is split, to have W for the drain
+        *([_BW1, _BW0] * outward)[:outward],  # the second half of these backwards is split, to have W for the drain
         *([_B1, _B0] * outward)[outward:],
         *[_W, _B0] * inward,
         *[_W] * outward,
@@ -143,7 +143,7 @@ def _moves(distance: int, half: int, per_direction: int) -> list[_Move]:
 
 
 def _tasks(moves: Iterable[_Move], near_is_reverse: bool, per_direction: int) -> Iterator[Task]:
-    """Yield the tasks of *moves*: those of one direction count from 0, the reverse ones from *per_direction*."""
+    """Yield the tasks of *moves*: microbatches of one direction count from 0, reverse ones from *per_direction*."""
     reverse = {True: near_is_reverse, False: not near_is_reverse}
     forwards = {near: count(per_direction * reverse[near]) for near in reverse}
     backwards = {near: count(per_direction * reverse[near]) for near in reverse}

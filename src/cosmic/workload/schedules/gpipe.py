@@ -1,11 +1,11 @@
 """GPipe: all forwards, then all backwards."""
 
-from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, require_valid, schedules
 
 
 @schedules.register("gpipe")
 class GPipe(Undivided):
-    """The simplest pipeline: every microbatch is kept until the last has gone forward (Huang et al., NeurIPS 2019)."""
+    """The simplest pipeline: it keeps every microbatch until the last forward is done (Huang et al., NeurIPS 2019)."""
 
     @staticmethod
     def order(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
@@ -14,7 +14,7 @@ class GPipe(Undivided):
         >>> [f"{task.kind}{task.microbatch}" for task in GPipe.order(0, 2, 3)]
         ['F0', 'F1', 'F2', 'BW2', 'BW1', 'BW0']
         """
-        demand_fit(GPipe, stages, microbatches, virtual)
+        require_valid(GPipe, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         forwards = [Task("F", microbatch) for microbatch in range(microbatches)]
@@ -43,7 +43,7 @@ class GPipe(Undivided):
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
-        """Return m: no backward starts before the last forward. One stage alone needs no pipeline and keeps 1.
+        """Return m: no backward starts before the last forward. A pipeline of one stage keeps 1.
 
         >>> GPipe.in_flight(0, 4, 16), GPipe.in_flight(0, 1, 16)
         (16, 1)

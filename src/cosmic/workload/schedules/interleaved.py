@@ -1,9 +1,9 @@
-"""Interleaved 1F1B: each stage holds several parts of the model, and a microbatch goes round as often."""
+"""Interleaved 1F1B: each stage holds several model chunks, and a microbatch passes the pipeline as often."""
 
 import numpy as np
 
 from cosmic.numeric import Condition
-from cosmic.workload.schedule import Number, Task, accumulate, alternate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, accumulate, alternate, require_valid, schedules
 from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward
 
 
@@ -11,18 +11,18 @@ from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward
 class Interleaved:
     """A v-th of 1F1B's bubble for v times its transfers and some more memory (Narayanan et al., SC 2021).
 
-    The order is Megatron-LM's: microbatches go in rounds of p, each round through the first part of every stage,
+    The order is Megatron-LM's: microbatches go in rounds of p, each round through the first model chunk of every stage,
     then through the second, and so on. With v = 1 it is 1F1B, as in Megatron-LM.
     """
 
     @staticmethod
     def order(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
-        """Return 2 (p - s - 1) + (v - 1) p forwards of parts, then forward and backward in turn.
+        """Return 2 (p - s - 1) + (v - 1) p forwards of model chunks, then forward and backward in turn.
 
         >>> [f"{task.kind}{task.microbatch}.{task.chunk}" for task in Interleaved.order(1, 2, 2, virtual=2)]
         ['F0.0', 'F1.0', 'F0.1', 'BW0.1', 'F1.1', 'BW1.1', 'BW0.0', 'BW1.0']
         """
-        demand_fit(Interleaved, stages, microbatches, virtual)
+        require_valid(Interleaved, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         if virtual == 1:
@@ -46,7 +46,7 @@ class Interleaved:
 
             (p - 1) (F + B + W) / v
 
-        Exact for all times, with F, B and W of all v parts of a stage together. Narayanan et al., SC 2021, §2.2.2.
+        Exact for all times, with F, B and W of all v model chunks of a stage. Narayanan et al., SC 2021, §2.2.2.
 
         >>> Interleaved.bubble(4, 8, forward_s=1, backward_s=1, weight_s=1, virtual=2)
         4.5
@@ -55,7 +55,7 @@ class Interleaved:
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
-        """Return the forwards of parts that run ahead, and one more, each a v-th of a stage.
+        """Return the forwards of model chunks that run ahead, and one more, each a v-th of a stage.
 
             min(m, (2 (p - s - 1) + (v - 1) p + 1) / v)        and 1F1B's min(m, p - s) for v = 1
 
@@ -70,7 +70,7 @@ class Interleaved:
 
     @staticmethod
     def parameter_copies(stages: Number) -> Number:
-        """Return 1: the parts of a stage differ."""
+        """Return 1: the model chunks of a stage differ."""
         return 1
 
     @staticmethod
@@ -79,10 +79,10 @@ class Interleaved:
         return (virtual == 1) | (microbatches % stages == 0)
 
     @staticmethod
-    def fits(stages: int, microbatches: int, virtual: int = 1) -> str | None:
-        """Return why a last round that is not full is refused.
+    def invalid_reason(stages: int, microbatches: int, virtual: int = 1) -> str | None:
+        """Return why an incomplete last round is invalid.
 
-        >>> print(Interleaved.fits(4, 10, 2))
+        >>> print(Interleaved.invalid_reason(4, 10, 2))
         microbatches = 10: the interleaved schedule takes them in rounds of pp = 4; use a multiple (see global_batch)
         """
         if Interleaved.runs(stages, microbatches, virtual):
@@ -92,7 +92,7 @@ class Interleaved:
 
 
 def _turn(place: int, stages: int, virtual: int) -> tuple[int, int]:
-    """Return the microbatch and the chunk, in order of visit, that are at *place* in the order of their kind."""
+    """Return the microbatch and the model chunk at *place* in the order of forwards (or, mirrored, of backwards)."""
     rounds, within = divmod(place, stages * virtual)
     chunk, microbatch = divmod(within, stages)
     return rounds * stages + microbatch, chunk

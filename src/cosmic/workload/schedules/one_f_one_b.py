@@ -2,21 +2,21 @@
 
 import numpy as np
 
-from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, alternate, require_valid, schedules
 
 
 @schedules.register("1f1b")
 class OneForwardOneBackward(Undivided):
-    """GPipe's bubble, but a stage keeps only what lies ahead of it in the pipeline (Narayanan et al., SC 2021)."""
+    """GPipe's bubble, but a stage keeps at most as many microbatches as stages follow (Narayanan et al., SC 2021)."""
 
     @staticmethod
     def order(stage: int, stages: int, microbatches: int, virtual: int = 1) -> list[Task]:
-        """Return p - s - 1 forwards that fill the stages behind, then forward and backward in turn.
+        """Return p - s - 1 forwards that fill the later stages, then forward and backward in turn.
 
         >>> [f"{task.kind}{task.microbatch}" for task in OneForwardOneBackward.order(0, 2, 3)]
         ['F0', 'F1', 'BW0', 'F2', 'BW1', 'BW2']
         """
-        demand_fit(OneForwardOneBackward, stages, microbatches, virtual)
+        require_valid(OneForwardOneBackward, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         forwards = [Task("F", microbatch) for microbatch in range(microbatches)]

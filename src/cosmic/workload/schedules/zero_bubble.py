@@ -1,15 +1,15 @@
-"""Zero bubble (ZB-H1): the weights' gradients wait for idle time."""
+"""Zero bubble (ZB-H1): the weights' gradients fill idle time."""
 
 import numpy as np
 
-from cosmic.workload.schedule import Number, Task, Undivided, accumulate, demand_fit, schedules
+from cosmic.workload.schedule import Number, Task, Undivided, accumulate, require_valid, schedules
 
 
 @schedules.register("zero_bubble")
 class ZeroBubble(Undivided):
-    """1F1B whose backward is split, so that W fills the drain: ZB-H1 (Qi et al., ICLR 2024).
+    """1F1B with a split backward, so that W fills the drain: ZB-H1 (Qi et al., ICLR 2024).
 
-    It keeps no more than the fullest stage of 1F1B does; their ZB-H2, with still less bubble, keeps twice that.
+    It keeps no more than the fullest stage of 1F1B; their ZB-H2, with a smaller bubble, keeps twice that.
     """
 
     @staticmethod
@@ -23,7 +23,7 @@ class ZeroBubble(Undivided):
         >>> [f"{task.kind}{task.microbatch}" for task in ZeroBubble.order(1, 2, 3)]
         ['F0', 'B0', 'F1', 'B1', 'W0', 'F2', 'B2', 'W1', 'W2']
         """
-        demand_fit(ZeroBubble, stages, microbatches, virtual)
+        require_valid(ZeroBubble, stages, microbatches, virtual)
         if stages == 1:
             return accumulate(microbatches, virtual)
         ahead = stages - stage

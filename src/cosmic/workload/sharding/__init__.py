@@ -2,14 +2,14 @@
 
     graph ──propagate──▶ a sharding for every tensor ──partition──▶ local operators and collectives
 
-`differentiate` gives the backward operators first, where a training step is wanted.
+For a training step, `differentiate` adds the backward operators first.
 """
 
 from cosmic.workload.sharding.annotation import REPLICATED, Annotation, Axes, Sharding, annotate
-from cosmic.workload.sharding.autodiff import differentiate, mirrored, prune
+from cosmic.workload.sharding.autodiff import differentiate, prune
 from cosmic.workload.sharding.partition import Mode, partition
 from cosmic.workload.sharding.partitioned import CollectiveOp, Partitioned, PartitionedOperator, Transfer
-from cosmic.workload.sharding.propagation import Conflict, Propagation, propagate
+from cosmic.workload.sharding.propagation import propagate
 from cosmic.workload.sharding.resharding import Collective, Step, reshard, wire_share
 
 __all__ = [
@@ -18,17 +18,14 @@ __all__ = [
     "Axes",
     "Collective",
     "CollectiveOp",
-    "Conflict",
     "Mode",
     "Partitioned",
     "PartitionedOperator",
-    "Propagation",
     "Sharding",
     "Step",
     "Transfer",
     "annotate",
     "differentiate",
-    "mirrored",
     "partition",
     "propagate",
     "prune",

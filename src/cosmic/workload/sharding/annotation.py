@@ -1,9 +1,8 @@
-"""How a tensor lies on a mesh of devices, and what its user says about that.
+"""Shardings of tensors over a mesh of devices, and a user's annotations.
 
-A mesh is a set of named axes (``dp``, ``tp`` …); their sizes, like those of dimensions, are numbers or arrays
-given when local sizes are wanted. A dimension that is split over several axes is split over the first one
-first: axes are ordered from major to minor. A tensor is *replicated* along each axis that its sharding does
-not name.
+A mesh is a set of named axes (``dp``, ``tp`` …); their sizes, like those of dimensions, are numbers or arrays, given
+when local sizes are computed. The axes that split a dimension are ordered from major to minor. A tensor is *replicated*
+along each axis that its sharding does not name.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ Axes = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Over which mesh axes each dimension of a tensor is split, and which sums are still pending.
+    """The mesh axes that split each dimension of a tensor, and those along which a sum is pending.
 
     >>> two_d = Sharding.of({"batch": "dp", "hidden": ("tp", "ep")})
     >>> two_d.axes("hidden"), two_d.axes("sequence")
@@ -33,7 +32,7 @@ class Sharding:
     dims: tuple[tuple[str, Axes], ...] = ()
     """Each split dimension with its axes, major to minor, in alphabetical order."""
     partial: Axes = ()
-    """Axes along which the devices hold addends of the tensor instead of the tensor, in alphabetical order."""
+    """Axes along which devices hold partial sums of the tensor, in alphabetical order."""
 
     @classmethod
     def of(cls, dims: Mapping[str, str | Iterable[str]], partial: Iterable[str] = ()) -> Sharding:
@@ -54,7 +53,7 @@ class Sharding:
 
     @property
     def used(self) -> Axes:
-        """Every axis that splits a dimension or is partial."""
+        """Every axis that splits a dimension or has a pending sum."""
         return (*(axis for _, axes in self.dims for axis in axes), *self.partial)
 
     def holds(self, axis: str) -> str | None:
@@ -62,16 +61,16 @@ class Sharding:
         return next((dim for dim, axes in self.dims if axis in axes), None)
 
     def split(self, dim: str, axes: Axes) -> Sharding:
-        """Return the same sharding but for *dim*, which is split over *axes*."""
+        """Return the sharding with *dim* split over *axes* instead."""
         others = [entry for entry in self.dims if entry[0] != dim]
         return Sharding(tuple(sorted([*others, (dim, axes)])) if axes else tuple(others), self.partial)
 
     def pending(self, partial: Iterable[str]) -> Sharding:
-        """Return the same sharding with the sums over the axes *partial* pending."""
+        """Return the sharding with the sums over the axes *partial* pending instead."""
         return Sharding(self.dims, tuple(sorted(partial)))
 
     def local(self, dim: str, sizes: Sizes) -> Numeric:
-        """Return the size of one device's part of *dim*; what does not divide is padded.
+        """Return the size of one device's shard of *dim*, padded if it does not divide.
 
         >>> Sharding.of({"heads": "tp"}).local("heads", {"heads": 10, "tp": 4})
         3
@@ -79,7 +78,7 @@ class Sharding:
         return local_size(sizes[dim], (sizes[axis] for axis in self.axes(dim)))
 
     def elements(self, dims: Iterable[str], sizes: Sizes) -> Numeric:
-        """Return how many elements of a tensor with *dims* one device holds."""
+        """Return the number of elements that one device holds of a tensor with *dims*."""
         return local_elements(tuple((dim, self.axes(dim)) for dim in dims), sizes)
 
     def __str__(self) -> str:
@@ -93,7 +92,7 @@ REPLICATED = Sharding()
 
 
 def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Numeric:
-    """Return how many elements one device holds of a tensor whose dimensions are split over the given axes."""
+    """Return the number of elements that one device holds of a tensor whose dimensions have these axes."""
     known: dict[Any, Numeric] = sizes.known if isinstance(sizes, SizeTable) else {}
     if split in known:
         return known[split]
@@ -115,25 +114,33 @@ def local_size(size: Numeric, ways: Iterable[Numeric]) -> Numeric:
     return size if parts is None else -(-size // parts)
 
 
+def group_size(axes: Axes, sizes: Sizes) -> Numeric:
+    """Return the number of devices in a group along *axes*."""
+    total: Numeric = 1
+    for axis in axes:
+        total = total * sizes[axis]
+    return total
+
+
 @dataclass(frozen=True, slots=True)
 class Annotation:
-    """What a user says about one tensor: its sharding, and where propagation may add to it."""
+    """A user's sharding of one tensor, and where propagation may add to it."""
 
     sharding: Sharding
     open: tuple[str, ...] = ()
-    """Dimensions that propagation may split further; all others are as they are said to be."""
+    """Dimensions that propagation may split further; all others are fixed."""
     priority: int = 0
-    """What is said at a lower number is propagated before what is said at a higher one has any effect."""
+    """Annotations of a lower number are propagated before those of a higher one take effect."""
     later: tuple[tuple[str, int], ...] = ()
     """Dimensions with a priority of their own: weights may be split over ffn first, and over hidden last."""
 
     def rank(self, dim: str) -> int:
-        """Return the priority of what is said about *dim*."""
+        """Return the priority of *dim*."""
         return dict(self.later).get(dim, self.priority)
 
     @property
     def first(self) -> int:
-        """The priority at which anything is said."""
+        """The lowest priority of any dimension."""
         return min(self.priority, *(rank for _, rank in self.later)) if self.later else self.priority
 
     def until(self, priority: int) -> Sharding:
@@ -149,7 +156,7 @@ def annotate(
     open: Iterable[str] = (),
     priority: int | Mapping[str, int] = 0,
 ) -> Annotation:
-    """Return an annotation from a table ``{dimension: axis or axes}``: the short way to write one.
+    """Return an annotation from a table ``{dimension: axis or axes}``.
 
     >>> weight = annotate({"ffn": "tp", "hidden": "dp"}, priority={"hidden": 2})
     >>> print(weight.until(0), "|", weight.until(2))
@@ -162,8 +169,8 @@ def annotate(
 
 
 def check_annotation(name: str, dims: tuple[str, ...], annotation: Annotation) -> None:
-    """Raise a `SpecError` if *annotation* speaks of dimensions that tensor *name* lacks."""
-    spoken = [dim for dim, _ in (*annotation.sharding.dims, *annotation.later)] + list(annotation.open)
-    for dim in spoken:
+    """Raise a `SpecError` if *annotation* names dimensions that tensor *name* lacks."""
+    named = [dim for dim, _ in (*annotation.sharding.dims, *annotation.later)] + list(annotation.open)
+    for dim in named:
         if dim not in dims:
             raise SpecError(f"annotation of {name}", dim, f"the tensor has no such dimension, only {', '.join(dims)}")

@@ -1,7 +1,7 @@
-"""Which axis of the mesh splits which factor of an operator: the choices there are, and XLA's.
+"""Assignments of mesh axes to the factors of an operator: all candidates, and XLA's choice.
 
-For an einsum ``A[i, k] B[k, j] -> C[i, j]`` and one axis: on *i* or *j* each device makes a part of the result;
-on *k* it makes an addend of it; on none, all devices along the axis do the same work.
+For an einsum ``A[i, k] B[k, j] -> C[i, j]`` and one axis: on *i* or *j* each device computes a shard of the result; on
+*k* a partial sum of it; on none, all devices along the axis do the same work.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from itertools import permutations, product
 
 from cosmic.workload.graph import Operator, Sizes, Tensor
 from cosmic.workload.sharding.annotation import Axes, Sharding, local_size
-from cosmic.workload.sharding.factors import LINEAR, PRODUCTS, Factors, factors_of
+from cosmic.workload.sharding.factors import EINSUMS, LINEAR, Factors, factors_of
 
 ORDERED_FREELY = 2
-"""Up to so many axes of one factor are tried in every order, where no tensor has an order for them."""
+"""Up to this many axes of one factor are tried in every order, where no tensor orders them."""
 THROUGH = "…"
-"""In place of a factor: the axis stays a pending sum, in what is read and in what is made."""
+"""In place of a factor: the axis stays a pending sum, in inputs and in outputs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Assignment:
     operator: Operator
     split: Mapping[str, Axes]
     through: Axes = ()
-    """Axes along which addends are read and addends are made (of sums only)."""
+    """Axes along which partial sums are read and made (only in operators that add)."""
 
     @property
     def factors(self) -> Factors:
@@ -35,11 +35,11 @@ class Assignment:
         return factors_of(self.operator)
 
     def reads(self, tensor: Tensor, near: Sharding) -> Sharding:
-        """Return the sharding in which the operator reads *tensor*, which is best if it is like *near*."""
+        """Return the sharding in which the operator reads *tensor*, like *near* where there is a choice."""
         return Sharding(self._dims(tensor, near), tuple(sorted(self.through)))
 
     def makes(self, tensor: Tensor, near: Sharding) -> Sharding:
-        """Return the sharding in which the operator makes *tensor*: summed factors leave it partial."""
+        """Return the sharding in which the operator makes *tensor*: splitting a summed factor leaves a partial sum."""
         factors = self.factors
         summed = (
             axis
@@ -58,7 +58,7 @@ class Assignment:
         return tuple(sorted(found))
 
     def work(self, sizes: Sizes) -> float:
-        """Return the size of the loops that one device runs: its local flop, up to a constant."""
+        """Return the local flop of one device, up to a constant."""
         total = 1.0
         for factor in self.factors.names:
             total *= float(local_size(sizes[factor], (sizes[axis] for axis in self.split.get(factor, ()))))
@@ -66,7 +66,7 @@ class Assignment:
 
 
 def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str, Axes]]:
-    """Distribute the axes of a factor over the dimensions as which a tensor sees it, as *near* does if it can."""
+    """Distribute the axes of a factor over its dimensions in a tensor, as in *near* where possible."""
     if not any(axis in near.axes(dim) for axis in axes for dim in dims):
         return [(dims[0], axes)]
     found: list[tuple[str, Axes]] = []
@@ -80,14 +80,14 @@ def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """An operator with the shardings around it: those in which its inputs are, and those its outputs should have."""
+    """An operator with the current shardings of its inputs and the wanted ones of its outputs."""
 
     operator: Operator
     shardings: Mapping[str, Sharding]
 
     @property
     def axes(self) -> Axes:
-        """Every axis in play."""
+        """Every axis of these shardings."""
         return tuple(dict.fromkeys(axis for tensor in self.operator.tensors for axis in self.of(tensor).used))
 
     def of(self, tensor: Tensor) -> Sharding:
@@ -101,11 +101,11 @@ class Setting:
         return None if dim is None or factors.of[dim] in factors.whole else factors.of[dim]
 
     def places(self, tensors: tuple[Tensor, ...], axis: str) -> list[str]:
-        """Return the factors that *axis* splits in *tensors*, each once."""
+        """Return the distinct factors that *axis* splits in *tensors*."""
         return list(dict.fromkeys(place for tensor in tensors if (place := self.place(tensor, axis))))
 
     def order(self, factor: str, axes: Axes) -> Axes:
-        """Return *axes* in the order in which the last tensor that has them all, or most of them, is split."""
+        """Return *axes* in the order of the last tensor that has all, or most, of them."""
         factors = factors_of(self.operator)
         orders = [factors.axes(tensor, factor, self.of(tensor)) for tensor in reversed(self.operator.tensors)]
         order = max(orders, key=lambda each: sum(axis in axes for axis in each))
@@ -114,7 +114,7 @@ class Setting:
 
 
 def assignments(setting: Setting) -> Iterator[Assignment]:
-    """Yield the assignments worth pricing: each axis on a factor that some tensor has it on, or on none."""
+    """Yield the candidate assignments: each axis on a factor that it splits in some tensor, or on none."""
     axes = setting.axes
     for chosen in product(*(_options(setting, axis) for axis in axes)):
         by_factor: dict[str, Axes] = {}
@@ -127,10 +127,10 @@ def assignments(setting: Setting) -> Iterator[Assignment]:
 
 
 def _options(setting: Setting, axis: str) -> list[str | None]:
-    """Where *axis* may go: where the tensors agree that it is, else wherever one has it, or nowhere.
+    """Return the factors that *axis* may split: the one on which tensors agree, else that of any tensor, or none.
 
-    To leave a place that tensors agree on could save bytes now and then, at the price of work done twice or of
-    weights sent instead of tokens. Whoever wants that can annotate it; unasked it would surprise.
+    To leave a factor on which tensors agree could sometimes save bytes, but duplicates work or sends weights instead of
+    tokens. An annotation can ask for that; by default it would surprise.
     """
     operator = setting.operator
     through = operator.kind in LINEAR and any(axis in setting.of(tensor).partial for tensor in operator.inputs)
@@ -140,7 +140,7 @@ def _options(setting: Setting, axis: str) -> list[str | None]:
 
 
 def _orders(setting: Setting, factor: str, axes: Axes) -> list[Axes]:
-    """The orders in which tensors have *axes*; every order, where none has them all."""
+    """Return the orders in which tensors have *axes*; every order, if none has them all."""
     factors = factors_of(setting.operator)
     split = (factors.axes(tensor, factor, setting.of(tensor)) for tensor in setting.operator.tensors)
     known = [tuple(axis for axis in each if axis in axes) for each in split if set(axes) <= set(each)]
@@ -150,7 +150,7 @@ def _orders(setting: Setting, factor: str, axes: Axes) -> list[Axes]:
 
 
 def xla_assignment(setting: Setting) -> Assignment:
-    """Return the assignment that XLA's partitioner makes, by rules and not by price."""
+    """Return the assignment of XLA's partitioner, which follows rules instead of costs."""
     by_factor: dict[str, Axes] = {}
     for axis in setting.axes:
         if factor := _shared(setting, axis) or _wanted(setting, axis) or _brought(setting, axis, by_factor):
@@ -159,7 +159,7 @@ def xla_assignment(setting: Setting) -> Assignment:
 
 
 def _shared(setting: Setting, axis: str) -> str | None:
-    """Where an input and an output have it, the work is local; where all inputs have it, they give addends."""
+    """Return the factor that *axis* splits in an input and an output (local work), or in all inputs (partial sums)."""
     operator, factors = setting.operator, factors_of(setting.operator)
     read = setting.places(operator.inputs, axis)
     for factor in setting.places(operator.outputs, axis):
@@ -174,7 +174,7 @@ def _shared(setting: Setting, axis: str) -> str | None:
 
 
 def _wanted(setting: Setting, axis: str) -> str | None:
-    """Where an output wants it, inputs are sliced or resharded: those that see the factor."""
+    """Return the factor that *axis* splits in an output, if inputs have it: they are sliced or resharded."""
     operator, factors = setting.operator, factors_of(setting.operator)
     for factor in setting.places(operator.outputs, axis):
         if any(factors.sees(tensor, factor) for tensor in operator.inputs):
@@ -183,17 +183,16 @@ def _wanted(setting: Setting, axis: str) -> str | None:
 
 
 def _brought(setting: Setting, axis: str, by_factor: Mapping[str, Axes]) -> str | None:
-    """Where an input has it, the result can be resharded afterwards; else that input will be gathered.
+    """Return the factor that *axis* splits in an input, if the result can be resharded; else the input is gathered.
 
-    XLA reshards the results of einsums, of reductions, and of what makes the dimension that the axis shall split. A
-    tensor cannot be gathered along a major axis only, so the axis must come after those of its dimension that
-    split the factor too.
+    XLA reshards the results of einsums, of reductions, and of operators that make the dimension that the axis splits. A
+    tensor cannot be gathered along a major axis only, so the major axes of its dimension must split the factor too.
     """
     operator, factors = setting.operator, factors_of(setting.operator)
     new = setting.places(operator.outputs, axis)
     for tensor in operator.inputs:
         factor = setting.place(tensor, axis)
-        if factor and (factor in factors.summed) != (operator.kind in PRODUCTS or bool(new)):
+        if factor and (factor in factors.summed) != (operator.kind in EINSUMS or bool(new)):
             axes = factors.axes(tensor, factor, setting.of(tensor))
             if all(major in by_factor.get(factor, ()) for major in axes[: axes.index(axis)]):
                 return factor

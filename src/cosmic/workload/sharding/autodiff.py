@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from cosmic.errors import UnknownName
 from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding.annotation import Annotation
-from cosmic.workload.sharding.factors import PRODUCTS
+from cosmic.workload.sharding.factors import EINSUMS
 
 SHIFTS = ("bias",)
-"""Kinds that add something learned: their gradients are those of what was made, or sums of them."""
+"""Kinds that add a weight: the gradients of their inputs are the output's gradient, or sums of it."""
 MOVES = ("dispatch", "combine", "view")
-"""Kinds that move their first input to where it is needed: backward its gradient moves, and it stays."""
+"""Kinds that only move their first input: the backward pass moves its gradient and does not read the input."""
 
 
 def differentiate(graph: Graph, seeds: Iterable[str]) -> Graph:
     """Return the operators that compute gradients, given those of the tensors *seeds*.
 
-    The gradient of ``t`` is ``d_t``. An einsum has one einsum per gradient; a sum passes its gradient on; any
-    other kind has one operator ``<kind>_grad`` of the same dimensions that reads the gradients of what was made
-    and what was read (but for what was only moved). Where several operators read a tensor its gradients are
-    added up. Tensors of the role ``input`` (token numbers, pictures) have no gradient.
+    The gradient of ``t`` is ``d_t``. An einsum has one einsum per gradient; a sum passes its gradient on; any other
+    kind has one operator ``<kind>_grad`` of the same dimensions, which reads the gradients of the outputs and the
+    inputs (except those that were only moved). The gradients of a tensor that several operators read are added up.
+    Tensors of the role ``input`` (token ids, images) have no gradient.
     """
     tensors = graph.tensors
     given = tuple(dict.fromkeys(seeds))
@@ -55,37 +54,27 @@ def prune(graph: Graph, results: Collection[str]) -> Graph:
     return Graph(tuple(reversed(kept)))
 
 
-def mirrored(graph: Graph, annotations: Mapping[str, Annotation]) -> dict[str, Annotation]:
-    """Return *annotations*, and for each gradient in *graph* that has none that of its tensor.
-
-    So gradients of weights that are sharded come to lie as their weights do, and those of activations as theirs.
-    """
-    tensors = graph.tensors
-    gradients = {f"d_{name}": annotation for name, annotation in annotations.items() if f"d_{name}" in tensors}
-    return gradients | dict(annotations)
-
-
 def _gradient(tensor: Tensor, share: str = "") -> Tensor:
     return Tensor(f"d_{tensor.name}{share and '.'}{share}", tensor.dims, "gradient")
 
 
 @dataclass
 class _Backward:
-    """Collects backward operators; lives only while `differentiate` runs."""
+    """Collects backward operators while `differentiate` runs."""
 
     shares: Counter[str]
-    """How many gradients of each tensor there will be to add up."""
+    """Number of gradients to add up, by tensor."""
     operators: list[Operator] = field(default_factory=list)
     found: dict[str, list[Tensor]] = field(default_factory=dict)
-    """Those that are there already."""
+    """Gradients made so far, by tensor."""
 
     def visit(self, operator: Operator) -> None:
-        """Add what computes the gradients of the inputs of *operator*."""
+        """Add the operators that compute the gradients of the inputs of *operator*."""
         made = tuple(self.total(tensor) for tensor in operator.outputs if tensor.name in self.found)
         if operator.kind == "add" and all(tensor.dims == operator.outputs[0].dims for tensor in operator.inputs):
             for tensor in operator.inputs:
                 self._share(tensor, made[0])
-        elif operator.kind in PRODUCTS:
+        elif operator.kind in EINSUMS:
             for position, tensor in enumerate(operator.inputs):
                 others = operator.inputs[:position] + operator.inputs[position + 1 :]
                 self._apply(operator, f".{position}", (*made, *others), (tensor,))
@@ -95,14 +84,14 @@ class _Backward:
             )
             self._apply(operator, "", (*made, *again), tuple(dict.fromkeys(operator.inputs)))
 
-    def _apply(self, forward: Operator, part: str, read: tuple[Tensor, ...], asked: tuple[Tensor, ...]) -> None:
+    def _apply(self, forward: Operator, suffix: str, read: tuple[Tensor, ...], asked: tuple[Tensor, ...]) -> None:
         """Add the operator that computes the gradients of *asked*."""
         wanted = [tensor for tensor in asked if tensor.role not in ("input", "index")]
         if not wanted:
             return
-        name = forward.name + part
+        name = forward.name + suffix
         outputs = [_gradient(tensor, name if self.shares[tensor.name] > 1 else "") for tensor in wanted]
-        kind = forward.kind if forward.kind in PRODUCTS else f"{forward.kind}_grad"
+        kind = forward.kind if forward.kind in EINSUMS else f"{forward.kind}_grad"
         self.operators.append(
             Operator(f"d_{name}", kind, read, tuple(outputs), forward.same, forward.whole, phase="backward")
         )
@@ -113,7 +102,7 @@ class _Backward:
         self.found.setdefault(tensor.name, []).append(gradient)
 
     def total(self, tensor: Tensor, *, named: bool = False) -> Tensor:
-        """Return the gradient of *tensor*, its shares added up; *named*, it is called after the tensor in any case."""
+        """Return the gradient of *tensor*, added up from its shares; *named* enforces the name ``d_tensor``."""
         shares = self.found[tensor.name]
         whole = _gradient(tensor)
         if len(shares) > 1 or (named and shares[0] != whole):

@@ -1,9 +1,8 @@
-"""The factors of an operator: the loops it runs, each seen by some of its tensors as dimensions.
+"""The factors of an operator: its loops, which are dimensions of some of its tensors.
 
-An einsum ``x[batch, hidden] w[hidden, ffn] -> u[batch, ffn]`` has three factors. Dimensions that are `same`
-inside an operator are one factor; where one tensor sees a factor as several dimensions (tokens are batch and
-sequence to the model, slots to an expert) their axes are listed one after the other, and which token sits in
-which slot is the operator's own affair.
+An einsum ``x[batch, hidden] w[hidden, ffn] -> u[batch, ffn]`` has three factors. Dimensions that are `same` inside an
+operator are one factor. Where a factor is several dimensions of one tensor (tokens are batch and sequence to the model,
+slots to an expert), their axes are listed one after the other; which token is in which slot does not matter.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from types import MappingProxyType
 from cosmic.workload.graph import Operator, Tensor
 from cosmic.workload.sharding.annotation import Axes, Sharding
 
-PRODUCTS = ("einsum", "embedding")
-"""Kinds that multiply their inputs and sum over what the output lacks. An embedding is the product of a table with
-one-hot vectors that nobody writes out."""
+EINSUMS = ("einsum", "embedding")
+"""Kinds that multiply their inputs and sum over dimensions that the output lacks. An embedding multiplies a table with
+one-hot vectors that are not stored."""
 LINEAR = ("add",)
-"""Kinds that add their inputs up: sums that are pending in all inputs may stay pending in the output."""
+"""Kinds that add their inputs: a sum that is pending in all inputs may stay pending in the output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Factors:
     """The factors of one operator."""
 
     names: tuple[str, ...]
-    """Each factor, called after the first of its dimensions."""
+    """Each factor, named after its first dimension."""
     of: Mapping[str, str]
     """The factor of each dimension."""
     whole: frozenset[str]
@@ -37,7 +36,7 @@ class Factors:
     """Factors that some input has and some output lacks: splitting them leaves that output a partial sum."""
 
     def dims(self, tensor: Tensor, factor: str) -> tuple[str, ...]:
-        """Return the dimensions as which *tensor* sees *factor*."""
+        """Return the dimensions of *tensor* that belong to *factor*."""
         return tuple(dim for dim in tensor.dims if self.of[dim] == factor)
 
     def axes(self, tensor: Tensor, factor: str, sharding: Sharding) -> Axes:

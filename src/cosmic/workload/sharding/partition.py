@@ -1,8 +1,7 @@
-"""From shardings to what each device does: which factor each axis splits, and how tensors get there.
+"""Partition a graph: the factor that each axis splits in each operator, and the collectives between operators.
 
-Operators are placed one after the other. Each reads its inputs in the sharding that its assignment of axes to
-factors asks for and makes its outputs in the one that follows from it; transfers mend the differences to how
-tensors are kept.
+Operators are partitioned one after the other. The assignment of axes to factors determines the shardings in which an
+operator reads its inputs and makes its outputs; transfers reshard them from and to those in which tensors are kept.
 """
 
 from __future__ import annotations
@@ -14,42 +13,45 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from cosmic.errors import UnknownName
-from cosmic.workload.graph import Graph, Operator, Phase, Sizes, Tensor
+from cosmic.workload.graph import Graph, Operator, PassPhase, Sizes, Tensor
 from cosmic.workload.sharding.annotation import Sharding
 from cosmic.workload.sharding.assignment import Assignment, Setting, assignments, xla_assignment
-from cosmic.workload.sharding.factors import LINEAR, PRODUCTS
+from cosmic.workload.sharding.factors import EINSUMS, LINEAR
 from cosmic.workload.sharding.partitioned import Partitioned, PartitionedOperator, Transfer, collectives_of
-from cosmic.workload.sharding.propagation import Propagation
-from cosmic.workload.sharding.resharding import Step, plan
+from cosmic.workload.sharding.resharding import Step, reshard
 
 Mode = Literal["best", "as_written", "as_compiled"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 def partition(
-    graph: Graph, propagation: Propagation, *, sizes: Sizes, mode: Mode = "best", share_phases: bool | None = None
+    graph: Graph,
+    shardings: Mapping[str, Sharding],
+    *,
+    sizes: Sizes,
+    mode: Mode = "best",
+    share_phases: bool | None = None,
 ) -> Partitioned:
-    """Return what each device does when the tensors of *graph* lie as *propagation* says.
+    """Return what each device does if the tensors of *graph* have these *shardings*.
 
-    *sizes* (numbers, of dimensions and axes) decide between ways of different cost; the result holds for other
-    sizes too, though another way may then be cheaper. In mode ``best`` an operator is split so that the fewest
-    bytes go over the wire, and then the fewest flop are done; in ``as_written`` it computes where its tensors
-    lie, as hand-written parallel code does, and sends as little as that allows; in ``as_compiled`` it is split
-    as XLA's partitioner does it.
-    With *share_phases* what is gathered in the forward phase is kept for the backward phase, as XLA does;
-    otherwise, as ``best`` does unless told, it is gathered again.
+    *sizes* (numbers, of dimensions and axes) decide between partitionings of different cost; the result holds for other
+    sizes too, though another partitioning may then be cheaper. Mode ``best`` splits an operator so that the fewest
+    bytes go over the wire, and then the fewest flop are computed; ``as_written`` computes where the tensors are, as
+    hand-written parallel code does, with the fewest bytes that this allows; ``as_compiled`` splits as XLA's partitioner
+    does. With *share_phases* (the default of ``as_compiled`` only) tensors gathered in the forward pass are kept for
+    the backward pass; otherwise they are gathered again.
     """
     if mode not in MODES:
         raise UnknownName.among("mode", mode, "mode", MODES)
     share = mode == "as_compiled" if share_phases is None else share_phases
     planners = {"best": _Best, "as_written": _AsWritten, "as_compiled": _AsCompiled}
-    planner = planners[mode](propagation.shardings, sizes, share, _addends(graph))
-    parts = tuple(planner.place(operator) for operator in graph.operators)
-    return Partitioned(parts, planner.homes, tuple(collectives_of(parts)))
+    planner = planners[mode](shardings, sizes, share, _addends(graph))
+    placed = tuple(planner.place(operator) for operator in graph.operators)
+    return Partitioned(placed, planner.homes, tuple(collectives_of(placed)))
 
 
 def _addends(graph: Graph) -> frozenset[str]:
-    """Return the tensors that one sum alone reads."""
+    """Return the tensors that only one operator reads, and that operator adds."""
     reads = Counter(tensor.name for operator in graph.operators for tensor in operator.inputs)
     summed = (tensor for operator in graph.operators if operator.kind in LINEAR for tensor in operator.inputs)
     return frozenset(tensor.name for tensor in summed if reads[tensor.name] == 1)
@@ -60,13 +62,13 @@ class _Copy:
     """A tensor in another sharding than the one it is kept in."""
 
     sharding: Sharding
-    phase: Phase
+    phase: PassPhase
     level: int = 0
 
 
 @dataclass
 class _Planner(ABC):
-    """Places operators, and remembers where their tensors are."""
+    """Partitions operators, and keeps the shardings of their tensors."""
 
     wanted: Mapping[str, Sharding]
     sizes: Sizes
@@ -81,26 +83,26 @@ class _Planner(ABC):
 
     @abstractmethod
     def place(self, operator: Operator) -> PartitionedOperator:
-        """Decide how *operator* is split, and note where this puts tensors."""
+        """Return the partitioned *operator*, and record the shardings of its tensors."""
 
-    def _found(self, tensor: Tensor, phase: Phase) -> list[_Copy]:
+    def _found(self, tensor: Tensor, phase: PassPhase) -> list[_Copy]:
         return [copy for copy in self.copies.get(tensor.name, ()) if self.share or copy.phase == phase]
 
     def _transfer(self, tensor: Tensor, source: Sharding, target: Sharding) -> Transfer:
-        steps, wire = plan(tensor.dims, source, target, self.sizes)
+        steps, wire = reshard(tensor.dims, source, target, self.sizes)
         return Transfer(tensor, source, target, steps, wire)
 
-    def _note(self, part: PartitionedOperator, levels: Mapping[str, int]) -> PartitionedOperator:
-        for transfer in part.inputs:
+    def _record(self, placed: PartitionedOperator, levels: Mapping[str, int]) -> PartitionedOperator:
+        for transfer in placed.inputs:
             if transfer.steps:
-                copy = _Copy(transfer.target, part.operator.phase, levels.get(transfer.tensor.name, 0))
+                copy = _Copy(transfer.target, placed.operator.phase, levels.get(transfer.tensor.name, 0))
                 self.copies.setdefault(transfer.tensor.name, []).append(copy)
-        for transfer in part.outputs:
+        for transfer in placed.outputs:
             self.homes[transfer.tensor.name] = transfer.target
-        return part
+        return placed
 
 
-def _part(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
+def _placed(assignment: Assignment, inputs: list[Transfer], outputs: list[Transfer]) -> PartitionedOperator:
     ends = [transfer.target for transfer in inputs] + [transfer.source for transfer in outputs]
     dims = {dim: axes for sharding in ends for dim, axes in sharding.dims}
     return PartitionedOperator(assignment.operator, dims, tuple(inputs), tuple(outputs))
@@ -113,27 +115,27 @@ class _Best(_Planner):
         setting = Setting(operator, self.homes)
         best: tuple[tuple[float, float, int], PartitionedOperator] | None = None
         for assignment in assignments(setting):
-            part = self._split(assignment)
-            price = self._price(assignment, part)
-            if best is None or price < best[0]:
-                best = price, part
-            if not price[0] and len(setting.axes) == sum(map(len, assignment.split.values())):
-                break  # every axis splits the work and nothing is sent: nothing can be better
+            placed = self._split(assignment)
+            cost = self._cost(assignment, placed)
+            if best is None or cost < best[0]:
+                best = cost, placed
+            if not cost[0] and len(setting.axes) == sum(map(len, assignment.split.values())):
+                break  # every axis splits the work and nothing is sent: optimal
         assert best is not None  # noqa: S101  an operator without axes has one assignment, the empty one
-        return self._note(best[1], {})
+        return self._record(best[1], {})
 
-    def _price(self, assignment: Assignment, part: PartitionedOperator) -> tuple[float, float, int]:
-        transfers = part.inputs + part.outputs
+    def _cost(self, assignment: Assignment, placed: PartitionedOperator) -> tuple[float, float, int]:
+        transfers = placed.inputs + placed.outputs
         wire = sum(transfer.wire for transfer in transfers)
         return wire, assignment.work(self.sizes), sum(len(transfer.steps) for transfer in transfers)
 
     def _split(self, assignment: Assignment) -> PartitionedOperator:
         operator = assignment.operator
         inputs = [self._fetch(tensor, assignment) for tensor in operator.inputs]
-        return _part(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
+        return _placed(assignment, inputs, [self._deliver(tensor, assignment) for tensor in operator.outputs])
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
-        """Bring an input to where it is read, from the nearest place where it is."""
+        """Reshard an input for its reader, from its home or its cheapest copy."""
         home = self.homes[tensor.name]
         target = assignment.reads(tensor, home)
         copies = (copy.sharding for copy in self._found(tensor, assignment.operator.phase))
@@ -141,7 +143,7 @@ class _Best(_Planner):
         return min(transfers, key=lambda transfer: (transfer.wire, len(transfer.steps)))
 
     def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
-        """Bring an output to where it is wanted; a pending sum that is but an addend of another sum can wait."""
+        """Reshard an output as wanted; the reduction of an addend waits for the sum that reads it."""
         target = self.wanted[tensor.name]
         made = assignment.makes(tensor, target)
         if tensor.name in self.addends and not set(made.partial) <= set(target.partial):
@@ -150,16 +152,16 @@ class _Best(_Planner):
 
 
 class _AsWritten(_Best):
-    """Axes split what they split in the tensors: data stays where it is, and only its neighbours are sent for."""
+    """Axes split the factors that they split in the tensors, as in hand-written parallel code."""
 
     def place(self, operator: Operator) -> PartitionedOperator:
         if operator.kind in LINEAR:
-            return super().place(operator)  # sums that are pending in all addends are added while pending
-        return self._note(self._split(xla_assignment(Setting(operator, self.homes))), {})
+            return super().place(operator)  # addends whose sums are all pending are added before the reduction
+        return self._record(self._split(xla_assignment(Setting(operator, self.homes))), {})
 
 
 class _AsCompiled(_Planner):
-    """What XLA's partitioner emits, before any pass that cleans up after it."""
+    """As XLA's partitioner, before later passes optimise its output."""
 
     def place(self, operator: Operator) -> PartitionedOperator:
         assignment = xla_assignment(Setting(operator, self.homes))
@@ -167,21 +169,21 @@ class _AsCompiled(_Planner):
         levels = _levels(operator, fresh)
         inputs = [self._reused(transfer, operator.phase, levels) for transfer in fresh]
         outputs = [self._deliver(tensor, assignment) for tensor in operator.outputs]
-        return self._note(_part(assignment, inputs, outputs), levels)
+        return self._record(_placed(assignment, inputs, outputs), levels)
 
     def _fetch(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         home = self.homes[tensor.name]
         return self._transfer(tensor, home, assignment.reads(tensor, home))
 
-    def _reused(self, transfer: Transfer, phase: Phase, levels: Mapping[str, int]) -> Transfer:
-        """Take what an earlier operator fetched in the same way."""
+    def _reused(self, transfer: Transfer, phase: PassPhase, levels: Mapping[str, int]) -> Transfer:
+        """Reuse a copy that an earlier operator fetched in the same way."""
         level, target = levels.get(transfer.tensor.name, 0), transfer.target
         if any((copy.sharding, copy.level) == (target, level) for copy in self._found(transfer.tensor, phase)):
             return Transfer(transfer.tensor, target, target)
         return transfer
 
     def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
-        """Reduce first and slice afterwards: to make one reduce-scatter of the two is left to later passes."""
+        """All-reduce first and slice afterwards: later passes of XLA fuse the two into a reduce-scatter."""
         target = self.wanted[tensor.name]
         made = assignment.makes(tensor, target)
         pending = tuple(axis for axis in made.partial if axis not in target.partial)
@@ -193,14 +195,13 @@ class _AsCompiled(_Planner):
 
 
 def _levels(operator: Operator, transfers: list[Transfer]) -> dict[str, int]:
-    """Return how deep in XLA's recursion over an einsum each input is fetched.
+    """Return the level of XLA's recursion over an einsum at which each input is fetched.
 
-    Where several inputs must be sent for, the cheapest (the first of equals) is fetched at the top and the
-    others inside its groups of devices. Fetching one tensor at two levels gives two instructions in which XLA
-    does not recognise the same thing, so that it happens twice.
+    Of several inputs to reshard, the cheapest (the first of equals) is fetched at the top and the others inside its
+    groups of devices. Fetching one tensor at two levels gives two instructions that XLA does not merge.
     """
     sent = [transfer for transfer in transfers if transfer.wire]
-    if operator.kind not in PRODUCTS or not sent:
+    if operator.kind not in EINSUMS or not sent:
         return {}
     top = min(sent, key=lambda transfer: transfer.wire)
     return {transfer.tensor.name: int(transfer is not top) for transfer in sent}

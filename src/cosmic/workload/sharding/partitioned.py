@@ -1,7 +1,7 @@
-"""What a partitioned graph is: local operators, and the collectives between them.
+"""A partitioned graph: local operators, and the collectives between them.
 
-Nothing here holds a size. Local sizes and payloads are functions of the sizes of dimensions and axes, which may
-be arrays, so that one partitioned graph serves every mapping of the same structure.
+It holds no sizes. Local sizes and payloads are functions of the sizes of dimensions and axes, which may be arrays, so
+that one partitioned graph serves every mapping of the same structure.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cosmic.numeric import Numeric
-from cosmic.workload.graph import Operator, Phase, Sizes, Tensor
-from cosmic.workload.sharding.annotation import Axes, Sharding, local_elements, local_size
-from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, group_size, wire_share
+from cosmic.workload.graph import Operator, PassPhase, Sizes, Tensor
+from cosmic.workload.sharding.annotation import Axes, Sharding, group_size, local_elements, local_size
+from cosmic.workload.sharding.resharding import COLLECTIVES, Collective, Step, wire_share
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOp:
-    """A collective that the shardings make necessary."""
+    """A collective that the shardings require."""
 
     kind: Collective
     axes: Axes
     tensor: str
     dims: tuple[str, ...]
     sharding: Sharding
-    """How the payload lies: what a gather ends with, what any other collective starts from."""
+    """The sharding of the payload: the output of an all-gather, the input of any other collective."""
     operator: str
-    """The operator that makes it necessary."""
+    """The operator that requires it."""
     side: Literal["input", "output"]
     """Whether it comes before that operator or after it."""
-    phase: Phase
+    phase: PassPhase
     why: str
 
     def elements(self, sizes: Sizes) -> Numeric:
@@ -38,7 +38,7 @@ class CollectiveOp:
         return self.sharding.elements(self.dims, sizes)
 
     def group(self, sizes: Sizes) -> Numeric:
-        """Return how many devices take part."""
+        """Return the number of devices in the group."""
         return group_size(self.axes, sizes)
 
     def wire_elements(self, sizes: Sizes) -> Numeric:
@@ -51,32 +51,32 @@ class CollectiveOp:
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """How a tensor gets from a sharding in which it exists to the one in which it is needed."""
+    """The resharding of a tensor from a sharding in which it exists to the one that is needed."""
 
     tensor: Tensor
     source: Sharding
     target: Sharding
     steps: tuple[Step, ...] = ()
     wire: float = 0.0
-    """Elements that each device sends, at the sizes of the plan; of a sum that waits, those it would send at once."""
+    """Elements that each device sends, at the sizes of the plan; for a deferred sum, those of an immediate one."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionedOperator:
-    """What one device does for an operator: fetch the inputs, compute on its part, pass on the outputs."""
+    """One device's share of an operator: fetch the inputs, compute on its shard, deliver the outputs."""
 
     operator: Operator
     dims: Mapping[str, Axes]
-    """The axes that split each dimension while it computes; dimensions that it runs over in full are left out."""
+    """The axes that split each dimension while it computes; unsplit dimensions are left out."""
     inputs: tuple[Transfer, ...]
     outputs: tuple[Transfer, ...]
 
     def local(self, dim: str, sizes: Sizes) -> Numeric:
-        """Return the size of *dim* that one device works on."""
+        """Return the size of one device's shard of *dim*."""
         return local_size(sizes[dim], (sizes[axis] for axis in self.dims.get(dim, ())))
 
     def elements(self, dims: Iterable[str], sizes: Sizes) -> Numeric:
-        """Return the elements of a tensor (or of an index space) with *dims* that one device works on."""
+        """Return the number of elements of a tensor (or of an index space) with *dims* that one device works on."""
         return local_elements(tuple((dim, self.dims.get(dim, ())) for dim in dims), sizes)
 
 
@@ -86,9 +86,9 @@ class Partitioned:
 
     operators: tuple[PartitionedOperator, ...]
     shardings: Mapping[str, Sharding]
-    """How each tensor is kept between operators."""
+    """The sharding in which each tensor is kept between operators."""
     collectives: tuple[CollectiveOp, ...]
-    """Every collective, in the order in which they are met."""
+    """Every collective, in the order of operators."""
 
     def wire_elements(self, sizes: Sizes) -> Numeric:
         """Return the elements that each device sends in all collectives."""
@@ -100,7 +100,7 @@ def collectives_of(parts: Iterable[PartitionedOperator]) -> Iterator[CollectiveO
     makers: dict[str, Operator] = {}
     for part in parts:
         for transfer in part.inputs:
-            # A pending sum that waited for a reader is still its maker's to explain.
+            # A deferred sum is explained by the operator that made it, not by its reader.
             maker = makers.get(transfer.tensor.name) if transfer.source.partial else None
             yield from _of_transfer(transfer, maker or part.operator, made=maker is not None)
         for transfer in part.outputs:

@@ -1,16 +1,16 @@
-"""From one sharding of a tensor to another: the cheapest sequence of collectives.
+"""The cheapest sequence of collectives from one sharding of a tensor to another.
 
-What a step puts on the wire, in elements sent by one device of a group of *n*:
+Wire elements of a step, sent by one device of a group of *n*:
 
-    all-gather          (n - 1) / n of what it ends with
-    reduce-scatter      (n - 1) / n of what it starts from
+    all-gather          (n - 1) / n of its output
+    reduce-scatter      (n - 1) / n of its input
     all-reduce          2 (n - 1) / n of the tensor
     all-to-all          (n - 1) / n of the tensor
     collective-permute  all of the tensor
-    slice, mask         nothing: a device keeps its part, or zeros in place of what others hold
+    slice, mask         nothing: a device keeps its shard, or zeros in place of the shards of others
 
-These are what bandwidth-optimal algorithms need, whatever the network. A plan is a shortest path over
-shardings (Dijkstra), where ties go to fewer steps.
+These are the bounds of bandwidth-optimal algorithms on any network. The sequence is a shortest path over shardings
+(Dijkstra), where ties go to fewer steps.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Literal, get_args
 from cosmic.errors import SpecError
 from cosmic.numeric import Numeric
 from cosmic.workload.graph import Sizes
-from cosmic.workload.sharding.annotation import Axes, Sharding
+from cosmic.workload.sharding.annotation import Axes, Sharding, group_size
 
 Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -34,7 +34,7 @@ Move = Literal["slice", "mask"] | Collective
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One move of a plan, along the groups of devices that differ in *axes* only."""
+    """One step of a resharding, among devices that differ in *axes* only."""
 
     kind: Move
     axes: Axes
@@ -43,20 +43,12 @@ class Step:
 
     @property
     def payload(self) -> Sharding:
-        """The sharding in which the tensor's size is that of the collective: the larger end of the two."""
+        """The sharding of the collective's payload: the larger of its input and its output."""
         return self.after if self.kind == "all_gather" else self.before
 
 
-def group_size(axes: Axes, sizes: Sizes) -> Numeric:
-    """Return how many devices take part in a collective along *axes*."""
-    total: Numeric = 1
-    for axis in axes:
-        total = total * sizes[axis]
-    return total
-
-
 def wire_share(kind: Move, n: Numeric) -> Numeric:
-    """Return the share of its payload that a collective of *n* devices has each of them send.
+    """Return the share of its payload that each of *n* devices sends in a collective.
 
     >>> wire_share("all_reduce", 4)
     1.5
@@ -68,18 +60,14 @@ def wire_share(kind: Move, n: Numeric) -> Numeric:
     return (2 if kind == "all_reduce" else 1) * (n - 1) / n
 
 
-def reshard(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes) -> tuple[Step, ...]:
-    """Return the steps that lead a tensor with *dims* from *source* to *target* with the fewest bytes on the wire.
+def reshard(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes) -> tuple[tuple[Step, ...], float]:
+    """Return the cheapest steps that take a tensor with *dims* from *source* to *target*, and their wire elements.
 
     >>> two = Sharding.of({"heads": "tp"}), Sharding.of({"sequence": "tp"})
-    >>> [step.kind for step in reshard(("sequence", "heads"), *two, {"sequence": 64, "heads": 8, "tp": 4})]
-    ['all_to_all']
+    >>> steps, wire = reshard(("sequence", "heads"), *two, {"sequence": 64, "heads": 8, "tp": 4})
+    >>> [step.kind for step in steps], wire
+    (['all_to_all'], 96.0)
     """
-    return plan(dims, source, target, sizes)[0]
-
-
-def plan(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes) -> tuple[tuple[Step, ...], float]:
-    """Return the steps of `reshard`, and what they put on the wire in elements per device."""
     if source == target:
         return (), 0.0
     axes = sorted({*source.used, *target.used})
@@ -88,12 +76,12 @@ def plan(dims: tuple[str, ...], source: Sharding, target: Sharding, sizes: Sizes
 
 
 Known = tuple[tuple[str, Numeric], ...]
-"""The sizes that matter to a plan, in a form that can be remembered."""
+"""The sizes that matter to a resharding, as a hashable value."""
 
 
 @lru_cache(maxsize=65536)
 def _plan(dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known) -> tuple[tuple[Step, ...], float]:
-    """Set aside what stays, the major axes on which both ends agree, and look for the shortest path of the rest."""
+    """Leave out the major axes on which both ends agree, and find the shortest path of the rest."""
     stays = Sharding(
         tuple((dim, kept) for dim, axes in source.dims if (kept := _common(axes, target.axes(dim)))),
         tuple(axis for axis in source.partial if axis in target.partial),
@@ -128,7 +116,7 @@ def _shortest(
     best: dict[Sharding, tuple[float, int]] = {source: (0.0, 0)}
     came: dict[Sharding, Step] = {}
     queue: list[tuple[float, int, int, Sharding]] = [(0.0, 0, 0, source)]
-    serial = 0  # equal paths are taken in the order in which they were found
+    serial = 0  # ties go to the path found first
     while queue:
         wire, length, _, state = heappop(queue)
         if state == target:
@@ -160,7 +148,7 @@ def _path(came: dict[Sharding, Step], source: Sharding, target: Sharding) -> tup
 
 
 def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
-    """Yield every step from *state* that may lie on a shortest way to *target*."""
+    """Yield every step from *state* that may be on a shortest path to *target*."""
     yield from _local_moves(state, target)
     yield from _reductions(dims, state, target)
     for dim, axes in state.dims:
@@ -177,13 +165,13 @@ def moves(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[
 
 
 def _between(axes: Axes, order: Axes) -> Axes:
-    """Return the axes from the first to the last that changes place: the digits of a part's number that change."""
+    """Return the axes from the first to the last that change position: the group of the permute."""
     changed = [place for place, axis in enumerate(axes) if axis != order[place]]
     return axes[changed[0] : changed[-1] + 1]
 
 
 def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
-    """What needs no wire: to keep a part of what is replicated, or to count what one has as an addend."""
+    """Yield local steps: slice a replicated dimension, or mask a tensor into partial sums."""
     used = state.used
     for dim, axes in target.dims:
         for axis in axes:
@@ -199,7 +187,7 @@ def _local_moves(state: Sharding, target: Sharding) -> Iterator[Step]:
 
 
 def _reductions(dims: tuple[str, ...], state: Sharding, target: Sharding) -> Iterator[Step]:
-    """Sums that are pending: onto the dimension that wants their axis, else all at once, or one by one onto any."""
+    """Yield reductions of pending sums: onto the dimension that wants their axis, else all at once, or one onto any."""
     pending = [axis for axis in state.partial if axis not in target.partial]
     gone = tuple(axis for axis in pending if target.holds(axis) is None)
     if gone:

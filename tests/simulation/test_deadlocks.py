@@ -20,7 +20,7 @@ OVERLAPPING = {"1": (0, 1, 2), "2": (0, 1, 3)}
 
 
 def mistake(ranks: list[list[Node]], net: Network = TWO, **more: Any) -> str:
-    """Return why a job stands still; ranks alike or not, it is the same."""
+    """Return why a job deadlocks, the same with and without folding."""
     sentences = []
     for folded in (True, False):
         with pytest.raises(SpecError) as caught:
@@ -30,27 +30,27 @@ def mistake(ranks: list[list[Node]], net: Network = TWO, **more: Any) -> str:
     return sentences[0]
 
 
-def test_a_receive_that_nobody_sends_to() -> None:
+def test_a_receive_without_a_send() -> None:
     assert mistake([[receive(1, 8, 3)], [computation(1, 1)]]) == (
-        "trace: rank 0: node 0 'node 0' receives from rank = 1: nobody sends its 8 bytes with tag 3"
+        "trace: rank 0: node 0 'node 0' receives from rank = 1: has no send of 8 bytes with tag 3"
     )
 
 
-def test_a_send_that_nobody_receives_waits_for_ever_for_a_ready_receiver() -> None:
+def test_a_send_without_a_receive_waits_for_ever_for_a_ready_receiver() -> None:
     ranks = [[send(1, 8)], [computation(1, 1)]]
-    assert "sends to rank = 1: nobody receives its 8 bytes" in mistake(ranks, rendezvous=True)
+    assert "sends to rank = 1: has no receive of 8 bytes" in mistake(ranks, rendezvous=True)
     assert run(job(ranks, TWO)).cycles > 0  # else it has arrived, and that is all
 
 
 def test_a_send_and_a_receive_of_different_sizes_do_not_match() -> None:
     found = mistake([[send(1, 8)], [receive(0, 9)]])
-    assert "sends to rank = 1: nobody receives its 8 bytes with tag 0, but node 0 'node 0' there receives 9" in found
+    assert "sends to rank = 1: has no receive of 8 bytes with tag 0, but node 0 'node 0' there receives 9" in found
 
 
 def test_two_ranks_that_receive_before_they_send() -> None:
     found = mistake([[receive(peer, 8), send(peer, 8, after=[0])] for peer in (1, 0)])
     assert found == (
-        "trace = '2 ranks stand still': rank 0 node 0 'node 0' waits for rank 1 to send to it; "
+        "trace = '2 ranks deadlock': rank 0 node 0 'node 0' waits for rank 1 to send to it; "
         "rank 1 node 0 'node 0' waits for rank 0 to send to it, and so on back to rank 0"
     )
 
@@ -64,7 +64,7 @@ def test_two_ranks_that_send_before_they_receive_wait_only_for_ready_receivers()
 
 def test_a_ring_of_ranks_that_each_wait_for_the_one_before() -> None:
     found = mistake([[receive((r - 1) % 4, 8), send((r + 1) % 4, 8, after=[0])] for r in range(4)], FOUR)
-    assert "'4 ranks stand still'" in found
+    assert "'4 ranks deadlock'" in found
     assert "rank 0 node 0 'node 0' waits for rank 3 to send to it; rank 3 " in found
 
 
@@ -73,7 +73,7 @@ def test_two_groups_joined_in_different_orders(backend: str) -> None:
     orders = ["12", "21", "1", "2"]
     ranks = [[collective("all_reduce", 64, name) for name in order] for order in orders]
     assert mistake(ranks, FOUR, groups=OVERLAPPING, backend=backend) == (
-        "trace = '4 ranks stand still': rank 0 node 0 'node 0' waits for rank 1 to join; "
+        "trace = '4 ranks deadlock': rank 0 node 0 'node 0' waits for rank 1 to join; "
         "rank 1 node 0 'node 0' waits for rank 0 to join, and so on back to rank 0"
     )
 
@@ -106,7 +106,7 @@ def test_the_command_says_so_and_ends_with_2(capsys: pytest.CaptureFixture[str],
         main(["simulate", *words(write_job(tmp_path, ranks)), "--rendezvous"])
     out, err = capsys.readouterr()
     assert (ended.value.code, out, err.count("\n")) == (2, "", 1)
-    assert "'2 ranks stand still': rank 0 node 0 'node 0' waits for rank 1 to receive from it" in err
+    assert "'2 ranks deadlock': rank 0 node 0 'node 0' waits for rank 1 to receive from it" in err
 
 
 def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agree() -> None:
@@ -114,6 +114,6 @@ def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agre
     net = network(*[("Ring", 2, 100.0, 500.0)] * 3)
     themis = {"inter_dimension_scheduling": "offlineGreedy", "preferred_dataset_splits": 3}
     work = job([[collective("all_reduce", 2**20)]] * 8, net, ["ring"] * 3, **themis)
-    folded, played = run(work), run(work, folded=False, closed_forms=False)
-    assert folded.cycles == played.cycles
-    assert folded.warnings == played.warnings == (AGREED,)
+    folded, simulated = run(work), run(work, folded=False, closed_forms=False)
+    assert folded.cycles == simulated.cycles
+    assert folded.warnings == simulated.warnings == (AGREED,)

@@ -1,4 +1,4 @@
-"""Why a simulation stands still: which ranks wait for each other, and in which nodes."""
+"""Why a simulation deadlocks: which ranks wait for each other, and in which nodes."""
 
 from __future__ import annotations
 
@@ -11,55 +11,58 @@ from cosmic.traces.findings import node_text
 from cosmic.traces.trace import TraceSet
 
 SHOWN = 4
-"""Ranks of a chain that are named."""
+"""Ranks of a chain that the error names."""
 
 
-def explain(
+def raise_if_deadlocked(
     traces: TraceSet, groups: Mapping[str, Sequence[int]], ranks: Sequence[Rank], entity_of: Sequence[int]
 ) -> None:
-    """Raise an error that says what is wrong with traces that stand still, if they do.
+    """Raise an error that says which ranks wait for each other, if any did not finish.
 
-    Traces that cannot be right (a circle, a message without a receiver) are told as such. What is left are orders of
-    nodes that make ranks wait for each other. *entity_of* says which of *ranks* was simulated for each.
+    Malformed traces (a cycle, a message without a receiver) get the error of `check`. *entity_of* gives, for each rank,
+    the index in *ranks* of the one simulated for it.
     """
-    standing = [stands(rank) for rank in ranks]
-    stuck = [rank for rank, entity in enumerate(entity_of) if standing[entity]]
+    unfinished = [is_stuck(rank) for rank in ranks]
+    stuck = [rank for rank, entity in enumerate(entity_of) if unfinished[entity]]
     if not stuck:
         return
     check(traces, groups)
     chain: list[str] = []
     seen: list[int] = []
     at: int | None = stuck[0]
-    while at is not None and standing[entity_of[at]] and at not in seen and len(chain) < SHOWN:
+    while at is not None and unfinished[entity_of[at]] and at not in seen and len(chain) < SHOWN:
         text, at, following = _waiting(at, ranks[entity_of[at]], traces, ranks)
         seen.append(at)
         chain.append(text)
         at = following
     end = f", and so on back to rank {at}" if at in seen and len(seen) > 1 else ""
-    count = "1 rank stands still" if len(stuck) == 1 else f"{len(stuck):,} ranks stand still"
+    count = "1 rank deadlocks" if len(stuck) == 1 else f"{len(stuck):,} ranks deadlock"
     raise SpecError(traces.where, count, "; ".join(chain) + end)
 
 
-def stands(rank: Rank) -> bool:
-    """Return whether a rank has something left to do."""
+def is_stuck(rank: Rank) -> bool:
+    """Return whether a rank has nodes that did not finish."""
     return any(ended == NEVER for ended in rank.ended_ns)
 
 
-def _waiting(at: int, player: Rank, traces: TraceSet, ranks: Sequence[Rank]) -> tuple[str, int, int | None]:
-    """Return what a rank waits for, whose wait that is, and for which other rank: *player* was simulated for it."""
+def _waiting(at: int, simulated: Rank, traces: TraceSet, ranks: Sequence[Rank]) -> tuple[str, int, int | None]:
+    """Return a sentence about what rank *at* waits for, the rank that it names, and the rank it waits for.
+
+    *simulated* is the rank that was simulated for *at*.
+    """
     trace = traces.ranks[at]
-    begun, ended = player.begun_ns, player.ended_ns
+    begun, ended = simulated.begun_ns, simulated.ended_ns
     row = next((row for row, time in enumerate(begun) if time != NEVER and ended[row] == NEVER), None)
     if row is None:
         return f"rank {at} has nodes that nothing starts", at, None
-    node, action = node_text(trace.template, row), player.work.action[row]
+    node, action = node_text(trace.template, row), simulated.work.action[row]
     if action in (Action.SEND, Action.RECEIVE):
         peer = trace.peers[int(trace.template.peer[row])]
         does = "receive from it" if action == Action.SEND else "send to it"
         return f"rank {at} {node} waits for rank {peer} to {does}", at, peer
-    at = player.rank  # who is absent is known to the rank that was simulated
+    at = simulated.rank  # only the simulated rank's rings say which member is absent
     if action == Action.COLLECTIVE:
-        absent = _absent(player, row, ranks)
+        absent = _absent(simulated, row, ranks)
         if absent is not None:
             return f"rank {at} {node} waits for rank {absent} to join", at, absent
         return f"rank {at} {node} was joined by all members, in different orders", at, None
@@ -68,10 +71,10 @@ def _waiting(at: int, player: Rank, traces: TraceSet, ranks: Sequence[Rank]) -> 
 
 def _absent(rank: Rank, row: int, ranks: Sequence[Rank]) -> int | None:
     """Return a member that has begun fewer collectives of this group."""
-    _, where = rank.wheres[row]
-    begun = rank.unit.streams_of(where.slot)
-    for level in where.levels:
+    _, placement = rank.placements[row]
+    begun = rank.scheduler.streams_of(placement.slot)
+    for level in placement.levels:
         for member, entity, slot in zip(level.ring.ranks, level.ring.entities, level.ring.slots, strict=True):
-            if ranks[entity].unit.streams_of(slot) < begun:
+            if ranks[entity].scheduler.streams_of(slot) < begun:
                 return member
     return None

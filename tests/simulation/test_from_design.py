@@ -1,4 +1,4 @@
-"""A design's own traces, played: both engines have one physics."""
+"""A design's own traces, simulated: both engines have one physics."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation.analytic import step
-from cosmic.simulation.event.designs import play_design
+from cosmic.simulation.event.from_design import simulate_design
 from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
 from cosmic.workload.checks import unfit
-from tests.traces.player import play
+from tests.traces.reference_simulator import simulate_job
 from tests.traces.test_generation import design
 
 
@@ -30,25 +30,25 @@ def analytic_seconds(point: DesignPoint) -> float:
 
 
 def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
-    """Return a random training design that fits together; whether its memory suffices does not matter here."""
+    """Return a random training design with a valid mapping; its memory does not matter here."""
     while True:
         npus = rng.choice([16, 64, 128, 256])
         tp, cp, pp = rng.choice([1, 2, 4, 8]), rng.choice([1, 1, 2]), rng.choice(stages)
-        told: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "dp": max(1, npus // (tp * cp * pp))}
-        told |= {
+        workload: dict[str, Any] = {"tp": tp, "cp": cp, "pp": pp, "dp": max(1, npus // (tp * cp * pp))}
+        workload |= {
             "weight_sharding": rng.choice(["none", "zero1", "zero2", "zero3"]),
             "schedule": rng.choice(["gpipe", "1f1b", "interleaved"]),
             "recompute": rng.choice(["none", "full", "selective"]),
             "cp_comm_type": rng.choice(["ring", "all_gather", "ulysses"]),
             "sequence_parallel": rng.random() < 0.5,
-            "global_batch": told["dp"] * rng.choice([8, 16]),
+            "global_batch": workload["dp"] * rng.choice([8, 16]),
         }
-        told["virtual_stages"] = 2 if told["schedule"] == "interleaved" and pp > 1 else 1
+        workload["virtual_stages"] = 2 if workload["schedule"] == "interleaved" and pp > 1 else 1
         model = rng.choice(["gpt3-175b", "megatron-145.6b", "mixtral-8x22b"])
-        told["ep"] = rng.choice([1, 2, 4]) if model == "mixtral-8x22b" else 1
-        npus = told["dp"] * tp * cp * pp
+        workload["ep"] = rng.choice([1, 2, 4]) if model == "mixtral-8x22b" else 1
+        npus = workload["dp"] * tp * cp * pp
         try:
-            point = design(f"{model}@dgx-h100:{npus}", 32, **told)
+            point = design(f"{model}@dgx-h100:{npus}", 32, **workload)
         except SpecError:  # a layer refuses the combination
             continue
         order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.overlap_efficiency": 1.0}
@@ -58,7 +58,7 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
 
 
 def hidden_share(point: DesignPoint) -> float:
-    """Return how long the wire is busy with what can hide, as a share of the step: others contend with it."""
+    """Return the time of communication that can overlap, as a share of the step: it contends for the wire."""
     job = generate(point)
     hidden = [
         job.seconds_of(each)[(each.type == NodeType.COMM_COLL) & (each.comm_priority == 0)].sum()
@@ -77,7 +77,7 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
     rng = random.Random(11)
     quiet = (point for point in (drawn(rng, stages) for _ in range(120)) if hidden_share(point) < 0.05)
     points = list(islice(quiet, 14))
-    errors = np.abs([play_design(point).cycles / 1e9 / analytic_seconds(point) - 1 for point in points])
+    errors = np.abs([simulate_design(point).cycles / 1e9 / analytic_seconds(point) - 1 for point in points])
     assert len(errors) >= 8
     assert np.median(errors) < 0.005
     assert (errors < 0.02).mean() >= 0.85
@@ -87,30 +87,30 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
 @pytest.mark.parametrize("stages", [16, 32])
 def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     """DeepSeek's first three layers are dense: the first stage is not the fullest."""
-    told = {"pp": stages, "tp": 64 // stages, "dp": 1, "cp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
-    point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()})
-    assert play_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
+    workload = {"pp": stages, "tp": 64 // stages, "dp": 1, "cp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
+    point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in workload.items()})
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "vit-large@dgx-h100:16"])
 @pytest.mark.parametrize("task", ["training", "prefill", "decode"])
-def test_an_independent_player_takes_as_long(name: str, task: str) -> None:
+def test_an_independent_simulator_takes_as_long(name: str, task: str) -> None:
     point = load_design(name, {"workload.task": task})
     batch = point.workload.dp * point.workload.micro_batch * 4
     point = schema.assign(point, {"workload.global_batch": batch})
-    assert play_design(point).cycles / 1e9 == pytest.approx(play(generate(point), streams=2), rel=2e-5)
+    assert simulate_design(point).cycles / 1e9 == pytest.approx(simulate_job(generate(point), streams=2), rel=2e-5)
 
 
-def test_evaluating_by_playing_gives_the_same_metrics_for_another_step() -> None:
+def test_evaluating_by_simulation_gives_the_same_metrics_for_another_step() -> None:
     point = load_design("gpt3-13b@dgx-h100:64")
-    closed, played = evaluate(point), evaluate(point, engine="event")
+    closed, simulated = evaluate(point), evaluate(point, engine="event")
     assert isinstance(closed, Metrics)
-    assert isinstance(played, Metrics)
-    assert played.step_s == pytest.approx(play_design(point).cycles / 1e9)
-    assert played.tokens_per_s * played.step_s == pytest.approx(closed.tokens_per_s * closed.step_s)
-    assert played.mfu / closed.mfu == pytest.approx(closed.step_s / played.step_s)
-    assert sum(played.breakdown.values()) == pytest.approx(played.step_s)
-    assert played.memory == closed.memory
+    assert isinstance(simulated, Metrics)
+    assert simulated.step_s == pytest.approx(simulate_design(point).cycles / 1e9)
+    assert simulated.tokens_per_s * simulated.step_s == pytest.approx(closed.tokens_per_s * closed.step_s)
+    assert simulated.mfu / closed.mfu == pytest.approx(closed.step_s / simulated.step_s)
+    assert sum(simulated.breakdown.values()) == pytest.approx(simulated.step_s)
+    assert simulated.memory == closed.memory
 
 
 def test_an_unknown_engine_is_refused() -> None:

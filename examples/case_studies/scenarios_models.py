@@ -33,7 +33,7 @@ class Shared:
 
 
 def mixed(weights: Mapping[str, float], name: str) -> ParameterSet:
-    """Return the full stack for models that a system trains in turns, each as often as its weight says."""
+    """Return the full-stack space of models that a system trains in turn, with weights."""
     shares = {
         model: {"weight": weight, "model": MODELS[model], "workload.sequence": tokens(model)}
         for model, weight in weights.items()
@@ -48,7 +48,7 @@ def share_out(effort: Effort) -> Shared:
     spaces[STEPS] = mixed(dict.fromkeys(models, 1.0), STEPS)
     found = explore(spaces, trials, REWARD)
     alone = {model: found[model].best for model in models}
-    # Steps in inverse proportion to their own best time: each model then counts the same.
+    # Weights in inverse proportion to the best step: each model then counts the same.
     often = {model: alone[LARGEST].step_s / each.step_s for model, each in alone.items()}
     found |= explore({TIMES: mixed(often, TIMES)}, trials, REWARD, found.values())
     mixes = {name: found[name].best for name in (STEPS, TIMES)}
@@ -83,15 +83,15 @@ def body(shared: Shared) -> list[Part]:
     ]
     return [
         Text(
-            """Four models are trained in turns on 1,024 NPUs with one design: the same network, collectives and
-            mapping for all. In one mix each makes as many steps as the others (the mean of their times, as the paper
-            means it); in the other each takes as long, so that each counts the same."""
+            """Four models are trained in turn on 1,024 NPUs with one design: the same network, collectives and mapping
+            for all. In one mix each runs the same number of steps (the mean of their times, as in the paper); in the
+            other each runs for the same time, so that each counts the same."""
         ),
         Table(
             ["for", "mapping", "network", "GB/s", "step"],
             rows,
-            "The best design for each model alone and for the mixes, by performance per bandwidth; of networks that"
-            " do as well, the cheapest that was tried.",
+            "The best design for each model alone and for the mixes, by performance per bandwidth; of equal ones, the"
+            " cheapest network.",
         ),
         Figure(
             bars(
@@ -107,13 +107,13 @@ def body(shared: Shared) -> list[Part]:
 
 
 def said(shared: Shared) -> str:
-    """Return what the models lose, and why."""
+    """Return the losses of the models, and why."""
     share = shared.alone[LARGEST].step_s / sum(each.step_s for each in shared.alone.values())
     (first, most), (second, least) = shared.loser(STEPS), shared.loser(TIMES)
-    return f"""With equal steps {LARGEST} takes {percent(share, 0)} of the time and gets what it wants (it loses
-        {percent(shared.lost[LARGEST][STEPS])}); {first} loses most, {percent(most, 0)}. With equal times the design
-        moves to `{shared.mixes[TIMES].mapping}`; the worst loss is that of {second}, {percent(least, 0)}. All of them
-        want the least bandwidth that the space offers, so it is the mapping that they quarrel about: what must divide
-        the 12 heads of ViT-Base and the 40 of GPT3-13B, and split the {tokens("ViT-Base")} tokens of a picture, leaves
-        little choice. But a mapping belongs to a job and costs nothing to change; only what is bought must be shared.
-        One mapping for all is a rule of the study, not of the machine."""
+    return f"""With equal steps {LARGEST} takes {percent(share, 0)} of the time and determines the design (it loses
+        {percent(shared.lost[LARGEST][STEPS])}); {first} loses most, {percent(most, 0)}. With equal times the best
+        design is `{shared.mixes[TIMES].mapping}`; the worst loss is that of {second}, {percent(least, 0)}. For all of
+        them the lowest bandwidth of the space is best, so that only the mapping is in conflict: it must divide the 12
+        heads of ViT-Base and the 40 of GPT3-13B, and the {tokens("ViT-Base")} tokens of an image, which leaves little
+        choice. But a mapping belongs to a job and costs nothing to change; only hardware must be shared. One mapping
+        for all is a rule of the study, not of the cluster."""

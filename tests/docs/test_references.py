@@ -1,0 +1,183 @@
+"""What pages and docstrings refer to exists: files, modules, names, commands and their options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from cosmic import cli
+
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "cosmic"
+PAGES = sorted(
+    path
+    for folder in (ROOT, ROOT / "calibration", ROOT / "tests" / "golden", SOURCE / "validation" / "data", ROOT / "docs")
+    for path in (folder.rglob("*.md") if folder.name == "docs" else folder.glob("*.md"))
+    if path.name != "CHANGELOG.md"  # history names what is gone
+)
+MODULES = sorted(SOURCE.rglob("*.py"))
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)", re.DOTALL)
+FILE = re.compile(r"[\w-][\w./-]*(?:/|\.(?:py|md|tsx?|ipynb|csv))|[\w-][\w.-]*/[\w./-]+\.(?:yaml|json|toml|html|svg)")
+DOTTED = re.compile(r"cosmic(?:\.\w+)+")
+OPTION = re.compile(r"--[a-z][\w-]*")
+OF_OTHERS = (
+    "megatron/",  # Megatron-LM
+    "config/job_config.py",  # TorchTitan
+    "runtime/zero/config.py",  # DeepSpeed
+    "docs/performance-summary-archive.md",  # Megatron-Bridge
+    "pretrain_gpt.py",  # Megatron-LM
+)
+"""Files of other projects."""
+WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py")
+"""Files that commands, or readers of a page, write."""
+GROUPS = {f"cosmic.{name}" for name in ("topologies", "collectives", "schedules", "agents", "targets")}
+"""Entry-point groups, which look like modules."""
+
+by_page = pytest.mark.parametrize("page", PAGES, ids=lambda path: path.relative_to(ROOT).as_posix())
+
+
+def code(text: str) -> Iterator[str]:
+    """Yield the inline code of a page or a module, and the commands of its blocks."""
+    for block in FENCE.findall(text):
+        yield from re.findall(r"^(?:\$ )?(cosmic .*?)(?:\s+[#|].*)?$", block, re.MULTILINE)
+    for _, found in CODE.findall(FENCE.sub("", text)):
+        yield " ".join(found.split())
+
+
+# ----------------------------------------------------------------------------------------------------------- files
+
+
+def is_placeholder(name: str) -> bool:
+    """Return whether a path stands for many: with a word in capitals, a star or an ellipsis."""
+    return bool(re.search(r"\b[A-Z]{2,}\b|[*…<{]", name))
+
+
+@cache
+def names() -> set[str]:
+    """Return the names of all files of the repository."""
+    found = (path for top in ROOT.iterdir() if top.name not in (".git", ".venv") for path in (top, *top.rglob("*")))
+    return {path.name for path in found if "node_modules" not in path.parts}
+
+
+def is_file(name: str, page: Path) -> bool:
+    """Return whether a path exists: from the page, the repository, the sources or the package; or a bare name."""
+    if name.startswith((*OF_OTHERS, *WRITTEN)) or is_placeholder(name):
+        return True
+    places = (page.parent, ROOT, ROOT / "src", SOURCE, ROOT / "docs")
+    bare = name.rstrip("/")
+    return any((place / name).exists() for place in places) or ("/" not in bare and bare in names())
+
+
+def missing_files(path: Path) -> list[str]:
+    return [each for each in code(path.read_text()) if FILE.fullmatch(each) and not is_file(each, path)]
+
+
+@by_page
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    assert missing_files(page) == []
+
+
+def test_files_that_the_sources_name_exist() -> None:
+    assert {path.relative_to(SOURCE).as_posix(): found for path in MODULES if (found := missing_files(path))} == {}
+
+
+# -------------------------------------------------------------------------------------------------------- modules
+
+
+def is_name(dotted: str) -> bool:
+    """Return whether a dotted name is a module of the package, or leads from one to an attribute."""
+    parts = dotted.split(".")
+    for count in range(len(parts), 0, -1):
+        module = ".".join(parts[:count])
+        if count == 1 or (find_spec(".".join(parts[: count - 1])) and _spec(module)):
+            thing: Any = import_module(module)
+            for part in parts[count:]:
+                if not hasattr(thing, part):
+                    return part in getattr(thing, "__annotations__", {})
+                thing = getattr(thing, part)
+            return True
+    return False
+
+
+def _spec(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def missing_names(path: Path) -> list[str]:
+    found = {name for each in code(path.read_text()) for name in DOTTED.findall(each) if name not in GROUPS}
+    return sorted(name for name in found if not is_name(name))
+
+
+@by_page
+def test_modules_and_functions_that_a_page_names_exist(page: Path) -> None:
+    assert missing_names(page) == []
+
+
+def test_modules_and_functions_that_the_sources_name_exist() -> None:
+    assert {path.relative_to(SOURCE).as_posix(): found for path in MODULES if (found := missing_names(path))} == {}
+
+
+# ------------------------------------------------------------------------------------------------------- commands
+
+
+@cache
+def options(*words: str) -> frozenset[str] | None:
+    """Return the options of a command and of its subcommands; None if there is no such command."""
+    if words[0] not in cli.COMMANDS:
+        return None
+    command: Any = typer.main.get_command(import_module(f"cosmic.cli.{cli.COMMANDS[words[0]][0]}").app)
+    children = getattr(command, "commands", {})
+    if len(words) > 1 and children and words[1] not in children:
+        return None
+    chosen = [children[words[1]]] if len(words) > 1 and children else [command, *children.values()]
+    found = (
+        option
+        for each in chosen
+        for parameter in each.params
+        for option in (*parameter.opts, *parameter.secondary_opts)
+    )
+    return frozenset(found) | {"--help", "--json"}
+
+
+def is_command(text: str) -> bool:
+    """Return whether ``cosmic …`` names a command and only options that it has."""
+    words = [word.strip("[]") for word in text.split()[1:]]
+    if not words or is_placeholder(words[0]) or words[0] in cli.OPTIONS:
+        return True
+    plain = [word for word in words[:2] if re.fullmatch(r"[a-z]+", word)]
+    known = options(*plain) if plain else None
+    return known is not None and all(option in known for word in words for option in OPTION.findall(word)[:1])
+
+
+@cache
+def every_option() -> frozenset[str]:
+    """Return the options of all commands, and of the scripts that fit the cost model."""
+    scripts = "".join(path.read_text() for path in (ROOT / "calibration").glob("*.py"))
+    return frozenset(cli.OPTIONS).union(OPTION.findall(scripts), *(options(name) or () for name in cli.COMMANDS))
+
+
+def missing_commands(path: Path) -> list[str]:
+    found = list(code(path.read_text()))
+    wrong = [each for each in found if re.match(r"cosmic [a-zA-Z-]", each) and not is_command(each)]
+    return wrong + [each for each in found if OPTION.match(each) and OPTION.findall(each)[0] not in every_option()]
+
+
+@by_page
+def test_commands_and_options_that_a_page_names_exist(page: Path) -> None:
+    assert missing_commands(page) == []
+
+
+def test_commands_and_options_that_the_sources_name_exist() -> None:
+    assert {path.relative_to(SOURCE).as_posix(): found for path in MODULES if (found := missing_commands(path))} == {}
