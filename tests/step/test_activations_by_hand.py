@@ -82,9 +82,9 @@ def test_a_weight_in_use_is_split_over_tensor_and_expert_parallel_ranks_only() -
     assert used("w_ffn_up", dp=2, weight_sharding="zero3") == 8 * 16
     assert used("w_ffn_up", dp=2, tp=2, weight_sharding="zero3") == 8 * 8
     moe = {"experts": EXPERTS}
-    assert used("w_expert_ffn_up", moe, "mixture_layer", dp=2, ep=2) == 2 * 8 * 4
-    assert used("w_expert_ffn_up", moe, "mixture_layer", dp=2) == 4 * 8 * 4
-    assert used("w_expert_ffn_up", moe, "mixture_layer", dp=2, ep=2, weight_sharding="zero3") == 2 * 8 * 4
+    assert used("w_expert_ffn_up", moe, "moe_layer", dp=2, ep=2) == 2 * 8 * 4
+    assert used("w_expert_ffn_up", moe, "moe_layer", dp=2) == 4 * 8 * 4
+    assert used("w_expert_ffn_up", moe, "moe_layer", dp=2, ep=2, weight_sharding="zero3") == 2 * 8 * 4
 
 
 def test_the_weights_of_a_block_are_the_sum_of_its_tensors() -> None:
@@ -107,7 +107,7 @@ def test_some_weights_can_be_counted_by_their_names() -> None:
 def test_replicas_share_weights_and_fewer_share_experts() -> None:
     """Of 8 replicas, 4 hold each expert where two ranks share them out."""
     assert elements(dp=2, cp=2, split=True) == 528 / 4
-    moe = elements({"experts": EXPERTS}, "mixture_layer", dp=4, cp=2, ep=2, split=True)
+    moe = elements({"experts": EXPERTS}, "moe_layer", dp=4, cp=2, ep=2, split=True)
     assert moe == (16 + 256 + 32) / 8 + 2 * 2 * 8 * 4 / 4
 
 
@@ -211,8 +211,8 @@ def test_the_head_keeps_its_input_and_its_norm() -> None:
 
 def test_experts_keep_what_is_sent_returned_and_chosen() -> None:
     layer = 4 * (2 * (8 * 8 + 2 + 2 * (8 + 4 + 4 + 8)) + 16)
-    assert kept({"experts": EXPERTS}, "mixture_layer") == layer
-    assert kept({"experts": EXPERTS}, "mixture_layer", dp=4, ep=2) == layer
+    assert kept({"experts": EXPERTS}, "moe_layer") == layer
+    assert kept({"experts": EXPERTS}, "moe_layer", dp=4, ep=2) == layer
 
 
 def test_mla_keeps_the_compressed_vectors_and_the_heads_made_of_them() -> None:
@@ -263,8 +263,8 @@ def test_the_gradients_alive_together_are_those_of_the_input_and_of_wide_activat
     assert wide() == 4 * (8 + 16 + 16)
     assert wide({"gated": True}) == 4 * (8 + 4 * 16)
     assert wide(tp=2) == 4 * (8 + 8 + 8)
-    assert wide({"experts": EXPERTS}, "mixture_layer") == 4 * (8 + 2 * 4 + 2 * 4)
-    assert wide({"experts": {**EXPERTS, "shared_ffn": 6}}, "mixture_layer") == 4 * (8 + 2 * 8 + 6 + 6)
+    assert wide({"experts": EXPERTS}, "moe_layer") == 4 * (8 + 2 * 4 + 2 * 4)
+    assert wide({"experts": {**EXPERTS, "shared_ffn": 6}}, "moe_layer") == 4 * (8 + 2 * 8 + 6 + 6)
 
 
 def test_the_largest_of_nothing_is_nothing() -> None:

@@ -101,15 +101,16 @@ def test_one_accelerator_holds_weights_states_activations_and_logits() -> None:
     )
     static = 18 * 1224 + 64 + WORKSPACE
     assert found.static == pytest.approx(static)
-    assert found.peak == pytest.approx(static + moving)
-    assert found.total == pytest.approx(static + 1.03 * moving)
+    assert found.peak == pytest.approx(static + moving, abs=1e-6)
+    assert found.total == pytest.approx(static + 1.03 * moving, abs=1e-6)
     assert found.offloaded == {}
     assert found.offload_traffic == 0
     assert isinstance(found.parts["weights"], float)
 
 
 def test_a_footprint_without_offloading_has_no_traffic() -> None:
-    assert Footprint({"weights": 1.0}).offload_traffic == 0
+    found = Footprint({"weights": 3.0, "allowance": 1.0})
+    assert (found.total, found.peak, found.offload_traffic) == (4, 3, 0)
 
 
 def test_two_sequences_in_a_microbatch_keep_twice_the_activations() -> None:
@@ -191,8 +192,9 @@ def test_tied_embeddings_count_once_where_one_stage_holds_both() -> None:
 
 
 def test_tied_embeddings_lie_on_the_first_and_on_the_last_stage() -> None:
-    """The last stage is the fuller: a final norm and the head's activations beside the same table."""
+    """Without more microbatches the last stage is the fuller: the final norm and the head's activations."""
     assert parts({"tied_embeddings": True}, pp=2)["weights"] == 2 * (528 + 8 + 80)
+    assert parts({"layers": 4, "tied_embeddings": True}, pp=2, global_batch=8)["weights"] == 2 * (2 * 528 + 80)
 
 
 # -------------------------------------------------------------------------------------------------------- experts
@@ -267,6 +269,12 @@ def test_a_recommender_holds_its_share_of_the_tables_and_all_of_its_perceptrons(
     assert found["buffers"] == 4 * 4 * 2  # the gradient of the features
     keys = 4 * 2 + 8 * 1  # of its 4 samples for 2 tables, and of all 8 samples for its own table
     assert found["inputs"] == 4 * 4 * 2 + 16 * keys
+
+
+def test_a_recommender_has_no_logits() -> None:
+    """One sample of one feature: hardly any gradient, so that a loss would show."""
+    found = moment({**RECOMMENDER, "dense_features": 1}, sequence=1, micro_batch=1, loss="retained")
+    assert found == (2 * 18, 0, 2 * 1)
 
 
 def test_sharding_a_table_that_has_no_replica_saves_nothing() -> None:
@@ -357,12 +365,23 @@ def test_the_first_stage_alone_has_the_embedding_and_the_last_alone_the_head() -
     assert found["inputs"] == 64
 
 
-def test_stages_of_equal_size_are_one_number() -> None:
-    """Without a final norm, and with no loss worth the name, the first stage stands for both."""
-    model = {"layers": 2, "final_norm": False, "vocab": 1}
-    found = parts(model, pp=2, global_batch=1, loss="chunked")
-    assert found["weights"] == 2 * (528 + 8)
-    assert found["activations"] == 832
+def test_the_first_of_two_stages_that_are_as_full_counts() -> None:
+    """A layer more on the first, 2 · 528 bytes and a cache of 128, is a norm of 16 and 146 logits of 4 tokens."""
+    assert 2 * 528 + 4 * 16 * 2 == 2 * 8 + 2 * 4 * 146
+    found = parts({"layers": 3, "vocab": 146}, pp=2, task="prefill")
+    assert (found["loss"], found["kv_cache"]) == (0, 2 * 128)
+
+
+NARROW = {"layers": 4, "ffn": 1}
+"""A layer of 16 + 256 + 16 weights, whose gradients are smaller than what the head needs."""
+NARROW_KEPT = 4 * (2 * (64 + 2) + 16)
+
+
+def test_a_stage_without_the_head_computes_no_loss_and_no_gradient_of_it() -> None:
+    found = moment(NARROW, pp=2, global_batch=8)
+    assert found == (2 * NARROW_KEPT * 2, 0, 2 * 4 * (8 + 1 + 1))
+    found = moment(NARROW, pp=2, global_batch=8, precision="bf16_pure")
+    assert found == (2 * NARROW_KEPT * 2, 0, 2 * 4 * (8 + 1 + 1) + 2 * 64)
 
 
 # --------------------------------------------------------------------------------------------------------- moments
@@ -476,6 +495,12 @@ def test_a_gathered_layer_has_its_gradient_in_the_buffer_already() -> None:
     assert found == (1664, 0, 3 * 2 * 528 + 320)
 
 
+def test_gathered_weights_are_there_at_the_gradient_of_the_head() -> None:
+    """A sixteenth of the gradients of 40 logits, and the gradient of the stream, beside the gathered weights."""
+    found = moment({"ffn": 1}, dp=2, weight_sharding="zero3", loss="chunked")
+    assert found == (2 * NARROW_KEPT + 144, 0.25 * 40, 3 * 2 * 288 + 2 * 32)
+
+
 def test_gathered_weights_are_split_over_tensor_parallel_ranks() -> None:
     assert moment(dp=2, tp=2, weight_sharding="zero3")[2] == 3 * 2 * (16 + 256)
 
@@ -487,6 +512,10 @@ def test_sequence_parallelism_splits_the_stream_and_gathers_one_tensor_of_it() -
     assert moment(tp=2, sequence_parallel=True) == (2 * layer + head, 8 * 20, 2 * 32)
     assert moment(sequence_parallel=True)[2] == 0
     assert moment(tp=2)[2] == 0
+
+
+def test_a_model_without_a_final_norm_can_be_sequence_parallel() -> None:
+    assert parts({"final_norm": False}, tp=2, sequence_parallel=True)["weights"] == 2 * (2 * (16 + 256) + 40 + 40)
 
 
 def test_buffers_of_weights_and_of_the_stream_add_up() -> None:
@@ -702,6 +731,14 @@ def test_a_batch_of_one_structure_has_an_array_for_each_component() -> None:
     assert np.asarray(found.parts["weights"]).tolist() == [2 * (80 + 88 + 4 * 528), 2 * FIRST_STAGE, 2 * (168 + 2112)]
     assert np.asarray(found.parts["activations"]).tolist() == [4 * 832 + 144, 2 * 2 * 832, 4 * 832 + 144]
     assert np.asarray(found.parts["loss"]).tolist() == [320, 0, 320]
+
+
+def test_what_a_batch_offloads_leaves_every_design() -> None:
+    point = design(offload=["weights"])
+    found = footprint(batch_of_changes(point, [{"workload.pp": 1}, {"workload.pp": 2, "workload.global_batch": 1}]))
+    assert np.asarray(found.parts["weights"]).tolist() == [0, 0]
+    assert np.asarray(found.offloaded["weights"]).tolist() == [2 * 1224, 2 * (528 + 88)]
+    assert np.asarray(found.offload_traffic).tolist() == [4 * 1224, 4 * (528 + 88)]
 
 
 def test_each_design_of_a_batch_has_its_own_worst_moment() -> None:
