@@ -22,7 +22,7 @@ EXPERTS = {"count": 4, "active": 2, "ffn": 4}
 LATENT = {"q_lora_rank": 3, "kv_lora_rank": 6, "qk_rope_head_dim": 2, "v_head_dim": 5}
 AXES = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1}
 DECODE = {"task": "decode", "sequence": 4, "micro_batch": 2, "global_batch": 2, "weight_sharding": "none"}
-PREFILL = {"task": "prefill", "micro_batch": 1, "global_batch": 1}
+PREFILL: dict[str, Any] = {"task": "prefill", "micro_batch": 1, "global_batch": 1}
 
 
 def work(model: dict[str, Any] | None = None, cache: float | None = None, **workload: Any) -> ServingWork:
