@@ -323,14 +323,15 @@ def closed_form(**changes: Any) -> Metrics:
 def test_a_simulated_step_takes_as_long_as_its_last_rank() -> None:
     """5000 ns in place of 2000: two and a half times slower. 1500 - 300 ns of communication are exposed."""
     found = as_simulated(closed_form(), SIMULATED)
-    assert found.step_s == pytest.approx(5e-6)
+    assert found.step_s == pytest.approx(5e-6, rel=1e-12, abs=0)
     assert (found.ttft_s, found.tpot_s) == (None, None)
     assert found.tokens_per_s == pytest.approx(1e6 / 2.5)
     assert (found.mfu, found.hfu) == pytest.approx((0.5 / 2.5, 0.75 / 2.5))
     assert (found.cost_usd_per_token, found.energy_j) == pytest.approx((4 * 2.5, 8 * 2.5))
     assert found.perf_per_bandwidth == pytest.approx(10 / 2.5)
     assert found.perf_per_network_cost == pytest.approx(20 / 2.5)
-    assert found.breakdown == pytest.approx({"compute": 3.1e-6, "communication": 1.2e-6, "idle": 0.7e-6})
+    parts = {"compute": 3.1e-6, "communication": 1.2e-6, "idle": 0.7e-6}
+    assert found.breakdown == pytest.approx(parts, rel=1e-12, abs=0)
     assert (found.memory_bytes, found.cost_usd, found.network_usd) == (1, 1, 1)
 
 

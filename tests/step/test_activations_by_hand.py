@@ -111,7 +111,7 @@ def test_replicas_share_weights_and_fewer_share_experts() -> None:
     assert moe == (16 + 256 + 32) / 8 + 2 * 2 * 8 * 4 / 4
 
 
-def test_nobody_else_holds_a_rank_s_tables() -> None:
+def test_a_table_has_no_replica() -> None:
     model = {
         "family": "recommender",
         "dense_features": 4,
@@ -141,7 +141,7 @@ def test_full_recomputation_keeps_the_input_alone() -> None:
     assert names("full") == ["x"]
 
 
-def test_alternate_recomputation_keeps_every_second_product_and_attention() -> None:
+def test_alternate_recomputation_keeps_every_second_gemm_and_attention() -> None:
     assert names("alternate") == ["x", "k", "out", "ffn_down", "attention"]
 
 
@@ -277,7 +277,7 @@ def test_the_largest_of_nothing_is_nothing() -> None:
 
 BEFORE_DOWN = {"attention_norm", "q", "k", "v", "q_placed", "k_placed", "query", "key", "value", "attention"}
 BEFORE_DOWN |= {"leaving", "out", "attended", "ffn_norm", "ffn_up", "ffn_inner"}
-"""Every operator of a layer but its last product and the sum after it."""
+"""Every operator of a layer but its last GEMM and the sum after it."""
 
 
 def again(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> frozenset[str]:
@@ -298,7 +298,7 @@ def test_a_recomputed_layer_may_run_to_its_end() -> None:
     assert again(recompute="full", recompute_to_end=True) == BEFORE_DOWN | {"ffn_down", "y"}
 
 
-def test_dropout_after_the_last_product_makes_it_run_again() -> None:
+def test_dropout_after_the_last_gemm_makes_it_run_again() -> None:
     """The mask is kept beside the output, so that both run."""
     assert again(recompute="full", dropout=True) == BEFORE_DOWN | {"attention_dropped", "ffn_down", "ffn_dropped"}
 

@@ -70,7 +70,7 @@ def test_two_sequences_decode_on_one_accelerator() -> None:
     }
 
 
-def test_a_prompt_passes_the_layers_alone_and_half_of_its_scores() -> None:
+def test_a_prefill_runs_the_layers_alone_and_half_of_the_scores() -> None:
     """Of 4 tokens each sees those before it and itself: 10 of 16 pairs."""
     found = work(**PREFILL)
     assert found.resident_bytes == 2 * 1224
@@ -92,7 +92,7 @@ def test_the_cache_can_be_in_a_format_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("precision", "width"), [("fp8", 1), ("fp4", 0.5625), ("int4", 0.5625)])
-def test_narrow_products_are_those_of_the_layers(precision: str, width: float) -> None:
+def test_narrow_gemms_are_those_of_the_layers(precision: str, width: float) -> None:
     found = work(ONE_NORM, precision=precision)
     assert found.resident_bytes == width * 2 * 512 + 2 * (2 * 8 + 80 + 88)
     assert found.weight_bytes == width * 2 * 512 + 2 * 80
@@ -116,7 +116,7 @@ def test_experts_that_no_token_picks_are_not_read() -> None:
     assert found.wide_flop == pytest.approx(2 * 2 * (2 * (others + 2 * 2 * 8 * 4) + 80))
 
 
-def test_expert_products_are_counted_apart_where_they_are_narrow() -> None:
+def test_expert_gemms_are_counted_apart_where_they_are_narrow() -> None:
     found = work({**ONE_NORM, "experts": EXPERTS}, precision="fp8")
     assert found.expert_flop == pytest.approx(2 * 2 * 2 * (2 * 2 * 8 * 4))
     assert found.narrow_flop == 2 * 2 * 2 * 256
@@ -168,7 +168,7 @@ def test_tensor_parallel_ranks_add_up_after_attention_and_after_the_feed_forward
     assert found.cache_bytes == 2 * 4 * 2 * 8 * 2
 
 
-def test_a_prompt_s_ranks_add_up_in_its_layers_alone() -> None:
+def test_a_prefill_adds_up_in_its_layers_alone() -> None:
     found = work(tp=2, **PREFILL)
     assert (found.exchanges, found.exchanged_bytes) == (4, 4 * 2 * 4 * 8)
 
@@ -176,6 +176,7 @@ def test_a_prompt_s_ranks_add_up_in_its_layers_alone() -> None:
 def test_replicas_exchange_nothing() -> None:
     found = work(dp=2, global_batch=4)
     assert (found.exchanges, found.exchanged_bytes, found.group) == (0, 0, 1)
+    assert found.resident_bytes == 2 * 1224  # each has a copy
 
 
 def test_the_outputs_of_split_experts_are_summed_per_token_before_they_are_exchanged() -> None:
