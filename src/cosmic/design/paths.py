@@ -7,7 +7,7 @@ import typing
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from typing import Union, get_args, get_origin
 
 from cosmic.design import schema
 from cosmic.design.point import STACKS, DesignPoint
@@ -66,21 +66,21 @@ def _is(part: str, key: str) -> bool:
 
 
 @cache
-def patterns() -> tuple[str, ...]:
-    """Return the path of every field that a design can have, with ``*`` for the index in a list."""
-    return tuple(dict.fromkeys(_patterns(DesignPoint, "")))
+def patterns() -> dict[str, schema.Slot]:
+    """Return every field that a design can have by its path, with ``*`` for the index in a list."""
+    return dict(_patterns(schema.Slot("", "", DesignPoint), ""))
 
 
-def _patterns(hint: Any, path: str) -> Iterator[str]:
-    origin = get_origin(hint)
+def _patterns(slot: schema.Slot, path: str) -> Iterator[tuple[str, schema.Slot]]:
+    origin = get_origin(slot.hint)
     if origin in (Union, types.UnionType):
-        for option in get_args(hint):
-            yield from _patterns(option, path)
+        for option in get_args(slot.hint):
+            yield from _patterns(slot._replace(hint=option), path)
     elif origin is tuple:
-        yield path
-        yield from _patterns(get_args(hint)[0], f"{path}.*")
-    elif is_dataclass(hint):
-        for slot in schema.slots(typing.cast(type, hint)).values():
-            yield from _patterns(slot.hint, f"{path}.{slot.key}" if path else slot.key)
-    elif hint is not type(None):
-        yield path
+        yield path, slot
+        yield from _patterns(slot._replace(hint=get_args(slot.hint)[0]), f"{path}.*")
+    elif is_dataclass(slot.hint):
+        for inner in schema.slots(typing.cast(type, slot.hint)).values():
+            yield from _patterns(inner, f"{path}.{inner.key}" if path else inner.key)
+    elif slot.hint is not type(None):
+        yield path, slot
