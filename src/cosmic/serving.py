@@ -55,7 +55,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import require
 from cosmic.evaluation import Infeasible
 from cosmic.step.serving_work import ServingWork, serving_work
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 
 USUAL_CONCURRENCY = 16
 """Requests in flight at which `Engine.frontend_s` is stated."""
@@ -142,7 +142,7 @@ def serve(
 
     *tokens_per_step* is above 1 with speculative decoding.
     """
-    if reasons := unfit(design.changed(_as_task("decode", design.workload.dp))):
+    if reasons := invalid_reasons(design.changed(_as_task("decode", design.workload.dp))):
         return Infeasible(reasons)
     given = deployment(Batch(design, {}), load, engine)
     needed, there = float(given.decode.resident_bytes), design.memory.capacity_bytes

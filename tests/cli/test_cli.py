@@ -165,7 +165,7 @@ def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[st
 
 def test_show_prints_json_with_identity_and_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp=8", "--set", "workload.dp=1")
-    assert shown["unfit"] == []
+    assert shown["invalid"] == []
     assert (shown["design"]["workload"]["tp"], shown["design"]["workload"]["dp"]) == (8, 1)
     assert load_design(shown["design"]).identity == shown["identity"]
 
@@ -232,7 +232,7 @@ def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str
 
 def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2")
-    assert shown["unfit"] == []
+    assert shown["invalid"] == []
     assert shown["operators"][0]["kind"] == "einsum"
     assert {row["axes"] for row in shown["collectives"]} == {"tp", "dp", "tp · dp"}
     assert 0 < shown["memory"]["total"] < shown["memory"]["capacity"]

@@ -102,7 +102,7 @@ def _data(contrast: Contrast) -> dict[str, Any]:
         "attribution": {
             "method": contrast.method,
             "designs": contrast.designs,
-            "unfit": contrast.unfit,
+            "invalid": contrast.invalid,
             "over_memory": contrast.over_memory,
             "together_s": contrast.together_s,
         },
@@ -187,7 +187,7 @@ def _notes(contrast: Contrast) -> list[str]:
         "exact": f"alone: changed in A only; worth: average over all orders of changing A into B ({between})",
         "sampled": f"alone: changed in A only; worth: average over {ORDERS} orders of changing A into B ({between})",
         "one_at_a_time": (
-            f"alone: changed in A only; worth: average of changing it first and last ({between}), as {contrast.unfit}"
+            f"alone: changed in A only; worth: average of changing it first and last ({between}), as {contrast.invalid}"
             f" other combinations are invalid mappings; {_signed(contrast.together_s)} come from several together"
         ),
     }

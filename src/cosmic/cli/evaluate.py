@@ -56,29 +56,29 @@ def evaluate(
             emit([f"cannot run: {reason}" for reason in base.reasons])
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
-    played = None
+    simulated = None
     if engine == "event":
         from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  heavy
 
         doing("simulating the step")
-        played = simulate_design(point)
-        outcome = as_simulated(base, played)
+        simulated = simulate_design(point)
+        outcome = as_simulated(base, simulated)
     if timeline is not None:
-        _write_timeline(timeline, point, played)
+        _write_timeline(timeline, point, simulated)
     if json:
         emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
     else:
         _print(point, outcome, base)
 
 
-def _write_timeline(path: Path, point: DesignPoint, played: Result | None) -> None:
+def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
     """Write the timeline of a step: the simulated one or, where there is none, that of the closed form."""
     from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  heavy
     from cosmic.simulation.perfetto import write_timeline  # noqa: PLC0415  heavy
     from cosmic.simulation.schedule_timeline import timeline_of  # noqa: PLC0415  heavy
 
     doing("writing the timeline")
-    write_timeline(timeline_of(point) if played is None else timeline_of_result(played, point), path)
+    write_timeline(timeline_of(point) if simulated is None else timeline_of_result(simulated, point), path)
 
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:

@@ -28,7 +28,7 @@ def workload(
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.step.profile import profile  # noqa: PLC0415  heavy
-    from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
+    from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
     step = profile(batch_of(point))
@@ -41,7 +41,7 @@ def workload(
         emit_json(
             {
                 "identity": point.identity,
-                "unfit": list(unfit(point)),
+                "invalid": list(invalid_reasons(point)),
                 "operators": work,
                 "collectives": sent,
                 "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
@@ -50,7 +50,7 @@ def workload(
             }
         )
         return
-    say([f"cannot run: {reason}" for reason in unfit(point)])
+    say([f"cannot run: {reason}" for reason in invalid_reasons(point)])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
     emit_table("operators of a step", columns, rows_of(work))
     emit([""])

@@ -45,7 +45,7 @@ from cosmic.loading.designs import read_model
 from cosmic.serving import Deployment, RequestLoad, continuous_batching, deployment
 from cosmic.validation.hardware import AICONFIGURATOR, machine
 from cosmic.validation.rows import Fields, Row, Verdict
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 
 MODELS = {
     "deepseek-r1": "deepseek-v3",
@@ -293,7 +293,7 @@ def _design(model: str, accelerator: str, workload: Workload) -> DesignPoint:
         workload = replace(workload, ep=1)
     hardware = machine(accelerator, workload.tp * workload.dp)
     point = hardware.design(read, workload)
-    if reasons := unfit(point):
+    if reasons := invalid_reasons(point):
         raise SpecError("mapping", f"tp {workload.tp} dp {workload.dp} ep {workload.ep}", reasons[0])
     return point
 

@@ -38,7 +38,7 @@ from cosmic.step.memory import footprint
 from cosmic.validation.hardware import fabric_in, machine, with_attention
 from cosmic.validation.models import model_of
 from cosmic.validation.rows import GIB, Fields, Row, Verdict, judged
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 
 MEGATRON_2021: dict[str, Any] = {"attention": "unfused", "dropout": True, "recompute_to_end": True}
 MEGATRON: dict[str, Any] = {"tp_overlap": True}
@@ -97,7 +97,7 @@ def _judge(fields: Fields) -> Verdict:
 
 def require_fit(point: DesignPoint) -> None:
     """Raise a `SpecError` with the reasons if a design's mapping is invalid."""
-    if reasons := unfit(point):
+    if reasons := invalid_reasons(point):
         w = point.workload
         raise SpecError("mapping", f"dp {w.dp} × tp {w.tp} × cp {w.cp} × pp {w.pp}", "; ".join(reasons))
 
@@ -134,7 +134,7 @@ def _sharded_if_needed(fields: Fields, point: DesignPoint) -> DesignPoint:
     Some sources do not distinguish fully sharded runs from those that shard optimizer states only.
     """
     workload = point.workload
-    if workload.pp > 1 or workload.dp == 1 or workload.weight_sharding == "zero3" or unfit(point):
+    if workload.pp > 1 or workload.dp == 1 or workload.weight_sharding == "zero3" or invalid_reasons(point):
         return point
     if footprint(batch_of(point)).static <= point.memory.capacity_bytes:
         return point
