@@ -16,7 +16,7 @@ import pytest
 
 from cosmic.cost import attention, gemm, streaming
 from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts, LatentAttention
+from cosmic.design.model import MLA, Experts
 from cosmic.step import kernel_costs
 from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts, LaunchConstants, Passes
@@ -26,7 +26,7 @@ STREAMING: Changes = {"compute": {"sms": 1, "bf16_flop_per_s": 1e30, "fp8_flop_p
 MULTIPLYING: Changes = {"compute": {"sms": 1}, "memory": {"bandwidth_bytes_per_s": 1e30}}
 TILE = 2 * 64 * 64 / 1000
 """Seconds of a tile for each row of its weight, on `MULTIPLYING`."""
-MLA = LatentAttention(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
+MLA = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
 ONE_OF_TWO = Experts(count=2, active=1, ffn=6)
 
 

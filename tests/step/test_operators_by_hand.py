@@ -12,7 +12,7 @@ import pytest
 
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
+from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
 from cosmic.workload.graph import Operator, Tensor
 from cosmic.workload.plan import plan_of
@@ -21,7 +21,7 @@ from cosmic.workload.sizes import Stage, sizes_of
 from tests.step.tiny import MODEL, batch, point
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
-MLA = LatentAttention(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
+MLA = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
 
 
 def uses(stage: Stage = "first", **changes: Any) -> dict[tuple[str, str], OperatorUse]:

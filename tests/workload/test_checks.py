@@ -100,9 +100,13 @@ def test_a_batch_is_judged_as_its_points_are() -> None:
 
 def test_a_step_is_not_trained_in_a_format_that_the_accelerator_lacks() -> None:
     told = {"workload.precision": "fp8"}
-    assert invalid_reasons(load_design("llama3-8b@dgx-a100:8", told)) == ("a100-sxm-80gb multiplies no fp8: choose bf16",)
+    assert invalid_reasons(load_design("llama3-8b@dgx-a100:8", told)) == (
+        "a100-sxm-80gb multiplies no fp8: choose bf16",
+    )
     assert invalid_reasons(load_design("llama3-8b@dgx-h100:8", told)) == ()
-    assert invalid_reasons(load_design("llama3-8b@dgx-a100:8", {**told, "workload.task": "decode"})) == ()  # weights are widened
+    assert (
+        invalid_reasons(load_design("llama3-8b@dgx-a100:8", {**told, "workload.task": "decode"})) == ()
+    )  # weights are widened
     base = load_design("llama3-8b@dgx-h100:8", told)
     rates = np.array([None, 1e15], dtype=object)
     assert np.asarray(held(Batch(base, {"compute.fp8": rates}))["precision"]).tolist() == [False, True]
