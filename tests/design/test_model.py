@@ -102,9 +102,7 @@ def test_a_model_without_experts_activates_all_its_parameters() -> None:
 
 
 @given(layers=st.integers(1, 60), dense_first=st.integers(0, 70), every=st.integers(1, 9))
-def test_the_number_of_moe_layers_is_that_of_the_layers_that_are(
-    layers: int, dense_first: int, every: int
-) -> None:
+def test_the_number_of_moe_layers_is_that_of_the_layers_that_are(layers: int, dense_first: int, every: int) -> None:
     experts = Experts(count=2, active=1, ffn=1, dense_first=dense_first, every=every)
     model = replace(BARE, layers=layers, experts=experts)
     assert moe_layers(model) == sum(is_moe_layer(model, layer) for layer in range(layers))
