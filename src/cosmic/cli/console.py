@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cosmic.cli.candidates import designs, settings
+from cosmic.cli.candidates import designs, metrics, settings, stacks
 from cosmic.cli.output import emit, speaks_unicode
 from cosmic.cli.progress import StatusLine, doing
 from cosmic.files import json_text
@@ -45,6 +45,19 @@ Design = Annotated[
     str,
     typer.Argument(help="MODEL@SYSTEM or MODEL@SYSTEM:GPUS of the catalog, or a YAML file.", autocompletion=designs),
 ]
+Limits = Annotated[
+    list[str],
+    typer.Option(
+        metavar="'METRIC <= VALUE'",
+        help="A limit, such as 'memory_bytes <= 80 GB'.",
+        autocompletion=metrics,
+    ),
+]
+"""Option of commands that search: limits on metrics."""
+Stacks = Annotated[
+    str, typer.Option(help="Layers to search, all others frozen: workload,network.", autocompletion=stacks)
+]
+"""Option of commands that search: which layers of the stack."""
 Settings = Annotated[
     list[str],
     typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as tp=8.", autocompletion=settings),

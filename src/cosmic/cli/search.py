@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Json, emit, emit_commands, emit_json, new_app
+from cosmic.cli.console import Json, Limits, Stacks, emit, emit_commands, emit_json, new_app
 from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
 from cosmic.errors import require
 
@@ -43,18 +43,8 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         list[str],
         typer.Option(help="A metric to optimise; several for a Pareto front.", autocompletion=candidates.metrics),
     ] = [],  # noqa: B006  typer copies it
-    constraint: Annotated[
-        list[str],
-        typer.Option(
-            metavar="'METRIC <= VALUE'",
-            help="A limit, such as 'memory_bytes <= 80 GB'.",
-            autocompletion=candidates.metrics,
-        ),
-    ] = [],  # noqa: B006
-    stacks: Annotated[
-        str,
-        typer.Option(help="Layers to search, all others frozen: workload,network.", autocompletion=candidates.stacks),
-    ] = "",
+    constraint: Limits = [],  # noqa: B006
+    stacks: Stacks = "",
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     engine: Annotated[

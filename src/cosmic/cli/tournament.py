@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Json, StatusLine, emit_json, emit_table, new_app, say
+from cosmic.cli.console import Json, Limits, Stacks, StatusLine, emit_json, emit_table, new_app, say
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.studies import separate, worth
 
@@ -27,18 +27,8 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each search may evaluate.")] = 1000,
     seeds: Annotated[int, typer.Option(min=1, help="Searches of each agent: seeds 0, 1, …")] = 5,
     objective: Annotated[list[str], typer.Option(help="A metric to optimise.", autocompletion=candidates.metrics)] = [],  # noqa: B006  typer copies it
-    constraint: Annotated[
-        list[str],
-        typer.Option(
-            metavar="'METRIC <= VALUE'",
-            help="A limit, such as 'memory_bytes <= 80 GB'.",
-            autocompletion=candidates.metrics,
-        ),
-    ] = [],  # noqa: B006
-    stacks: Annotated[
-        str,
-        typer.Option(help="Layers to search, all others frozen: workload,network.", autocompletion=candidates.stacks),
-    ] = "",
+    constraint: Limits = [],  # noqa: B006
+    stacks: Stacks = "",
     engine: Annotated[
         str, typer.Option(help="analytic or event.", autocompletion=candidates.one_of("analytic", "event"))
     ] = "analytic",
