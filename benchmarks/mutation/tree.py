@@ -30,7 +30,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
         )
     ),
     "step": ("step/**/*.py",),
-    "ownership": ("ownership/**/*.py",),
+    "ownership": ("ownership/**/*.py", "pricing/**/*.py"),
     "simulation": ("simulation/analytic.py",),
     "evaluation": ("evaluation.py",),
 }
@@ -40,6 +40,7 @@ TESTS = (
     "tests/workload",
     "tests/step",
     "tests/ownership",
+    "tests/pricing",
     "tests/test_evaluate.py",
     "tests/simulation/test_closed_forms.py",
 )

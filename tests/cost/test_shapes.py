@@ -75,6 +75,8 @@ def test_axes_that_form_one_group_multiply_and_have_the_smallest_step_of_those_w
     joined = together([first, second, (Span(1.0, 1.0), Span(1.0, 1.0))])
     assert [(float(span.members), float(span.step)) for span in joined] == [(8.0, 2.0), (1.0, 1.0)]
     assert together([first]) is first
+    pair = together([(Span(2.0, 1.0),), (Span(4.0, 2.0),)])
+    assert (float(pair[0].members), float(pair[0].step)) == (8.0, 1.0)
     arrays = together([(Span(np.array([1.0, 2.0]), np.array([1.0, 4.0])),), (Span(3.0, 2.0),)])
     assert (np.asarray(arrays[0].members).tolist(), np.asarray(arrays[0].step).tolist()) == ([3.0, 6.0], [2.0, 2.0])
     assert strides(("dp", "tp"), {"tp": 4, "dp": 8}) == {"dp": 1, "tp": 8}

@@ -110,3 +110,22 @@ def test_one_chunk_takes_the_default_order() -> None:
 def test_a_wrong_plan_is_refused(npus: tuple[int, ...], splits: int, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         ThemisInput(npus=npus, bandwidths=(1, 1), size_bytes=1024, splits=splits)
+
+
+def test_chunks_by_hand() -> None:
+    """10 bytes in 3 chunks of 3, and what is left; 3 bytes leave 1 of 3 to the second dimension.
+
+    The loads of dimension 0 are 2/3 of each chunk, those of dimension 1 half of what is left, at its speed of 2.
+    """
+    odd = ThemisInput(npus=(3, 2), bandwidths=(1, 2), size_bytes=10, splits=3)
+    found = chunks("reduce_scatter", odd)
+    assert [chunk.size_bytes for chunk in found] == [3, 3, 3, 1]
+    assert found[0].order == (0, 1)
+    assert [load * MIB for load in found[0].loads] == pytest.approx([3 * 2 / 3, 1 * 1 / 2 / 2])
+    single = ThemisInput(npus=(2,), bandwidths=(1,), size_bytes=4, splits=4)
+    assert [load * MIB for load in loads("reduce_scatter", single)] == [2.0]
+
+
+def test_shards_of_an_all_gather_add_up() -> None:
+    shards = ThemisInput(npus=(4, 2), bandwidths=(2, 1), size_bytes=4 * MIB, splits=4)
+    assert [chunk.size_bytes for chunk in chunks("all_gather", shards)] == [MIB] * 4

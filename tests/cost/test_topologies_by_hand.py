@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ from cosmic.cost.topologies.line import Line
 from cosmic.cost.topologies.product import Product
 from cosmic.cost.topologies.torus_2d import Torus2D
 from cosmic.design.network import Parts, topologies
+
+near = partial(pytest.approx, rel=1e-9, abs=0.0)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +51,7 @@ def test_links_distances_and_cuts(
         diameter,
         bisection,
     )
-    assert float(shape.mean_hops(npus)) == pytest.approx(mean_hops)
+    assert float(shape.mean_hops(npus)) == near(mean_hops)
 
 
 @pytest.mark.parametrize("name", sorted(topologies))
@@ -109,7 +113,7 @@ def test_links_ports_and_nics(name: str, npus: int, parts: tuple[int, int, int])
     ],
 )
 def test_groups(name: str, group: tuple[int, int, int], share: float, hops: int) -> None:
-    assert float(topologies[name].share(*group)) == pytest.approx(share)
+    assert float(topologies[name].share(*group)) == near(share)
     assert int(topologies[name].hops(*group)) == hops
 
 
@@ -120,14 +124,12 @@ def test_levels_and_routers() -> None:
     assert [int(FatTree.levels(npus)) for npus in (2**26, 2**26 + 1, 2**31, 2**31 + 1)] == [5, 6, 6, 7]
     assert [int(Dragonfly.per_router(npus)) for npus in (2, 72, 73, 342, 343, 2**32)] == [2, 2, 3, 3, 4, 182]
     assert [int(FatTree.hops(2, 2**32, 32**level)) for level in range(7)] == [2, 4, 6, 8, 10, 12, 14]
-    assert float(FatTree.mean_hops(2**32)) == pytest.approx(
-        2 * sum(2**32 - 32**level for level in range(7)) / (2**32 - 1)
-    )
+    assert float(FatTree.mean_hops(2**32)) == near(2 * sum(2**32 - 32**level for level in range(7)) / (2**32 - 1))
 
 
 def test_a_line_is_a_ring_without_a_link() -> None:
     assert (int(Line.links(5)), int(Line.links(2)), Line.diameter(5), int(Line.bisection(5))) == (2, 1, 4, 1)
-    assert Line.mean_hops(3) == pytest.approx((1 + 1 + 2) / 3)
+    assert Line.mean_hops(3) == near((1 + 1 + 2) / 3)
     assert Line.parts(5) == Parts(links=8)
     assert [float(Line.share(*each)) for each in ((8, 8, 1), (4, 8, 2), (2, 2, 1), (1, 8, 1))] == [0.5, 0.25, 1, 1]
     assert Line.hops(4, 8, 2) == 2
@@ -156,12 +158,12 @@ def test_sides_and_boxes_of_grids() -> None:
     ],
 )
 def test_lanes_of_a_dgx_1(members: int, npus: int, step: int, lanes: float) -> None:
-    assert 6 * float(HybridCubeMesh.share(members, npus, step)) == pytest.approx(lanes)
+    assert 6 * float(HybridCubeMesh.share(members, npus, step)) == near(lanes)
 
 
 def test_more_than_eight_are_a_grid_of_quads() -> None:
     assert [int(side) for side in HybridCubeMesh.sides(16)] == [4, 2, 2]
-    assert float(HybridCubeMesh.share(4, 16, 1)) == pytest.approx(3 / 5)
+    assert float(HybridCubeMesh.share(4, 16, 1)) == near(3 / 5)
     assert float(HybridCubeMesh.share(16, 16, 1)) == 1
     both = HybridCubeMesh.share(np.array([4.0, 4.0]), np.array([8.0, 16.0]), np.array([1.0, 1.0]))
-    assert np.asarray(both).tolist() == pytest.approx([4 / 6, 3 / 5])
+    assert np.asarray(both).tolist() == near([4 / 6, 3 / 5])

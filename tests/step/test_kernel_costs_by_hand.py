@@ -16,7 +16,7 @@ import pytest
 
 from cosmic.cost import attention, gemm, streaming
 from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts, LatentAttention
+from cosmic.design.model import MLA, Experts
 from cosmic.step import kernel_costs
 from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts, LaunchConstants, Passes
@@ -26,7 +26,7 @@ STREAMING: Changes = {"compute": {"sms": 1, "bf16_flop_per_s": 1e30, "fp8_flop_p
 MULTIPLYING: Changes = {"compute": {"sms": 1}, "memory": {"bandwidth_bytes_per_s": 1e30}}
 TILE = 2 * 64 * 64 / 1000
 """Seconds of a tile for each row of its weight, on `MULTIPLYING`."""
-MLA = LatentAttention(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
+COMPRESSED = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
 ONE_OF_TWO = Experts(count=2, active=1, ffn=6)
 
 
@@ -414,7 +414,7 @@ def test_an_eager_decoder_with_grouped_heads_reads_with_one_sm_for_each_kv_head(
 
 def test_unfused_attention_writes_its_scores() -> None:
     """Keys of 6 columns, values of 3; 2 heads of 4 x 4 scores, passed over twice forward and 3 times backward."""
-    changes: Changes = {"model": {"mla": MLA}, "attention": "unfused"} | STREAMING
+    changes: Changes = {"model": {"mla": COMPRESSED}, "attention": "unfused"} | STREAMING
     scores = 2 * 2 * (4 * 6 + 6 * 4 + 4 * 4)
     values = 2 * 2 * (4 * 4 + 4 * 3 + 4 * 3)
     pairs = 2 * 4 * 4
@@ -432,7 +432,7 @@ def test_unfused_attention_writes_its_scores() -> None:
 
 def test_unfused_attention_runs_the_gemms_of_its_shapes() -> None:
     """One of 6 rows and one of 4, for each head a tile; backward 4 + 4 and 3 + 4."""
-    changes: Changes = {"model": {"mla": MLA}, "attention": "unfused"} | MULTIPLYING
+    changes: Changes = {"model": {"mla": COMPRESSED}, "attention": "unfused"} | MULTIPLYING
     assert seconds("attention", **changes) == pytest.approx(2 * TILE * (6 + 4) + 3)
     assert seconds("attention", "backward", **changes) == pytest.approx(2 * TILE * (4 + 4 + 3 + 4) + 3)
     wide = with_compute(changes, fp8_flop_per_s=1e30, fp32_flop_per_s=2000.0)

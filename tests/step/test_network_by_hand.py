@@ -14,7 +14,7 @@ import pytest
 from cosmic.cost.fabric import NetworkDimension, subgroups
 from cosmic.cost.shapes import Span
 from cosmic.design.batch import batch_of_changes
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.memory import Tier
 from cosmic.design.model import Experts
 from cosmic.design.network import Transport
@@ -274,7 +274,7 @@ def test_groups_of_one_and_collectives_without_calls_send_nothing() -> None:
 # ------------------------------------------------------------------------------------------------------ entering
 
 
-def shares(kind: Kind, members: list[float], copies: int = 1, **collective: Any) -> list[float]:
+def shares(kind: CollectiveKind, members: list[float], copies: int = 1, **collective: Any) -> list[float]:
     made = point(dp=4, dims=tuple(switch(4) for _ in members), collective=collective)
     dims = [
         NetworkDimension("switch", 4, 10.0, 0.0, algorithm)

@@ -12,7 +12,7 @@ import pytest
 
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
+from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
 from cosmic.workload.graph import Operator, Tensor
 from cosmic.workload.plan import plan_of
@@ -21,7 +21,7 @@ from cosmic.workload.sizes import Stage, sizes_of
 from tests.step.tiny import MODEL, batch, point
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
-MLA = LatentAttention(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
+COMPRESSED = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
 
 
 def uses(stage: Stage = "first", **changes: Any) -> dict[tuple[str, str], OperatorUse]:
@@ -108,13 +108,13 @@ def test_serving_has_no_backward_pass() -> None:
         ("expert_down", {"experts": FOUR_EXPERTS}, {}, 2 * 8 * 6 * 8, 8 * 6 + 4 * 6 * 8 + 8 * 8),
         ("combined", {"experts": FOUR_EXPERTS}, {}, 2 * 4 * 8, 8 * 8 + 4 * 2 + 4 * 8),
         # MLA: keys of 4 + 2 columns, values of 3, all heads' from 6 columns a token.
-        ("q", {"mla": MLA}, {}, 2 * 4 * 8 * (2 * 6), 4 * 8 + 8 * 12 + 4 * 12),
-        ("kv_down", {"mla": MLA}, {}, 2 * 4 * 8 * 6, 4 * 8 + 8 * 6 + 4 * 6),
-        ("k_position", {"mla": MLA}, {}, 2 * 4 * 8 * 2, 4 * 8 + 8 * 2 + 4 * 2),
-        ("k_up", {"mla": MLA}, {}, 2 * 4 * 6 * (2 * 4), 4 * 6 + 6 * 8 + 4 * 8),
-        ("v_up", {"mla": MLA}, {}, 2 * 4 * 6 * (2 * 3), 4 * 6 + 6 * 6 + 4 * 6),
-        ("attention", {"mla": MLA}, {}, 2 * 10 * 2 * (6 + 3), 2 * 4 * (6 + 6 + 3 + 3)),
-        ("out", {"mla": MLA}, {}, 2 * 4 * (2 * 3) * 8, 4 * 6 + 6 * 8 + 4 * 8),
+        ("q", {"mla": COMPRESSED}, {}, 2 * 4 * 8 * (2 * 6), 4 * 8 + 8 * 12 + 4 * 12),
+        ("kv_down", {"mla": COMPRESSED}, {}, 2 * 4 * 8 * 6, 4 * 8 + 8 * 6 + 4 * 6),
+        ("k_position", {"mla": COMPRESSED}, {}, 2 * 4 * 8 * 2, 4 * 8 + 8 * 2 + 4 * 2),
+        ("k_up", {"mla": COMPRESSED}, {}, 2 * 4 * 6 * (2 * 4), 4 * 6 + 6 * 8 + 4 * 8),
+        ("v_up", {"mla": COMPRESSED}, {}, 2 * 4 * 6 * (2 * 3), 4 * 6 + 6 * 6 + 4 * 6),
+        ("attention", {"mla": COMPRESSED}, {}, 2 * 10 * 2 * (6 + 3), 2 * 4 * (6 + 6 + 3 + 3)),
+        ("out", {"mla": COMPRESSED}, {}, 2 * 4 * (2 * 3) * 8, 4 * 6 + 6 * 8 + 4 * 8),
         # One head of keys and values for both of queries.
         ("k", {"kv_heads": 1}, {}, 2 * 4 * 8 * 4, 4 * 8 + 8 * 4 + 4 * 4),
         ("attention", {"kv_heads": 1}, {}, 2 * 10 * 2 * (4 + 4), 4 * 8 + 2 * 4 * 4 + 4 * 8),
@@ -297,16 +297,16 @@ def test_capacity_gives_experts_more_slots() -> None:
 
 def test_mla_attends_to_expanded_keys_except_when_decoding() -> None:
     for task in ("training", "prefill"):
-        found = attention(model={"mla": MLA}, task=task)
+        found = attention(model={"mla": COMPRESSED}, task=task)
         assert (found.kv_heads, found.width, found.value_width, found.mla) == (2, 4 + 2, 3, False)
-    found = attention(model={"mla": MLA}, task="decode")
+    found = attention(model={"mla": COMPRESSED}, task="decode")
     assert found == Attention(
         batch=1, heads=2, kv_heads=1, queries=1, keys=4, width=6 + 2, value_width=6, visible=1, mla=True
     )
 
 
 def test_attention_is_not_decoding_unless_stated() -> None:
-    made = batch(model={"mla": MLA})
+    made = batch(model={"mla": COMPRESSED})
     parts = next(each for each in plan_of(made) if each.block.name == "layer").partitioned.operators
     part = next(part for part in parts if part.operator.name == "attention")
     assert not attention_of(part, {**sizes_of(made), "visible": 1.0}).mla
@@ -360,7 +360,7 @@ def test_decoding_reads_the_kv_cache_in_its_format(precision: str, cache: float)
 
 
 def test_decoding_with_mla_reads_one_compressed_vector_a_token() -> None:
-    found = forward("attention", task="decode", model={"mla": MLA})
+    found = forward("attention", task="decode", model={"mla": COMPRESSED})
     assert found.bytes == 2 * (4 * (6 + 2) + 2 * (8 + 6))
 
 
