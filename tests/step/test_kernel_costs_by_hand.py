@@ -426,6 +426,8 @@ def test_unfused_attention_writes_its_scores() -> None:
     dropped = 2.5 * 2 * pairs / 100 + 3
     found = seconds("attention", dropout=True, **changes)
     assert found == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3 + dropped)
+    serving = seconds("attention", dropout=True, task="prefill", **changes)
+    assert serving == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3)
 
 
 def test_unfused_attention_runs_the_gemms_of_its_shapes() -> None:

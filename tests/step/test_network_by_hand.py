@@ -299,8 +299,9 @@ def test_baseline_sends_all_of_an_all_reduce_everywhere() -> None:
 def test_themis_plans_only_groups_of_whole_members_in_several_dimensions() -> None:
     assert shares("all_reduce", [4.0], multi_dim="themis", chunks=2) == [1]
     assert shares("all_reduce", [1.5, 2.0], multi_dim="themis", chunks=2) == pytest.approx([1, 2 / 3])
-    assert shares("all_reduce", [2.0, 1.5], multi_dim="themis", chunks=2) == pytest.approx([1, 1 / 2])
+    assert shares("all_reduce", [2.0, 3.5], multi_dim="themis", chunks=2) == pytest.approx([1, 1 / 2])
     assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=4) == pytest.approx([0.75, 0.75])
+    assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=64) == pytest.approx([0.75, 0.75])
     assert shares("all_gather", [2.0, 2.0], multi_dim="themis", chunks=1) == pytest.approx([1, 0.5])
 
 

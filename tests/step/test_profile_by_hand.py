@@ -15,9 +15,10 @@ from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Recommender
 from cosmic.step import network_costs
 from cosmic.step.bound import bounded_by, busy_seconds
+from cosmic.step.compute import Kernel, OperatorUse
 from cosmic.step.network_costs import ExposedShares
 from cosmic.step.network_load import NetworkLoad
-from cosmic.step.profile import CollectiveCost, StepProfile, launch_delay_s, memory_of, profile, profiles
+from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, memory_of, profile, profiles
 from cosmic.step.roofline import RooflineOperator, peak_of, ridge_of, roofline_operators
 from cosmic.workload.sizes import Stage
 from tests.step.tiny import batch, point, switch
@@ -258,6 +259,16 @@ def test_operators_without_work_or_time_are_no_part_of_the_roofline() -> None:
     assert "layer ffn gate open, forward" not in fused
     assert {"layer ffn inner, forward", "embedding embedding norm, forward"} <= fused
     assert "embedding embedding norm, forward" not in {each.name for each in roofline_operators(of(pp=2, **fast))}
+
+
+def test_only_operators_with_flop_bytes_and_seconds_have_a_place_on_the_roofline() -> None:
+    made = of()
+    some = {"all": (0.5, 0.25, 1.0), "flop": (0, 1, 1), "bytes": (1, 0, 1), "seconds": (1, 1, 0)}
+    vars(made)["operators"] = tuple(
+        OperatorCost(OperatorUse(name, "einsum", "layer", "forward", flop, moved, 1, Kernel()), 1, seconds, 0)
+        for name, (flop, moved, seconds) in some.items()
+    )
+    assert roofline_operators(made) == [RooflineOperator("layer all, forward", "einsum", 0.5, 0.25, 1.0)]
 
 
 def test_a_fused_operator_moves_no_more_than_the_memory_transfers_in_its_time() -> None:
