@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from cosmic.cost.fabric import usable_share
 from cosmic.cost.topologies.dragonfly import Dragonfly
 from cosmic.cost.topologies.fat_tree import FatTree
 from cosmic.cost.topologies.hybrid_cube_mesh import HybridCubeMesh
@@ -167,3 +168,26 @@ def test_more_than_eight_are_a_grid_of_quads() -> None:
     assert float(HybridCubeMesh.share(16, 16, 1)) == 1
     both = HybridCubeMesh.share(np.array([4.0, 4.0]), np.array([8.0, 16.0]), np.array([1.0, 1.0]))
     assert np.asarray(both).tolist() == near([4 / 6, 3 / 5])
+
+
+def test_only_switches_carry_any_traffic_at_full_rate() -> None:
+    """Between NPUs that are wired to each other, an algorithm uses the links that lead to its peers, and no others."""
+    switched = {name for name in topologies if topologies[name].switched}
+    assert switched == {"dragonfly", "fat_tree", "switch"}
+
+
+@pytest.mark.parametrize(
+    ("topology", "npus", "share"),
+    [
+        ("switch", 8, 1.0),
+        ("fat_tree", 8, 1.0),
+        ("dragonfly", 8, 1.0),
+        ("fully_connected", 8, 2 / 7),  # a ring uses two of seven links
+        ("ring", 8, 1.0),  # both of two
+        ("hypercube", 8, 2 / 3),  # two of three
+        ("torus_2d", 16, 2 / 4),
+        ("torus_3d", 64, 2 / 6),
+    ],
+)
+def test_a_ring_uses_two_links_of_an_npu(topology: str, npus: int, share: float) -> None:
+    assert usable_share(topology, "ring", npus, npus, 1) == near(share)
