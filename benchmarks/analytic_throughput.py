@@ -1,4 +1,4 @@
-"""How many designs the analytic engine evaluates: one core, JSON out.
+"""Measure the analytic engine in designs per second on one core; print JSON.
 
 python benchmarks/analytic_throughput.py --space cosmic-1024-full-stack --points 100000
 """
@@ -17,11 +17,11 @@ from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
 CHUNK = 10_000
-"""Points evaluated at a time: arrays that stay in the processor's cache."""
+"""Points per batch: arrays that stay in the processor's cache."""
 
 
 def run(space: ParameterSet, points: int, rng: np.random.Generator) -> int:
-    """Draw and evaluate so many points; return how many of them can run."""
+    """Sample and evaluate *points* points; return the number of feasible ones."""
     feasible = 0
     for start in range(0, points, CHUNK):
         rows = space.sample(min(CHUNK, points - start), rng)
@@ -30,14 +30,14 @@ def run(space: ParameterSet, points: int, rng: np.random.Generator) -> int:
 
 
 def measure(name: str, points: int) -> dict[str, Any]:
-    """Return the rate over uniform samples of the space *name*, all metrics and feasibility included."""
+    """Return the rate over uniform samples of the space *name*, all metrics and feasibility checks included."""
     space, rng = load_space(name), np.random.default_rng(0)
-    run(space, CHUNK, rng)  # plans are made once
+    run(space, CHUNK, rng)  # fill the cache of plans
     start = time.process_time()
     feasible = run(space, points, rng)
     elapsed = time.process_time() - start
     alone = []
-    for _ in range(10):  # the fastest of some runs: what the program takes, not what else the machine does
+    for _ in range(10):  # the fastest run: the least disturbed by other processes
         start = time.process_time()
         for _ in range(20):
             evaluate(space.base)

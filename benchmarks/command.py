@@ -1,4 +1,4 @@
-"""What every benchmark shares: options in, JSON out."""
+"""The command line of every benchmark: options in, JSON out."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ SPACE = "cosmic-1024-full-stack"
 
 
 def main(description: str | None, measure: Callable[[str, int], dict[str, Any]], option: str, default: int) -> None:
-    """Print what *measure* finds for the space and the number that the command line gives."""
+    """Print the result of *measure* for the space and the number on the command line."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--space", default=SPACE)
     parser.add_argument(f"--{option}", type=int, default=default, dest="number")
-    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
+    parser.add_argument("--json", action="store_true", help="no effect: output is always JSON")
     options = parser.parse_args()
     found = measure(options.space, options.number)
     peak_memory_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -1,15 +1,15 @@
-"""What becomes of studies whose process is killed: over and over, in every kind of place, resumed in between.
+"""Kill studies at many points, resume them, and check that nothing is lost.
 
 python benchmarks/crash.py --kills 200 --json
 
-A study runs in a child of this process, which kills itself (SIGKILL) at the n-th evaluation, statement of SQLite, slice
-of a statement, or step of writing a file; or is killed by its parent after some time. After each kill the study is
-read and compared with one that was never interrupted; then it is resumed, until it ends. Counted are
+A study runs in a child process, which kills itself (SIGKILL) at the n-th evaluation, SQLite statement, slice of a
+statement or file operation, or which the parent kills after some time. After each kill the study is read and compared
+with one that was never interrupted; then it is resumed, until it ends. The output counts
 
-    trials_lost     of batches that were reported as done and are not there: must be 0
-    not_whole       kills after which the study could not be read, or held anything else than was written: must be 0
-    zombies         trials that no finished batch accounts for: must be 0
-    resumes_equal   studies that ended as if never interrupted, of `studies`: must be all
+    trials_lost     trials of batches that were reported as done and are missing: must be 0
+    not_whole       kills after which the study was unreadable or had wrong content: must be 0
+    zombies         trials of no finished batch: must be 0
+    resumes_equal   studies that ended like the uninterrupted one, of `studies`: must be all
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ AGENTS = ("random", "genetic")
 SEED = 7
 STUDY = Options(trials=600, batch=30, seed=SEED)
 PER_STUDY = 6
-"""Kills until a study may end: many have to begin, as that is a delicate moment."""
+"""Most kills per study: many studies have to start, which is where most can go wrong."""
 PLACES = {"file": 4, "evaluation": 6, "statement": 160, "slice": 400, "boundary": 20, "time": 1}
-"""Where to kill, and at which of the first so many occasions."""
+"""Places to kill at; a kill comes at one of the first n occasions."""
 LONGEST_S = 0.4
-"""After so long the parent kills at the latest."""
+"""Latest time at which the parent kills."""
 SLICE = 20
-"""Instructions of SQLite's machine between two occasions within a statement."""
+"""SQLite instructions between two occasions within a statement."""
 KILLED = -signal.SIGKILL
 
 
 class Bomb:
-    """Kills this process at the n-th occasion of one kind."""
+    """Kills this process at the n-th occasion at one place."""
 
     def __init__(self, place: str, n: int) -> None:
         self._place, self._left = place, n
@@ -66,9 +66,9 @@ class Bomb:
         return 0
 
     def plant(self) -> None:
-        """Make every occasion count, for as long as this process lives."""
+        """Count every occasion from now on."""
         connect, evaluate = sqlite3.connect, Problem.evaluate
-        # mypy does not like that methods are replaced; that is the point here.
+        # Replacing methods is the point here; mypy objects.
         sqlite3.connect = lambda *given, **named: self._watch(connect(*given, **named))  # type: ignore[assignment]
         Problem.evaluate = self._around("evaluation", evaluate)  # type: ignore[method-assign]
         os.fsync = self._around("file", os.fsync)
@@ -101,11 +101,11 @@ class Reference:
     inputs: Inputs
     trials: Trials
     batches: list[int]
-    """How many trials each batch has."""
+    """Trials of each batch."""
 
 
 def reference(space: str, agent: str) -> Reference:
-    """Return what a search finds that nobody kills."""
+    """Return an uninterrupted study."""
     inputs = make_inputs(load_space(space), replace(STUDY, agent=agent))
     seen = [0]
     found = run(inputs, PoolOptions(), watch=lambda progress: seen.append(progress.seen))
@@ -113,7 +113,7 @@ def reference(space: str, agent: str) -> Reference:
 
 
 def live(inputs: Inputs, folder: Path, place: str, n: int, delay_s: float) -> tuple[int, int]:
-    """Run a study in a child that is killed; return how it ended and how many batches it had reported as done."""
+    """Run a study in a child that is killed; return its exit status and the batches that it reported as done."""
     ours, theirs = os.pipe()
     child = os.fork()
     if not child:
@@ -137,11 +137,11 @@ def live(inputs: Inputs, folder: Path, place: str, n: int, delay_s: float) -> tu
 
 
 def void(_: object) -> None:
-    """Do nothing with a value."""
+    """Ignore a value."""
 
 
 def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[str]]:
-    """Return how many batches a study has after a kill, and what is wrong with it, counted; *done* were reported."""
+    """Return the batches of a study after a kill, and its faults, counted; *done* batches were reported."""
     found: Counter[str] = Counter()
     if not (folder / INPUTS).exists():
         found["not_whole"] += holds_trials(folder / TRIALS)
@@ -154,7 +154,7 @@ def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[st
             sound = not storage.problems()
     except StudyError:
         return 0, Counter(not_whole=1, trials_lost=sum(wanted.batches[:done]))
-    possible = len(batches) <= done + 1  # no more than the one in flight
+    possible = len(batches) <= done + 1  # at most the one in flight is not reported
     right = same(trials, wanted.trials, len(trials)) and right_sizes(batches, wanted)
     found["not_whole"] += not (sound and right and possible)
     found["trials_lost"] += sum(wanted.batches[len(batches) : done])
@@ -162,12 +162,12 @@ def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[st
 
 
 def right_sizes(batches: list[BatchRecord], wanted: Reference) -> bool:
-    """Return whether batches have as many trials as they should."""
+    """Return whether the batches have as many trials as the reference's."""
     return [batch.trials for batch in batches] == wanted.batches[: len(batches)]
 
 
 def same(ours: Trials, theirs: Trials, n: int) -> bool:
-    """Return whether the first *n* trials are the same, bit for bit, and there are no more."""
+    """Return whether *ours* are exactly the first *n* of *theirs*, bit for bit."""
     if len(ours) != n or not n:
         return len(ours) == n
     one, other = ours.results, theirs.results
@@ -178,13 +178,13 @@ def same(ours: Trials, theirs: Trials, n: int) -> bool:
 
 
 def lives(rng: np.random.Generator) -> Iterator[tuple[str, int, float]]:
-    """Yield where to kill: every kind of place in turn."""
-    for place in cycle(("file", *PLACES)):  # twice as often: a study that is resumed writes no other files
+    """Yield where and when to kill: every place in turn."""
+    for place in cycle(("file", *PLACES)):  # twice: only new studies write files
         yield place, int(rng.integers(1, PLACES[place] + 1)), float(rng.uniform(0, LONGEST_S))
 
 
 def drive(study: Reference, folder: Path, bombs: Iterator[tuple[str, int, float]], kills: int) -> Counter[str]:
-    """Run one study to its end, killed at most so often on the way; return what was counted."""
+    """Run one study to its end, with at most *kills* kills on the way; return the counts."""
     found: Counter[str] = Counter()
     ended, done = KILLED, 0
     while ended != 0:
@@ -207,7 +207,7 @@ def drive(study: Reference, folder: Path, bombs: Iterator[tuple[str, int, float]
 
 
 def measure(space: str, kills: int) -> dict[str, Any]:
-    """Return what was counted over so many kills."""
+    """Return the counts over *kills* kills."""
     rng = np.random.default_rng(SEED)
     wanted = cycle([reference(space, agent) for agent in AGENTS])
     found: Counter[str] = Counter()

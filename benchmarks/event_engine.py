@@ -1,12 +1,12 @@
-"""How fast traces are generated, read and played: CPU seconds of whole processes on one core, JSON out.
+"""Measure generation, reading and simulation of traces, in CPU seconds of whole processes on one core; print JSON.
 
 python benchmarks/event_engine.py [--stage FOLDER] [--repeats 3]
 
-Each case is a `cosmic simulate` process of its own: start-up, reading of files and output count. *cpu_s* is the best
-of some runs, *engine_cpu_s* what the command itself reports (files read, imports not), *astra_sim_cpu_s* what ASTRA-sim
-took for the same case: at commit 518bd51, one run each, on two cores at 2 to 3 GHz. Traces of STAGE are played where
---stage names a folder that holds them (NAME/gpt.RANK.et, NAME/gpt.json); otherwise, and besides, generated ones of the
-same mapping. Bytecode is compiled before anything is timed.
+Each case is its own `cosmic simulate` process; start-up, reading of files and output count. *cpu_s* is the best of some
+runs, *engine_cpu_s* what the command itself reports (reading included, imports not), *astra_sim_cpu_s* the time of
+ASTRA-sim for the same case: at commit 518bd51, one run each, on two cores at 2 to 3 GHz. Traces are generated ones, and
+those of STAGE with the same mapping if --stage names their folder (NAME/gpt.RANK.et, NAME/gpt.json). Bytecode is
+compiled before timing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ MAPPINGS = {
     256: {"dp": 8, "tp": 8, "cp": 2, "pp": 2, "global_batch": 64, "micro_batch": 2},
     1024: {"dp": 16, "tp": 8, "cp": 2, "pp": 4, "global_batch": 128, "micro_batch": 2},
 }
-"""Those of the STAGE traces that ASTRA-sim was timed on: 8 layers, hidden size 4096."""
+"""Mappings of the STAGE traces that ASTRA-sim was timed on: 8 layers, hidden size 4096."""
 ASTRA_SIM = {
     ("unaware", 256): 11.8,
     ("aware", 256): 12.14,
@@ -58,11 +58,11 @@ BIG_NODES = 100_000
 
 
 def main() -> None:
-    """Measure, and print what was found."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stage", type=Path, help="a folder with STAGE traces: n256/gpt.0.et ...")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", action="store_true", help="JSON is all there is")
+    parser.add_argument("--json", action="store_true", help="no effect: output is always JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
@@ -70,12 +70,12 @@ def main() -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(here / "bytecode")
         generated = {ranks: _generate(here, ranks) for ranks in MAPPINGS}
         cases = list(_cases(here, options.stage))
-        found = [_play(case, options.repeats) for case in cases]
+        found = [_simulate(case, options.repeats) for case in cases]
         print(json.dumps({"generation": generated, "reading": _read(here), "cases": found}, indent=2))
 
 
 def _generate(here: Path, ranks: int) -> dict[str, Any]:
-    """Write the traces of a design to files, and return how long that took."""
+    """Write the traces of a design to files; return the CPU seconds."""
     settings: dict[str, Any] = {f"workload.{key}": value for key, value in MAPPINGS[ranks].items()}
     point = load_design(f"gpt3-6.7b@dgx-h100:{ranks}", {"model.layers": 8, **settings})
     times = []
@@ -128,7 +128,7 @@ def _ring(here: Path) -> list[Any]:
     return ["--workload", here / "ring", "--system", here / "ring.json", "--network", here / "ring.yml"]
 
 
-def _play(case: dict[str, Any], repeats: int) -> dict[str, Any]:
+def _simulate(case: dict[str, Any], repeats: int) -> dict[str, Any]:
     command = [sys.executable, "-m", "cosmic", "simulate", "--json", *map(str, case.pop("inputs"))]
     times = []
     for place in range(repeats + 1):
@@ -152,7 +152,7 @@ def _play(case: dict[str, Any], repeats: int) -> dict[str, Any]:
 
 
 def _peak_mb(command: list[str]) -> float:
-    """Return the resident memory of a process of its own at its peak."""
+    """Return the peak resident memory of the command, in MB."""
     code = "import resource, subprocess, sys; subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL); "
     code += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
     kilobytes = subprocess.run([sys.executable, "-c", code, *command], check=True, capture_output=True).stdout
@@ -160,7 +160,7 @@ def _peak_mb(command: list[str]) -> float:
 
 
 def _read(here: Path) -> dict[str, Any]:
-    """Return how fast one trace of many nodes is decoded, no two of them alike."""
+    """Return the rate of decoding one trace of many distinct nodes."""
     rows = [
         {
             "id": node,

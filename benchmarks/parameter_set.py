@@ -1,4 +1,4 @@
-"""How fast points of a parameter set are counted, drawn, moved and written: one core, JSON out.
+"""Measure counting, sampling, moves and output of a parameter set on one core; print JSON.
 
 python benchmarks/parameter_set.py --space cosmic-1024-full-stack --points 100000
 """
@@ -29,7 +29,7 @@ def seconds(work: Callable[[], Any], repeats: int = 3) -> float:
 
 
 def blind_sample(space: ParameterSet, n: int, rng: np.random.Generator) -> int:
-    """Draw values independently until *n* points are valid, as one would without the diagram; return the draws."""
+    """Sample values independently until *n* points are valid, without the decision diagram; return the draws."""
     found = drawn = 0
     while found < n:
         rows = rng.integers(np.array(space.sizes), size=(n, len(space.sizes)))

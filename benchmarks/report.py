@@ -1,11 +1,11 @@
-"""What a report weighs, and how soon a browser shows it: studies of random designs, JSON out.
+"""Measure the size of reports and their time in a browser, for studies of random designs; print JSON.
 
 python benchmarks/report.py --trials 10000 100000 --json
 
 Bytes are those of the HTML file; the shell is a report of a single trial, with the script and the style of the page.
-Where a Chromium is found (CHROMIUM names another), each page is opened from disk: `ready_ms` is the time from the start
-of the navigation until the first screens are drawn and can be used, `drawn_ms` until all is drawn, `brush_ms` that of
-one repaint of all views while a brush moves; medians.
+If there is a Chromium (or CHROMIUM names one), it opens each page from disk. Medians: `ready_ms` from the start of the
+navigation until the first screens are usable, `drawn_ms` until all is drawn, `brush_ms` of one repaint of all views
+while a brush moves.
 Budgets: 120 KB + 25 bytes a trial; ready in 600 ms at 10,000 and 1,500 ms at 100,000 trials; a brush in 50 ms.
 """
 
@@ -28,14 +28,14 @@ from cosmic.publishing.report import report
 
 LOADS = 5
 PATIENCE = 600
-"""Times that a page is asked whether it is ready, 50 ms apart."""
+"""Most polls of a page until it is ready, 50 ms apart."""
 PAGE_BYTES, TRIAL_BYTES = 120_000, 25
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 WIDTH, HEIGHT = 1360, 900
 
 
 def measure(found: Found, page: Path, shell_bytes: int) -> dict[str, Any]:
-    """Return what the report of a search weighs, and how long it takes to write and to open."""
+    """Return size and times of the report of a search."""
     start = time.perf_counter()
     made = report(found)
     built = time.perf_counter() - start
@@ -56,18 +56,18 @@ def measure(found: Found, page: Path, shell_bytes: int) -> dict[str, Any]:
 
 
 def browser() -> str | None:
-    """Return the path of a Chromium; None where there is none."""
+    """Return the path of a Chromium; None if there is none."""
     named = os.environ.get("CHROMIUM")
     return named or next(filter(None, map(shutil.which, BROWSERS)), None)
 
 
 def opened(page: Path) -> dict[str, Any]:
-    """Return how soon a browser shows the page and how fast it brushes; why not, where it cannot be told."""
+    """Return the times of the page in a browser; none without a browser or Playwright."""
     path = browser()
     if path is None:
         return {"browser": None}
     try:
-        from playwright.sync_api import sync_playwright  # noqa: PLC0415  bytes are measured without it
+        from playwright.sync_api import sync_playwright  # noqa: PLC0415  optional
     except ImportError:
         return {"browser": None}
     ready, drawn, brush = [], [], []
@@ -76,7 +76,7 @@ def opened(page: Path) -> dict[str, Any]:
         for _ in range(LOADS):
             tab = chromium.new_page(viewport={"width": WIDTH, "height": HEIGHT})
             tab.goto(page.resolve().as_uri())
-            for _ in range(PATIENCE):  # the page's policy forbids playwright's own way to wait, which evaluates text
+            for _ in range(PATIENCE):  # the page's policy forbids Playwright's own wait, which evaluates text
                 if tab.evaluate("document.documentElement.dataset.drawn !== undefined"):
                     break
                 tab.wait_for_timeout(50)
@@ -92,12 +92,12 @@ def opened(page: Path) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Print what reports of studies of each size weigh and take."""
+    """Print size and times of reports of studies of each size."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--space", default=SPACE)
     parser.add_argument("--agent", default="random")
     parser.add_argument("--trials", type=int, nargs="+", default=[10_000, 100_000])
-    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
+    parser.add_argument("--json", action="store_true", help="no effect: output is always JSON")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"

@@ -1,12 +1,12 @@
-"""How fast agents search, and how well: JSON out.
+"""Measure speed and quality of agents; print JSON.
 
 python benchmarks/search.py [--trials 20000] [--seeds 3] [--agents genetic,random]
 
-*agents*: for each, on the full stack, trials a second (one core, everything included), what of it is the agent's own
-time, and how soon it is within 5 % of the best that any of them found. Agents that fit a model get 300 trials.
-*workload*: on the workload layer of each of COSMIC's spaces, in how many seeds 300 trials end within 2 % of the
-exhaustive optimum. *stored_trials_per_s*: what a study takes in. *duel*: in how many seeds `genetic` ends better than
-`random` on the full stack.
+*agents*: for each agent on the full stack, trials per second (one core, everything included), the agent's own time, and
+the trials until it is within 5 % of the best that any agent found. Agents that fit a model get 300 trials. *workload*:
+on the workload layer of each of COSMIC's spaces, the number of seeds in which 300 trials end within 2 % of the
+exhaustive optimum. *stored_trials_per_s*: how fast a study stores trials. *duel*: the number of seeds in which
+`genetic` beats `random` on the full stack.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cosmic.psa.files import load_space
 
 SPACES = tuple(f"cosmic-{npus}-full-stack" for npus in (512, 1024, 2048))
 FITTED = ("bayesian", "cmaes", "surrogate", "tpe")
-"""Agents whose own time grows with what they know: for dear evaluations."""
+"""Agents whose own time grows with the trials: for expensive evaluations."""
 FEW = 300
 
 
 def timed(space: str, agent: str, trials: int, seed: int = 0) -> tuple[dict[str, Any], Course, list[float]]:
-    """Return how long a search takes, how it went, and when each of its evaluations was done."""
+    """Return the figures and the course of a search, and when each of its evaluations was done."""
     inputs = make_inputs(load_space(space), Options(agent=agent, trials=trials, seed=seed))
     problem, ledger = inputs.problem, Ledger(inputs.problem)
-    problem.evaluate(problem.space.sample(1000, np.random.default_rng(0)))  # plans are made once
+    problem.evaluate(problem.space.sample(1000, np.random.default_rng(0)))  # fill the cache of plans
     evaluating = 0.0
 
     def evaluate(rows: Indices) -> Results:
@@ -69,8 +69,8 @@ def timed(space: str, agent: str, trials: int, seed: int = 0) -> tuple[dict[str,
 
 
 def measure_agents(space: str, names: list[str], trials: int) -> list[dict[str, Any]]:
-    """Return each agent's speed, and how soon it is near the best known."""
-    wide = [name for name in names if name != "exhaustive"]  # which needs an end that it can reach
+    """Return each agent's speed, and the trials until it is near the best known."""
+    wide = [name for name in names if name != "exhaustive"]  # it needs a space that it can exhaust
     runs = [timed(space, name, FEW if name in FITTED else trials) for name in wide]
     best = min(course.best for _, course, _ in runs)
     for figures, course, done in runs:
@@ -82,7 +82,7 @@ def measure_agents(space: str, names: list[str], trials: int) -> list[dict[str, 
 
 
 def measure_workload(names: list[str], seeds: int) -> dict[str, dict[str, str]]:
-    """Return for each space and agent in how many seeds it ends within 2 % of the optimum."""
+    """Return for each space and agent the number of seeds that end within 2 % of the optimum."""
     found = {}
     for space in SPACES:
         options = Options(trials=FEW, stacks=["workload"])
@@ -92,7 +92,7 @@ def measure_workload(names: list[str], seeds: int) -> dict[str, dict[str, str]]:
 
 
 def measure_duel(trials: int, seeds: int) -> dict[str, str]:
-    """Return in how many seeds `genetic` ends better than `random`."""
+    """Return for each space the number of seeds in which `genetic` beats `random`."""
     found = {}
     for space in SPACES:
         wins = 0
@@ -104,7 +104,7 @@ def measure_duel(trials: int, seeds: int) -> dict[str, str]:
 
 
 def measure_storage(space: str, trials: int) -> dict[str, float]:
-    """Return how many trials a second a study takes in, every batch committed and on disk, by the size of batches."""
+    """Return the trials per second that a study stores, every batch committed to disk, by batch size."""
     problem = make_inputs(load_space(space), Options()).problem
     rows = problem.space.sample(trials, np.random.default_rng(0))
     results = problem.evaluate(rows)
@@ -120,13 +120,13 @@ def measure_storage(space: str, trials: int) -> dict[str, float]:
 
 
 def main() -> None:
-    """Print what was measured."""
+    """Measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--space", default="cosmic-1024-full-stack")
     parser.add_argument("--trials", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--agents", default=",".join(agents))
-    parser.add_argument("--json", action="store_true", help="JSON is what is printed anyway")
+    parser.add_argument("--json", action="store_true", help="no effect: output is always JSON")
     options = parser.parse_args()
     names = options.agents.split(",")
     found = {

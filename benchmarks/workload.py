@@ -1,4 +1,4 @@
-"""How fast mappings of a model are sharded and sized: one core, JSON out.
+"""Measure sharding and sizing of mappings of a model on one core; print JSON.
 
 python benchmarks/workload.py --space cosmic-1024-full-stack --mappings 10000
 """
@@ -21,20 +21,20 @@ from cosmic.workload.sizes import structural_paths
 
 
 def shard_and_size(batch: Batch) -> int:
-    """Work out fit, operators, collectives and memory of every design; return how many arrays that made."""
+    """Compute checks, operators, collectives and memory of every design; return the number of arrays."""
     fits(batch)
     footprint(batch)
     return sum(len(operators(part)) + len(collectives(part)) for _, part in batch.groups(structural_paths(batch)))
 
 
 def measure(name: str, mappings: int) -> dict[str, Any]:
-    """Return the seconds for *mappings* designs of the space *name*: the first time, and again."""
+    """Return the seconds for *mappings* designs of the space *name*, first and again."""
     space = load_space(name)
     columns = space.columns(space.sample(mappings, np.random.default_rng(0)))
     times = []
     for _ in range(4):
         start = time.process_time()
-        shard_and_size(Batch(space.base, columns))  # a new one each time: batches remember what was asked of them
+        shard_and_size(Batch(space.base, columns))  # a new batch each time: batches cache results
         times.append(time.process_time() - start)
     return {
         "space": name,

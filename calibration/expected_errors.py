@@ -1,7 +1,7 @@
-"""Write how far off predictions are by kind of design: ``python calibration/expected_errors.py``.
+"""Write the mean error of predictions by kind of design: ``python calibration/expected_errors.py``.
 
-Every measured run that the package carries is predicted, put with its kind (`cosmic.catalog.accuracy`), and the mean
-absolute errors of kinds are written to the catalog, where `cosmic evaluate` finds them. Run it last: it measures what
+The script predicts every measured run that the package carries, groups the runs by kind (`cosmic.catalog.accuracy`),
+and writes the mean absolute errors into the catalog, where `cosmic evaluate` reads them. Run it last: it checks what
 the other scripts fitted.
 """
 
@@ -11,19 +11,19 @@ from collections.abc import Iterator
 from typing import Any
 
 from cosmic import catalog
-from cosmic.catalog.accuracy import KEYS, kind_of
+from cosmic.catalog.accuracy import KEYS, design_kind
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import evaluate_batch
 from cosmic.validation.rows import Fields, Row, carried_files, read_rows
-from cosmic.validation.single_device_rows import inference_design, training_design
+from cosmic.validation.single_gpu_rows import inference_design, training_design
 from cosmic.validation.training_rows import read_run, require_fit
 from cosmic.validation.validating import validate
 
 TARGET = catalog.FOLDER / "accuracy.yaml"
 DENSE = ("Llama-3.1", "Qwen3-32B")
-"""Models served that are no mixtures of experts, by a part of their names."""
+"""Dense models that were served, by a part of their names."""
 HEADER = """\
 # Mean absolute error of predicted steps, by kind of design: written by calibration/expected_errors.py from the
 # measured runs that the package carries (src/cosmic/validation/data).
@@ -32,13 +32,13 @@ kinds:
 
 
 def runs() -> Iterator[tuple[str, DesignPoint, float]]:
-    """Yield the source, the design and the measured seconds of every run that a design describes."""
+    """Yield source, design and measured seconds of every run."""
     for path in carried_files():
         _, rows = read_rows(path)
         for row in rows:
             try:
                 found = _run(path.stem, row)
-            except SpecError:  # it is skipped in validation, too, with its reason
+            except SpecError:  # validation skips it too, and says why
                 continue
             if found is not None:
                 yield (row.get("set") or path.stem, *found)
@@ -58,24 +58,24 @@ def _run(name: str, row: Row) -> tuple[DesignPoint, float] | None:
 
 
 def served() -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the kind and the error of every time to a token that serving engines were measured to take."""
+    """Yield the kind and the error of every measured TTFT and TPOT."""
     tasks = {"serving agg ttft": "prefill", "serving agg tpot": "decode"}
     path = next(path for path in carried_files() if path.stem == "serving")
     for verdict in validate([path]).verdicts:
         error = verdict.error
         if verdict.set in tasks and error is not None:
-            model = "dense" if any(name in verdict.row["model_path"] for name in DENSE) else "mixture"
+            model = "dense" if any(name in verdict.row["model_path"] for name in DENSE) else "MoE"
             yield (tasks[verdict.set], "one node", model, "8 bits or fewer"), abs(error)
 
 
 def main() -> None:
-    """Predict, sum up, and write."""
+    """Predict, average by kind, and write."""
     table: dict[tuple[str, ...], list[tuple[str, float]]] = {}
     for key, error in served():
         table.setdefault(key, []).append(("serving", error))
     for source, point, measured in runs():
         step = float(evaluate_batch(batch_of(point)).columns["step_s"][0])
-        kind = kind_of(point)
+        kind = design_kind(point)
         table.setdefault(tuple(kind[key] for key in KEYS), []).append((source, abs(step / measured - 1)))
     lines = []
     for values, found in sorted(table.items()):

@@ -1,11 +1,11 @@
 """Fit how communication libraries drive links; ``python calibration/fit_collectives.py`` writes it into the catalog.
 
-Reads ``data/collectives.csv.gz`` (what was measured, each row with its source), fits the latency and the `Transport` of
+The script reads ``data/collectives.csv.gz`` (measurements with their sources), fits the latency and the `Transport` of
 each link class by least squares of log(predicted / measured), and rewrites those two keys and the residuals of
-``catalog/links/NAME.yaml``. The formulas are the product's own (`cosmic.cost.transport`); nothing is fitted to a row.
+``catalog/links/NAME.yaml``. The formulas are those of `cosmic.cost.transport`.
 
-Errors are relative: predicted / measured - 1. *Held out* is five-fold: rows are dealt to folds by turns, and each fold
-is predicted by a fit to the other four. Times of one call as nccl-tests has them: size is the whole buffer.
+Errors are relative: predicted / measured - 1. *Held out* is five-fold: each fold is predicted by a fit to the other
+four. A row is one call of nccl-tests: its size is the whole buffer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from scipy.optimize import least_squares
 
 from cosmic.cost.fabric import one_dimension_seconds
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension, Transport
 from cosmic.units import BYTES_PER_S
 from cosmic.units import read as quantity
@@ -33,17 +33,17 @@ FOLDS = 5
 LARGE = 2**20
 HUGE = 2**30
 WEIGHTS = {"small": 0.6, "large": 1.0, "huge": 2.5}
-"""Of messages below 1 MiB, which others matter more than; and from 1 GiB, few in number, which show the rate."""
+"""Weights of rows: messages below 1 MiB matter less; those from 1 GiB on are few, and show the rate."""
 ROUGH = 0.05
-"""Errors beyond it count by their size, not their square: versions of a library differ by as much."""
+"""Errors above it count by their size, not their square: versions of a library differ by as much."""
 
 Numbers = npt.NDArray[np.float64]
 BASIC = ("overhead_s", "latency_s", "efficiency", "small_efficiency", "bulk_s", "bulk_latency_s")
 DIRECT = ("direct_share", "direct_small_share")
 ADDING = (*BASIC, *DIRECT, "reduction_efficiency")
 COMMON = {"copy_share": 0.45, "reduction_s": 80e-6}
-"""What all generations of NVLink have in common, within what can be told apart: alone, NVLink 3 would have 0.38 and
-NVLink 4 0.43 and 73 us. Beside PCIe, copies take no notable time."""
+"""Shared by all generations of NVLink. Fitted alone, NVLink 3 would have 0.38, and NVLink 4 0.43 and 73 us: no
+significant difference. On PCIe, copies take no notable time."""
 MOST = {"efficiency": 1.0, "small_efficiency": 1.0, "reduction_efficiency": 1.0, "contention": 4.0}
 START = {
     "overhead_s": 6e-6,
@@ -60,18 +60,18 @@ START = {
 
 
 MEMBERS = range(2, 9)
-"""Sizes of the groups that are fitted: those of one node."""
+"""Group sizes in the fit: those of one node."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A class of links: on which hardware it was measured, and what is to be found out about it."""
+    """A class of links: the hardware on which it was measured, and its free parameters."""
 
     hardware: tuple[str, ...]
     bandwidth: str
     free: tuple[str, ...] = BASIC
     given: tuple[str, ...] = ()
-    """What is taken from `COMMON`."""
+    """Parameters taken from `COMMON`."""
     topology: str = "switch"
 
 
@@ -87,14 +87,14 @@ FITTED = {
 
 @dataclass(frozen=True)
 class Rows:
-    """What was measured: a column for each."""
+    """The measurements, as columns."""
 
     kind: npt.NDArray[Any]
     ranks: Numbers
     size: Numbers
     seconds: Numbers
     in_switch: npt.NDArray[np.bool_]
-    """Whether the library was free to reduce in the switch."""
+    """Whether the library could reduce in the switch."""
     hardware: npt.NDArray[Any]
     source: npt.NDArray[Any]
 
@@ -104,7 +104,7 @@ class Rows:
 
 
 def measured(link: Link) -> Rows:
-    """Return what was measured on a *link* inside one node."""
+    """Return the measurements on a *link* inside one node."""
     with gzip.open(HERE / "data" / "collectives.csv.gz", "rt") as file:
         rows = [row for row in csv.DictReader(file) if row["hardware"] in link.hardware and row["n_nodes"] == "1"]
     rows = [row for row in rows if int(row["n_ranks"]) in MEMBERS]
@@ -120,10 +120,10 @@ def measured(link: Link) -> Rows:
 
 
 def predicted(dim: Dimension, rows: Rows) -> Numbers:
-    """Return the seconds of each row, if all ran on *dim*."""
+    """Return the predicted seconds of each row on *dim*."""
     found = np.zeros(len(rows.size))
     rings_only = replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0))
-    for kind in get_args(Kind):
+    for kind in get_args(CollectiveKind):
         for each, allowed in ((dim, True), (rings_only, False)):
             here = (rows.kind == kind) & (rows.in_switch == allowed)
             if here.any():
@@ -132,7 +132,7 @@ def predicted(dim: Dimension, rows: Rows) -> Numbers:
 
 
 def dimension(link: Link, values: dict[str, float]) -> Dimension:
-    """Return eight NPUs joined by a *link* with these parameters."""
+    """Return a dimension of eight NPUs over a *link* with these parameters."""
     shares = {name: COMMON[name] for name in link.given} | values
     latency = shares.pop("latency_s")
     rate = quantity(link.bandwidth, BYTES_PER_S)
@@ -142,7 +142,7 @@ def dimension(link: Link, values: dict[str, float]) -> Dimension:
 
 
 def fit(link: Link, rows: Rows, start: dict[str, float] | None = None) -> dict[str, float]:
-    """Return the parameters that fit *rows* best: from several starts, or from one that is known to be near."""
+    """Return the parameters that fit *rows* best, from several starts, or from *start* alone."""
     weights = np.select([rows.size >= HUGE, rows.size >= LARGE], [WEIGHTS["huge"], WEIGHTS["large"]], WEIGHTS["small"])
 
     def errors(logs: Numbers) -> Numbers:
@@ -164,7 +164,7 @@ def fit(link: Link, rows: Rows, start: dict[str, float] | None = None) -> dict[s
 
 
 def held_out(link: Link, rows: Rows, start: dict[str, float]) -> Numbers:
-    """Return each row's error under a fit that has not seen it."""
+    """Return each row's error under a fit to the other folds."""
     errors = np.zeros(len(rows.size))
     fold = np.arange(len(rows.size)) % FOLDS
     for each in range(FOLDS):
@@ -175,7 +175,7 @@ def held_out(link: Link, rows: Rows, start: dict[str, float]) -> Numbers:
 
 
 def summary(errors: Numbers) -> str:
-    """Return mean, median and worst absolute error and the bias, in words."""
+    """Return mean, median and worst absolute error and the bias."""
     if not len(errors):
         return "none"
     size = np.abs(errors)
@@ -184,19 +184,19 @@ def summary(errors: Numbers) -> str:
 
 
 def residuals(rows: Rows, errors: Numbers, unseen: Numbers) -> dict[str, str]:
-    """Return how far off the fit is, from 1 MiB and below, as fitted and held out."""
+    """Return the residuals from 1 MiB on and below, fitted and held out."""
     large = rows.size >= LARGE
     sizes = {"from_1_mib": large, "below_1_mib": ~large}
     return {key: f"{summary(errors[here])}; held out {summary(unseen[here])}" for key, here in sizes.items()}
 
 
 def shown(name: str, value: float) -> str:
-    """Return a parameter as a file has it."""
+    """Return a parameter as the file has it."""
     return f"{value * 1e6:.4g} us" if name.endswith("_s") else f"{value:.3g}"
 
 
 def write(name: str, link: Link, values: dict[str, float], notes: dict[str, str]) -> None:
-    """Rewrite what was fitted in the file of a link; the lines before it stay."""
+    """Rewrite the fitted keys in the file of a link; the lines before them stay."""
     path = LINKS / f"{name}.yaml"
     kept = path.read_text(encoding="utf-8").split("latency:")[0]
     fitted = {key: value for key, value in values.items() if key != "latency_s"}

@@ -1,22 +1,22 @@
-"""Fit what accelerators do of matrix products, and write it into the catalog: ``python calibration/fit_gemm.py``.
+"""Fit the GEMM rates of accelerators; ``python calibration/fit_gemm.py`` writes them into the catalog.
 
 The model is `cosmic.cost.gemm`; the parameters are fields of an accelerator, one set for all its formats:
 
     bf16, fp8, fp8_block, fp4   share of the peak that the inner loop reaches, in each format
-    operand                     share of the memory's bandwidth at which operands are read
+    operand                     share of the memory bandwidth at which operands are read
     ramps, launch, casts        seconds
-    sustained, burst            the share of the rate left at the power limit, and when it shows
+    sustained, burst            share of the rate left at the power limit, and seconds until it is reached
 
-that is 6 to 13 for 280 to 1,600 products. Two sources measured in two ways:
+that is 6 to 13 parameters for 280 to 1,600 GEMMs. The two sources measure differently:
 
     aiconfigurator  kernels alone in CUDA graphs, few repeats: no gap between kernels, a cool chip
-    own             eager PyTorch, caches flushed before each product: `gap` is added, the time from one event to the
-                    next with the host in between; many repeats, so that the chip is warm
+    own             eager PyTorch, caches flushed before each GEMM, many repeats: a warm chip, and host time between
+                    the events, the fitted `gap`
 
-Errors are relative, their loss linear for large ones, so that single rows (clocks differ by a tenth between runs of
-the same product) do not pull. Products of aiconfigurator are in ``data/gemm_measured.csv.gz``, our own among the rows
-that the package carries (`cosmic.validation`). ``--data FILE`` first renews the former from a file with the columns of
-the package's ``gemm.csv``, which has every 30th of them.
+Errors are relative; large ones count linearly, so that single rows do not dominate (clocks differ by a tenth between
+runs of the same GEMM). ``data/gemm_measured.csv.gz`` has aiconfigurator's GEMMs; our own are among the rows that the
+package carries (`cosmic.validation`). ``--data FILE`` first replaces the former from a file with the columns of the
+package's ``gemm.csv``, which has every 30th row.
 """
 
 from __future__ import annotations
@@ -43,15 +43,17 @@ from cosmic.validation.rows import read_rows
 HERE = Path(__file__).parent
 CARRIED = HERE / "data" / "gemm_measured.csv.gz"
 CATALOG = HERE.parent / "src" / "cosmic" / "catalog" / "accelerators"
+OFFSETS = CATALOG.parent / "measurement_offsets.yaml"
 COLUMNS = ("accelerator", "format", "source", "m", "n", "k", "us")
 COLLECTED, OWN = "aiconfigurator", "own"
 OWN_ACCELERATOR, OWN_ROWS = "h200-sxm-141gb", VALIDATED / "h200_gemm.csv"
 SOURCES = {COLLECTED: "NVIDIA aiconfigurator gemm_perf (Apache-2.0)", OWN: "measured by us, PyTorch 2.11"}
+"""As the catalog cites them."""
 
 Rows = npt.NDArray[np.float64]
-"""m, n, k and seconds, a row for each product."""
+"""m, n, k and seconds, a row for each GEMM."""
 Key = tuple[str, str, str]
-"""Accelerator, format and source of a set of products."""
+"""Accelerator, format and source of a set of GEMMs."""
 
 FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
 SHARES = {
@@ -61,7 +63,7 @@ SHARES = {
     "fp4": "fp4_efficiency",
 }
 
-UNITS = {
+SMS = {
     "v100-sxm2-32gb": 80,
     "a100-sxm-80gb": 108,
     "a100-sxm-40gb": 108,
@@ -82,7 +84,7 @@ UNITS = {
     "mi325x": 304,
     "mi355x": 256,
 }
-"""Streaming multiprocessors, or compute sms, of the datasheets."""
+"""Streaming multiprocessors (AMD: compute units), from data sheets."""
 RELATIVES = {
     "v100-sxm2-32gb": "a100-sxm-80gb",
     "a100-sxm-40gb": "a100-sxm-80gb",
@@ -97,9 +99,9 @@ RELATIVES = {
     "mi325x": "h100-sxm-80gb",
     "mi355x": "h100-sxm-80gb",
 }
-"""Whose parameters an accelerator takes that nobody measured: an estimate."""
+"""For an accelerator without measurements, the one whose parameters it takes as an estimate."""
 SPLITTING = ("a100-sxm-80gb", "h100-sxm-80gb", "h200-sxm-141gb")
-"""Accelerators whose 16-bit kernels split sums: those for Blackwell do not."""
+"""Accelerators whose 16-bit kernels use split-k; those for Blackwell do not."""
 SPLIT_K = 8
 
 SPANS = {
@@ -117,7 +119,7 @@ SPANS = {
     "block_cast": (2e-6, 1e-8, 1e-4),
     "gap": (1.6e-5, 1e-6, 1e-4),
 }
-"""Where the fit starts, and between which bounds it looks."""
+"""Start, lower and upper bound of each parameter."""
 TIMES = ("burst", "tile_ramp", "fp4_ramp", "launch", "fp8_cast", "block_cast", "gap")
 SIZES = {">= 10 GFLOP": (1e10, np.inf), "1-10 GFLOP": (1e9, 1e10), "< 1 GFLOP": (0.0, 1e9), "all": (0.0, np.inf)}
 
@@ -126,16 +128,16 @@ SIZES = {">= 10 GFLOP": (1e10, np.inf), "1-10 GFLOP": (1e9, 1e10), "< 1 GFLOP": 
 
 
 def collected(path: Path) -> list[dict[str, str]]:
-    """Return the products of a file of aiconfigurator's, in the form in which they are carried."""
+    """Return the GEMMs of an aiconfigurator file, with the columns of the carried file."""
     rows = []
     for row in read_rows(path)[1]:
-        of = AICONFIGURATOR[row["hardware"]], FORMATS[row["gemm_dtype"]], COLLECTED
-        rows.append((*of, row["m"], row["n"], row["k"], f"{1e3 * float(row['latency']):.5g}"))
+        key = AICONFIGURATOR[row["hardware"]], FORMATS[row["gemm_dtype"]], COLLECTED
+        rows.append((*key, row["m"], row["n"], row["k"], f"{1e3 * float(row['latency']):.5g}"))
     return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
 
 def carry(rows: list[dict[str, str]], path: Path = CARRIED) -> None:
-    """Write the carried copy: the same bytes for the same rows."""
+    """Write the carried file; the same rows give the same bytes."""
     text = io.StringIO()
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
@@ -144,7 +146,7 @@ def carry(rows: list[dict[str, str]], path: Path = CARRIED) -> None:
 
 
 def measured(path: Path = CARRIED) -> dict[Key, Rows]:
-    """Return all products by accelerator, format and source."""
+    """Return all GEMMs by accelerator, format and source."""
     sets: dict[Key, list[tuple[float, ...]]] = {}
     with gzip.open(path, "rt") as file:
         for row in csv.DictReader(file):
@@ -161,15 +163,15 @@ def measured(path: Path = CARRIED) -> dict[Key, Rows]:
 
 
 def stated(name: str) -> dict[str, Any]:
-    """Return what the datasheet says of an accelerator, by the key of the field."""
+    """Return an accelerator's fields that come from its data sheet, by key."""
     compute, memory = accelerator_layers(name, "accelerator")
     rates = {"bf16": compute.bf16_flop_per_s, "fp8": compute.fp8_flop_per_s, "fp4": compute.fp4_flop_per_s}
     split = SPLIT_K if RELATIVES.get(name, name) in SPLITTING else 1
-    return {**rates, "bandwidth": memory.bandwidth_bytes_per_s, "sms": UNITS[name], "split_k": split}
+    return {**rates, "bandwidth": memory.bandwidth_bytes_per_s, "sms": SMS[name], "split_k": split}
 
 
 def predicted(key: Key, rows: Rows, fields: Mapping[str, Any]) -> Rows:
-    """Return the seconds of products as *fields* have them, measured in the way of their source."""
+    """Return the predicted seconds of GEMMs, timed as their source times them."""
     _, form, source = key
     unit = matrix_unit(fields.get, fields["bandwidth"], form, load="repeated" if source == OWN else "alone")
     seconds: Rows = np.asarray(gemm_seconds(1, rows[:, 0], rows[:, 1], rows[:, 2], unit))
@@ -177,12 +179,12 @@ def predicted(key: Key, rows: Rows, fields: Mapping[str, Any]) -> Rows:
 
 
 def errors(key: Key, rows: Rows, fields: Mapping[str, Any]) -> Rows:
-    """Return the relative error of each product."""
+    """Return the relative error of each GEMM."""
     return predicted(key, rows, fields) / rows[:, 3] - 1
 
 
 def free(sets: Mapping[Key, Rows]) -> list[str]:
-    """Return the parameters that products of these formats and sources tell."""
+    """Return the parameters that GEMMs of these formats and sources determine."""
     forms = {form for _, form, _ in sets}
     names = [SHARES[form] for form in SHARES if form in forms]
     names += ["sustained_efficiency", "burst", "tile_ramp", "operand_efficiency", "launch"]
@@ -193,7 +195,7 @@ def free(sets: Mapping[Key, Rows]) -> list[str]:
 
 
 def fit(sets: Mapping[Key, Rows], known: Mapping[str, Any]) -> dict[str, float]:
-    """Return the parameters of one accelerator with which its products are off least."""
+    """Return the parameters of one accelerator that fit its GEMMs best."""
     names = free(sets)
     start, low, high = (np.log([SPANS[name][column] for name in names]) for column in range(3))
 
@@ -206,7 +208,7 @@ def fit(sets: Mapping[Key, Rows], known: Mapping[str, Any]) -> dict[str, float]:
 
 
 def cross_validated(sets: Mapping[Key, Rows], known: Mapping[str, Any], folds: int = 5) -> dict[Key, Rows]:
-    """Return the error of each product when it is predicted from the other folds."""
+    """Return the error of each GEMM, predicted by a fit to the other folds."""
     found = {key: np.zeros(len(rows)) for key, rows in sets.items()}
     for fold in range(folds):
         kept = {key: rows[np.arange(len(rows)) % folds != fold] for key, rows in sets.items()}
@@ -218,7 +220,7 @@ def cross_validated(sets: Mapping[Key, Rows], known: Mapping[str, Any], folds: i
 
 
 def summary(rows: Rows, error: Rows) -> dict[str, tuple[int, float, float, float, float]]:
-    """Return for each class of size: n, and in percent the mean absolute error, median, worst and bias."""
+    """Return for each size class n, and in percent the mean, median and worst absolute error and the bias."""
     work = 2 * rows[:, 0] * rows[:, 1] * rows[:, 2]
     found = {}
     for name, (low, high) in SIZES.items():
@@ -233,7 +235,7 @@ def summary(rows: Rows, error: Rows) -> dict[str, tuple[int, float, float, float
 
 
 def write_entry(name: str, fields: Mapping[str, str], notes: Mapping[str, str], what: str = "gemm") -> None:
-    """Put *fields* into the compute layer of an accelerator's file, *notes* on *what* at its end; leave the rest."""
+    """Write *fields* into the compute layer of an accelerator's file, and *notes* on *what* at its end."""
     path = CATALOG / f"{name}.yaml"
     kept: list[str] = []
     block = ""
@@ -251,32 +253,41 @@ def write_entry(name: str, fields: Mapping[str, str], notes: Mapping[str, str], 
 
 
 def _insert(lines: list[str], block: str, added: list[str]) -> None:
-    """Put lines at the end of what stands below an outer key."""
+    """Insert lines at the end of the block of an outer key."""
     place = lines.index(f"{block}:") + 1
     while place < len(lines) and lines[place].startswith(" "):
         place += 1
     lines[place:place] = added
 
 
+def write_offsets(fields: Mapping[str, float]) -> None:
+    """Write the offsets of our own measurements, in seconds, into the catalog; the other lines stay."""
+    lines = OFFSETS.read_text().splitlines()
+    for name, value in fields.items():
+        place = next(place for place, line in enumerate(lines) if line.startswith(f"  {name}:"))
+        lines[place] = f"  {name}: {show(value, SECONDS)}"
+    OFFSETS.write_text("\n".join(lines) + "\n")
+
+
 def as_text(fields: Mapping[str, Any]) -> dict[str, str]:
-    """Return parameters as they stand in a file."""
+    """Return parameters as the file has them."""
     shown = {name: value for name, value in fields.items() if name != "gap"}
     return {key: show(value, SECONDS) if key in TIMES else f"{value:.4g}" for key, value in shown.items()}
 
 
 def note(rows: Rows, error: Rows, held_out: Rows) -> str:
-    """Return the residuals of a set in a line: what the fit leaves, and cross-validated."""
+    """Return the residuals of a set in one line: fitted, and cross-validated."""
     tested = summary(rows, held_out)
     parts = [
         f"{name} {mean:.1f} % mean ({tested[name][1]:.1f} % cross-validated), {worst:.0f} % worst"
         for name, (_, mean, _, worst, _) in summary(rows, error).items()
         if name != "all"
     ]
-    return f"{len(rows)} products; {'; '.join(parts)}"
+    return f"{len(rows)} GEMMs; {'; '.join(parts)}"
 
 
 def calibrate(name: str, sets: Mapping[Key, Rows]) -> dict[str, float]:
-    """Fit one accelerator, print what is left, write its file; return the parameters."""
+    """Fit one accelerator, print the residuals, write its file; return the parameters."""
     known = stated(name)
     found = fit(sets, known)
     tested = cross_validated(sets, known)
@@ -292,26 +303,27 @@ def calibrate(name: str, sets: Mapping[Key, Rows]) -> dict[str, float]:
             print(f"{label} {means} median {median:5.1f} worst {worst:5.0f} bias {bias:+5.1f}")
     print(f"{name:16} {found}")
     if "gap" in found:
-        notes["gemm gap"] = f"{1e6 * found['gap']:.3g} us beside each of our own products: eager, one event to the next"
+        notes["gemm gap"] = f"{1e6 * found['gap']:.3g} us beside each of our own GEMMs: eager, one event to the next"
+        write_offsets({"gemm": found["gap"]})
     fields = {"sms": str(known["sms"]), "split_k": str(known["split_k"]), **as_text(found)}
     write_entry(name, {**fields, "provenance": "calibrated"}, notes)
     return found
 
 
 def estimate(name: str, relative: str, found: Mapping[str, float]) -> None:
-    """Write the parameters of its nearest relative into the file of an accelerator that nobody measured."""
+    """Write the parameters of its nearest relative into the file of an accelerator without measurements."""
     known = stated(name)
     compute, _ = accelerator_layers(name, "accelerator")
     taken = {key: value for key, value in found.items() if key != "gap"}
     note_ = f"as the {relative}, its nearest relative: not measured"
-    if name.startswith("mi"):  # other kernels: the shares are no relative's
+    if name.startswith("mi"):  # AMD's kernels differ: take no shares of the peak
         taken = {key: value for key, value in taken.items() if key not in SHARES.values()}
         best = compute.achieved_bf16_flop_per_s
         if best is None:
             taken = {key: value for key, value in taken.items() if key not in ("sustained_efficiency", "burst")}
         else:
             taken["gemm_efficiency"] = best / compute.bf16_flop_per_s
-        note_ += "; the share of the peak is the best that anybody measured, or the usual"
+        note_ += "; the share of the peak is the best measured, or the usual"
     if compute.fp4_flop_per_s is None:
         taken = {key: value for key, value in taken.items() if not key.startswith("fp4")}
     fields = {"sms": str(known["sms"]), "split_k": str(known["split_k"]), **as_text(taken)}
@@ -321,7 +333,7 @@ def estimate(name: str, relative: str, found: Mapping[str, float]) -> None:
 def main() -> None:
     """Read, fit, print and write."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--data", type=Path, help="a file of aiconfigurator's products, to be carried from now on")
+    parser.add_argument("--data", type=Path, help="a file of aiconfigurator's GEMMs that replaces the carried one")
     path = parser.parse_args().data
     if path is not None:
         carry(collected(path))

@@ -1,21 +1,19 @@
-"""Fit what one H200 reaches in attention, in streaming kernels and in the optimizer; print it with what is left.
+"""Fit attention, streaming kernels and host copies of one H200; write them into the catalog, print the residuals.
 
     python calibration/fit_kernels.py
 
-Data, `h200_*.csv` of those that the package carries (`cosmic.validation`): one H200 (4.8 TB/s, 989 Tflop/s in bf16),
-PyTorch 2.11, attention by `scaled_dot_product_attention` (cuDNN's kernels), measured by us. Each kernel was timed
-alone, from an idle device, so that the host's time until the launch is in the figure: an offset is fitted for each set
-and belongs to the measurement, not to the kernel. Kernel times of the trace of one training step (4 layers, hidden
-1024, batch 4 x 1024) have no such offset and are fitted along; they are in `TRACE_S`.
+Data: `h200_*.csv` of the package (`cosmic.validation`): one H200 (4.8 TB/s, 989 TFLOP/s in bf16), PyTorch 2.11,
+attention by `scaled_dot_product_attention` (cuDNN's kernels), measured by us. Each kernel was timed alone on an idle
+GPU, so the figures contain the host's launch time: each set has a fitted offset, which belongs to the measurement, not
+to the kernel. Kernel times from the trace of one training step (4 layers, hidden 1024, batch 4 x 1024) have no such
+offset and are fitted too (`TRACE_S`).
 
-Errors are relative, predicted over measured; "unseen" is five-fold cross-validation of what is fitted here. The
-constants in ``catalog/constants`` (attention, streaming) were settled on the same data by hand; they are not fitted
-here.
+Errors are relative, predicted over measured; "unseen" is five-fold cross-validation. The constants in
+``catalog/constants`` (attention, streaming) were chosen on the same data; the script does not refit them.
 
-The script also runs all of it together, as forward and backward passes of whole training steps, with nothing but the
-rate of matrix products left to fit. Passes of rope and loss in the table are what these steps take beside their
-products, so this shows that the parts add up, not that they were foreseen. Steps that take much longer than their
-kernels wait for the host: it prints the time that each launch then took.
+The script also predicts forward and backward passes of whole training steps and fits only the rate of their GEMMs. The
+table's passes of rope and loss come from these very steps: this checks that kernels add up, it is no prediction. For
+launch-bound steps, much longer than their kernels, it prints the time of each launch.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from fit_gemm import write_entry
+from fit_gemm import write_entry, write_offsets
 from scipy.optimize import least_squares
 
 from cosmic.cost.attention import (
@@ -48,7 +46,7 @@ Model = Callable[[Any], Any]
 
 
 def load(name: str) -> Columns:
-    """Return the columns of a data file; those that are numbers as floats."""
+    """Return the columns of a data file, as floats where they are numbers."""
     rows = read_rows(CARRIED / f"h200_{name}.csv")[1]
     columns: Columns = {}
     for key in rows[0]:
@@ -61,7 +59,7 @@ def load(name: str) -> Columns:
 
 
 def fitted(model: Model, measured: Any, start: list[float], sigma: Any, rows: Any = None) -> Any:
-    """Return the positive parameters with which *model* is nearest to *measured*, relative to *sigma*, robustly."""
+    """Return the positive parameters that fit *model* to *measured* best, relative to *sigma*, robustly."""
     rows = slice(None) if rows is None else rows
 
     def residual(logs: Any) -> Any:
@@ -71,7 +69,7 @@ def fitted(model: Model, measured: Any, start: list[float], sigma: Any, rows: An
 
 
 def unseen(model: Model, measured: Any, start: list[float], sigma: Any) -> Any:
-    """Return the errors of rows that were left out of the fit, in five folds."""
+    """Return each row's error under a fit to the other four of five folds."""
     order = np.random.default_rng(0).permutation(len(measured))
     errors = np.zeros(len(measured))
     for fold in range(5):
@@ -91,8 +89,8 @@ def show(name: str, errors: Any) -> None:
     )
 
 
-def fit_attention() -> AttentionRates:
-    """Fit efficiency forward and backward, ramp, and the offsets of both measurements."""
+def fit_attention() -> tuple[AttentionRates, dict[str, float]]:
+    """Fit forward and backward efficiency, ramp, and the offsets of both measurements; return rates and offsets."""
     data = load("attention")
     added = {"batch": 4, "heads": 16, "kv_heads": 16, "seq": 1024, "head_dim": 64, "causal": 1}
     rows = {key: np.append(data[key], value) for key, value in added.items()}
@@ -103,8 +101,8 @@ def fit_attention() -> AttentionRates:
     forward = np.append(data["fwd_ms"] * 1e-3, TRACE_S["attention"])
     backward = np.append(data["bwd_ms"] * 1e-3, TRACE_S["attention_backward"])
     measured = np.append(forward, backward)
-    straggler_slack = np.append(10e-6 * alone, 20e-6 * alone)  # of the offsets, in seconds
-    sigma = np.hypot(0.05, straggler_slack / measured)
+    offset_sigma_s = np.append(10e-6 * alone, 20e-6 * alone)
+    sigma = np.hypot(0.05, offset_sigma_s / measured)
 
     def rates(found: Any) -> AttentionRates:
         return AttentionRates(PEAK_FLOP_PER_S, 0.9 * BANDWIDTH_BYTES_PER_S, found[0], found[1], found[2] * 1e-6)
@@ -127,11 +125,12 @@ def fit_attention() -> AttentionRates:
     long = measured > 150e-6
     show("of more than 150 us", errors[long])
     print(f"  in the trace: forward {errors[count - 1]:+.1%}, backward {errors[-1]:+.1%}")
-    return rates(found)
+    offsets = {"attention_forward": found[3], "attention_backward": found[4]}
+    return rates(found), {name: float(f"{value:.0f}e-6") for name, value in offsets.items()}
 
 
-def fit_streaming() -> Stream:
-    """Fit the copy's share of the bandwidth, the ramp, the offset, and the pace of each operator."""
+def fit_streaming() -> tuple[Stream, dict[str, float]]:
+    """Fit the copy's share of the bandwidth, the ramp, the offset, and each operator's pace; return both."""
     data = load("memory_ops")
     names = [name for name in dict.fromkeys(data["op"]) if "pinned" not in name and "adamw" not in name]
     kept = np.isin(data["op"], names)
@@ -158,11 +157,12 @@ def fit_streaming() -> Stream:
         show(f"{name}, unseen", left_out[part])
     for place, name in enumerate(names):
         show(f"{name}, 64 MB and more", errors[large & (kind == place)])
-    return Stream(0.9 * BANDWIDTH_BYTES_PER_S, found[-2] * 1e6, 1.5e-6)
+    stream = Stream(0.9 * BANDWIDTH_BYTES_PER_S, found[-2] * 1e6, 1.5e-6)
+    return stream, {"streaming": float(f"{found[-1]:.1f}e-6")}
 
 
 def fit_transfers() -> None:
-    """Fit rate and latency of copies between pinned host memory and the device."""
+    """Fit rate and latency of copies between pinned host memory and the GPU."""
     data = load("memory_ops")
     kept = np.char.endswith(data["op"], "pinned")
     moved, measured = data["bytes"][kept], data["ms"][kept] * 1e-3
@@ -172,7 +172,7 @@ def fit_transfers() -> None:
 
 
 def check_optimizer(stream: Stream) -> None:
-    """Compare the optimizer with training steps: nothing is fitted but a constant, the launches."""
+    """Compare the optimizer with training steps."""
     data = load("training")
     measured = data["opt_ms"] * 1e-3
     predicted = optimizer_seconds(data["params"], 14, stream)
@@ -182,9 +182,9 @@ def check_optimizer(stream: Stream) -> None:
 
 
 def check_decode(attention: AttentionRates) -> None:
-    """Compare what a longer context adds to a decoding step, at one batch size, with the time to read its cache."""
+    """Compare what a longer context adds to a decode step with the time to read its KV cache, at equal batch size."""
     data = load("inference")
-    print("decoding: what a longer context adds, per layer")
+    print("decode: what a longer context adds, per layer")
     keys = ("layers", "hidden", "batch")
     decode = [i for i, phase in enumerate(data["phase"]) if phase == "decode"]
     for short in decode:
@@ -204,10 +204,10 @@ def check_decode(attention: AttentionRates) -> None:
 
 
 def check_steps(attention: AttentionRates, stream: Stream) -> None:
-    """Predict forward and backward passes of training steps; fit only the rate of matrix products in each.
+    """Predict forward and backward passes of training steps; fit only the rate of GEMMs in each.
 
-    Recomputation stops before a layer's last product and sum: nothing that the backward pass reads comes after
-    (PyTorch's checkpoints stop early).
+    Recomputation stops before a layer's last GEMM and sum, as PyTorch's checkpoints stop early: the backward pass
+    reads nothing after them.
     """
     data = load("training")
     style = data["style"]
@@ -244,10 +244,10 @@ def check_steps(attention: AttentionRates, stream: Stream) -> None:
             50e-3,
         ),
     }
-    print("training steps, one rate of products for all")
+    print("training steps, one rate of GEMMs for all")
     for key, (rest, flop, least) in cases.items():
         measured = data[key] * 1e-3
-        sigma = np.where(measured > least, 0.05, 1e3)  # shorter ones wait for the host
+        sigma = np.where(measured > least, 0.05, 1e3)  # shorter ones are launch-bound
         start = [600.0]
 
         def model(found: Any, rest: Any = rest, flop: Any = flop) -> Any:
@@ -255,14 +255,14 @@ def check_steps(attention: AttentionRates, stream: Stream) -> None:
 
         found = fitted(model, measured, start, sigma)
         errors = model(found) / measured - 1
-        print(f"  {key[:3]}: products at {found[0]:.0f} Tflop/s")
+        print(f"  {key[:3]}: GEMMs at {found[0]:.0f} TFLOP/s")
         show(f"{key[:3]} of {least * 1e3:.0f} ms and more", errors[measured > least])
         show(f"{key[:3]}, shorter", errors[measured <= least])
         show_host(data, key, measured, errors)
 
 
 def show_host(data: Columns, key: str, measured: Any, errors: Any) -> None:
-    """Print what each launch took at most in steps whose kernels account for less than 85 % of their time."""
+    """Print the most that a launch took, in steps whose kernels account for less than 85 % of their time."""
     for row in np.flatnonzero(errors < -0.15):
         style, again = str(data["style"][row]), int(data["recompute"][row])
         family = "llama" if style == "llama" else "gpt"
@@ -280,19 +280,18 @@ FAMILIES = {
     "Blackwell": (("b200-sxm-180gb", "b300-sxm", "gb200", "gb300", "rubin-vr200"), (0.58, 0.45)),
     "CDNA": (("mi250x", "mi300x", "mi325x", "mi355x"), (0.40, 0.30)),
 }
-"""Shares of the peak that attention reaches, forward and backward, where it was not fitted: on A100 as Dao,
-FlashAttention-2 (ICLR 2024) reports for width 128, 72 % and 63 % at best; on B200 and MI300X an estimate from what
-libraries' release notes state."""
+"""Shares of the peak that attention reaches, forward and backward, where not fitted. A100: Dao, FlashAttention-2 (ICLR
+2024), at best 72 % and 63 % with head dimension 128. B200 and MI300X: estimates from libraries' release notes."""
 OWN = "h200-sxm-141gb"
 OLDER = ("a100-sxm-80gb", "a100-sxm-40gb", "a100-pcie-80gb", "v100-sxm2-32gb")
 HOST_LAUNCH = {OWN: "28 us"} | dict.fromkeys(OLDER, "44 us")
-"""Of the machine on which steps were measured, and of hosts of A100, on which vTrain measured 424 small models;
-elsewhere `USUAL_LAUNCH`, which small microbatches of mixtures of experts in Megatron-Bridge ask for."""
+"""Time to launch a kernel on the host of our H200, and on the A100 hosts on which vTrain measured 424 small models.
+Elsewhere `USUAL_LAUNCH`, which fits small microbatches of MoE models in Megatron-Bridge."""
 USUAL_LAUNCH = "25 us"
 
 
 def write(attention: AttentionRates, stream: Stream) -> None:
-    """Put what was found into the catalog, the times that kernels need to start being the same everywhere."""
+    """Write what was found into the catalog. Kernels need the same time to start on every accelerator."""
     ramp_s = stream.ramp_bytes / stream.bytes_per_s
     share = float(stream.bytes_per_s) / BANDWIDTH_BYTES_PER_S
     for family, (names, stated_shares) in FAMILIES.items():
@@ -309,15 +308,16 @@ def write(attention: AttentionRates, stream: Stream) -> None:
             }
             own = name == OWN
             text = "fitted by calibration/fit_kernels.py on our own kernels"
-            other = f"as on the H200; shares of attention are those of {family}: not measured"
+            other = f"as on the H200; attention shares as on {family}: not measured"
             write_entry(name, fields, {"kernels": text if own else other}, "kernels")
 
 
 def main() -> None:
     """Fit and check everything."""
-    attention = fit_attention()
-    stream = fit_streaming()
+    attention, attention_offsets = fit_attention()
+    stream, streaming_offset = fit_streaming()
     write(attention, stream)
+    write_offsets(attention_offsets | streaming_offset)
     fit_transfers()
     check_optimizer(stream)
     check_decode(attention)

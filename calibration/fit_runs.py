@@ -1,13 +1,13 @@
-"""Fit the few parameters of whole runs that no kernel tells: ``python calibration/fit_runs.py``.
+"""Fit the few parameters that only whole runs determine: ``python calibration/fit_runs.py``.
 
-    overlap_efficiency        share of weights gathered and of gradients reduced that computation can hide
-    straggler_slack                    how much accelerators differ; the slowest sets the pace
-    steady, narrow_steady     what nodes full of accelerators keep of the matrix rate in long runs, by accelerator
-    tp, ep                    share of tensor- and expert-parallel communication that shows where it is overlapped
+    overlap_efficiency        largest share of weight gathers and gradient reductions that compute overlaps
+    straggler_slack           spread of the ranks' times; the slowest sets the pace
+    steady, narrow_steady     share of the GEMM rate that accelerators of full nodes keep in long runs
+    tp, ep                    exposed share of tensor- and expert-parallel communication where it is overlapped
 
-Every second row of each source is fitted, the others are kept to check; then each source in turn is left out, fitted
-without, and predicted. Runs are those that the package carries (cosmic.validation). The loss is the mean over
-sources of their mean absolute error, so that a source with many rows counts no more than one with few. With ``--write``
+The fit uses every second row of each source and checks the others; with ``--leave-out`` it also predicts each source by
+a fit to the others. The runs are those that the package carries (cosmic.validation). The loss is the mean over sources
+of their mean absolute error, so that sources count equally, whatever their number of rows. With ``--write``
 the catalog takes what is found; tp and ep go to `constants/overlap.yaml` there.
 """
 
@@ -42,8 +42,8 @@ START = {
     "narrow h100": 0.9,
 }
 LIKE = {"h200": "h100", "h800": "h100", "gh200": "h100", "b300": "b200"}
-"""Accelerators that keep as much of their rate as another one, on which more was published. Those named nowhere keep
-all of it: the runs of A100, GB200 and GB300 ask for no less."""
+"""Accelerators that take the shares of another one, of which more runs were published. Those named nowhere keep their
+whole rate, as the runs of A100, GB200 and GB300 show."""
 LIMITS = {"overlap_efficiency": (0.0, 1.0), "straggler_slack": (0.0, 0.05), "tp": (0.0, 1.0), "ep": (0.0, 1.0)}
 STEPS = (0.85, 0.95, 1.05, 1.15)
 Parameters = Mapping[str, float]
@@ -60,7 +60,7 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """Return the runs that can be predicted, every second one of each source to be fitted."""
+    """Return the runs that can be predicted; every second one of each source is for the fit."""
     found: list[Case] = []
     seen = dict.fromkeys(SOURCES, 0)
     path = next(path for path in carried_files() if path.name == "training_published.csv")
@@ -79,7 +79,7 @@ def cases() -> list[Case]:
 
 
 def predicted(case: Case, given: Parameters) -> float:
-    """Return the seconds of a run with other parameters."""
+    """Return the predicted seconds of a run with the parameters *given*."""
     kept = of_accelerator(case.point.compute.accelerator, given)
     compute = replace(case.point.compute, **kept)
     collective = replace(case.point.collective, overlap_efficiency=given["overlap_efficiency"])
@@ -100,7 +100,7 @@ def of_accelerator(name: str, given: Parameters) -> dict[str, Any]:
 
 
 def write(given: Parameters) -> None:
-    """Put the parameters into the files of accelerators and systems of which kernels and links were fitted."""
+    """Write the parameters into the files of accelerators and systems whose kernels and links were fitted."""
     for path in sorted(CATALOG.glob("*.yaml")):
         if "sms:" in path.read_text():
             fields = {key: f"{value:.3g}" for key, value in of_accelerator(path.stem, given).items()}
@@ -138,8 +138,8 @@ def loss(found: list[Case], given: Parameters) -> float:
     return float(np.mean([np.abs(values).mean() for values in errors(found, given).values()]))
 
 
-def fit(found: list[Case], start: Parameters, rounds: int, tell: Callable[[str], None]) -> dict[str, float]:
-    """Return parameters that a search along one after the other finds."""
+def fit(found: list[Case], start: Parameters, rounds: int, report: Callable[[str], None]) -> dict[str, float]:
+    """Return the parameters that a coordinate search finds."""
     best, least = dict(start), loss(found, start)
     for _ in range(rounds):
         before = least
@@ -149,7 +149,7 @@ def fit(found: list[Case], start: Parameters, rounds: int, tell: Callable[[str],
                 tried = best | {name: min(high, max(low, best[name] * step))}
                 if tried != best and (value := loss(found, tried)) < least - 1e-6:
                     best, least = tried, value
-        tell(f"  loss {least:.4f}")
+        report(f"  loss {least:.4f}")
         if before - least < 1e-4:
             break
     return best
@@ -169,8 +169,8 @@ def main() -> None:
     """Fit on half, check on the other half, and leave out one source at a time."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", action="store_true", help="put what is found into the catalog")
-    parser.add_argument("--leave-out", action="store_true", help="fit without each source, too")
+    parser.add_argument("--write", action="store_true", help="write the parameters into the catalog")
+    parser.add_argument("--leave-out", action="store_true", help="also predict each source by a fit to the others")
     asked = parser.parse_args()
     found = cases()
     fitted, kept = [case for case in found if case.fitted], [case for case in found if not case.fitted]

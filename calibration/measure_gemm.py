@@ -1,10 +1,9 @@
-"""Measure matrix products on one GPU again, as cosmic/validation/data/h200_gemm.csv has them.
+"""Measure the GEMMs of cosmic/validation/data/h200_gemm.csv again on one GPU.
 
 python calibration/measure_gemm.py src/cosmic/validation/data/h200_gemm.csv gemm.csv
 
-Needs PyTorch and CUDA. Each product is timed in three ways: from one event to the next around a single call, as the
-data has it (``ms``); the mean of calls that follow one another (``queued_ms``); and as replayed
-from a graph (``graph_ms``).
+Needs PyTorch and CUDA. Each GEMM is timed in three ways: between events around a single call, as in that file
+(``ms``); as the mean of queued calls (``queued_ms``); and replayed from a CUDA graph (``graph_ms``).
 """
 
 from __future__ import annotations
@@ -15,8 +14,8 @@ import sys
 import torch
 
 
-def product(m: int, n: int, k: int) -> tuple[float, float, float]:
-    """Return the milliseconds of one product, timed in three ways."""
+def gemm(m: int, n: int, k: int) -> tuple[float, float, float]:
+    """Return the milliseconds of one GEMM, timed in three ways."""
     x = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
     w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
     for _ in range(5):
@@ -48,13 +47,13 @@ def product(m: int, n: int, k: int) -> tuple[float, float, float]:
 
 
 def main() -> None:
-    """Measure every product of a file."""
+    """Measure every GEMM of a file."""
     with open(sys.argv[1]) as read, open(sys.argv[2], "w", newline="") as write:
         out = csv.writer(write)
         out.writerow(("m", "n", "k", "dtype", "ms", "queued_ms", "graph_ms"))
         for row in csv.DictReader(read):
             sizes = [int(row[name]) for name in ("m", "n", "k")]
-            out.writerow([*sizes, "bf16", *(f"{value:.6f}" for value in product(*sizes))])
+            out.writerow([*sizes, "bf16", *(f"{value:.6f}" for value in gemm(*sizes))])
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Measure how long a host takes to launch the kernels of eager layers: models so small that the device waits.
+"""Measure the host time to launch the kernels of eager layers, on models so small that they are launch-bound.
 
 python calibration/measure_host.py host.csv
 
-Needs PyTorch and CUDA. One row for each style of layer, with and without recomputation; kernels are counted by the
-profiler in a run of their own, as it slows the host down.
+Needs PyTorch and CUDA. One row per style of layer, with and without recomputation. The profiler, which slows the host
+down, counts kernels in a separate run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MADE = {"device": "cuda", "dtype": torch.bfloat16}
 
 
 class Gpt(nn.Module):
-    """Layer norm, one product for queries, keys and values, an ungated feed-forward network, biases."""
+    """Layer norm, a fused QKV GEMM, an ungated feed-forward network, biases."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class Llama(nn.Module):
 
 
 def measure(kind: type[nn.Module], again: bool) -> list[float]:
-    """Return microseconds per layer forward and backward, kernels per layer of both, and of the whole optimizer."""
+    """Return microseconds and kernels: per layer forward and backward, and of the whole optimizer."""
     layers = nn.ModuleList(kind() for _ in range(LAYERS))
     adam = torch.optim.AdamW(layers.parameters(), fused=True)
     x = torch.randn(1, TOKENS, HIDDEN, requires_grad=True, **MADE)

@@ -1,9 +1,9 @@
-"""Measure transformer layers on one GPU: eager, compiled, and compiled with 8-bit products. Needs PyTorch and CUDA.
+"""Measure transformer layers on one GPU: eager, compiled, and compiled with fp8 GEMMs. Needs PyTorch and CUDA.
 
 python calibration/measure_layers.py layers.csv
 
-Each row is a stack of two LLaMA layers (or a head with its loss), as a tensor-parallel rank would hold them: what
-fusing saves and what casting to 8 bits costs cannot be told from single kernels.
+Each row is two LLaMA layers, or an output head with its loss, as on a tensor-parallel rank. Single kernels do not show
+what fusion saves and what casts to fp8 take.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 
 
 def cast(x: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return *x* in 8 bits and the number by which to multiply it."""
+    """Return *x* in 8 bits and its scale."""
     most = torch.finfo(dtype).max
     scale = most / x.abs().amax().float().clamp(min=1e-12)
     return (x.float() * scale).clamp(-most, most).to(dtype), scale.reciprocal()
 
 
-class Product8(torch.autograd.Function):
-    """A linear layer whose three products run in 8 bits, each tensor scaled by its largest number."""
+class Gemm8(torch.autograd.Function):
+    """A linear layer whose three GEMMs run in 8 bits, each tensor scaled by its largest number."""
 
     @staticmethod
     def forward(ctx, x, w):
@@ -71,7 +71,7 @@ class Linear(nn.Module):
     def forward(self, x):
         if not self.eight:
             return F.linear(x, self.weight)
-        return Product8.apply(x.reshape(-1, x.shape[-1]), self.weight).reshape(*x.shape[:-1], -1)
+        return Gemm8.apply(x.reshape(-1, x.shape[-1]), self.weight).reshape(*x.shape[:-1], -1)
 
 
 class Layer(nn.Module):
@@ -106,7 +106,7 @@ class Layer(nn.Module):
 
 
 class Head(nn.Module):
-    """The norm, the product with the vocabulary and the loss."""
+    """The final norm, the output projection and the loss."""
 
     def __init__(self, hidden: int, vocab: int) -> None:
         super().__init__()
@@ -119,7 +119,7 @@ class Head(nn.Module):
 
 
 def timed(forward, backward, repeats: int = 12) -> tuple[float, float]:
-    """Return the median milliseconds of both, in a loop that keeps the device as warm as training does."""
+    """Return the median milliseconds of both passes, in a loop that keeps the GPU as warm as training does."""
     marks = [[torch.cuda.Event(enable_timing=True) for _ in range(3)] for _ in range(repeats)]
     for _ in range(4):
         backward(forward())
@@ -184,7 +184,7 @@ def main() -> None:
                 for mode in ("eager", "compiled", "fp8")[: 3 if what == "layers" else 2]:
                     try:
                         fwd, bwd = run(shape, mode)
-                    except Exception as problem:  # the others are still worth having
+                    except Exception as problem:  # go on with the others
                         print(what, shape, mode, str(problem)[:300], flush=True)
                         continue
                     row = shape if what == "layers" else (shape[0], "", "", "", *shape[1:])

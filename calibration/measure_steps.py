@@ -1,9 +1,9 @@
-"""Measure whole training steps of small models on one GPU, again: how much the host changes them from day to day.
+"""Measure training steps of small models on one GPU again: how much they vary with the host.
 
 python calibration/measure_steps.py steps.csv
 
-Needs PyTorch and CUDA. The models are those of cosmic/validation/data/h200_training.csv whose kernels take less time
-than their launches, or nearly so; columns are the same.
+Needs PyTorch and CUDA. The models are those of cosmic/validation/data/h200_training.csv that are launch-bound, or
+nearly so; columns are the same.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Model(nn.Module):
 
 
 def measure(row) -> tuple[float, float, float]:
-    """Return the median milliseconds of forward, backward and optimizer; gradients are zeroed, not dropped."""
+    """Return the median milliseconds of forward, backward and optimizer. Gradients are zeroed, not dropped."""
     model = Model(row)
     adam = torch.optim.AdamW(model.parameters(), fused=True)
     tokens, labels = torch.randint(0, row[5], (2, row[7], row[6]), device="cuda")

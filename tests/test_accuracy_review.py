@@ -97,12 +97,12 @@ def test_the_head_is_read_in_16_bits_whatever_serves_the_rest(precision: str) ->
     assert seconds(narrow, "layer", "ffn_up") < seconds(usual, "layer", "ffn_up")
 
 
-def test_four_bits_leave_attention_alone_in_the_dense_layers_of_a_mixture_too() -> None:
+def test_four_bits_leave_attention_alone_in_the_dense_layers_of_an_moe_model_too() -> None:
     point = design("deepseek-v3@dgx-b200:8", task="decode", precision="fp4", tp=8, micro_batch=8, global_batch=8)
     assert seconds(point, "layer", "out") == seconds(point, "moe_layer", "out")
 
 
-def test_engines_make_one_product_of_those_that_read_the_same() -> None:
+def test_engines_fuse_gemms_that_read_the_same_input() -> None:
     def both(execution: str) -> tuple[float, float]:
         work = {"task": "decode", "precision": "fp4", "tp": 8, "micro_batch": 8, "global_batch": 8}
         point = design("llama3-70b@dgx-b200:8", **work, execution=execution)

@@ -120,7 +120,7 @@ def test_what_differences_are_worth_adds_up(other: str) -> None:
     assert isinstance(a, Metrics)
     assert isinstance(b, Metrics)
     assert found.method == "exact"
-    assert found.unfit == 0
+    assert found.invalid == 0
     assert sum(each.worth_s or 0.0 for each in found.differences) == pytest.approx(b.step_s - a.step_s)
     assert sum(each.worth_share or 0.0 for each in found.differences) == pytest.approx(1)
     assert found.a.metrics["tokens_per_s"] == pytest.approx(a.tokens_per_s)

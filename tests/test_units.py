@@ -20,7 +20,7 @@ from cosmic.units import (
     SECONDS,
     USD,
     WATTS,
-    Dimension,
+    PhysicalDimension,
     Quantity,
     parse,
     read,
@@ -59,7 +59,7 @@ DIMENSIONS = sorted(units.EXAMPLES)
         ("-2 s", SECONDS, -2.0),
     ],
 )
-def test_a_quantity_is_read_in_base_units(text: str, dimension: Dimension, value: float) -> None:
+def test_a_quantity_is_read_in_base_units(text: str, dimension: PhysicalDimension, value: float) -> None:
     assert read(text, dimension) == value
 
 
@@ -88,7 +88,7 @@ def test_reading_is_exact_where_floats_are_not() -> None:
         ("GB", BYTES, "quantity = 'GB': write a number and its unit, such as '400 Gbps' or '80 GiB'"),
     ],
 )
-def test_what_is_no_such_quantity_is_refused_with_a_hint(text: str, dimension: Dimension, message: str) -> None:
+def test_what_is_no_such_quantity_is_refused_with_a_hint(text: str, dimension: PhysicalDimension, message: str) -> None:
     with pytest.raises(SpecError) as caught:
         read(text, dimension)
     assert str(caught.value) == message
@@ -111,13 +111,13 @@ def test_any_text_is_a_quantity_or_refused(text: str) -> None:
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=str)
 @given(value=st.floats(allow_nan=False, allow_infinity=False))
 @settings(max_examples=150)
-def test_what_is_shown_reads_back_as_the_same_number(dimension: Dimension, value: float) -> None:
+def test_what_is_shown_reads_back_as_the_same_number(dimension: PhysicalDimension, value: float) -> None:
     assert read(show(value, dimension), dimension) == value
 
 
 @pytest.mark.parametrize("value", [5e-324, 2.2250738585072014e-308, 1.7976931348623157e308, 0.1 + 0.2, -0.0])
 @pytest.mark.parametrize("dimension", DIMENSIONS, ids=str)
-def test_extreme_numbers_read_back_too(dimension: Dimension, value: float) -> None:
+def test_extreme_numbers_read_back_too(dimension: PhysicalDimension, value: float) -> None:
     assert read(show(value, dimension), dimension) == value
 
 
@@ -141,7 +141,7 @@ def test_extreme_numbers_read_back_too(dimension: Dimension, value: float) -> No
         (28000.0, USD, "28000 USD"),
     ],
 )
-def test_a_number_is_shown_in_a_unit_that_suits_it(value: float, dimension: Dimension, text: str) -> None:
+def test_a_number_is_shown_in_a_unit_that_suits_it(value: float, dimension: PhysicalDimension, text: str) -> None:
     assert show(value, dimension) == text
 
 
@@ -164,7 +164,7 @@ def test_only_finite_numbers_are_shown(value: float) -> None:
         ("dims", "dims", None),
     ],
 )
-def test_a_field_says_its_unit_and_its_key(name: str, key: str, dimension: Dimension | None) -> None:
+def test_a_field_says_its_unit_and_its_key(name: str, key: str, dimension: PhysicalDimension | None) -> None:
     assert split_name(name) == (key, dimension)
 
 

@@ -5,7 +5,7 @@
     sign         -x -> x, ~x -> x
     compare      a < b -> a <= b, a == b -> a != b, a in b -> a not in b, a is b -> a is not b
     case         a text that something is compared with becomes one that nothing equals
-    constant     c -> c + 1, c -> 2 c, True <-> False
+    constant     c -> c + 1 (unless c is large), c -> 2 c, True <-> False
     call         max <-> min, ceil <-> floor, any <-> all
     logic        and <-> or, & <-> |, not x -> x
     choose       a if c else b -> a, -> b; if c: -> if True:, -> if False:; the same for np.where(c, a, b)
@@ -52,6 +52,8 @@ COMPARED: dict[type[ast.cmpop], type[ast.cmpop]] = {
 }
 CALLED = {"maximum": "minimum", "max": "min", "ceil": "floor", "any": "all"}
 CALLED |= {after: before for before, after in CALLED.items()}
+LARGE = 10_000
+"""Of a larger constant only the double is tried: one more is no change that a test could notice."""
 SENTENCES = ("__repr__", "__str__")
 """Methods that only say something."""
 UNCHECKED = ("strict", "repr")
@@ -331,8 +333,9 @@ def _of_constant(node: ast.Constant, place: Place) -> Iterator[Change]:
     if isinstance(value, bool):
         yield "constant", place, ast.Constant(not value)
     elif isinstance(value, int | float):
-        yield "constant", place, ast.Constant(value + 1)
-        if value not in (0, 1) and value + 1 != value:
+        if abs(value) < LARGE:
+            yield "constant", place, ast.Constant(value + 1)
+        if value not in (0, 1):
             yield "constant", place, ast.Constant(2 * value)
 
 

@@ -223,11 +223,10 @@ def _in_place(given: Run) -> Found | None:
 
 
 def _forget_tests(tree: Tree) -> None:
-    """Forget the modules of the tree that are not of the package, nor this program."""
+    """Forget the modules of the tests."""
     for name, module in list(sys.modules.items()):
         path = Path(getattr(module, "__file__", None) or "/")
-        ours = name == "__main__" or name.startswith(__package__ or "")
-        if path.is_relative_to(tree.root) and not path.is_relative_to(tree.package) and not ours:
+        if path.is_relative_to(tree.root / "tests"):
             del sys.modules[name]
 
 

@@ -11,37 +11,23 @@ from pathlib import Path
 from .operators import Mutant, mutants
 
 TARGETS: Mapping[str, tuple[str, ...]] = {
-    "cost": ("cost/**/*.py", "!cost/themis.py", "!cost/libra.py"),
-    "workload": tuple(
-        f"workload/{name}.py"
-        for name in (
-            "collectives",
-            "kernel_prices",
-            "kernels",
-            "loads",
-            "memory",
-            "precision",
-            "prices",
-            "reached",
-            "recomputation",
-            "residue",
-            "sizes",
-            "work",
-        )
-    ),
+    "cost": ("cost/**/*.py",),
+    "pricing": ("pricing/**/*.py",),
     "step": ("step/**/*.py",),
-    "ownership": ("ownership/**/*.py",),
-    "simulation": ("simulation/analytic.py",),
+    "sizes and precision": ("workload/sizes.py", "workload/precision.py"),
+    "closed form": ("simulation/analytic.py",),
     "evaluation": ("evaluation.py",),
 }
 """What is mutated, by label: globs within the package; those with a ! are left out."""
 TESTS = (
     "tests/cost",
-    "tests/workload",
+    "tests/pricing",
     "tests/step",
-    "tests/ownership",
-    "tests/test_evaluate.py",
+    "tests/workload",
+    "tests/simulation/test_analytic_by_hand.py",
     "tests/simulation/test_closed_forms.py",
+    "tests/test_evaluate.py",
+    "tests/test_evaluation_by_hand.py",
 )
 """Which tests are asked, beside the doctests of what is mutated; those that are not there are left out."""
 

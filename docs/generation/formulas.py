@@ -34,7 +34,7 @@ class Chapter(NamedTuple):
     variants: Mapping[str, Any] | None = None
 
 
-WORK = ("workload.sizes", "step.compute", "step.compute")
+WORK = ("workload.sizes", "step.compute")
 CHAPTERS = (
     Chapter(
         "GEMM, attention, memory-bound operators", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")
@@ -44,12 +44,12 @@ CHAPTERS = (
     Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
     Chapter("Themis", ("cost.themis",)),
     Chapter("Compute of a rank", (*WORK, "step.serving_work", "workload.precision")),
-    Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.costs")),
+    Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.network_costs")),
     Chapter("Communication", ("step.communication", "step.network_load")),
-    Chapter("Memory", ("step.memory",)),
+    Chapter("Memory", ("step.memory", "step.activations")),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
-    Chapter("A step", ("simulation.analytic", "serving", "evaluation")),
-    Chapter("Money and energy", ("pricing.price",)),
+    Chapter("A step", ("step.profile", "simulation.analytic", "serving", "evaluation")),
+    Chapter("Money and energy", ("pricing.network", "pricing.ownership")),
 )
 
 

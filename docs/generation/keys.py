@@ -12,6 +12,7 @@ from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
+from cosmic.design.engine import Engine
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model
 from cosmic.design.network import Network
@@ -74,6 +75,7 @@ KINDS = {
     "systems": "Accelerators connected by a network; `npus: rest` marks the dimension that grows.",
     "links": "A class of link: its bandwidth, and what communication libraries achieve on it.",
     "nodes": "A host: its price and power.",
+    "engines": "A serving engine: what it adds to its kernels, fitted on measurements; its keys are below.",
     "spaces": "A parameter set.",
     "strategies": "A table of annotations: which dimensions of which tensors are split over which axes.",
 }
@@ -165,6 +167,8 @@ def _catalog() -> Iterator[str]:
             needed = "yes" if key in catalog.NEEDED.get(kind, {}) else ""
             rows.append([f"`{key}`", needed, f"{counts[key]} of {len(entries)}", _shape(sample)])
         yield f"### {kind}\n\n{text}\n\n" + table(["key", "required", "used in", "value"], rows)
+        if kind == "engines":
+            yield from _keys(Engine, "engine")
 
 
 def _shape(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""Whole numbers and their factors: what meshes and network dimensions are made of."""
+"""Divisors and factorizations of whole numbers, for meshes and network dimensions."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def splits(number: int, parts: int, *, powers_of_two: bool = False) -> Iterator[
 
 
 def even_split(number: int, parts: int) -> tuple[int, ...]:
-    """Return *parts* factors of *number*, as equal as they can be, smallest first.
+    """Return *parts* factors of *number*, as equal as possible, smallest first.
 
-    The largest is as small as can be, and then the smallest as large.
+    The largest is as small as possible, then the smallest as large as possible.
 
     >>> even_split(512, 3), even_split(128, 3), even_split(7, 2)
     ((8, 8, 8), (4, 4, 8), (1, 7))

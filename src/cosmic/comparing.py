@@ -24,7 +24,7 @@ from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, join
 from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
 from cosmic.units import SECONDS, show
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 
 MAPPING = ("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "schedule", "placement")
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
@@ -89,7 +89,7 @@ class Contrast:
     """How worth was found: over all orders, over sampled ones, as the mean of changing first and last, or not."""
     designs: int
     """How many designs were evaluated, A and B included."""
-    unfit: int
+    invalid: int
     """How many designs between have an invalid mapping, and so no time."""
     over_memory: int
     """How many designs are out of memory; their times count all the same."""
@@ -122,7 +122,7 @@ def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
 
 
 def _side(point: DesignPoint) -> Side:
-    if reasons := unfit(point):
+    if reasons := invalid_reasons(point):
         return Side(point, reasons, {}, {})
     outcome = evaluate(point)
     columns = {name: float(column[0]) for name, column in evaluate_batch(batch_of(point)).columns.items()}
@@ -246,7 +246,7 @@ class Between:
             changes = {root: value for name in sorted(names) for root, value in self._changes[name].items()}
             try:
                 point: DesignPoint = schema.assign(self._a, changes)
-                self._points[names] = None if unfit(point) else point
+                self._points[names] = None if invalid_reasons(point) else point
             except SpecError:  # a layer refuses it, such as algorithms for another number of dimensions
                 self._points[names] = None
         return self._points[names]

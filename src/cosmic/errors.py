@@ -1,12 +1,11 @@
-"""What can go wrong, and how it is said: *where = value: the rule*.
+"""Errors, each one sentence: *where = value: the rule*.
 
     CosmicError
     ├── SpecError        a description is malformed: its author must change it
     │   └── UnknownName  a name is in no registry, catalog or set of keys
     └── BackendError     something outside this package failed
 
-A design that is well formed but cannot run is no error: it is an
-`Infeasible` result (see `cosmic.evaluation`).
+A design that is well formed but cannot run is no error but an `Infeasible` result (see `cosmic.evaluation`).
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ RENAMED = {
     "units": "sms",
     "value_dim": "v_head_dim",
 }
-"""Keys of earlier releases, and what each is called now. An old key is refused with its new name."""
+"""Keys of earlier releases and their new names. An old key is refused with its new name."""
 
 
 class CosmicError(Exception):
@@ -65,17 +64,17 @@ class SpecError(CosmicError, ValueError):
         return one_line(f"{self.where} = {shorten(self.value)}: {self.rule}")
 
     def inside(self, outer: str) -> Self:
-        """Return the same error seen from one level further out: *outer* is put before its place."""
+        """Return the same error one level further out: *outer* precedes its place."""
         where = join(outer, self.where)
         return type(self)(where, self.value, self.rule)
 
 
 class UnknownName(SpecError):  # noqa: N818  its base says that it is an error
-    """A name that nothing bears."""
+    """A name that does not exist."""
 
     @classmethod
     def among(cls, where: str, name: Any, what: str, known: Iterable[str]) -> UnknownName:
-        """Say that no *what* is called *name*, and what was probably meant.
+        """Return the error that no *what* is called *name*, with what was probably meant.
 
         >>> print(UnknownName.among("topology", "rign", "topology", ["ring", "switch"]))
         topology = 'rign': no such topology; did you mean 'ring'?
@@ -84,7 +83,7 @@ class UnknownName(SpecError):  # noqa: N818  its base says that it is an error
 
     @classmethod
     def key(cls, where: str, value: Any, known: Iterable[str]) -> UnknownName:
-        """Say that the last part of *where* is no key there; a key is never silently ignored.
+        """Return the error that *where* ends in an unknown key; keys are never silently ignored.
 
         >>> print(UnknownName.key("model.hiden", 4, ["hidden", "heads"]))
         model.hiden = 4: no such key; did you mean 'hidden'?
@@ -93,27 +92,27 @@ class UnknownName(SpecError):  # noqa: N818  its base says that it is an error
 
 
 class BackendError(CosmicError):
-    """Something outside this package (a simulator, a worker) failed; the message says what it printed."""
+    """Something outside this package (a simulator, a worker) failed; the message is its output."""
 
 
 def require(holds: bool, where: str, value: Any, rule: str) -> None:
-    """Raise a `SpecError` unless *holds*: the one way in which values state their invariants."""
+    """Raise a `SpecError` unless *holds*."""
     if not holds:
         raise SpecError(where, value, rule)
 
 
 def join(outer: str, inner: str) -> str:
-    """Return the dotted place of *inner* within *outer*; either may be empty."""
+    """Return the dotted path of *inner* within *outer*; either may be empty."""
     return f"{outer}.{inner}" if outer and inner else outer or inner
 
 
 def as_key(key: Any) -> str:
-    """Return *key* of a mapping as places show it: texts as they are, anything else as values are quoted."""
+    """Return *key* of a mapping as paths show it: text as it is, anything else quoted."""
     return key if isinstance(key, str) else shorten(key)
 
 
 def one_line(text: str) -> str:
-    r"""Return *text* on one line that any terminal can show: what cannot be printed is escaped.
+    r"""Return *text* on one line, with unprintable characters escaped.
 
     >>> print(one_line("a\tb"))
     a\tb
@@ -124,7 +123,7 @@ def one_line(text: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
-    """Return the end of a sentence that helps whoever wrote *name*: its new name, a near miss, or a short list.
+    """Return a hint for an unknown *name*: its new name, a near miss, or a short list.
 
     >>> suggestion("workload.sp", ["workload.cp", "workload.dp"])
     "; it is called 'workload.cp' now"
@@ -133,7 +132,7 @@ def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
     if (renamed := _renamed(name)) in candidates:
         return f"; it is called '{renamed}' now"
     if near := get_close_matches(name.lower(), [each.lower() for each in candidates], n=1, cutoff=0.6):
-        alike = [each for each in candidates if each.lower() == near[0]]  # 'Gib' and 'GiB': the case may tell
+        alike = [each for each in candidates if each.lower() == near[0]]  # 'Gib' and 'GiB' differ in case only
         return f"; did you mean '{max(alike, key=lambda each: SequenceMatcher(None, name, each).ratio())}'?"
     within = [each for each in candidates if len(name) > 2 and name.lower() in each.lower()]
     if within:
@@ -144,13 +143,13 @@ def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:
 
 
 def _renamed(name: str) -> str:
-    """Return the present name of a key of an earlier release, under the same path; empty if it was never renamed."""
+    """Return the new name of a renamed key, under the same path; empty if it was not renamed."""
     outer, _, key = name.rpartition(".")
     return join(outer, RENAMED[key]) if key in RENAMED else ""
 
 
 def shorten(value: Any) -> str:
-    """Return *value* as it is quoted in a message: its repr on one line, cut where it gets long."""
+    """Return *value* as messages quote it: its repr on one line, cut if long."""
     try:
         text = _BRIEF.repr(value)
     except ValueError:  # an int of thousands of digits has no repr

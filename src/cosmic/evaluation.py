@@ -1,6 +1,6 @@
 """Evaluate a design: the one composition of every layer. Read this first.
 
-    design ──▶ does it fit together? ──▶ memory ──▶ step ──▶ seconds, tokens, utilisation, dollars, joules
+    design ──▶ valid mapping? ──▶ memory ──▶ step profile ──▶ seconds, tokens/s, MFU, dollars, joules
 
 A design that cannot run is a result, `Infeasible`, with reasons that a person can act on.
 """
@@ -24,7 +24,7 @@ from cosmic.simulation.analytic import BREAKDOWN, step
 from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import COMPONENTS
 from cosmic.step.profile import memory_of
-from cosmic.workload.checks import RULES, held, unfit
+from cosmic.workload.checks import RULES, held, invalid_reasons
 from cosmic.workload.sizes import structural_paths
 
 if TYPE_CHECKING:
@@ -62,13 +62,13 @@ class Metrics:
     """Time per output token: of decoding."""
     tokens_per_s: float
     mfu: float
-    """Model flop utilisation: what the model needs over what the accelerators could do."""
+    """Model FLOP utilisation: the flop of the model over the peak of the accelerators."""
     hfu: float
-    """Hardware flop utilisation: recomputation counts as work."""
+    """Hardware FLOP utilisation: recomputation counts as work."""
     memory_bytes: float
     memory: dict[str, float]
     offloaded_bytes: float
-    """What waits in the outer tiers, for each accelerator."""
+    """Bytes offloaded to the outer tiers, for each accelerator."""
     cost_usd: float
     """To buy: accelerators and network."""
     network_usd: float
@@ -81,13 +81,13 @@ class Metrics:
     perf_per_network_cost: float | None
     """Steps a second for each dollar of the network: COSMIC's second."""
     breakdown: dict[str, float]
-    """Seconds of the step by part; they add up to it. If simulated, of the rank that finishes last."""
+    """Seconds of the step by part; they sum to it. If simulated, of the rank that finishes last."""
     provenance: str
-    """Where the accelerator's efficiencies are from: measured, calibrated, or an estimate."""
+    """Origin of the accelerator's efficiencies: measured, calibrated, or an estimate."""
     expected_error: float
     """Mean relative error of the step that validation found for designs like this one."""
     expected_on: str
-    """On how many measured runs it was found, and what these have in common with the design."""
+    """How many measured runs it rests on, and what they share with the design."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ class BatchOutcome:
     broken: dict[str, npt.NDArray[np.bool_]]
     """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``."""
     excess: npt.NDArray[np.float64]
-    """By what share a design needs more memory than there is; infinite where it does not fit together at all."""
+    """By what share a design needs more memory than there is; infinite where its mapping is invalid."""
 
     @property
     def feasible(self) -> npt.NDArray[np.bool_]:
@@ -164,7 +164,7 @@ def _slower(value: float | None, times: float) -> float | None:
 
 def _evaluate(point: DesignPoint) -> Outcome:
     batch = batch_of(point)
-    if reasons := unfit(batch):
+    if reasons := invalid_reasons(batch):
         return Infeasible(reasons)
     values = {name: float(value) for name, value in _evaluate_group(batch).items()}
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
@@ -196,7 +196,7 @@ def _outer_bytes(batch: Batch) -> Any:
 
 
 def evaluate_batch(batch: Batch) -> BatchOutcome:
-    """Return what every design of *batch* achieves: the same functions, over arrays."""
+    """Return the metrics of every design of *batch*: the same functions, over arrays."""
     names = [*BETTER, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
     columns = {name: np.empty(batch.size) for name in names}
     over = {name: np.zeros(batch.size) for name in ("memory", "offloaded")}
@@ -254,14 +254,14 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
 
 
 def _inverse(value: Any) -> Any:
-    """Return 1 / value, and nothing (NaN) for one accelerator, which has no network."""
+    """Return 1 / value; NaN for one accelerator, which has no network."""
     with np.errstate(divide="ignore"):
         inverse = 1 / np.asarray(value, dtype=float)
     return np.where(np.isfinite(inverse), inverse, np.nan)
 
 
 def _known(value: Any) -> Any:
-    """Return a figure of the accelerator, 0 where nobody gives one."""
+    """Return a figure of the accelerator, 0 where none is known."""
     if isinstance(value, np.ndarray):
         return np.array([0.0 if each is None else each for each in value])
     return 0.0 if value is None else value

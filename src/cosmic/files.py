@@ -1,4 +1,4 @@
-"""Files that are never seen half written, and JSON that anybody can read."""
+"""Atomic file writes, and strict JSON."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a file beside its place, then move it there: whoever reads sees the old one or the new one, whole."""
+    """Write a temporary file and move it to *path*: readers see the old file or the new one, never half of it."""
     with replacing(path) as beside, beside.open("w", encoding="utf-8", newline="\n") as file:
         file.write(text)
         file.flush()
@@ -23,10 +23,9 @@ def write_text(path: Path, text: str) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield where to write what takes the place of *path* once it is whole; nothing is left of what fails.
+    """Yield a temporary path that replaces *path* when the block ends; if the block fails, remove it.
 
-    That is *path* itself if it is a device or a pipe (``/dev/stdout``): they are nobody's to replace. Of a link, what
-    it points to is replaced.
+    A device or a pipe (``/dev/stdout``) is written in place. Of a symbolic link, the target is replaced.
     """
     if path.exists() and not path.is_file() and not path.is_dir():
         yield path
@@ -42,7 +41,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def json_text(data: Any, **options: Any) -> str:
-    """Return *data* as JSON, which has no word for what is not finite: nothing stands in its place.
+    """Return *data* as JSON, with null for NaN and infinity.
 
     >>> json_text({"regret": [1.0, float("nan")]})
     '{"regret": [1.0, null]}'

@@ -1,9 +1,8 @@
 """Named variants: one file each, one line to register, no list to edit.
 
-A registry names the package whose modules register themselves, and the entry-point group through which
-other distributions add theirs. A user without a distribution keeps modules in folders that ``COSMIC_PATH`` lists,
-laid out as the groups are called: ``topologies/*.py`` for `cosmic.topologies`. All are imported on the first look-up,
-so that importing a registry is free.
+A registry names the package whose modules register themselves, and the entry-point group through which other
+distributions add theirs. A user can also keep modules in folders that ``COSMIC_PATH`` lists, named like the groups:
+``topologies/*.py`` for `cosmic.topologies`. The first look-up imports them all, so importing a registry is free.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 PATH = "COSMIC_PATH"
-"""The environment variable that lists folders of a user's own variants and catalog entries, as ``PATH`` lists them."""
+"""Environment variable that lists folders of a user's own variants and catalog entries, separated as in ``PATH``."""
 
 _LOADING = RLock()
-"""Held by whoever fills a registry: one for all of them, as those of two threads that need each other's would wait."""
+"""Held while a registry is filled. One lock for all: two could deadlock threads whose imports need both registries."""
 
 
 def user_folders() -> tuple[Path, ...]:
@@ -46,9 +45,9 @@ def user_files(kind: str, pattern: str) -> list[Path]:
 
 
 def import_file(path: Path) -> None:
-    """Import a user's module; whatever goes wrong in it is one sentence that names its file."""
+    """Import a user's module; raise a `SpecError` that names its file if it fails."""
     name = f"cosmic_path.{path.parent.name}.{path.stem}"
-    module = sys.modules[name] = ModuleType(name)  # there, as dataclasses and pickles look their module up
+    module = sys.modules[name] = ModuleType(name)  # before it runs: dataclasses and pickle look it up
     module.__file__ = str(path)
     try:
         SourceFileLoader(name, str(path)).exec_module(module)
@@ -78,7 +77,7 @@ class Registry(Mapping[str, T]):
         self._loading = False
 
     def register(self, name: str) -> Callable[[V], V]:
-        """Return a decorator that adds a variant under *name*; a name can be taken once."""
+        """Return a decorator that adds a variant under *name*; a second one is refused."""
 
         def add(variant: V) -> V:
             if name in self._variants:
@@ -112,10 +111,9 @@ class Registry(Mapping[str, T]):
         return isinstance(name, str) and name in self._variants
 
     def _load(self) -> None:
-        """Import every module of the package, every entry point and every module of the user's, once.
+        """Import every module of the package, of entry points and of the user's folders, once.
 
-        Another thread waits until that is done. The one that imports may look something up meanwhile, and sees what is
-        registered so far.
+        Other threads wait. A look-up by the importing thread sees what is registered so far.
         """
         if self._loaded:
             return
@@ -125,7 +123,7 @@ class Registry(Mapping[str, T]):
             self._loading = True
             try:
                 self._import()
-                self._loaded = True  # last: a half-filled registry would blame whoever names what is missing
+                self._loaded = True  # last: a half-filled registry would refuse existing names
             finally:
                 self._loading = False
 
@@ -145,5 +143,5 @@ class Registry(Mapping[str, T]):
             for path in user_files(kind, "*.py"):
                 import_file(path)
         except BaseException:
-            self._variants = known  # unlike modules of packages, they are run again at the next look-up
+            self._variants = known  # unlike a package's modules, they run again at the next look-up
             raise

@@ -4,7 +4,7 @@
 needed. Inside the package a field's name ends in its unit, and the file's key is the name without it:
 
 >>> split_name("bandwidth_bytes_per_s")
-('bandwidth', Dimension(byte=1, flop=0, s=-1, joule=0, usd=0))
+('bandwidth', PhysicalDimension(byte=1, flop=0, s=-1, joule=0, usd=0))
 >>> read("400 Gbps", BYTES_PER_S)
 50000000000.0
 >>> show(50e9, BYTES_PER_S)
@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from cosmic.errors import SpecError, suggestion
 
 
-class Dimension(NamedTuple):
+class PhysicalDimension(NamedTuple):
     """The exponents of a physical dimension over the base units used here."""
 
     byte: int = 0
@@ -34,9 +34,9 @@ class Dimension(NamedTuple):
     joule: int = 0
     usd: int = 0
 
-    def times(self, other: Dimension, power: int = 1) -> Dimension:
+    def times(self, other: PhysicalDimension, power: int = 1) -> PhysicalDimension:
         """Return the dimension of a product (of a quotient when *power* is -1)."""
-        return Dimension(*(mine + power * theirs for mine, theirs in zip(self, other, strict=True)))
+        return PhysicalDimension(*(mine + power * theirs for mine, theirs in zip(self, other, strict=True)))
 
     def __str__(self) -> str:
         """Return a readable name, such as 'byte/s'; 'a plain number' if there is no unit."""
@@ -47,17 +47,17 @@ class Dimension(NamedTuple):
         return "/".join(["·".join(above) or "1", *below])
 
 
-NUMBER = Dimension()
-BYTES = Dimension(byte=1)
-SECONDS = Dimension(s=1)
-BYTES_PER_S = Dimension(byte=1, s=-1)
-FLOP = Dimension(flop=1)
-FLOP_PER_S = Dimension(flop=1, s=-1)
-JOULES = Dimension(joule=1)
-WATTS = Dimension(joule=1, s=-1)
-USD = Dimension(usd=1)
+NUMBER = PhysicalDimension()
+BYTES = PhysicalDimension(byte=1)
+SECONDS = PhysicalDimension(s=1)
+BYTES_PER_S = PhysicalDimension(byte=1, s=-1)
+FLOP = PhysicalDimension(flop=1)
+FLOP_PER_S = PhysicalDimension(flop=1, s=-1)
+JOULES = PhysicalDimension(joule=1)
+WATTS = PhysicalDimension(joule=1, s=-1)
+USD = PhysicalDimension(usd=1)
 
-SUFFIXES = {  # how a name inside the package says its unit; longer suffixes first
+SUFFIXES = {  # units at the end of field names; longer suffixes first
     "_bytes_per_s": BYTES_PER_S,
     "_flop_per_s": FLOP_PER_S,
     "_bytes": BYTES,
@@ -83,7 +83,7 @@ class Quantity(NamedTuple):
     """An exact number of SI base units."""
 
     value: Fraction
-    dimension: Dimension
+    dimension: PhysicalDimension
 
 
 _DECIMAL = {"": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
@@ -92,7 +92,7 @@ _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 def _unit_table() -> dict[str, Quantity]:
-    """Return every atom that may stand in a unit, such as 'GiB' or 'ns', with what it is worth."""
+    """Return every unit, such as 'GiB' or 'ns', as a quantity."""
     table: dict[str, Quantity] = {}
 
     def add(names: tuple[str, ...], worth: Quantity, prefixes: dict[str, Fraction]) -> None:
@@ -119,7 +119,7 @@ def _unit_table() -> dict[str, Quantity]:
 
 UNITS = _unit_table()
 LONGEST = 400
-"""Characters that a quantity may have: more than any number of a float's size needs."""
+"""Most characters of a quantity; any float needs fewer."""
 _QUANTITY = re.compile(
     r"\s*([+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?)\s*([A-Za-zµ]+)(?:\s*/\s*([A-Za-zµ]+))?\s*", re.ASCII
 )
@@ -143,7 +143,7 @@ def parse(text: str) -> Quantity:
 
 
 def unit_of(name: str, text: str) -> Quantity:
-    """Return what one *name* is worth; *text* is what to quote if there is no such unit."""
+    """Return one *name* as a quantity; an error quotes *text*."""
     if name in UNITS:
         return UNITS[name]
     if name.upper().endswith("FLOPS"):
@@ -151,7 +151,7 @@ def unit_of(name: str, text: str) -> Quantity:
     raise SpecError("quantity", text, f"'{name}' is no unit{suggestion(name, UNITS)}")
 
 
-def read(text: Any, dimension: Dimension) -> float:
+def read(text: Any, dimension: PhysicalDimension) -> float:
     """Return *text* as a float in SI base units, if it is a quantity of the given *dimension*."""
     if not isinstance(text, str):
         raise SpecError("quantity", text, f"write a number with its unit, such as '{EXAMPLES[dimension]}'")
@@ -178,8 +178,8 @@ _SHOWN_UNITS = {
 _BINARY_BYTES = ("EiB", "PiB", "TiB", "GiB", "MiB", "KiB")
 
 
-def show(value: float, dimension: Dimension) -> str:
-    """Return *value* with its unit: the shortest of the texts that read back as exactly *value*.
+def show(value: float, dimension: PhysicalDimension) -> str:
+    """Return *value* with its unit: the shortest text that reads back as exactly *value*.
 
     >>> show(80 * 2.0**30, BYTES), show(7e-07, SECONDS), show(0.0, SECONDS)
     ('80 GiB', '700 ns', '0 s')
@@ -190,7 +190,7 @@ def show(value: float, dimension: Dimension) -> str:
 
 
 @lru_cache(maxsize=65536)
-def _show(value: float, dimension: Dimension) -> str:
+def _show(value: float, dimension: PhysicalDimension) -> str:
     units = _SHOWN_UNITS[dimension]
     if value == 0:
         return f"0 {units[-1] if dimension != SECONDS else 's'}"
@@ -206,7 +206,7 @@ def _show(value: float, dimension: Dimension) -> str:
 
 
 def _awkwardness(text: str) -> tuple[bool, int, Fraction]:
-    """Return how little *text* suits a reader: '0.7 us' less than '700 ns', long less than short."""
+    """Return a sort key, best first: numbers from 1 on ('700 ns', not '0.7 us'), short texts, large units."""
     number, unit = text.split(" ")
     return abs(Fraction(number)) < 1, len(text), -parse(f"1 {unit}").value
 
@@ -225,8 +225,8 @@ def _plain(value: Fraction) -> str:
     return sign + (f"{text[:-places]}.{text[-places:]}" if places else text)
 
 
-def readable_unit(values: Sequence[float], dimension: Dimension) -> tuple[str, float]:
-    """Return the unit that suits a column of *values*, and what one of it is worth: the largest is ten or more.
+def readable_unit(values: Sequence[float], dimension: PhysicalDimension) -> tuple[str, float]:
+    """Return a unit for a column of *values*, and its size: the largest unit in which the largest value is 10 or more.
 
     >>> readable_unit([312e12, 2.25e15], FLOP_PER_S)
     ('TFLOP/s', 1000000000000.0)
@@ -240,8 +240,8 @@ def readable_unit(values: Sequence[float], dimension: Dimension) -> tuple[str, f
     return units[-1], float(parse(f"1 {units[-1]}").value)
 
 
-def split_name(name: str) -> tuple[str, Dimension | None]:
-    """Return a field's key in files and its dimension: the name without its unit, and that unit.
+def split_name(name: str) -> tuple[str, PhysicalDimension | None]:
+    """Return a field's key in files, its name without the unit, and the unit's dimension.
 
     >>> split_name("latency_s")[0], split_name("npus")
     ('latency', ('npus', None))

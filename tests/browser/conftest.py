@@ -72,7 +72,7 @@ class Watched:
         """Keep what is seen at every width; no page is wider than its window."""
         for width in WIDTHS:
             self.resize(width)
-            self.page.wait_for_timeout(100)  # canvases are drawn anew
+            self.page.wait_for_timeout(100)  # canvases are redrawn
             assert not self.page.evaluate(SCROLLS), f"{name} is wider than a {width}"
             self.screenshot(f"{name}-{width}")
 

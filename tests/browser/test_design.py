@@ -110,7 +110,7 @@ def test_the_cluster_shows_every_dimension_and_where_axes_lie(design_page: Any, 
     button.click()
     page.mouse.move(0, 0)
     assert button.get_attribute("aria-pressed") == "true"
-    assert f"{axis['name']}, {axis['label']}" in page.locator("#cluster .axis-told").inner_text()
+    assert f"{axis['name']}, {axis['label']}" in page.locator("#cluster .axis-sentence").inner_text()
     away = sum(all(each["name"] != axis["name"] for each in dim["axes"]) for dim in cluster["dims"])
     page.evaluate("document.activeElement.blur()")
     assert page.locator("#cluster figure.away").count() == away
@@ -189,7 +189,7 @@ def test_a_span_says_what_it_is_and_arrows_go_on_from_it(design_page: Any) -> No
 def test_an_area_is_added_up(design_page: Any, best: dict[str, Any]) -> None:
     page = design_page()
     totals = page.locator("#timeline .splits")
-    assert "all of the step" in totals.inner_text()
+    assert "the whole step" in totals.inner_text()
     page.keyboard.down("Shift")
     page.mouse.move(*point(page, 0.25, COMPUTE))
     page.mouse.down()
@@ -202,7 +202,7 @@ def test_an_area_is_added_up(design_page: Any, best: dict[str, Any]) -> None:
     assert page.locator("#timeline-twin tbody tr").count() == len(best["timeline"]["processes"])
     rows(page).focus()
     page.keyboard.press("Escape")
-    totals.get_by_text("all of the step").wait_for()
+    totals.get_by_text("the whole step").wait_for()
 
 
 def test_spans_are_found_by_name(design_page: Any, best: dict[str, Any]) -> None:
@@ -252,14 +252,14 @@ def test_it_is_saved_for_perfetto(design_page: Any, best: dict[str, Any]) -> Non
 
 def test_two_designs_on_one_scale_of_time(design_page: Any, study: dict[str, Any], best: dict[str, Any]) -> None:
     page = design_page()
-    page.get_by_label("beside it").select_option(index=1)
+    page.get_by_label("compare with").select_option(index=1)
     assert page.locator("#timeline .split").count() == 2
     assert page.locator("#timeline .split b").first.inner_text().startswith("best")
     page.wait_for_timeout(300)
     assert "beside=" in page.evaluate("location.hash")
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.locator("#timeline").screenshot(path=str(ARTIFACTS / "design-beside.png"))
-    page.get_by_label("beside it").select_option(index=0)
+    page.get_by_label("compare with").select_option(index=0)
     assert page.locator("#timeline .split").count() == 1
 
 
@@ -293,6 +293,6 @@ def test_the_roofline_goes_through_its_operators(design_page: Any, best: dict[st
     assert page.locator(".roofline .point").count() == min(200, len(points))
     page.locator(".roofline").focus()
     page.keyboard.press("ArrowRight")
-    assert page.locator(".roofline-told").inner_text().startswith(points[0]["name"])
+    assert page.locator(".roofline-sentence").inner_text().startswith(points[0]["name"])
     page.locator("#roofline").get_by_role("button", name="table", exact=True).click()
     assert page.locator("#roofline-twin tbody tr").count() == min(200, len(points))

@@ -99,7 +99,7 @@ def test_a_search_is_started_watched_stopped_and_gone_on_with(live: Open) -> Non
     watched.screenshot("live-running-desktop")
     page.click("text=stop")
     page.wait_for_selector(".state.stopped")
-    page.wait_for_selector("text=go on")
+    page.wait_for_selector(".bar.live >> text=resume")
     page.wait_for_selector("#trust :text('workload, collective')")  # only the layers that were left open
 
 

@@ -68,7 +68,7 @@ def test_samples_of_serving_of_the_package_are_a_fifth_of_the_whole() -> None:
     assert 4.9 < len(whole) / len(part) < 5.1
 
 
-def test_products_of_the_package_are_a_thirtieth_of_the_whole() -> None:
+def test_gemms_of_the_package_are_a_thirtieth_of_the_whole() -> None:
     columns = fit_gemm.COLUMNS[:-1]
     whole: dict[tuple[str, ...], list[float]] = {}
     for row in table("gemm_measured.csv.gz"):
@@ -80,7 +80,7 @@ def test_products_of_the_package_are_a_thirtieth_of_the_whole() -> None:
     assert 29 < sum(map(len, whole.values())) / len(part) < 31
 
 
-def test_products_are_those_collected_and_our_own() -> None:
+def test_gemms_are_those_collected_and_our_own() -> None:
     sets = fit_gemm.measured()
     assert len(sets[H200, "bf16", fit_gemm.OWN]) == len(read_rows(CARRIED / "h200_gemm.csv")[1]) == 293
     assert {name for name, *_ in sets} == set(AICONFIGURATOR.values())
@@ -97,7 +97,7 @@ def test_a_carried_copy_has_the_same_bytes_for_the_same_rows(tmp_path: Path) -> 
     assert sum(len(found) for (*_, source), found in again.items() if source != fit_gemm.OWN) == len(rows)
 
 
-# ---------------------------------------------------------------------------------------- matrix products
+# -------------------------------------------------------------------------------------------------- GEMMs
 
 
 def test_writing_an_entry_leaves_other_keys_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def test_writing_an_entry_twice_is_writing_it_once(tmp_path: Path, monkeypatch: 
     assert path.read_text() == once
 
 
-def test_parameters_of_products_are_found_in_times_made_with_them() -> None:
+def test_parameters_of_gemms_are_found_in_times_made_with_them() -> None:
     key = ("a100-sxm-80gb", "bf16", "aiconfigurator")
     known = fit_gemm.stated(key[0])
     start = {name: fit_gemm.SPANS[name][0] for name in fit_gemm.free({key: np.ones((1, 4))})}
@@ -185,18 +185,21 @@ def test_kernels_are_fitted_and_checked_in_one_run(
 ) -> None:
     written: dict[str, Mapping[str, str]] = {}
     monkeypatch.setattr(fit_kernels, "write_entry", lambda name, fields, *_: written.update({name: fields}))
+    offsets: dict[str, float] = {}
+    monkeypatch.setattr(fit_kernels, "write_offsets", offsets.update)
     fit_kernels.main()
     assert {"memory_efficiency", "attention_ramp"} <= written[H200].keys()
     assert 0.6 < float(written[H200]["attention_efficiency"]) < 0.8
+    assert offsets == {"attention_forward": 29e-6, "attention_backward": 82e-6, "streaming": 9.9e-6}
     shown = capsys.readouterr().out
     assert all(
-        title in shown for title in ("attention", "streaming kernels", "fused AdamW", "decoding", "training steps")
+        title in shown for title in ("attention", "streaming kernels", "fused AdamW", "decode", "training steps")
     )
 
 
-def test_every_accelerator_whose_units_are_known_is_of_one_family() -> None:
+def test_every_accelerator_whose_sms_are_known_is_of_one_family() -> None:
     known = [name for names, _ in fit_kernels.FAMILIES.values() for name in names]
-    assert sorted(known) == sorted(fit_gemm.UNITS)
+    assert sorted(known) == sorted(fit_gemm.SMS)
     assert set(known) <= set(catalog.names("accelerators"))
 
 
@@ -217,15 +220,17 @@ def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.Mo
         fit_runs, "loss", lambda _, given: sum(abs(given[name] / value - 1) for name, value in target.items())
     )
     start = {"overlap_efficiency": 0.6, "straggler_slack": 0.01, "steady h100": 0.94}
-    told: list[str] = []
-    found = fit_runs.fit([], start, 20, told.append)
+    reported: list[str] = []
+    found = fit_runs.fit([], start, 20, reported.append)
     assert found["overlap_efficiency"] == 1.0
     assert found["straggler_slack"] == pytest.approx(0.012, rel=0.05)
     assert found["steady h100"] == pytest.approx(0.8, rel=0.05)
-    assert told == sorted(told, reverse=True)
+    assert reported == sorted(reported, reverse=True)
 
 
-def test_what_runs_tell_is_written_to_accelerators_and_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_runs_determine_is_written_to_accelerators_and_systems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accelerators, systems, constants = (tmp_path / name for name in ("accelerators", "systems", "constants"))
     systems.mkdir()
     constants.mkdir()
@@ -264,7 +269,28 @@ def test_samples_are_gathered_and_predicted_together(tmp_path: Path) -> None:
     assert shown.splitlines()[-1].startswith("all")
 
 
-def test_parameters_are_told_as_they_stand_in_the_package() -> None:
-    lines = fit_serving.told(fit_serving.start()).splitlines()
-    assert [line.partition(" ")[0] for line in lines] == ["recipes", "shared", *fit_serving.NAMES]
-    assert "'front_s': 0.03" in lines[-1]
+def test_what_was_fitted_of_an_engine_replaces_what_was_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(fit_serving.CATALOG / "engines", tmp_path / "engines")
+    shutil.copy(fit_serving.CATALOG / "serving_recipes.yaml", tmp_path)
+    monkeypatch.setattr(fit_serving, "CATALOG", tmp_path)
+    path = tmp_path / "engines" / "sglang.yaml"
+    before = entry(path)
+    fitted, recipes = fit_serving.as_text(fit_serving.start())
+    fit_serving.write("sglang", fitted["sglang"], {"ttft": "none"})
+    fit_serving.write_recipes(recipes)
+    after = entry(path)
+    assert after["engine"].keys() == before["engine"].keys()
+    assert (after["engine"]["frontend"], after["engine"]["prefill_first"]) == ("30 ms", True)
+    assert after["residuals"] == {"ttft": "none"}
+    assert all(after[key] == before[key] for key in before.keys() - {"engine", "residuals"})
+    assert entry(tmp_path / "serving_recipes.yaml")["recipes"] == {"tokens_per_step": 1.5, "polled": 0.5, "held": 0.5}
+
+
+def test_offsets_of_measurements_are_written_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(shutil.copy(fit_gemm.OFFSETS, tmp_path))
+    monkeypatch.setattr(fit_gemm, "OFFSETS", path)
+    before = entry(path)["offsets"]
+    fit_gemm.write_offsets({"gemm": 2e-05})
+    assert entry(path)["offsets"] == before | {"gemm": "20 us"}

@@ -10,7 +10,7 @@ import pytest
 
 from cosmic import catalog
 from cosmic.loading.designs import accelerator_layers
-from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, Dimension, read
+from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDimension, read
 
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
 PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog.names(kind)]
@@ -71,7 +71,7 @@ def test_the_numbers_of_cosmic_s_accelerator_are_those_of_its_inputs() -> None:
     assert (memory.capacity_bytes, memory.bandwidth_bytes_per_s) == (24e9, 50e9)
 
 
-def test_bits_and_bytes_of_links_are_told_apart() -> None:
+def test_bits_and_bytes_of_links_are_distinct() -> None:
     assert read(catalog.entry("links", "connectx-7-ndr400")["bandwidth"], BYTES_PER_S) == 50e9
     assert read(catalog.entry("links", "pcie5-x16")["bandwidth"], BYTES_PER_S) == 63e9
 
@@ -89,12 +89,12 @@ RATES = {
 }
 
 
-def number(row: dict[str, str], column: str, unit: str, dimension: Dimension) -> float | None:
+def number(row: dict[str, str], column: str, unit: str, dimension: PhysicalDimension) -> float | None:
     """Return a collected number in base units; None where there is none."""
     return read(f"{row[column]} {unit}", dimension) if row[column] else None
 
 
-def found(entry: dict[str, Any], key: str, dimension: Dimension) -> float | None:
+def found(entry: dict[str, Any], key: str, dimension: PhysicalDimension) -> float | None:
     """Return a number of the catalog in base units; None where there is none."""
     return read(entry[key], dimension) if key in entry else None
 

@@ -308,7 +308,7 @@ def test_qwen_has_windows_only_if_asked() -> None:
         (
             SMALL | {"model_type": "gemma2", "layer_types": ["full_attention", "sliding_attention"]},
             "config.json.layer_types = ['full_attention', 'sliding_attention']: "
-            "full attention must come in each n-th layer",
+            "full attention must come in every n-th layer",
         ),
         (
             SMALL | {"model_type": "qwen3_moe", "mlp_only_layers": [1]},

@@ -36,7 +36,7 @@ def model(name: str) -> Model:
 
 
 def significant(number: int, digits: int) -> int:
-    """Return *number* rounded to so many *digits*."""
+    """Return *number* rounded to *digits* digits."""
     return int(float(f"{number:.{digits - 1}e}"))
 
 
@@ -118,5 +118,5 @@ def test_the_trillion_parameter_models_have_one_shape() -> None:
 
 
 @pytest.mark.parametrize("name", ["cosmic-vit-base", "cosmic-vit-large"])
-def test_cosmic_reads_pictures_as_256_tokens(name: str) -> None:
+def test_cosmic_reads_images_as_256_tokens(name: str) -> None:
     assert FILES[name]["workload"] == {"sequence": 256, "global_batch": 2048}

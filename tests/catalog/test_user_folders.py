@@ -67,7 +67,7 @@ def test_a_search_chooses_among_a_user_s_accelerators(mine: Path) -> None:
 def test_an_entry_cannot_replace_one_of_the_catalog(mine: Path) -> None:
     (mine / "accelerators" / "h100-sxm-80gb.yaml").write_text(TERN)
     catalog._files.cache_clear()
-    with pytest.raises(SpecError, match=r"^accelerators = 'h100-sxm-80gb': is there already: call .* otherwise$"):
+    with pytest.raises(SpecError, match=r"^accelerators = 'h100-sxm-80gb': exists already: rename .*$"):
         catalog.names("accelerators")
     catalog._files.cache_clear()
 

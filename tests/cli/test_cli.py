@@ -159,13 +159,13 @@ def test_show_prints_a_design_that_can_be_saved(capsys: pytest.CaptureFixture[st
     out = output(capsys, "show", "gpt3-13b@dgx-h100:16")
     (tmp_path / "design.yaml").write_text(out)
     point = load_design("gpt3-13b@dgx-h100:16")
-    assert out.startswith(f"# {point.identity}\nmodel:\n")
+    assert out.startswith(f"# {point.identity}\n# gpt3-13b on 16 × h100-sxm-80gb: dp 8 · tp 2 · microbatch 1 · ")
     assert load_design(tmp_path / "design.yaml") == point
 
 
 def test_show_prints_json_with_identity_and_what_does_not_fit(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "show", "gpt3-13b@dgx-h100:16", "--set", "workload.tp=8", "--set", "workload.dp=1")
-    assert shown["unfit"] == []
+    assert shown["invalid"] == []
     assert (shown["design"]["workload"]["tp"], shown["design"]["workload"]["dp"]) == (8, 1)
     assert load_design(shown["design"]).identity == shown["identity"]
 
@@ -181,6 +181,26 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
     assert "% MFU" in out
     assert " bound it (" in out
     assert "what would help most" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "mapping"),
+    [
+        ("deepseek-v3@dgx-h100:256", "dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none"),
+        (
+            "llama3-8b@dgx-h100:1 --set layers=2 --set weight_sharding=none",
+            "a single accelerator · microbatch 1 · no weight sharding · recompute none",
+        ),
+        (
+            "llama3-8b@dgx-h100:8 --set pp=2 --set virtual_stages=2 --set schedule=interleaved",
+            "dp 2 · tp 2 · pp 2 · vpp 2 · microbatch 1 · zero1 · recompute none",
+        ),
+        ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 1"),
+    ],
+)
+def test_evaluate_names_every_axis_that_is_not_1(words: str, mapping: str, capsys: pytest.CaptureFixture[str]) -> None:
+    first = run(capsys, "evaluate", *words.split())[1].splitlines()[0]
+    assert first.partition(": ")[2] == mapping
 
 
 def test_evaluate_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,12 +232,12 @@ def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str
 
 def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
     shown = data(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2")
-    assert shown["unfit"] == []
+    assert shown["invalid"] == []
     assert shown["operators"][0]["kind"] == "einsum"
     assert {row["axes"] for row in shown["collectives"]} == {"tp", "dp", "tp · dp"}
     assert 0 < shown["memory"]["total"] < shown["memory"]["capacity"]
     out = output(capsys, "workload", "llama3-8b@dgx-h100:8")
-    assert "kept at the worst moment" in out
+    assert "peak memory" in out
     reasons = output(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
     assert (
         "out makes it [batch: edp ep, sequence: cp, partial: tp], it is kept [batch: edp ep, sequence: cp tp]"

@@ -21,7 +21,7 @@ def test_the_verdict_comes_first_then_metrics_differences_and_parts(capsys: pyte
     assert [line.split()[0] for line in heads] == ["A", "what", "step"]
     assert "  compute.accelerator" in out
     assert "more: --json has all" in out
-    assert "on average over all orders of changing A into B" in out
+    assert "average over all orders of changing A into B" in out
 
 
 def test_json_has_stable_keys(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,7 +55,7 @@ def test_a_design_that_does_not_fit_together_is_a_result(capsys: pytest.CaptureF
     status, out, _ = run(capsys, "diff", DESIGN, DESIGN, "--set-b", "workload.dp=1")
     assert status == 1
     assert "\nB cannot run: dp 1 " in out
-    assert "nothing has a worth" in out
+    assert "no difference has a worth" in out
 
 
 def test_a_design_without_enough_memory_is_compared_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,7 +63,7 @@ def test_a_design_without_enough_memory_is_compared_all_the_same(capsys: pytest.
     status, out, _ = run(capsys, "diff", "llama3-8b@dgx-h100:8", "llama3-8b@dgx-h100:8", *words)
     assert status == 1
     assert "\nB cannot run: needs " in out
-    assert "whose times count all the same" in out
+    assert "their times count all the same" in out
 
 
 def test_many_differences_say_that_orders_were_sampled(capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_many_differences_say_that_orders_were_sampled(capsys: pytest.CaptureFix
     fields += " dropout=true attention=unfused"
     words = [word for field in fields.split() for word in ("--set-b", f"workload.{field}")]
     out = output(capsys, "diff", "llama3-8b@dgx-h100:64", "llama3-8b@dgx-h100:64", *words)
-    assert "on average over 32 orders" in out
+    assert "average over 32 orders" in out
 
 
 def test_a_bad_design_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

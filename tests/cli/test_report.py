@@ -41,7 +41,7 @@ def test_a_report_goes_where_it_is_told(capsys: pytest.CaptureFixture[str], stud
     assert found["bytes"] == Path("page.html").stat().st_size
     assert found["trials"] == len(open_study(study).trials)
     assert [each["over"] for each in found["gains"]] == ["the base design"]
-    assert any("No isolated searches were made" in each for each in found["caveats"])
+    assert any("No layer was searched alone" in each for each in found["caveats"])
 
 
 def test_search_and_report_say_the_same(capsys: pytest.CaptureFixture[str]) -> None:

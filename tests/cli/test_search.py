@@ -113,7 +113,7 @@ def test_progress_is_one_line_with_speed_best_and_time_left() -> None:
     now = Progress(
         objective="step_s", evaluated=500, trials=2000, feasible=300, seen=600, best=1.5, computed=500, elapsed_s=2.0
     )
-    assert progress_text(now) == "500 of 2,000 trials · 250/s · best step 1.5 s · 50 % can run · 6 s left"
+    assert progress_text(now) == "500 of 2,000 trials · 250/s · best step 1.5 s · 50 % feasible · 6 s left"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -184,7 +184,7 @@ def test_a_tournament_ranks_agents_and_checks_their_winners(capsys: pytest.Captu
 
 def test_the_demo_compares_the_full_stack_with_each_layer(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "demo", "-n", "300", "--out", "d")
-    assert "full stack over it" in out
+    assert "full stack over this" in out
     assert "report: d/report.html" in out
     assert Path("d/report.html").read_text().count("cosmic-document") == 1
     found = data(capsys, "demo", "-n", "300", "--seed", "5")
@@ -223,7 +223,7 @@ def test_the_front_of_two_objectives_is_drawn(capsys: pytest.CaptureFixture[str]
 def test_what_to_do_next_is_what_can_be_done(capsys: pytest.CaptureFixture[str]) -> None:
     Path("chips.yaml").write_text(CHIPS)
     out = output(capsys, "search", "chips.yaml", "--agent", "exhaustive", "-n", "9", "--out", "all")
-    assert "--resume" not in out, "every valid design was looked at"
+    assert "--resume" not in out, "every valid design was tried"
     out = output(capsys, "search", SPACE, "-n", "20", "--out", "some")
     assert "  cosmic search --resume --out some -n 200 " in out
     told = [re.fullmatch(r"  cosmic .*?   +(?=\w)(.*)", line) for line in out.splitlines()]

@@ -31,7 +31,7 @@ def test_it_prints_who_is_last_and_what_it_did(capsys: pytest.CaptureFixture[str
     result = simulate(**files)
     assert (status, err) == (0, "")
     assert out.startswith(f"{result.cycles:,} cycles (ns) = ")
-    for text in ("compute", "communication", "hidden by compute", "exposed", "idle", "dimension", "Ring", "ranks"):
+    for text in ("compute", "communication", "overlapped by compute", "exposed", "idle", "dimension", "Ring", "ranks"):
         assert text in out
     assert "busiest links" not in out
 

@@ -170,9 +170,9 @@ def test_generate_refuses_names_that_would_mix_jobs(capsys: pytest.CaptureFixtur
     (tmp_path / "gpt.16.et").write_bytes(b"x")
     (tmp_path / "file").write_bytes(b"x")
     for out, rule in {
-        tmp_path / "gpt": "gpt.16.et is there, of a job with more ranks: remove it first",
-        tmp_path: "is a folder; write what names begin with, such as runs/gpt",
-        f"{tmp_path}/": "is a folder; write what names begin with, such as runs/gpt",
+        tmp_path / "gpt": "gpt.16.et is of a job with more ranks: remove it first",
+        tmp_path: "is a folder; give a prefix of files, such as runs/gpt",
+        f"{tmp_path}/": "is a folder; give a prefix of files, such as runs/gpt",
         f"{tmp_path}/file/gpt": "its folder cannot be made: File exists",
         "a\0b": "is no name that a file can have",
     }.items():
@@ -191,7 +191,7 @@ def test_generate_refuses_names_that_would_mix_jobs(capsys: pytest.CaptureFixtur
         (("show", "{0}/no.0.et"), "cannot be read: No such file or directory"),
         (("show", "{0}"), "cannot be read: Is a directory"),
         (("show", "{0}/job.json"), None),
-        (("show", "{0}/job.0.et", "--dot", "--json"), "is one way to print a trace, --json another"),
+        (("show", "{0}/job.0.et", "--dot", "--json"), "a trace is printed in one format"),
         (("check", "{0}/no"), "the trace of this rank is missing"),
         (("check", "{0}"), "the trace of this rank is missing"),
         (("check", "{0}/no/job"), "cannot be read: No such file or directory"),

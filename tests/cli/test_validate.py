@@ -30,7 +30,7 @@ def test_errors_are_told_by_source_with_memory_and_what_was_skipped(
 ) -> None:
     text = output(capsys, "validate", few)
     assert "korthikanti" in text
-    assert "Peak of memory" in text
+    assert "Peak memory" in text
     assert "the catalog has no such model" in text
 
 

@@ -1,4 +1,4 @@
-"""The laws of agents hold of every one, and a broken one does not pass."""
+"""The laws of agents hold for every one, and a broken one does not pass."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Suite(AgentSuite):
         ("forgetful", "test_the_same_seed_gives_the_same_search"),
         ("fragile", "test_it_survives_points_that_cannot_run"),
         ("repetitive", "test_it_ends_a_small_space"),
-        ("jealous", "test_it_may_be_told_late_or_of_strangers"),
+        ("jealous", "test_a_tell_may_be_late_partial_or_of_other_points"),
     ],
 )
 def test_a_broken_agent_breaks_the_law_it_should(name: str, law: str) -> None:

@@ -1,4 +1,4 @@
-"""The laws of collective algorithms hold of every one, and a broken one does not pass."""
+"""The laws of collective algorithms hold for every one, and a broken one does not pass."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ broken: Registry[Any] = Registry("algorithm")
 
 
 class Chatty:
-    """Sound, if wasteful: everybody sends everything, once for each NPU."""
+    """Sound, if wasteful: every NPU sends everything, once for each NPU."""
 
     @staticmethod
     def steps(kind: str, p: Any) -> Any:
@@ -79,8 +79,8 @@ def test_a_sound_algorithm_obeys_every_law() -> None:
         ("restless", "test_a_group_of_one_sends_nothing"),
         ("miraculous", "test_it_never_beats_the_bandwidth_bound"),
         ("hasty", "test_an_all_reduce_costs_no_less_than_a_gather"),
-        ("lonely", "test_partners_exist_and_are_at_least_next_door"),
-        ("far", "test_partners_exist_and_are_at_least_next_door"),
+        ("lonely", "test_peers_exist_within_the_group"),
+        ("far", "test_peers_exist_within_the_group"),
         ("scalar", "test_arrays_give_what_numbers_give"),
     ],
 )

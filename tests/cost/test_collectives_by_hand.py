@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
 from cosmic.cost.collectives.auto import reduction_traffic
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 
 near = partial(pytest.approx, rel=1e-9, abs=0.0)
 
@@ -60,7 +60,7 @@ AR, AG, RS, A2A = "all_reduce", "all_gather", "reduce_scatter", "all_to_all"
         ("auto", A2A, 1, 0, 0.0),
     ],
 )
-def test_steps_and_traffic(algorithm: str, kind: Kind, p: int, steps: float, traffic: float) -> None:
+def test_steps_and_traffic(algorithm: str, kind: CollectiveKind, p: int, steps: float, traffic: float) -> None:
     assert float(algorithms[algorithm].steps(kind, p)) == near(steps)
     assert float(algorithms[algorithm].traffic(kind, p)) == near(traffic)
 

@@ -13,10 +13,10 @@ from cosmic.cost.fabric import NetworkDimension, barrier_seconds, broadcast_seco
 from cosmic.cost.fabric import collective_seconds as seconds_of
 from cosmic.cost.shapes import Span
 from cosmic.design.batch import Names
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.network import topologies
 
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 
 
 def dimension(
@@ -26,7 +26,7 @@ def dimension(
 
 
 def collective_seconds(
-    network: list[NetworkDimension], parts: list[Span], kind: Kind, size: float, chunks: Any, mode: Any
+    network: list[NetworkDimension], parts: list[Span], kind: CollectiveKind, size: float, chunks: Any, mode: Any
 ) -> Any:
     return seconds_of(subgroups(network, parts), kind, size, chunks, mode)
 
@@ -114,7 +114,7 @@ modes = st.sampled_from(["baseline", "blueconnect", "themis"])
 
 @given(st.lists(dimensions, min_size=1, max_size=3), kinds, st.floats(1, 1e10), st.sampled_from([1, 4, 16]), modes)
 def test_more_bytes_never_take_less_time(
-    network: list[NetworkDimension], kind: Kind, size: float, chunks: int, mode: str
+    network: list[NetworkDimension], kind: CollectiveKind, size: float, chunks: int, mode: str
 ) -> None:
     parts = whole(*network)
     small = collective_seconds(network, parts, kind, size, chunks, mode)
@@ -123,7 +123,7 @@ def test_more_bytes_never_take_less_time(
 
 @given(st.lists(dimensions, min_size=1, max_size=3), kinds, st.floats(1, 1e10), st.sampled_from([1, 4, 16]), modes)
 def test_nothing_beats_the_bandwidth_bound(
-    network: list[NetworkDimension], kind: Kind, size: float, chunks: int, mode: str
+    network: list[NetworkDimension], kind: CollectiveKind, size: float, chunks: int, mode: str
 ) -> None:
     """All but one's own part must leave every NPU, through all its dimensions together."""
     members = float(np.prod([float(each.npus) for each in network]))
@@ -132,13 +132,15 @@ def test_nothing_beats_the_bandwidth_bound(
 
 
 @given(st.lists(dimensions, min_size=1, max_size=3), kinds, st.floats(1, 1e10), modes)
-def test_a_group_of_one_costs_nothing(network: list[NetworkDimension], kind: Kind, size: float, mode: str) -> None:
+def test_a_group_of_one_costs_nothing(
+    network: list[NetworkDimension], kind: CollectiveKind, size: float, mode: str
+) -> None:
     alone = [Span(1.0, 1.0) for _ in network]
     assert collective_seconds(network, alone, kind, size, 4, mode) == 0
 
 
 @given(dimensions, kinds, st.floats(1, 1e10), modes)
-def test_equal_dimensions_commute(one: NetworkDimension, kind: Kind, size: float, mode: str) -> None:
+def test_equal_dimensions_commute(one: NetworkDimension, kind: CollectiveKind, size: float, mode: str) -> None:
     one_way = [Span(float(one.npus), 1.0), Span(1.0, 1.0)]
     seconds = [collective_seconds([one, one], parts, kind, size, 4, mode) for parts in (one_way, one_way[::-1])]
     assert seconds[0] == pytest.approx(seconds[1])
@@ -146,7 +148,7 @@ def test_equal_dimensions_commute(one: NetworkDimension, kind: Kind, size: float
 
 @given(st.lists(dimensions, min_size=2, max_size=2), kinds, st.floats(1, 1e10))
 def test_arrays_of_names_and_numbers_give_what_single_designs_give(
-    network: list[NetworkDimension], kind: Kind, size: float
+    network: list[NetworkDimension], kind: CollectiveKind, size: float
 ) -> None:
     def column(name: str) -> Any:
         values = [getattr(each, name) for each in network]

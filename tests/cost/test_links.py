@@ -20,14 +20,14 @@ from cosmic.cost.shapes import Span
 from cosmic.cost.transport import IDEAL
 from cosmic.design import schema
 from cosmic.design.batch import Batch
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension, Transport
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.step.network_costs import NetworkCosts
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
-KINDS: tuple[Kind, ...] = get_args(Kind)
+KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
 DRIVEN = [name for name in catalog.names("links") if "transport" in catalog.entry("links", name)]
 LINK_OF = {
     "a100_sxm": "nvlink3",
@@ -66,7 +66,9 @@ def errors(hardware: str, link: str) -> tuple[np.ndarray, np.ndarray]:
     return sizes, np.array(found) / (1e-6 * np.array([float(row["time_us"]) for row in rows])) - 1
 
 
-def seconds(kind: Kind, dims: list[Dimension], members: list[float], size: Any, algorithm: str = "auto") -> Any:
+def seconds(
+    kind: CollectiveKind, dims: list[Dimension], members: list[float], size: Any, algorithm: str = "auto"
+) -> Any:
     lanes = [
         NetworkDimension(dim.topology, dim.npus, dim.bandwidth_bytes_per_s, dim.latency_s, algorithm, dim.transport)
         for dim in dims
@@ -137,7 +139,7 @@ def test_the_catalog_has_what_the_calibration_finds(monkeypatch: pytest.MonkeyPa
 
 @every_link
 @pytest.mark.parametrize("kind", KINDS)
-def test_time_grows_with_size_and_less_than_in_proportion(link: str, kind: Kind) -> None:
+def test_time_grows_with_size_and_less_than_in_proportion(link: str, kind: CollectiveKind) -> None:
     """Concave, too: sizes of a given mean never take longer than if all were of that mean."""
     found = np.asarray(one_dimension_seconds(kind, "auto", 8, SIZES, link_dimension(link, 8)))
     assert (np.diff(found) > 0).all()

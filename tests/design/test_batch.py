@@ -16,7 +16,7 @@ def lists(*values: tuple[str, ...]) -> np.ndarray[tuple[int], np.dtype[np.object
     return column
 
 
-def test_lists_of_different_lengths_are_told_apart() -> None:
+def test_lists_of_different_lengths_are_distinct() -> None:
     count, numbers = numbered(lists((), ("a",), ("a", "b"), ("a",)))
     assert count == 3
     assert numbers[1] == numbers[3]

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from cosmic.design import schema
 from cosmic.design.model import (
+    MLA,
     Experts,
     Image,
-    LatentAttention,
     Recommender,
     Transformer,
     active_parameters,
     attention_parameters,
-    is_mixture,
-    mixture_layers,
+    is_moe_layer,
+    moe_layers,
     parameters,
 )
 from cosmic.errors import SpecError
@@ -81,7 +81,7 @@ def test_a_vision_transformer_embeds_patches_and_has_one_table_of_classes() -> N
     assert replace(image, class_token=False).tokens == 16
 
 
-def test_a_mixture_counts_all_experts_and_activates_a_few() -> None:
+def test_an_moe_model_counts_all_experts_and_activates_a_few() -> None:
     experts = Experts(count=8, active=2, ffn=3, shared_ffn=5, shared_gate=True)
     model = replace(BARE, layers=4, gated=True, experts=experts)
     expert, rest = 3 * 4 * 3, 3 * 4 * 5 + 4 + 8 * 4
@@ -102,16 +102,14 @@ def test_a_model_without_experts_activates_all_its_parameters() -> None:
 
 
 @given(layers=st.integers(1, 60), dense_first=st.integers(0, 70), every=st.integers(1, 9))
-def test_the_number_of_mixtures_is_that_of_the_layers_that_are_mixtures(
-    layers: int, dense_first: int, every: int
-) -> None:
+def test_the_number_of_moe_layers_is_that_of_the_layers_that_are(layers: int, dense_first: int, every: int) -> None:
     experts = Experts(count=2, active=1, ffn=1, dense_first=dense_first, every=every)
     model = replace(BARE, layers=layers, experts=experts)
-    assert mixture_layers(model) == sum(is_mixture(model, layer) for layer in range(layers))
+    assert moe_layers(model) == sum(is_moe_layer(model, layer) for layer in range(layers))
 
 
 def test_latent_attention_has_its_own_projections_and_norms() -> None:
-    direct = LatentAttention(kv_lora_rank=3, qk_rope_head_dim=2, v_head_dim=5)
+    direct = MLA(kv_lora_rank=3, qk_rope_head_dim=2, v_head_dim=5)
     query, compress, expand, out = 4 * 2 * (2 + 2), 4 * (3 + 2) + 3, 3 * 2 * (2 + 5), 2 * 5 * 4
     assert attention_parameters(replace(BARE, mla=direct)) == query + compress + expand + out
     compressed = replace(BARE, mla=replace(direct, q_lora_rank=6))
@@ -140,7 +138,7 @@ def test_heads_of_keys_and_their_width_follow_from_the_rest() -> None:
         ({"window": 0}, "model.window = 0: must be at least 1"),
         ({"encoder_layers": 1}, "model.encoder_layers = 1: a decoder has no separate encoder"),
         ({"family": "encoder_decoder"}, "model.encoder_layers = 0: an encoder_decoder needs some"),
-        ({"family": "vision"}, "model.image = None: must say how pictures become tokens"),
+        ({"family": "vision"}, "model.image = None: must say how images become tokens"),
         ({"biases": ["qvk"]}, "model.biases.0 = 'qvk': no such choice; did you mean 'qkv'?"),
         (
             {"experts": {"count": 2, "active": 3, "ffn": 1}},
@@ -159,7 +157,7 @@ def test_a_malformed_model_is_refused_with_place_and_rule(changes: dict[str, Any
     assert str(caught.value) == message
 
 
-def test_pictures_must_be_whole_patches() -> None:
+def test_images_must_be_whole_patches() -> None:
     with pytest.raises(SpecError, match="must be a multiple of the patch, 16"):
         Image(size=250, patch=16)
 

@@ -18,12 +18,19 @@ from cosmic.design import schema
 from cosmic.design.collective import Collective, algorithms
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
-from cosmic.design.model import Experts, Image, LatentAttention, Model, Recommender, Transformer
+from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.design.network import Dimension, Network
-from cosmic.design.point import DesignPoint, from_tree, to_tree
+from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import AXES, Workload
 from cosmic.errors import SpecError
 from cosmic.loading.designs import dump_design, load_design
+
+
+def from_tree(tree: Any) -> DesignPoint:
+    """Return the design point of a complete tree."""
+    point: DesignPoint = schema.read(DesignPoint, tree, "")
+    return point
+
 
 POINT = DesignPoint(
     model=Transformer(name="tiny", layers=2, hidden=8, heads=2, ffn=32, vocab=100),
@@ -66,8 +73,8 @@ EXPERTS = st.integers(1, 64).flatmap(
         capacity_factor=st.none() | POSITIVE,
     )
 )
-LATENT = values(
-    LatentAttention,
+LATENT_ATTENTION = values(
+    MLA,
     q_lora_rank=st.none() | SIZES,
     kv_lora_rank=SIZES,
     qk_rope_head_dim=st.integers(0, 9),
@@ -103,7 +110,7 @@ def transformers(draw: st.DrawFn) -> Transformer:
             biases=st.lists(st.sampled_from(["qkv", "out", "ffn"]), unique=True).map(tuple),
             window=st.none() | SIZES,
             experts=st.none() | EXPERTS,
-            mla=st.none() | LATENT,
+            mla=st.none() | LATENT_ATTENTION,
             image=IMAGES if family == "vision" else st.none(),
         )
     )

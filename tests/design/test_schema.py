@@ -133,7 +133,7 @@ def test_null_is_read_where_nothing_may_stand() -> None:
     assert schema.read(Cart, {"name": "hay", "price": None, "spare": None}, "") == Cart(name="hay")
 
 
-def test_one_of_several_classes_is_told_by_its_family() -> None:
+def test_the_family_selects_one_of_several_classes() -> None:
     assert schema.read(Cart | Sled, {"family": "sled", "runners": 3}, "") == Sled(runners=3)
     assert schema.families(Cart) == ("cart",)
 

@@ -182,7 +182,7 @@ def test_the_command_says_that_a_study_is_whole(study: Path, capsys: pytest.Capt
     for words in ([], ["--check"]):
         status, out, err = run(capsys, "doctor", str(study), *words)
         assert (status, err) == (0, "")
-        assert out.startswith(f"{study} is whole: {count} trials in ")
+        assert out.startswith(f"{study} is intact: {count} trials in ")
 
 
 def test_the_command_examines_and_saves(study: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -192,7 +192,7 @@ def test_the_command_examines_and_saves(study: Path, capsys: pytest.CaptureFixtu
     status, out, _ = run(capsys, "doctor", str(study), "--check")
     assert status == 1
     assert out.startswith("trials.db is damaged: ")
-    assert f"'cosmic doctor {study}' saves what is whole" in out
+    assert f"'cosmic doctor {study}' repairs it" in out
     assert not examine(study).whole
     status, out, _ = run(capsys, "doctor", str(study), "--json")
     found = json.loads(out)

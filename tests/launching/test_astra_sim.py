@@ -1,4 +1,4 @@
-"""ASTRA-sim's inputs, written and played."""
+"""ASTRA-sim's inputs, written and simulated."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cosmic.loading.designs import load_design
 SMALL = {"model.layers": 4, "workload.global_batch": 64}
 
 
-def played(point: DesignPoint, folder: Path) -> float:
+def simulated(point: DesignPoint, folder: Path) -> float:
     """Return the seconds of a step whose inputs were written and read back."""
     write(targets["astra-sim"](point), folder)
     result = cosmic.simulate(
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back_and_takes_about_as_long_as_the_closed_form
     point = load_design("gpt3-13b@dgx-h100:16", SMALL | overrides)
     outcome = cosmic.evaluate(point)
     assert isinstance(outcome, cosmic.Metrics)
-    assert played(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.25)
+    assert simulated(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.25)
 
 
 def test_what_astra_sim_lacks_is_said_and_replaced() -> None:
@@ -65,7 +65,7 @@ def test_what_astra_sim_lacks_is_said_and_replaced() -> None:
     assert any("no hypercube" in warning for warning in found.warnings)
 
 
-def test_who_is_fully_connected_sends_over_links_of_its_own() -> None:
+def test_fully_connected_npus_have_a_link_to_each_peer() -> None:
     base = load_design("gpt3-175b@cosmic-1024", {"model.layers": 4})
     found = targets["astra-sim"](base)
     network = yaml.safe_load(found.files["network.yml"])

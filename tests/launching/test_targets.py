@@ -1,4 +1,4 @@
-"""Every target: what it writes exists there, says what the design says, and tells what it cannot."""
+"""Every target: its names exist, it says what the design says, and it warns of what it cannot express."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from cosmic.design import workload as words
 from cosmic.design.model import Model, Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.launching.launch import Launch, hosts, layers_by_part, script, targets, write
+from cosmic.launching.launch import Launch, hosts, layers_per_chunk, script, targets, write
 from cosmic.launching.megatron import layout
-from tests.launching.designs import CHECKED, DESIGNS, HERE, design
+from tests.launching.launched_designs import CHECKED, DESIGNS, HERE, design
 
 FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
 VARIANTS: dict[str, Any] = {
@@ -151,8 +151,8 @@ def test_degrees_multiply_to_the_number_of_npus() -> None:
     [
         ({"schedule": "dualpipe"}, "no schedule like dualpipe"),
         ({"schedule": "zero_bubble"}, "no schedule like zero_bubble"),
-        ({"recompute": "alternate"}, "not every other product"),
-        ({"offload": ("weights",)}, "keeps weights on the device"),
+        ({"recompute": "alternate"}, "not every other GEMM"),
+        ({"offload": ("weights",)}, "does not offload weights"),
         ({"precision": "bf16_pure"}, "fp32 copy"),
         ({"placement": ("dp", "tp", "cp", "pp")}, "numbers ranks"),
         ({"tp_overlap": True, "sequence_parallel": False}, "needs sequence_parallel"),
@@ -182,14 +182,14 @@ def test_layers_that_do_not_divide_lie_as_the_design_deals_them_out() -> None:
     found = targets["megatron"](point).arguments["--pipeline-model-parallel-layout"]
     assert found == "Et*8|t*8|t*8|t*7|t*8|t*8|t*8|t*6L"
     for layers, stages, virtual in ((61, 4, 2), (9, 8, 1), (96, 8, 4)):
-        parts = layers_by_part(layers, stages, virtual)
+        parts = layers_per_chunk(layers, stages, virtual)
         assert sum(parts) == layers
         assert layout(parts).count("|") == stages * virtual - 1
     even = with_workload(design("gpt3-175b"), schedule="interleaved", virtual_stages=4)
     assert targets["megatron"](even).arguments["--num-virtual-stages-per-pipeline-rank"] == 4
 
 
-def test_sharded_weights_are_megatron_fsdp_with_several_device_queues() -> None:
+def test_sharded_weights_are_megatron_fsdp_with_several_hardware_queues() -> None:
     found = targets["megatron"](design("llama3-8b-zero3"))
     assert found.arguments["--data-parallel-sharding-strategy"] == "optim_grads_params"
     assert found.environment == {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}

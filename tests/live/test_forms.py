@@ -82,7 +82,10 @@ def test_a_narrowed_set_has_only_those_values(client: Client) -> None:
         ({"space": SPACE, "restrict": {"workload.pp": []}}, "leave at least one value"),
         ({"space": SPACE, "restrict": {"workload.pp": [3]}}, "workload.pp = 3: no such value of it"),
         ({"space": SPACE, "restrict": {"workload.pq": [1]}}, "parameter = 'workload.pq': no such parameter"),
-        ({"space": SPACE, "restrict": {"workload.pp": [1]}, "fixed": {"workload.pp": 1}}, "is fixed too"),
+        (
+            {"space": SPACE, "restrict": {"workload.pp": [1]}, "fixed": {"workload.pp": 1}},
+            "is fixed: restrict it or",
+        ),
         ({"space": SPACE, "fixed": {f"network.dims.{n}.npus": 16 for n in range(4)}}, "satisfy this"),
         ({"space": SPACE, "engine": "ray"}, "engine = 'ray': no such engine"),
         ({"space": SPACE, "name": "../x"}, "name = '../x'"),

@@ -246,7 +246,7 @@ def test_streams_are_bounded(runs: Path) -> None:
     with Client(site_at(runs, streams=0)) as client:
         answer = client.get("/api/studies/study/events")
     assert answer.status == 429
-    assert "no more can be watched at once" in answer.error
+    assert "is the most that can be watched at once" in answer.error
     assert answer.header("retry-after") == "1"
 
 

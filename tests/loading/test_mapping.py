@@ -14,7 +14,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design
 from cosmic.loading.mapping import suggest_batch
 from cosmic.step.memory import footprint
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 
 SYSTEMS = catalog.names("systems")
 MODELS = (
@@ -40,7 +40,7 @@ def full(point: DesignPoint) -> float:
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_model_on_a_system_runs_and_fits(system: str) -> None:
     points = {model: load_design(f"{model}@{system}") for model in MODELS}
-    assert {model: unfit(point) for model, point in points.items() if unfit(point)} == {}
+    assert {model: invalid_reasons(point) for model, point in points.items() if invalid_reasons(point)} == {}
     assert {model: full(point) for model, point in points.items() if full(point) > 1} == {}
 
 
@@ -96,12 +96,12 @@ def test_what_is_stated_is_kept(model: str, system: str, stated: dict[str, Any])
 @pytest.mark.parametrize("system", ["dgx-h100:64", "tpu-v4:64"])
 def test_one_stated_axis_leaves_a_mapping_that_runs(axis: str, system: str) -> None:
     for model in ("llama3-8b", "mixtral-8x7b"):
-        assert unfit(load_design(f"{model}@{system}", {f"workload.{axis}": 4})) == ()
+        assert invalid_reasons(load_design(f"{model}@{system}", {f"workload.{axis}": 4})) == ()
 
 
 def test_a_stated_data_parallelism_leaves_the_rest_to_the_other_axes() -> None:
     point = load_design("llama3-8b@dgx-h100:512", {"workload.dp": 4})
-    assert unfit(point) == ()
+    assert invalid_reasons(point) == ()
     assert (point.workload.tp, point.workload.pp) == (8, 16)
 
 

@@ -65,7 +65,7 @@ def test_every_number_of_a_design_is_that_of_its_yaml(full: ReportDocument, role
     facts = {each["label"]: each["value"] for each in shown["facts"]}
     assert facts["step"] == pytest.approx(metrics.step_s)
     assert facts["MFU"] == pytest.approx(metrics.mfu)
-    assert facts["a million tokens"] == pytest.approx(1e6 * metrics.cost_usd_per_token)
+    assert facts["cost per million tokens"] == pytest.approx(1e6 * metrics.cost_usd_per_token)
     assert sum(part["seconds"] for part in shown["parts"]) == pytest.approx(metrics.step_s)
     assert sum(part["bytes"] for part in shown["memory"]) == pytest.approx(metrics.memory_bytes)
     assert shown["identity"] == load_design(yaml.safe_load(shown["yaml"])).identity
@@ -156,24 +156,26 @@ def test_operators_of_the_roofline_take_the_time_that_computing_takes() -> None:
 
 
 def test_a_timeline_comes_out_as_it_went_in() -> None:
-    played = timeline_of(load_design("llama3-8b@dgx-h100:16", {"workload.pp": 2, "workload.dp": 1, "workload.tp": 8}))
+    timeline = timeline_of(load_design("llama3-8b@dgx-h100:16", {"workload.pp": 2, "workload.dp": 1, "workload.tp": 8}))
     binary = Binary()
-    packed = packed_timeline(played, binary)
+    packed = packed_timeline(timeline, binary)
     raw = b"".join(binary.planes)
     seconds = np.array(packed["seconds"])
     track, gap, duration = (numbers_of(packed["spans"][name], raw) for name in ("track", "gap", "duration"))
-    np.testing.assert_array_equal(track, played.spans.track)
+    np.testing.assert_array_equal(track, timeline.spans.track)
     end, before = 0.0, -1
     for place in range(len(track)):
         start = (end if track[place] == before else 0.0) + seconds[gap[place]]
-        assert start == pytest.approx(played.spans.start_ns[place] / 1e9, abs=1e-9)
+        assert start == pytest.approx(timeline.spans.start_ns[place] / 1e9, abs=1e-9)
         end, before = start + seconds[duration[place]], track[place]
-        assert end == pytest.approx((played.spans.start_ns[place] + played.spans.duration_ns[place]) / 1e9, abs=1e-9)
-    for shown, counter in zip(packed["counters"], played.counters, strict=True):
+        assert end == pytest.approx(
+            (timeline.spans.start_ns[place] + timeline.spans.duration_ns[place]) / 1e9, abs=1e-9
+        )
+    for shown, counter in zip(packed["counters"], timeline.counters, strict=True):
         times = np.cumsum(seconds[numbers_of(shown["times"], raw)])
         np.testing.assert_allclose(times, counter.times_ns / 1e9, atol=1e-8)
         np.testing.assert_array_equal(np.array(shown["levels"])[numbers_of(shown["values"], raw)], counter.values)
-    for name, wanted in (("from", played.flows.source), ("to", played.flows.target)):
+    for name, wanted in (("from", timeline.flows.source), ("to", timeline.flows.target)):
         np.testing.assert_array_equal(numbers_of(packed["flows"][name], raw), wanted)
 
 
@@ -192,7 +194,7 @@ ODD: dict[str, Any] = {
     ),
     "no parameter": lambda: search(source(parameters={}, derived={}, constraints=[]), trials=5),
     "several objectives": lambda: search(SPACE, trials=300, objectives=["step_s", "network_usd", "memory_bytes"]),
-    "played": lambda: search(small(), trials=3, engine="event"),
+    "simulated": lambda: search(small(), trials=3, engine="event"),
     "prefill": lambda: search(small("prefill"), trials=9),
     "decode": lambda: search(small("decode"), trials=9),
     "mix": lambda: search(
@@ -235,8 +237,8 @@ def test_any_study_has_a_document_that_is_plain_data(name: str) -> None:
         assert best["trial"] == made.trials.best(made.problem)
 
 
-def test_a_played_study_is_drawn_as_it_was_played() -> None:
-    shown = document(ODD["played"]())
+def test_a_simulated_study_is_drawn_as_it_was_simulated() -> None:
+    shown = document(ODD["simulated"]())
     best = design(shown, "best")
     assert best["timeline"] is not None
     assert best["timeline"]["engine"] == "event"

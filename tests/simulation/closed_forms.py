@@ -21,7 +21,7 @@ from itertools import count
 from math import prod
 
 from cosmic.arithmetic import is_power_of_two
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.errors import SpecError, UnknownName, require
 
 GROUP_ENDPOINT_DELAY_NS = 10  # within a group smaller than the network the simulator ignores its setting
@@ -100,7 +100,7 @@ def reduction_ns(size_bytes: int, memory_bandwidth_gb_per_s: float) -> int:
     return 3 * int(size_bytes / (memory_bandwidth_gb_per_s * 1e9) * 1e9)  # in this order: its rounding shows
 
 
-def chunks_of(kind: Kind, size_bytes: int, splits: int, npus: int) -> tuple[int, int]:
+def chunks_of(kind: CollectiveKind, size_bytes: int, splits: int, npus: int) -> tuple[int, int]:
     """Return the bytes of a chunk and how many there are: c = max(S div n, N), ceil(S / c) of them.
 
     S  bytes of the collective    n  splits    N  NPUs in the network; an all-gather's chunks may be smaller
@@ -125,7 +125,7 @@ def _message(dim: Dimension, size_bytes: int, distance: int) -> int:
     return message_ns(size_bytes, hops, dim.bandwidth_gib_per_s, dim.latency_ns)
 
 
-def ring_ns(kind: Kind, size_bytes: int, dim: Dimension, system: System) -> int:
+def ring_ns(kind: CollectiveKind, size_bytes: int, dim: Dimension, system: System) -> int:
     """Return the time of N members that pass parts to their next neighbour.
 
         all-reduce      (2N - 1) d + 2 (N - 1) L + (N - 1) R      all-gather  N d + (N - 1) L
@@ -144,7 +144,7 @@ def ring_ns(kind: Kind, size_bytes: int, dim: Dimension, system: System) -> int:
     return (messages + 1) * system.endpoint_delay_ns + messages * _message(dim, part, 1) + (n - 1) * reduce
 
 
-def direct_ns(kind: Kind, size_bytes: int, dim: Dimension, system: System) -> int:
+def direct_ns(kind: CollectiveKind, size_bytes: int, dim: Dimension, system: System) -> int:
     """Return the time of N members that send to all others, W at a time: the messages to peers 1 ... N-1 form W lanes.
 
         t = d + max over lanes [ sum over its k messages (L + d)  +  ceil(k / 2) R ]      R if it reduces
@@ -166,7 +166,7 @@ def direct_ns(kind: Kind, size_bytes: int, dim: Dimension, system: System) -> in
     return system.endpoint_delay_ns + rounds
 
 
-def halving_doubling_ns(kind: Kind, size_bytes: int, dim: Dimension, system: System) -> int:
+def halving_doubling_ns(kind: CollectiveKind, size_bytes: int, dim: Dimension, system: System) -> int:
     """Return the time of N = 2**k members that exchange halves: step i sends M / 2**(i+1) over a distance of 2**i.
 
         reduce-scatter  (k + 1) d + sum L(m_i) + sum over i >= 1 of R(m_i)
@@ -191,7 +191,7 @@ def halving_doubling_ns(kind: Kind, size_bytes: int, dim: Dimension, system: Sys
     return (times * steps + 1) * system.endpoint_delay_ns + times * sends + reductions
 
 
-def double_binary_tree_ns(kind: Kind, size_bytes: int, dim: Dimension, system: System) -> int:
+def double_binary_tree_ns(kind: CollectiveKind, size_bytes: int, dim: Dimension, system: System) -> int:
     """Return the time of an all-reduce up and down a tree of depth k: (2k + 1) d + 2k L(M) + (2k - 1) R(M).
 
     Whole chunks travel, and are charged a reduction on the way down too.
@@ -209,7 +209,7 @@ def double_binary_tree_ns(kind: Kind, size_bytes: int, dim: Dimension, system: S
     return (2 * depth + 1) * system.endpoint_delay_ns + sends + (2 * depth - 1) * reduce
 
 
-PHASES: dict[str, Callable[[Kind, int, Dimension, System], int]] = {
+PHASES: dict[str, Callable[[CollectiveKind, int, Dimension, System], int]] = {
     "ring": ring_ns,
     "direct": direct_ns,
     "halving_doubling": halving_doubling_ns,
@@ -220,7 +220,7 @@ PHASES: dict[str, Callable[[Kind, int, Dimension, System], int]] = {
 # ------------------------------------------------------------------------------- a whole collective
 
 
-def collective_ns(kind: Kind, size_bytes: int, dimensions: Sequence[Dimension], system: System) -> int:
+def collective_ns(kind: CollectiveKind, size_bytes: int, dimensions: Sequence[Dimension], system: System) -> int:
     """Return the time of one collective that all NPUs of *dimensions* start together.
 
     In one dimension that is T ceil(n / a) for n chunks of time T, a of which run at once; over several dimensions
@@ -244,8 +244,8 @@ def collective_ns(kind: Kind, size_bytes: int, dimensions: Sequence[Dimension], 
 
 
 def plan(
-    kind: Kind, chunk_bytes: int, dimensions: Sequence[Dimension], *, in_every: bool
-) -> Iterator[tuple[Kind, int, int]]:
+    kind: CollectiveKind, chunk_bytes: int, dimensions: Sequence[Dimension], *, in_every: bool
+) -> Iterator[tuple[CollectiveKind, int, int]]:
     """Yield what a chunk does: which collective, in which dimension, with how many bytes.
 
     An all-reduce scatters upwards, reduces in the last dimension and gathers downwards.

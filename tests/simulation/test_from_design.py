@@ -19,7 +19,7 @@ from cosmic.simulation.analytic import step
 from cosmic.simulation.event.from_design import simulate_design
 from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 from tests.traces.reference_simulator import simulate_job
 from tests.traces.test_generation import design
 
@@ -53,7 +53,7 @@ def drawn(rng: random.Random, stages: tuple[int, ...]) -> DesignPoint:
             continue
         order = {"collective.scheduling": rng.choice(["lifo", "fifo"]), "collective.overlap_efficiency": 1.0}
         ordered: DesignPoint = schema.assign(point, order)
-        if not unfit(batch_of(ordered)):
+        if not invalid_reasons(batch_of(ordered)):
             return ordered
 
 

@@ -23,7 +23,7 @@ from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
 from cosmic.simulation.schedule_times import Mark, step_times
 from cosmic.simulation.timeline import CODE, Timeline
 from cosmic.step.memory import footprint
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.schedule import Task, schedules
 from cosmic.workload.sizes import microbatches
 from tests.commands import run
@@ -69,7 +69,7 @@ def drawn(rng: random.Random) -> DesignPoint:
             "collective.overlap_efficiency": rng.choice([1.0, 0.8]),
         }
         ordered: DesignPoint = schema.assign(point, order)
-        if not unfit(batch_of(ordered)):
+        if not invalid_reasons(batch_of(ordered)):
             return ordered
 
 

@@ -17,7 +17,7 @@ from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from cosmic.step.memory import COMPONENTS, Footprint, footprint
 from cosmic.validation.rows import Fields, carried_files, read_rows
-from cosmic.validation.single_device_rows import training_design
+from cosmic.validation.single_gpu_rows import training_design
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIB = 2**30

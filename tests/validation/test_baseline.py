@@ -1,4 +1,4 @@
-"""Other models: what they are given, and that they are told the truth where it is said so."""
+"""Baselines: the runs that they predict, and their efficiency, which is fitted to the measurements."""
 
 from __future__ import annotations
 

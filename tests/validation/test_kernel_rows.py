@@ -21,7 +21,7 @@ def mean(verdicts: list[Verdict], start: str) -> float:
     return found.mean or 0.0
 
 
-def test_own_products_are_within_what_is_asked() -> None:
+def test_own_gemms_are_within_what_is_asked() -> None:
     verdicts = judged("h200_gemm")
     assert mean(verdicts, "h200-gemm ≥ 10 GFLOP") <= 0.08
     assert mean(verdicts, "h200-gemm 1–10 GFLOP") <= 0.15
@@ -29,7 +29,7 @@ def test_own_products_are_within_what_is_asked() -> None:
 
 @pytest.mark.parametrize("hardware", ["a100_sxm", "h100_sxm", "h200_sxm", "b200_sxm"])
 @pytest.mark.parametrize("number", ["bfloat16", "fp8"])
-def test_large_products_are_within_ten_per_cent(hardware: str, number: str) -> None:
+def test_large_gemms_are_within_ten_per_cent(hardware: str, number: str) -> None:
     verdicts = [verdict for verdict in judged("gemm") if verdict.set.endswith("≥ 10 GFLOP")]
     if hardware == "a100_sxm" and number == "fp8":
         assert not any(verdict.set.startswith("gemm a100_sxm fp8") for verdict in verdicts)  # it has none

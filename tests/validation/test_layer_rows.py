@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cosmic.design.model import Transformer
-from cosmic.validation.layer_rows import judge, part_design
+from cosmic.validation.layer_rows import block_design, judge
 from cosmic.validation.rows import CARRIED, Fields, read_rows
 from cosmic.validation.statistics import summarise
 
@@ -13,8 +13,8 @@ KIND, ROWS = read_rows(CARRIED / "h200_layers.csv")
 VERDICTS = judge(ROWS)
 
 
-def test_the_file_is_told_by_its_columns() -> None:
-    assert KIND.name == "layers of one device"
+def test_columns_say_the_kind() -> None:
+    assert KIND.name == "layers of one GPU"
     assert {verdict.kind for verdict in KIND.judge(ROWS[:1])} == {KIND.name}
 
 
@@ -54,7 +54,7 @@ def test_modes_are_ranked_as_measured() -> None:
 
 def test_a_rank_may_hold_fewer_heads_than_fill_the_hidden_size() -> None:
     row = next(row for row in ROWS if row["heads"] == "8")
-    model = part_design(Fields(row)).model
+    model = block_design(Fields(row)).model
     assert isinstance(model, Transformer)
     assert (model.hidden, model.heads, model.head_dim) == (8192, 8, 128)
 

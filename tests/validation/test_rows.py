@@ -1,4 +1,4 @@
-"""Rows: files are told apart by their columns, and no cell stops a validation."""
+"""Rows: columns say the kind of a file, and no cell stops a validation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cosmic.errors import SpecError
-from cosmic.validation.rows import KINDS, Fields, Verdict, carried_files, judged, kind_of, read_rows
+from cosmic.validation.rows import KINDS, Fields, Verdict, carried_files, judged, read_rows, row_kind
 
 
 def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
@@ -22,7 +22,7 @@ def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
 
 def test_columns_of_no_kind_are_refused_with_the_kinds_there_are() -> None:
     with pytest.raises(SpecError, match=r"no known kind, which are training runs \(accel, gbs, .*; collectives"):
-        kind_of(["a", "b"], "mine.csv")
+        row_kind(["a", "b"], "mine.csv")
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_row_has_two_verdicts() -> None:
     assert (first.measured_s, further.measured_s) == pytest.approx((0.1949, 0.01273))
 
 
-def test_the_kind_is_told_by_its_columns() -> None:
+def test_columns_say_the_kind() -> None:
     kind, found = read_rows(CARRIED / "serving.csv")
     assert kind.module == "serving_rows"
     assert len(found) <= 300
@@ -87,7 +87,7 @@ def test_the_kind_is_told_by_its_columns() -> None:
         ({"tp_size": "4", "attention_dp_size": "", "moe_tp_size": "2", "moe_ep_size": "2"}, 4, 1, 1),
     ],
 )
-def test_devices_are_counted_once(cells: dict[str, str], tp: int, dp: int, ep: int) -> None:
+def test_gpus_are_counted_once(cells: dict[str, str], tp: int, dp: int, ep: int) -> None:
     found = read(model_path="deepseek-ai/DeepSeek-R1", **cells).design
     assert (found.workload.tp, found.workload.dp, found.workload.ep) == (tp, dp, ep)
     assert found.network.npus == tp * dp

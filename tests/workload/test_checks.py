@@ -10,11 +10,11 @@ import pytest
 from cosmic.design.batch import Batch
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
-from cosmic.workload.checks import RULES, fits, held, unfit
+from cosmic.workload.checks import RULES, fits, held, invalid_reasons
 
 
 def reasons(design: str, **workload: Any) -> tuple[str, ...]:
-    return unfit(load_design(design, {f"workload.{key}": value for key, value in workload.items()}))
+    return invalid_reasons(load_design(design, {f"workload.{key}": value for key, value in workload.items()}))
 
 
 @pytest.mark.parametrize(
@@ -95,14 +95,18 @@ def test_a_batch_is_judged_as_its_points_are() -> None:
     assert set(met) == set(RULES)
     assert 0 < together.sum() < 100
     for place, row in enumerate(rows):
-        assert together[place] == (not unfit(space.point(row)))
+        assert together[place] == (not invalid_reasons(space.point(row)))
 
 
 def test_a_step_is_not_trained_in_a_format_that_the_accelerator_lacks() -> None:
     told = {"workload.precision": "fp8"}
-    assert unfit(load_design("llama3-8b@dgx-a100:8", told)) == ("a100-sxm-80gb multiplies no fp8: choose bf16",)
-    assert unfit(load_design("llama3-8b@dgx-h100:8", told)) == ()
-    assert unfit(load_design("llama3-8b@dgx-a100:8", {**told, "workload.task": "decode"})) == ()  # weights are widened
+    assert invalid_reasons(load_design("llama3-8b@dgx-a100:8", told)) == (
+        "a100-sxm-80gb multiplies no fp8: choose bf16",
+    )
+    assert invalid_reasons(load_design("llama3-8b@dgx-h100:8", told)) == ()
+    assert (
+        invalid_reasons(load_design("llama3-8b@dgx-a100:8", {**told, "workload.task": "decode"})) == ()
+    )  # weights are widened
     base = load_design("llama3-8b@dgx-h100:8", told)
     rates = np.array([None, 1e15], dtype=object)
     assert np.asarray(held(Batch(base, {"compute.fp8": rates}))["precision"]).tolist() == [False, True]

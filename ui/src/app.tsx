@@ -1,4 +1,4 @@
-// The live page: studies as they grow, searches to start, designs to change.
+// The live page: studies as they grow, new searches, what-if designs.
 
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";

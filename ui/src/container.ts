@@ -1,8 +1,8 @@
-// A container: JSON and the numbers that it points to, in one piece. Python's side: cosmic/publishing/container.py.
+// A container: JSON and the binary numbers that it points to. Python's side: cosmic/publishing/container.py.
 //
 //   "CSMC"   u32 length of the JSON   JSON, UTF-8   the binary part
 //
-// Numbers wider than a byte lie in byte planes (all lowest bytes, then all next ones …): that halves what gzip leaves.
+// Numbers wider than a byte are in byte planes (all lowest bytes, then all next ones …): that halves the gzipped size.
 
 import type { Packed } from "./document";
 

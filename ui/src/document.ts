@@ -1,5 +1,5 @@
-// What Python writes and the pages show: the one contract between `cosmic.publishing` and the front end.
-// Names are snake_case and in SI units, as in every JSON of COSMIC. Python's side: cosmic/publishing/document.py.
+// The document that Python writes and the pages show: the contract between `cosmic.publishing` and the front end.
+// Names are snake_case and in SI units, as in every JSON of COSMIC. Python's side: cosmic/publishing/contract.py.
 
 /** Numbers in the binary part of a container (see container.ts), byte planes one after another. */
 export interface Packed {
@@ -14,19 +14,19 @@ export interface Packed {
 export type Value = string | number | boolean;
 
 export type Coding =
-  /** One of a few values; of a metric, a code beyond the last one where there is none. */
+  /** One of a few values; for a metric, a code beyond the last one means no value. */
   | { kind: "choices"; values: Value[]; labels: string[]; codes: Packed }
-  /** Numbers as they are; NaN where there is none. */
+  /** Plain numbers; NaN for no value. */
   | { kind: "numbers"; numbers: Packed }
-  /** Numbers between two bounds in 65,534 even steps, of the logarithm if `log`; code 0 where there is none. */
+  /** Numbers between two bounds in 65,534 equal steps, of the logarithm if `log`; code 0 for no value. */
   | { kind: "scaled"; codes: Packed; low: number; high: number; log: boolean }
-  /** Numbers that follow from those of another column: `by` times them, `by` over them, or `by` more. */
+  /** Numbers computed from another column: `by` times, `by` over, or `by` plus its numbers. */
   | { kind: "from"; column: number; rule: "times" | "over" | "plus"; by: number };
 
 export interface Column {
   /** The path of a parameter ("workload.tp") or the name of a metric ("step_s"). */
   name: string;
-  /** For people: "tp", "bandwidth of dimension 1", "step". */
+  /** As it is shown: "tp", "bandwidth of dimension 1", "step". */
   label: string;
   role: "parameter" | "metric";
   /** The layer that a parameter belongs to; empty for metrics. */
@@ -35,18 +35,18 @@ export interface Column {
   unit: string;
   /** Which way a metric is better; empty for parameters. */
   better: "" | "less" | "more";
-  /** Whether the search was after it; the first objective decides what is best. */
+  /** Whether the search optimised it; the first objective decides which design is best. */
   objective: boolean;
   coding: Coding;
 }
 
-/** Trials by column; a study that grows is sent as several, each going on where the last ended. */
+/** Trials by column; a study that grows is sent as several blocks, each continuing the last. */
 export interface Block {
   /** The number of the first trial. */
   first: number;
   count: number;
   columns: Column[];
-  /** Why each trial cannot run: a code into `reasons`, of which the first is empty: it runs. */
+  /** Why each trial cannot run: a code into `reasons`; the first reason is empty, for trials that run. */
   reasons: string[];
   outcomes: Packed;
 }
@@ -57,7 +57,7 @@ export interface Fact {
   label: string;
   /** As it is shown: "11.2 ms". */
   text: string;
-  /** Exactly, in SI units, for copying; null where there is no number. */
+  /** The exact value in SI units, for copying; null where there is no number. */
   value: number | null;
   note: string;
 }
@@ -70,9 +70,9 @@ export interface Gain {
 }
 
 export interface Verdict {
-  /** "4.10× over the base design; matrix products bound it (80 % of the step)". */
+  /** "4.10× over the base design; GEMMs bound it (80 % of the step)". */
   sentence: string;
-  /** The best design in a few words: "dp 128 · tp 2 · cp 4 on ring × switch × ring × fully connected". */
+  /** The best design in a few words: "dp 128 · tp 2 · microbatch 1 · zero1 · recompute none, on ring 4 × switch 64". */
   design: string;
   objective: string;
   gains: Gain[];
@@ -87,11 +87,11 @@ export interface Verdict {
   /** The shell command and the Python lines that search this again. */
   command: string;
   python: string;
-  /** What a reader should know first: interrupted, nothing can run, isolated searches not run. */
+  /** What a reader should know first: interrupted, no feasible design, no searches of single layers. */
   caveats: string[];
 }
 
-/** The colour of a part of a step, or of a span. */
+/** The colour class of a component of a step, or of a span; "hidden" is overlapped communication. */
 export type Class = "compute" | "exposed" | "hidden" | "idle" | "memory" | "optimizer" | "other";
 
 export interface Part {
@@ -111,14 +111,14 @@ export interface Change {
   /** What changes together: "mapping", "network bandwidth". */
   label: string;
   fields: { path: string; from: string; to: string }[];
-  /** What of the whole gain it answers for, as a factor; those of all changes multiply to the gain. */
+  /** Its factor of the gain; the factors of all changes multiply to the gain. */
   worth: number | null;
-  /** The gain when the base takes only this; null where that does not fit together. */
+  /** The gain when the base takes only this change; null where that is an invalid mapping. */
   alone: number | null;
 }
 
 export interface Why {
-  /** One sentence that says what the changes add up to. */
+  /** One sentence on what the changes add up to. */
   sentence: string;
   /** The changes that matter most, at most five, largest worth first; then `rest` for all others together. */
   changes: Change[];
@@ -142,15 +142,15 @@ export interface Trust {
   /** Names and values: space, agent, seed, objectives, constraints, engine, identity, when it was written … */
   inputs: [string, string][];
   versions: [string, string][];
-  /** What the model does not cover, each a sentence. */
+  /** What the model leaves out, each a sentence. */
   limits: string[];
-  /** Designs that cannot run, by reason, most first; `label` is a sentence for people. */
+  /** Designs that cannot run, by reason, most first; `label` is a sentence. */
   failures: { reason: string; label: string; count: number }[];
   raw: number;
   valid: number;
   evaluated: number;
   feasible: number;
-  /** Sentence: what share of the valid designs was looked at. */
+  /** A sentence: the share of the valid designs that was tried. */
   coverage: string;
   commands: { label: string; command: string }[];
 }
@@ -182,44 +182,44 @@ export interface Design {
 }
 
 /** A parallel axis, innermost first. */
-export interface Axis {
+export interface ParallelAxis {
   /** dp, tp, cp, pp, ep … */
   name: string;
   label: string;
   size: number;
 }
 
-export interface Dimension {
+export interface NetworkDimension {
   topology: string;
   label: string;
   npus: number;
   bandwidth_bytes_per_s: number;
   latency_s: number;
   algorithm: string;
-  /** The axes whose groups reach over this dimension, innermost first, and how many of its ranks each fills. */
+  /** The axes whose groups span this dimension, innermost first, and how many ranks of each it holds. */
   axes: { name: string; ranks: number }[];
   /** What an accelerator sends into it in a step, by axis. */
   load: { axis: string; label: string; bytes: number; seconds: number }[];
-  /** Of its bandwidth, over the step: 0 to 1. */
+  /** Share of its bandwidth that is used over the step: 0 to 1. */
   utilization: number;
-  /** Connections of one instance of the dimension, as pairs of its members; members from `npus` on are switches. */
+  /** Links of one instance of the dimension, as pairs of its members; members from `npus` on are switches. */
   links: [number, number][];
 }
 
 export interface Cluster {
   npus: number;
   accelerator: string;
-  axes: Axis[];
+  axes: ParallelAxis[];
   /** Innermost first. */
-  dims: Dimension[];
-  /** One sentence that says how to read the picture: "tp lies inside dimension 0 …". */
+  dims: NetworkDimension[];
+  /** One sentence on how to read the picture: "tp 8 in network dimension 1 …". */
   reading: string;
 }
 
 export interface Timeline {
   engine: "analytic" | "event";
   duration_s: number;
-  /** A rank or stage, and how many do the same. */
+  /** A rank or stage, and how many ranks are identical to it. */
   processes: { name: string; ranks: number }[];
   tracks: { process: number; name: string }[];
   /** Names of spans, by code. */
@@ -240,7 +240,7 @@ export interface Timeline {
   seconds: number[];
   /** Arrows between spans, by index. */
   flows: { count: number; from: Packed; to: Packed };
-  /** A value holds from its time until the next. With `levels`, times are codes into `seconds` of the time since the
+  /** A value is valid from its time until the next. With `levels`, times are codes into `seconds` of the time since the
    * sample before (since 0 for the first), and values are codes into `levels`; without, both are plain numbers. */
   counters: {
     process: number;
@@ -252,7 +252,7 @@ export interface Timeline {
     levels?: number[];
   }[];
   totals: { compute_s: number; exposed_s: number; hidden_s: number; idle_s: number };
-  /** One sentence: what is drawn, and what is left out. */
+  /** One sentence: what is drawn and what is left out. */
   reading: string;
 }
 
@@ -269,16 +269,16 @@ export interface Roofline {
 export interface ReportDocument {
   format: 1;
   title: string;
-  /** Where the study lies, as it was named. */
+  /** The directory of the study, as it was given. */
   study: string;
   verdict: Verdict;
   why: Why;
   trials: Block;
-  /** Numbers of the trials that no other is better than in every objective. */
+  /** Numbers of the trials on the Pareto front. */
   front: number[];
   convergence: Convergence;
   designs: Design[];
-  /** Indices into `designs`; null where nothing runs. */
+  /** Indices into `designs`; null where no design is feasible. */
   best: number | null;
   base: number | null;
   trust: Trust;

@@ -1,4 +1,4 @@
-// The page of a report: everything it shows lies in its own file.
+// The page of a report: its file holds everything that it shows.
 
 import { render } from "preact";
 import { startKeys } from "./base/keys";
@@ -13,14 +13,14 @@ import { decode } from "./trials";
 
 declare global {
   interface Window {
-    /** What the page holds, as the lines that started this script unpack it. */
+    /** The document, unpacked by the lines that started this script. */
     cosmicDocument?: Promise<ArrayBuffer>;
-    /** For measuring: milliseconds until the first screens can be used, until all was drawn; what moves of a brush take. */
+    /** For measuring: milliseconds until the first screens can be used, until all is drawn, and for moves of a brush. */
     cosmic?: { ready_ms: number; drawn_ms: number; measureBrush: (moves?: number) => number[] };
   }
 }
 
-/** Shows the report in the place of `plain`, what the file says without scripts. */
+/** Shows the report in place of `plain`, which the file shows without scripts. */
 async function start(plain: HTMLElement): Promise<void> {
   const { json, binary } = open<ReportDocument>(new Uint8Array(await window.cosmicDocument!));
   const shared = sharedOf(reportSource(json, binary, decode(json.trials, binary)));
@@ -35,7 +35,7 @@ async function start(plain: HTMLElement): Promise<void> {
     </Shell>,
     page,
   );
-  // A link to a section, "#trust"; any other address is the state of a view.
+  // The address may be a link to a section, "#trust", or the state of a view.
   if (SECTIONS.some((each) => `#${each.id}` === location.hash)) jump(location.hash.slice(1));
   afterPaint(async () => {
     performance.mark("cosmic-ready");
@@ -48,7 +48,7 @@ async function start(plain: HTMLElement): Promise<void> {
   });
 }
 
-/** Opens what is folded while the page is printed: paper has nothing to click. */
+/** Unfolds everything while the page is printed. */
 function openForPrint(): void {
   let opened: HTMLDetailsElement[] = [];
   window.addEventListener("beforeprint", () => {
@@ -60,7 +60,7 @@ function openForPrint(): void {
   });
 }
 
-/** Says in one sentence why there is no more to see than the file says without scripts. */
+/** Shows one sentence on why the report could not be opened. */
 function fail(plain: HTMLElement, error: unknown): void {
   const because = error instanceof Error ? error.message : String(error);
   const notice = document.createElement("p");

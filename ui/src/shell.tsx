@@ -1,4 +1,4 @@
-// What is around the views of a study, and the order they come in: the report and the live page share both.
+// The frame around the views of a study, and their order: shared by the report and the live page.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -24,7 +24,7 @@ export const SECTIONS = [
 
 const helpOpen = new Signal(false);
 
-/** Returns the state of a page that has just opened a study: its best design is the one looked at. */
+/** Returns the state of a page that has just opened a study: it shows the best design. */
 export function sharedOf(source: Source): Shared {
   const { designs, best, base } = source.document;
   const first = best ?? base;
@@ -32,7 +32,7 @@ export function sharedOf(source: Source): Shared {
   return { source, hovered: new Signal<number | null>(null), opened: new Signal(opened) };
 }
 
-/** Goes to a section, with the focus, so that Tab goes on from there. */
+/** Scrolls to a section and focuses it, so that Tab continues from there. */
 export function jump(id: string): void {
   const section = document.getElementById(id);
   if (!section) return;
@@ -48,7 +48,7 @@ interface ShellProps {
   children: ComponentChildren;
 }
 
-/** The header, the place for the views, the help and what marks say. */
+/** The header, the views, the help and the tooltip. */
 export function Shell({ title, nav, children }: ShellProps) {
   useEffect(
     () =>
@@ -82,7 +82,7 @@ export function Shell({ title, nav, children }: ShellProps) {
   );
 }
 
-/** Returns the section that is read: the last one that begins above the middle of the window. */
+/** Returns the section that is being read: the last one that begins above the middle of the window. */
 function sectionSeen(): string {
   const { innerHeight, scrollY } = window;
   if (innerHeight + scrollY >= document.documentElement.scrollHeight - 2) return "trust";
@@ -123,7 +123,7 @@ export function SectionLinks() {
   );
 }
 
-/** All views of one study: verdict, why, explore, the design and what a page adds to it, trust. */
+/** All views of one study: verdict, why, explore, the design and what the page adds to it, trust. */
 export function StudyView({ shared, children }: { shared: Shared; children?: ComponentChildren }) {
   useEffect(() => {
     const keys = SECTIONS.map(({ id, title }, place) => ({
@@ -191,7 +191,7 @@ function Help() {
       class="help"
       aria-labelledby="help-title"
       onClose={() => (helpOpen.value = false)}
-      // What lies behind it does not hear keys.
+      // The page behind the dialog gets no keys.
       onKeyDown={(event) => event.key !== "?" && event.stopPropagation()}
     >
       <header>
@@ -231,7 +231,7 @@ function KeyGroup({ group, keys }: { group: string; keys: Key[] }) {
 
 const KEY_NAMES: Record<string, string> = { ArrowRight: "→", ArrowLeft: "←", ArrowDown: "↓", ArrowUp: "↑", Escape: "Esc" };
 
-/** Returns keys as they are printed on keyboards; a letter that works in both cases is said once. */
+/** Returns keys as they are printed on keyboards; a letter that works in both cases is listed once. */
 export function keyNames(keys: string[]): string[] {
   return [...new Set(keys.map((key) => KEY_NAMES[key] ?? (keys.includes(key.toLowerCase()) ? key.toLowerCase() : key)))];
 }

@@ -1,4 +1,4 @@
-// What views of one study share: the study itself, the trial under the pointer, the designs that are looked at.
+// The state that views of one study share: the study, the trial under the pointer, the opened design.
 
 import { Signal } from "./base/signal";
 import type { Design, ReportDocument } from "./document";
@@ -10,13 +10,13 @@ export interface Opened {
   binary: Uint8Array;
 }
 
-/** Where a page has its study from: the file itself, or the server of the live page. */
+/** The source of a page's study: the file itself, or the server of the live page. */
 export interface Source {
   document: ReportDocument;
   binary: Uint8Array;
   /** All trials so far; a live study grows. */
   trials: Signal<Trials>;
-  /** Numbers of the trials that no other is better than in every objective, as of `trials`. */
+  /** Numbers of the trials on the Pareto front, as of `trials`. */
   front: Signal<number[]>;
   /** Returns the design of a trial with its timeline and cluster; null where this page does not hold it. */
   open(trial: number): Promise<Opened | null>;
@@ -30,7 +30,7 @@ export interface Shared {
   opened: Signal<Opened | null>;
 }
 
-/** Returns the state of a page whose file holds everything. */
+/** Returns the source of a page whose file holds everything. */
 export function reportSource(document: ReportDocument, binary: Uint8Array, trials: Trials): Source {
   return {
     document,

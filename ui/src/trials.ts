@@ -1,4 +1,4 @@
-// Trials as columns of typed arrays: what every view of them draws from. No object per trial.
+// Trials as columns of typed arrays, which every view draws from. No object per trial.
 
 import { type Numbers, unpack } from "./container";
 import type { Block, Column, Value } from "./document";
@@ -20,7 +20,7 @@ export interface Trials {
   first: number;
   count: number;
   columns: TrialColumn[];
-  /** 0 where a trial runs, else which of `reasons` stands in its way. */
+  /** 0 where a trial runs, else the index of its reason in `reasons`. */
   outcomes: Uint8Array | Uint16Array;
   reasons: string[];
 }
@@ -32,7 +32,7 @@ export function decode(block: Block, binary: Uint8Array): Trials {
   return { first: block.first, count: block.count, columns, outcomes, reasons: block.reasons };
 }
 
-/** A column whose numbers are worked out when somebody asks for them: most columns of a study are never drawn. */
+/** A column whose numbers are computed on first use: most columns of a study are never drawn. */
 class LazyColumn implements TrialColumn {
   readonly choices: Value[];
   readonly labels: string[];
@@ -118,7 +118,7 @@ function boundsOf(values: Float64Array): [number, number] {
   return [low, high];
 }
 
-/** Returns trials with those of another block after them: a study that grew. */
+/** Returns trials followed by those of another block, of a study that grew. */
 export function joined(one: Trials, other: Trials): Trials {
   const count = one.count + other.count;
   const columns = one.columns.map((column, place) => {

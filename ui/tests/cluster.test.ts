@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { axisSentence, dimensionSentence } from "../src/design/cluster";
 import { evenSplit, inGroup, layOut, strides } from "../src/design/layout";
-import type { Dimension } from "../src/document";
+import type { NetworkDimension } from "../src/document";
 
 const ring = (count: number): [number, number][] => Array.from({ length: count }, (_, member) => [member, (member + 1) % count]);
 
@@ -52,14 +52,14 @@ test("groups of an axis lie as far apart as the axes inside it reach", () => {
 });
 
 test("an axis and a dimension are told in a sentence", () => {
-  const dim: Dimension = {
+  const dim: NetworkDimension = {
     topology: "ring", label: "ring of 8", npus: 8, bandwidth_bytes_per_s: 4e11, latency_s: 1e-6, algorithm: "halving_doubling",
     axes: [{ name: "tp", ranks: 4 }], load: [{ axis: "tp", label: "tensor parallel", bytes: 2 ** 30, seconds: 0.002 }], utilization: 0.25, links: [],
   };
   const cluster = { npus: 8, accelerator: "h100", axes: [], dims: [dim], reading: "" };
   assert.equal(
     axisSentence(cluster, { name: "tp", label: "tensor parallel", size: 4 }),
-    "tp, tensor parallel: 4 ranks over 4 of the 8 members of dimension 1. Each accelerator sends 1 GiB a step along it, 2 ms of communication.",
+    "tp, tensor parallel: 4 ranks over 4 of the 8 members of dimension 1. Each accelerator sends 1 GiB per step, in 2 ms of communication.",
   );
   assert.equal(dimensionSentence(dim, 0), "Dimension 1: ring of 8, 400 GB/s, 1 µs, halving doubling, holds tp 4, 25 % used");
 });

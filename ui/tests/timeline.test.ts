@@ -5,7 +5,7 @@ import { shortName } from "../src/design/paint";
 import { traceText } from "../src/design/perfetto";
 import { firstFolds, foldKey, layRows, rowAt, rowOf, totalHeight } from "../src/design/rows";
 import { classSeconds, decodeSpans, eachBlock, found, heat, meanSeconds, neighbours, type Spans, spanAt } from "../src/design/spans";
-import { sumsOfPart } from "../src/design/told";
+import { sumsOfPart } from "../src/design/summary";
 import { around, tickText, viewOf, viewText, within, zoomed } from "../src/design/view";
 
 const CLASSES: Class[] = ["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"];

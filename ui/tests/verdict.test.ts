@@ -88,15 +88,15 @@ test("the breakdown's sentence names what takes most, and what shrank most", () 
   const best = design("best", { parts: [{ name: "m", label: "m", class: "compute", seconds: 0.5 }] });
   assert.equal(
     breakdownReading(design("base"), best),
-    "Compute takes 100 % of the best design's step; what shrank most against the base is exposed communication, by 300 ms.",
+    "Compute takes 100 % of the best design's step; exposed communication shrank most against the base, by 300 ms.",
   );
   assert.equal(breakdownReading(null, best), "Compute takes 100 % of the best design's step.");
-  assert.match(breakdownReading(best, design("best")), /no kind of time is shorter/);
+  assert.match(breakdownReading(best, design("best")), /no class of time is shorter/);
   assert.equal(breakdownReading(null, null), "");
 });
 
-test("memory is set against what a device has", () => {
-  const expected = "The best design needs 40 GiB of 80 GiB (50 %) on its fullest device; the largest part is optimizer states.";
+test("memory is set against the capacity of an accelerator", () => {
+  const expected = "The best design needs 40 GiB of 80 GiB (50 %) on its fullest accelerator; the largest component is optimizer states.";
   assert.equal(memoryReading(design("best")), expected);
   assert.equal(memoryReading(null), "");
 });
@@ -108,7 +108,7 @@ test("six parts of memory have a colour, the largest first", () => {
 
 test("a table has every part of every design", () => {
   const table = partsTable([design("base"), design("best", { parts: [] })], (each) => each.parts.map((part) => [part.label, part.seconds]), "seconds");
-  assert.deepEqual(table.columns, ["part", "base, seconds", "best, seconds"]);
+  assert.deepEqual(table.columns, ["component", "base, seconds", "best, seconds"]);
   assert.deepEqual(table.rows[0], ["all-reduce", 0.3, 0]);
   assert.equal(table.rows.length, 3);
 });
@@ -116,16 +116,16 @@ test("a table has every part of every design", () => {
 test("convergence is read off the search that ended best", () => {
   const one = { name: "genetic", points: [[1, 4], [10, 2.05], [100, 2]] as [number, number][] };
   const other = { name: "network alone", points: [[1, 3]] as [number, number][] };
-  assert.match(convergenceReading(convergence("less", other, one)), /genetic, came to 2 s after 100 designs, and within 5 % of that after 10\./);
-  assert.match(convergenceReading(convergence("more", other, one)), /network alone, came to 3 s/);
+  assert.match(convergenceReading(convergence("less", other, one)), /genetic, reached 2 s after 100 designs, and came within 5 % of that after 10\./);
+  assert.match(convergenceReading(convergence("more", other, one)), /network alone, reached 3 s/);
   assert.equal(convergenceReading(convergence("less", { name: "none", points: [] })), "");
   assert.equal(bestAfter(one.points, 50), 2.05);
   assert.equal(bestAfter(one.points, 0), null);
 });
 
 test("failures and empty studies are said in words", () => {
-  assert.equal(failuresReading(trust), "No design has been looked at yet.");
-  assert.equal(failuresReading({ ...trust, evaluated: 5 }), "All 5 designs that were looked at can run.");
+  assert.equal(failuresReading(trust), "No design has been evaluated yet.");
+  assert.equal(failuresReading({ ...trust, evaluated: 5 }), "All 5 evaluated designs can run.");
   const failures = [{ reason: "memory", label: "memory: too little", count: 1200 }];
   assert.equal(failuresReading({ ...trust, failures }), "1,200 designs cannot run; the most frequent reason is memory: too little.");
   const nothing = (over: Partial<Trust>): string => nothingReading({ trust: { ...trust, ...over } } as ReportDocument);
@@ -141,7 +141,7 @@ test("keys are named as keyboards print them", () => {
 
 test("the error to expect says what it was found on", () => {
   const verdict = { expected_error: 0.2082, expected_on: "on 122 runs" };
-  assert.equal(expectedReading({ verdict } as ReportDocument), "Expect the step to be off by 21 % on average (on 122 runs).");
+  assert.equal(expectedReading({ verdict } as ReportDocument), "The step time is expected to be off by 21 % on average (on 122 runs).");
   assert.equal(expectedReading({ verdict: { ...verdict, expected_error: null } } as ReportDocument), "");
 });
 

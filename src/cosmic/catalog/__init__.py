@@ -1,6 +1,6 @@
-"""What there is to choose from: data files with their sources, and the names that stand for them.
+"""The catalog: YAML files with their sources, by kind and name.
 
-A user's own entries lie in folders that ``COSMIC_PATH`` lists, laid out like this one: ``accelerators/*.yaml``.
+A user's own entries are in folders that ``COSMIC_PATH`` lists, laid out like this one: ``accelerators/*.yaml``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, UnknownName
 from cosmic.registry import user_files, user_folders
 
-KINDS = ("models", "accelerators", "nodes", "links", "systems", "spaces", "strategies")
+KINDS = ("models", "accelerators", "nodes", "links", "systems", "engines", "spaces", "strategies")
 FOLDER = Path(__file__).parent
 NEEDED: dict[str, dict[str, tuple[type, str]]] = {
     "models": {"model": (dict, "must map the keys of a model to values")},
@@ -24,30 +24,31 @@ NEEDED: dict[str, dict[str, tuple[type, str]]] = {
         "npus": (int, "must be a number of NPUs: the usual size"),
         "network": (dict, "must hold a list dims"),
     },
+    "engines": {"engine": (dict, "must map the keys of a serving engine to values")},
     "spaces": {"base": (object, "must be a design"), "parameters": (dict, "must map paths to their values")},
     "strategies": {"annotations": (list, "must be a list of rules")},
 }
-"""What the entries of each kind must have, of which type, and the rule in words; readers check the rest."""
+"""Keys that entries of a kind must have, with type and rule; readers check the rest."""
 
 
 def names(kind: str) -> tuple[str, ...]:
-    """Return the names of everything of one *kind*, in alphabetical order."""
+    """Return the names of all entries of one *kind*, in alphabetical order."""
     return tuple(_files(kind, user_folders()))
 
 
 @cache
 def _files(kind: str, folders: tuple[Path, ...]) -> dict[str, Path]:
-    """Return the file of every name of one *kind*: the package's, and those of the user's *folders*."""
+    """Return the file of every entry of one *kind*: of the package, and of the user's *folders*."""
     found: dict[str, Path] = {}
     for path in (*(FOLDER / kind).glob("*.yaml"), *(user_files(kind, "*.yaml") if folders else ())):
         if path.stem in found:
-            raise SpecError(kind, path.stem, f"is there already: call {path} otherwise")
+            raise SpecError(kind, path.stem, f"exists already: rename {path}")
         found[path.stem] = path
     return dict(sorted(found.items()))
 
 
 def entry(kind: str, name: str) -> dict[str, Any]:
-    """Return what the file of *name* says; treat it as read-only.
+    """Return the entry *name* as plain data; treat it as read-only.
 
     >>> entry("accelerators", "h100-sxm-80gb")["vendor"]
     'NVIDIA'
@@ -61,7 +62,7 @@ def entry(kind: str, name: str) -> dict[str, Any]:
 
 @cache
 def _entry(kind: str, path: Path) -> dict[str, Any]:
-    """Return what a file says, in which nothing is missing that an entry of its *kind* needs."""
+    """Return a file as plain data, with all keys that an entry of its *kind* needs."""
     tree = load_mapping(path)
     for key, (wanted, rule) in NEEDED.get(kind, {}).items():
         if not isinstance(tree.get(key), wanted):
@@ -70,7 +71,7 @@ def _entry(kind: str, path: Path) -> dict[str, Any]:
 
 
 def is_file(path: Path) -> bool:
-    """Return whether there is a file at *path*, which may be no path at all: a long name of something else."""
+    """Return whether there is a file at *path*; text that can be no path is none."""
     try:
         return path.is_file()
     except OSError:
@@ -78,7 +79,7 @@ def is_file(path: Path) -> bool:
 
 
 def load_mapping(path: Path) -> dict[str, Any]:
-    """Return the mapping that the YAML file at *path* holds."""
+    """Return the mapping in the YAML file at *path*."""
     tree = load_yaml(path)
     if not isinstance(tree, dict):
         raise SpecError(path.name, tree, "a file must hold a mapping of keys to values")

@@ -1,8 +1,8 @@
-"""How far off predictions are for designs like one asked: what validation found, by kind of design.
+"""The error to expect of a prediction: what validation found for designs of the same kind.
 
-Kinds are told by the task, by the reach (one accelerator, one node or rack, several), by whether the model is a mixture
-of experts, and by the number format. Where fewer than `ENOUGH` measured runs are of a design's kind, the format is left
-aside, then the model, then the reach. An accelerator whose kernels were not measured adds what its relatives differ by.
+A kind is a task, a reach (one accelerator, one node or rack, several), dense or MoE, and a number format. If fewer than
+`ENOUGH` measured runs are of a design's kind, the format is ignored, then the model, then the reach. An accelerator
+whose kernels were not measured adds `UNMEASURED`.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from math import hypot
 from typing import Any
 
 from cosmic.catalog import FOLDER, load_mapping
-from cosmic.design.model import Recommender, has_experts
+from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
 
 ENOUGH = 5
 KEYS = ("task", "reach", "model", "format")
 UNKNOWN = 0.3
-"""Where nothing like it was ever measured."""
+"""Error where no similar run was measured."""
 UNMEASURED = 0.2
-"""What the kernels of an accelerator may differ from those of its nearest relative."""
+"""Error of kernels that are estimated from those of a related accelerator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The mean error of predictions for designs of some kind."""
+    """The mean error of predictions for designs of one kind."""
 
     error: float
     runs: int
-    """Measured runs that it was found on."""
+    """Measured runs behind it."""
     like: str
-    """What these have in common."""
+    """What those runs share with the design."""
 
 
 UNKNOWN_KIND = Expectation(UNKNOWN, 0, "nothing measured")
 
 
-def kind_of(point: DesignPoint) -> dict[str, str]:
-    """Return of what kind a design is."""
+def design_kind(point: DesignPoint) -> dict[str, str]:
+    """Return the kind of a design."""
     dims = point.network.dims
     npus = point.network.npus
     reach = "one accelerator" if npus == 1 else "one node" if npus == dims[0].npus else "several nodes"
@@ -47,7 +47,7 @@ def kind_of(point: DesignPoint) -> dict[str, str]:
     return {
         "task": point.workload.task,
         "reach": reach,
-        "model": "mixture" if has_experts(point.model) else "dense",
+        "model": "MoE" if is_moe(point.model) else "dense",
         "format": "8 bits or fewer" if narrow else "16 bits",
     }
 
@@ -55,7 +55,7 @@ def kind_of(point: DesignPoint) -> dict[str, str]:
 def expected_error(point: DesignPoint) -> Expectation:
     """Return how far off the step of *point* is expected to be."""
     unknown = isinstance(point.model, Recommender)  # none was measured
-    found = UNKNOWN_KIND if unknown else _nearest(tuple(kind_of(point).values()))
+    found = UNKNOWN_KIND if unknown else _nearest(tuple(design_kind(point).values()))
     if point.compute.provenance != "estimate":
         return found
     return Expectation(hypot(found.error, UNMEASURED), found.runs, f"{found.like}; its kernels were not measured")

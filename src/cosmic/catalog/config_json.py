@@ -21,13 +21,13 @@ RULES = {
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The keys of a file and the file's name: each look-up checks what it finds; a null counts as absent."""
+    """The keys of a file, and its name for messages. Each look-up checks the type; null counts as absent."""
 
     keys: Mapping[str, Any]
     where: str
 
     def get(self, name: str, default: T) -> T:
-        """Return what stands under *name*, of the same type as *default*."""
+        """Return the value of *name*, which must have the type of *default*."""
         value = self.keys.get(name)
         if value is None:
             return default
@@ -36,7 +36,7 @@ class Config:
         return found
 
     def size(self, *names: str, default: int | None = None, least: int = 1) -> int:
-        """Return the whole number under the first of *names* that is there."""
+        """Return the whole number under the first of *names* that is present."""
         name = next((name for name in names if self.keys.get(name) is not None), names[0])
         if default is None and self.keys.get(name) is None:
             raise SpecError(join(self.where, name), self.keys.get(name, Absent()), RULES[int])
@@ -45,7 +45,7 @@ class Config:
         return value
 
     def optional(self, name: str, absent: int | None = None) -> int | None:
-        """Return the whole number under *name*; None if that is null, *absent* if it is not there."""
+        """Return the whole number under *name*; None if it is null, *absent* if it is missing."""
         if name not in self.keys:
             return absent
         return None if self.keys[name] is None else self.size(name)

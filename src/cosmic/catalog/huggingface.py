@@ -1,9 +1,8 @@
-"""Reads the shape of a model from a Hugging Face ``config.json``: one short function for each architecture.
+"""Read a model from a Hugging Face ``config.json``: one short function per architecture.
 
-The sizes that make a model (layers, widths, heads, vocabulary) must be stated. All else has the default that
-transformers gives it, on which many released files rely. What the model layer cannot express is refused.
-Parameters are those of transformers' class for training: ``…ForCausalLM``, ``BertForPreTraining``,
-``T5ForConditionalGeneration``, ``ViTForImageClassification``.
+The file must state layers, hidden size, heads and vocabulary. Other keys default as in transformers, on which many
+released files rely. What the model layer cannot express is refused. The parameters are those of transformers' training
+class: ``…ForCausalLM``, ``BertForPreTraining``, ``T5ForConditionalGeneration``, ``ViTForImageClassification``.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from cosmic.registry import Registry
 
 Tree = dict[str, Any]
 architectures: Registry[Callable[[Config], Tree]] = Registry("model_type")
-"""What turns a config into a model tree, by ``model_type``."""
+"""Functions from a config to a model tree, by ``model_type``."""
 NAMES = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
     "heads": "num_attention_heads",
     "vocab": "vocab_size",
 }
-"""The sizes that every file must state, and the keys under which most do."""
+"""Sizes that every file must state, and their usual keys."""
 SEQUENCES = {
     512: ("bert", "t5"),
     1024: ("gpt2",),
@@ -35,7 +34,7 @@ SEQUENCES = {
     32768: ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
     131072: ("gemma3", "gemma3_text", "gpt_oss", "mistral", "mixtral"),
 }
-"""Tokens in a sequence where a file does not say."""
+"""Default sequence length by ``model_type``."""
 
 
 def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
@@ -52,7 +51,7 @@ def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
     if name not in architectures:
         known = suggestion(name, architectures, shown=len(architectures))
         raise UnknownName(join(where, "model_type"), name or Absent(), f"no such architecture{known}")
-    if name == "gemma3":  # pictures and text: the language model alone is read
+    if name == "gemma3":  # images and text: only the language model is read
         given = given.inner("text_config")
     model = {key: value for key, value in architectures[name](given).items() if value is not None}
     sequence = model["positions"] if name == "vit" else _sequence(given, name)
@@ -60,7 +59,7 @@ def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
 
 
 def _sequence(config: Config, architecture: str) -> int:
-    """Return the tokens per sequence in training: before rotary positions were stretched, where they were."""
+    """Return the sequence length in training: before the rotary positions were extended, if they were."""
     for place in (config, config.inner("rope_scaling"), config.inner("rope_parameters")):
         if place.keys.get("original_max_position_embeddings") is not None:
             return place.size("original_max_position_embeddings")
@@ -69,7 +68,7 @@ def _sequence(config: Config, architecture: str) -> int:
 
 
 def _sizes(config: Config, *, tied: bool = False, **names: str) -> Tree:
-    """Return what every language model has; *names* are the keys that are not called as in `NAMES`."""
+    """Return the sizes of any language model; *names* are the keys that differ from `NAMES`."""
     sizes: Tree = {key: config.size(names.get(key, usual), usual) for key, usual in NAMES.items()}
     return sizes | {"tied_embeddings": config.get("tie_word_embeddings", tied)}
 
@@ -84,26 +83,26 @@ def _attention_biases(config: Config, default: bool = False) -> list[str]:
 
 
 def _windows(config: Config, window: int | None, every: int | None = None) -> Tree:
-    """Return the *window* of all layers but each *every*-th, unless ``layer_types`` says otherwise."""
+    """Return the sliding *window* of all layers but every *every*-th, unless ``layer_types`` says otherwise."""
     if types := config.get("layer_types", []):
         every = _full_attention_every(config, types)
     return {} if window is None or every == 1 else {"window": window, "full_attention_every": every}
 
 
 def _full_attention_every(config: Config, types: list[Any]) -> int | None:
-    """Return each how-manyth layer attends to everything; None if none does."""
+    """Return the interval of layers with full attention; None if there are none."""
     known = all(entry in ("full_attention", "sliding_attention") for entry in types)
     fits = known and len(types) == config.size("num_hidden_layers")
     config.refuse(not fits, "layer_types", "must be full_attention or sliding_attention for each layer")
     full = [place for place, entry in enumerate(types, 1) if entry == "full_attention"]
     every = full[0] if full else None
     regular = every is None or full == list(range(every, len(types) + 1, every))
-    config.refuse(not regular, "layer_types", "full attention must come in each n-th layer")
+    config.refuse(not regular, "layer_types", "full attention must come in every n-th layer")
     return every
 
 
 def _qwen_windows(config: Config) -> Tree:
-    """Return windows as Qwen has them: off unless asked for, and then from one layer on."""
+    """Return Qwen's sliding windows: off unless enabled, and then from one layer on."""
     if not config.get("use_sliding_window", False):
         return {}
     if not config.get("layer_types", []):
@@ -185,7 +184,7 @@ def _gemma3(config: Config) -> Tree:
     return _gemma_decoder(config, kv_heads=4, norms_per_layer=4, qk_norm=True, **windows)
 
 
-# --------------------------------------------------------------------------------- mixtures of experts
+# ------------------------------------------------------------------------------------------- MoE models
 
 
 def _local_experts(config: Config) -> Tree:
@@ -246,9 +245,9 @@ def _qwen3_moe(config: Config) -> Tree:
 @architectures.register("deepseek_v3")
 @architectures.register("kimi_k2")
 def _deepseek(config: Config) -> Tree:
-    config.fixed("attention_bias", False, "offsets in latent attention cannot be expressed")
-    config.fixed("mlp_bias", False, "offsets in some of the feed-forward networks cannot be expressed")
-    config.fixed("moe_layer_freq", 1, "dense layers between mixtures cannot be expressed")
+    config.fixed("attention_bias", False, "biases in MLA cannot be expressed")
+    config.fixed("mlp_bias", False, "biases in only some feed-forward networks cannot be expressed")
+    config.fixed("moe_layer_freq", 1, "dense layers between MoE layers cannot be expressed")
     ffn = config.size("moe_intermediate_size")
     experts = {
         "count": config.size("n_routed_experts"),
@@ -264,7 +263,7 @@ def _deepseek(config: Config) -> Tree:
         "v_head_dim": config.size("v_head_dim", default=128),
     }
     model = _gated_decoder(config, experts=experts, mla=mla)
-    # Every head has keys and values of its own, made from the one vector: there are no groups of heads.
+    # Every head has its own keys and values, projected from the shared vector: no grouped queries.
     return model | {"kv_heads": model["heads"], "head_dim": config.size("qk_nope_head_dim", default=128)}
 
 
@@ -273,7 +272,7 @@ def _deepseek(config: Config) -> Tree:
 
 @architectures.register("gpt2")
 def _gpt2(config: Config) -> Tree:
-    config.fixed("add_cross_attention", False, "a decoder alone has nothing else to attend to")
+    config.fixed("add_cross_attention", False, "a decoder without an encoder has nothing else to attend to")
     sizes = _sizes(config, tied=True, layers="n_layer", hidden="n_embd", heads="n_head")
     return {
         "family": "decoder",
@@ -305,7 +304,7 @@ def _opt(config: Config) -> Tree:
         "family": "decoder",
         **sizes,
         "ffn": config.size("ffn_dim"),
-        "positions": 2 + config.size("max_position_embeddings", default=2048),  # two stand for padding
+        "positions": 2 + config.size("max_position_embeddings", default=2048),  # two are for padding
         "final_norm": config.get("do_layer_norm_before", True) and not bare,
         "biases": _biases(qkv=bias, out=bias, ffn=bias),
     }

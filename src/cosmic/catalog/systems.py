@@ -1,4 +1,4 @@
-"""Systems of the catalog, brought to size: ``dgx-h100:512`` is 512 of them."""
+"""Systems of the catalog at any size: ``dgx-h100:512`` has 512 NPUs."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cosmic.errors import SpecError, require
 REST = "rest"
 """Marks a dimension, in a system's file, that grows with the number of NPUs."""
 LARGE_DOMAIN = 16
-"""NPUs from which an innermost group need not be full: a rack, from which jobs take as many as they use, not a host."""
+"""NPUs from which the innermost dimension is a rack, which jobs may use in part, and not a host."""
 OF_LINK = ("latency", "transport")
-"""What a dimension takes from the entry of its link, unless it says otherwise."""
+"""Keys that a dimension takes from its link, unless it has its own."""
 
 
 def system(name: str) -> dict[str, Any]:
-    """Return the entry of a system, its dimensions made as large as *name* asks (``NAME`` or ``NAME:NPUS``).
+    """Return the entry of a system with dimensions of the size that *name* asks for (``NAME`` or ``NAME:NPUS``).
 
-    Fixed dimensions are filled from the inside. Of a rack that the NPUs asked for do not fill (72 does not divide
-    them), the largest part that divides them is used: 256 are 64 in each of 4 racks.
+    Fixed dimensions are filled from the inside. Where 72 NPUs of a rack do not divide the size, the largest divisor
+    below is used: 256 NPUs are 64 in each of 4 racks.
 
     >>> [dim["npus"] for dim in system("dgx-h100:512")["network"]["dims"]]
     [8, 64]
@@ -45,7 +45,7 @@ def system(name: str) -> dict[str, Any]:
 
 
 def dimensions(name: str) -> list[dict[str, Any]]:
-    """Return the dimensions of a system as in its file, with what the entries of their links say of them.
+    """Return the dimensions of a system as in its file, completed from the entries of their links.
 
     >>> dimensions("dgx-h100")[0]["npus"], sorted(set(dimensions("dgx-h100")[0]) - {"npus"})
     (8, ['bandwidth', 'latency', 'topology', 'transport'])
@@ -61,7 +61,7 @@ def dimensions(name: str) -> list[dict[str, Any]]:
 
 
 def link_dimension(link: str, npus: int, topology: str = "switch") -> Dimension:
-    """Return *npus* NPUs joined by a link of the catalog, at its bandwidth.
+    """Return a dimension of *npus* NPUs over a link of the catalog, at its bandwidth.
 
     >>> link_dimension("nvlink4", 8).bandwidth_bytes_per_s
     450000000000.0
@@ -73,7 +73,7 @@ def link_dimension(link: str, npus: int, topology: str = "switch") -> Dimension:
 
 
 def _linked(dim: dict[str, Any]) -> dict[str, Any]:
-    """Return a dimension with the name of its link replaced by what is known of it."""
+    """Return a dimension with its link's keys in place of the link's name."""
     if "link" not in dim:
         return dim
     of_link = catalog.entry("links", dim["link"])
@@ -88,7 +88,7 @@ def _count(name: str, text: str) -> int:
 
 
 def _sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:
-    """Return the size of each dimension for *npus* NPUs: fixed ones fill up from the inside, the rest share."""
+    """Return the size of each dimension for *npus* NPUs: fixed ones fill from the inside, others share the rest."""
     if REST not in pattern and npus != prod(pattern):
         raise SpecError("system", name, f"has a fixed size of {prod(pattern)} NPUs")
     left = npus

@@ -1,4 +1,4 @@
-"""YAML in and out: plain data only, a repeated key refused, every failure one sentence."""
+"""YAML and JSON in, YAML out: plain data only; a repeated key is refused; every failure is one sentence."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 DEEPEST = 100
-"""Levels of lists and mappings that a file may have; the C parser's stack holds thousands."""
+"""Most levels of lists and mappings in a file; the stack of the C parser holds thousands."""
 
 
-class _StrictLoader(_Loader):  # type: ignore[misc]  # the base is chosen at run time: C where it was built
-    """A loader that refuses what YAML would silently lose: the first of two equal keys."""
+class _StrictLoader(_Loader):  # type: ignore[misc]  # the base is chosen at run time: the C loader if there is one
+    """A loader that refuses repeated keys, of which YAML silently keeps the last."""
 
     def __init__(self, stream: Any) -> None:
         super().__init__(stream)
         self._flattened: set[int] = set()
 
     def flatten_mapping(self, node: Any) -> None:
-        """Put what ``<<`` refers to into a mapping, the keys of which are there once."""
+        """Merge what ``<<`` refers to into a mapping, after checking for repeated keys."""
         if id(node) in self._flattened:  # merged into another mapping before it was built itself
             return
         self._flattened.add(id(node))
         self._check_keys(node)
         super().flatten_mapping(node)
-        # What is merged by several ways counts once: a few lines could unfold into billions of keys otherwise.
+        # Keys that are merged repeatedly count once: a few lines could otherwise expand into billions of keys.
         node.value = list({id(key): (key, value) for key, value in node.value}.values())
 
     def _check_keys(self, node: Any) -> None:
@@ -51,7 +51,7 @@ class _StrictLoader(_Loader):  # type: ignore[misc]  # the base is chosen at run
 
 
 def parse_yaml(text: str | bytes, where: str) -> Any:
-    """Return the plain data that *text* describes; *where* names it in messages."""
+    """Return the plain data in *text*; *where* names it in messages."""
     try:
         _check_depth(text)
         return yaml.load(text, Loader=_StrictLoader)
@@ -68,13 +68,13 @@ def parse_yaml(text: str | bytes, where: str) -> Any:
         TypeError,
         RecursionError,
     ) as error:
-        # Beside its own errors, PyYAML lets through whatever a malformed `!!int` or `!!timestamp` runs into.
+        # PyYAML also raises whatever a malformed `!!int` or `!!timestamp` runs into.
         problem = " ".join(str(error).split())
         raise SpecError(where, text[:40], f"is no valid YAML: {problem}") from None
 
 
 def _check_depth(text: str | bytes) -> None:
-    """Refuse what is nested so deeply that building it would overflow the C stack and end the process."""
+    """Refuse nesting that would overflow the C stack and crash the process."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
@@ -94,7 +94,7 @@ def load_yaml(path: Path) -> Any:
 
 
 def parse_json(text: str | bytes, where: str) -> Any:
-    """Return the plain data that *text* describes: YAML would stumble over tabs and read 1e-5 as a word."""
+    """Return the plain data in *text*; a YAML parser would refuse tabs and read 1e-5 as text."""
     try:
         return json.loads(text, object_pairs_hook=_once)
     except json.JSONDecodeError as error:
@@ -106,7 +106,7 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the mapping of a JSON object whose keys are there once."""
+    """Return a JSON object as a mapping; refuse repeated keys."""
     mapping = dict(pairs)
     if len(mapping) < len(pairs):
         twice = next(key for place, (key, _) in enumerate(pairs) if any(key == other for other, _ in pairs[:place]))
@@ -115,7 +115,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def dump_yaml(tree: Any) -> str:
-    """Return *tree* as YAML: a line for each key of the outer two levels, keys in their own order."""
+    """Return *tree* as YAML: one line per key of the outer two levels, in their order."""
     dumper = _PlainDumper(io.StringIO(), sort_keys=False)
     node = dumper.represent_data(tree)
     _lay_out(node, 0)
@@ -124,10 +124,10 @@ def dump_yaml(tree: Any) -> str:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """A dumper that writes a value out each time it occurs, instead of pointing back to the first."""
+    """A dumper that writes repeated values in full, without anchors and aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Answer that no value may be pointed to."""
+        """Return True: no value gets an alias."""
         return True
 
 

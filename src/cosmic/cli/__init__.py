@@ -1,7 +1,7 @@
-"""The command line: each command a thin skin over a function of the package.
+"""The command line: each command calls one function of the package and prints what it returns.
 
-The table below is all that `cosmic --help` needs; a command's module is imported when it is called, so that
-help answers at once and no command pays for another's libraries.
+The table below is all that `cosmic --help` needs. A command's module is imported when the command runs, so that
+help answers at once and no command loads the libraries of another.
 """
 
 from __future__ import annotations
@@ -18,37 +18,40 @@ from cosmic.cli.progress import Patience, hush
 from cosmic.errors import BackendError, CosmicError, one_line, suggestion
 
 COMMANDS = {
-    "demo": ("demo", "The main job, on a built-in example: a full-stack search."),
-    "search": ("search", "The best design of a parameter set, and a study of all tried."),
-    "ui": ("ui", "A live page: watch searches, start them, change a design."),
-    "report": ("report", "A study as one page: the verdict, why, every trial, the designs."),
-    "compare": ("compare", "Several studies beside each other: tables, and how they converged."),
-    "tournament": ("tournament", "Agents against each other: same budget, several seeds."),
-    "replay": ("replay", "A study run again, and compared with what it holds."),
-    "export": ("export", "A design as launch arguments, or the trials of a study as a table."),
-    "doctor": ("doctor", "A study examined, and what is whole in a damaged one saved."),
-    "evaluate": ("evaluate", "One design: time, memory, cost, and what would help most."),
-    "simulate": ("simulate", "Execution traces played on a cluster, from ASTRA-sim's files."),
-    "diff": ("diff", "What differs between two designs, and what that is worth."),
-    "sweep": ("sweep", "A design with some fields varied: table, CSV, heat map."),
-    "show": ("show", "One design, complete: names resolved, defaults filled in."),
-    "validate": ("validate", "Measured runs predicted: how far off, by source."),
-    "workload": ("workload", "What the busiest device of a design computes, sends and keeps."),
+    "demo": ("demo", "Run a full-stack search on a built-in example."),
+    "search": ("search", "Find the best design of a parameter set; keep every trial."),
+    "ui": ("ui", "Open a live page: watch and start searches, change a design."),
+    "report": ("report", "Write a study as one page: verdict, why, trials, designs."),
+    "compare": ("compare", "Compare studies: best designs and convergence."),
+    "tournament": ("tournament", "Rank agents: same space, same budget, several seeds."),
+    "replay": ("replay", "Run a study again and compare every trial."),
+    "export": ("export", "Write a design as launch arguments, or a study as a table."),
+    "doctor": ("doctor", "Check a study and repair a damaged one."),
+    "evaluate": ("evaluate", "Evaluate one design: time, memory, cost, what would help."),
+    "simulate": ("simulate", "Simulate execution traces from ASTRA-sim's files."),
+    "diff": ("diff", "Compare two designs: what differs and what it is worth."),
+    "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
+    "show": ("show", "Print one design with all names and defaults filled in."),
+    "validate": ("validate", "Predict measured runs: errors by source."),
+    "workload": ("workload", "List the operators, collectives and memory of one rank."),
     "trace": ("trace", "Chakra execution traces: show, stats, check, generate."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
-    "list": ("listing", "What the catalog and the registries hold."),
-    "schema": ("schema", "What --json prints, as JSON Schema: every key, its unit."),
-    "completion": ("completion", "A script that lets bash, zsh or fish complete what you type."),
+    "list": ("listing", "List models, systems, agents and all else there is."),
+    "schema": ("schema", "Print the JSON Schema of what --json prints."),
+    "completion": ("completion", "Print the completion script for bash, zsh or fish."),
 }
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 OPTIONS = ("--help", "--version")
-COMPLETE = "__complete"
+COMPLETE = "_COSMIC_COMPLETE"
+"""The environment variable through which the scripts of `cosmic completion` ask for candidates."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, and exit with its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     spell_out()
+    if COMPLETE in os.environ:
+        sys.exit(import_module("cosmic.cli.completion").answer(os.environ[COMPLETE]))
     if words[:1] == ["help"] and words[1:2]:
         words = [words[1], "--help"]
     if not words or words[0] in ("--help", "-h", "help"):
@@ -56,9 +59,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = OK
     elif words[0] in ("--version", "-V"):
         emit([f"cosmic {__version__}"])
-        status = OK
-    elif words[0] == COMPLETE:  # what the scripts of `cosmic completion` call, at every press of the key
-        emit(import_module("cosmic.cli.completing").answer(words[1:]))
         status = OK
     elif words[0] not in COMMANDS:
         what, known = ("option", OPTIONS) if words[0].startswith("-") else ("command", (*COMMANDS, "help"))
@@ -102,7 +102,7 @@ def _run(name: str, words: list[str]) -> int:
 
 
 def _call(name: str, words: list[str]) -> int:
-    """Return the status with which a command ends; what it raises on purpose becomes a sentence."""
+    """Run a command and return its exit status; an error of ours is printed as one sentence."""
     import typer  # noqa: PLC0415  not needed for help
 
     app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
@@ -122,7 +122,7 @@ def _call(name: str, words: list[str]) -> int:
 
 
 def _show_usage(error: Any) -> None:
-    """Print how a command is used, and what is wrong with how it was: the nearest option, if it has no such one."""
+    """Print the usage of a command and what was wrong; for an unknown option, the nearest one."""
     wrong, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if wrong and context is not None and hasattr(error, "possibilities"):
         known = [name for each in context.command.get_params(context) for name in each.opts if name.startswith("--")]

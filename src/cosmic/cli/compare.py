@@ -1,4 +1,4 @@
-"""`cosmic compare`: studies beside each other."""
+"""`cosmic compare`: several studies compared."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def compare(
     plot: Annotated[Path | None, typer.Option(help="Write the convergence as SVG to this file.")] = None,
     json: Json = False,
 ) -> None:
-    """Print what several studies found, how far each stayed behind the best, and how they converged."""
+    """Print the best design of several studies, how far each is behind the best, and how they converged."""
     from cosmic.exploration.comparison import compare as run  # noqa: PLC0415  heavy
     from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  heavy
 
@@ -37,7 +37,7 @@ def compare(
     if json:
         emit_json({"objective": comparison.objective, "studies": rows, "curves": _curves(comparison)})
         return
-    names = ["study", "agent", "seed", "trials", "can run", comparison.objective.replace("_", " "), "behind", "to 5 %"]
+    names = ["study", "agent", "seed", "trials", "feasible", comparison.objective.replace("_", " "), "behind", "to 5 %"]
     emit_table("", names, [_line(comparison.objective, row) for row in rows])
     from cosmic.exploration.pages import convergence_plot  # noqa: PLC0415  heavy
 

@@ -1,4 +1,4 @@
-"""How commands speak: data on standard output, everything else on standard error."""
+"""What commands print with: data on standard output, everything else on standard error."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from cosmic.cli.candidates import designs, metrics, settings, stacks
 from cosmic.cli.output import emit, speaks_unicode
 from cosmic.cli.progress import StatusLine, doing
 from cosmic.files import json_text
@@ -17,6 +18,7 @@ from cosmic.reporting.cells import NUMBER
 from cosmic.units import readable_unit, split_name
 
 __all__ = [
+    "Design",
     "Json",
     "Settings",
     "StatusLine",
@@ -34,23 +36,41 @@ __all__ = [
 ]
 
 PIPED_COLUMNS = 20_000
-"""As wide as any table: where nobody looks, nothing is broken into lines or cut."""
+"""Wider than any table: piped output is neither wrapped nor cut."""
 PLOT_COLUMNS = 78
 GAP = 2
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Design = Annotated[
+    str,
+    typer.Argument(help="MODEL@SYSTEM or MODEL@SYSTEM:GPUS of the catalog, or a YAML file.", autocompletion=designs),
+]
+Limits = Annotated[
+    list[str],
+    typer.Option(
+        metavar="'METRIC <= VALUE'",
+        help="A limit, such as 'memory_bytes <= 80 GB'.",
+        autocompletion=metrics,
+    ),
+]
+"""Option of commands that search: limits on metrics."""
+Stacks = Annotated[
+    str, typer.Option(help="Layers to search, all others frozen: workload,network.", autocompletion=stacks)
+]
+"""Option of commands that search: which layers of the stack."""
 Settings = Annotated[
-    list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as workload.tp=8.")
+    list[str],
+    typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as tp=8.", autocompletion=settings),
 ]
 
 
 def new_app(help_text: str | None = None) -> typer.Typer:
-    """Return an application for one command: plain help, errors left to `cosmic.cli`."""
+    """Return the Typer application of one command: plain help, errors left to `cosmic.cli`."""
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
 def say(sentences: Iterable[str]) -> None:
-    """Print sentences: broken between words on a terminal, on one line each when piped."""
+    """Print sentences: wrapped on a terminal, one line each when piped."""
     if not sys.stdout.isatty():
         emit(sentences)
         return
@@ -62,7 +82,7 @@ def say(sentences: Iterable[str]) -> None:
 
 
 def emit_commands(commands: Mapping[str, str]) -> None:
-    """Print commands with what each is for beside it; above it, where a terminal is too narrow for both."""
+    """Print commands, each with its purpose beside it; above it, where the terminal is too narrow for both."""
     widest = max(map(len, commands))
     lines = [f"  {command.ljust(widest)}   {purpose}" for command, purpose in commands.items()]
     if sys.stdout.isatty() and max(map(len, lines)) > terminal_columns():
@@ -71,15 +91,14 @@ def emit_commands(commands: Mapping[str, str]) -> None:
 
 
 def emit_json(data: Any) -> None:
-    """Print *data* as indented JSON; escapes stand for letters that cannot be printed, so that none is lost."""
+    """Print *data* as indented JSON; characters that cannot be encoded are escaped."""
     emit([json_text(data, indent=2, ensure_ascii=not speaks_unicode())])
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are set right.
+    """Print a table. A column whose name ends in a unit has a readable unit in its head; numbers are right-aligned.
 
-    Where a terminal is too narrow, heads are broken into lines first, then texts; numbers and names stay whole as long
-    as they can.
+    Where the terminal is too narrow, heads are wrapped first, then texts, and numbers and names last.
     """
     from rich.table import Table  # noqa: PLC0415  JSON output does not need it
     from rich.text import Text  # noqa: PLC0415
@@ -98,12 +117,12 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
         justify: Literal["right", "left"] = "right" if numbers[place] and place else "left"
         table.add_column(head, justify=justify, overflow="fold", width=whole)
     for row in body:
-        table.add_row(*map(Text, row))  # text as it is: brackets in it are no markup
+        table.add_row(*map(Text, row))  # plain text: brackets are not markup
     render(table)
 
 
 def _fitted(heads: list[str], sizes: list[int], numbers: list[bool], room: int) -> tuple[list[str], list[int]]:
-    """Return heads and widths of columns that fit into *room*: as they are, or broken, what hurts least first."""
+    """Return heads and widths of columns that fit into *room*, wrapping the least important first."""
 
     def excess() -> int:
         widths = [max(size, *map(len, head.split("\n"))) for head, size in zip(heads, sizes, strict=True)]
@@ -122,7 +141,7 @@ def _fitted(heads: list[str], sizes: list[int], numbers: list[bool], room: int) 
 
 
 def _fill(column: str, place: int, body: list[list[Any]]) -> str:
-    """Make texts of the cells of one column, all in the same readable unit, and return its head."""
+    """Turn the cells of one column into texts, all in the same readable unit, and return its head."""
     name, dimension = split_name(column)
     if dimension is not None:
         unit, worth = readable_unit([row[place] for row in body if row[place]], dimension)
@@ -144,7 +163,7 @@ def _broken(head: str) -> str:
 
 
 def render(renderable: Any) -> None:
-    """Print something that rich can draw: as wide as the terminal, or as wide as it is when piped."""
+    """Print something that rich can draw: as wide as the terminal, or in full width when piped."""
     from rich.console import Console  # noqa: PLC0415  JSON output does not need it
 
     text = StringIO()
@@ -160,7 +179,7 @@ def render(renderable: Any) -> None:
 
 
 def has_style() -> bool:
-    """Return whether text may be bold: on a terminal that knows how, unless the environment says otherwise."""
+    """Return whether text may be bold: on a capable terminal, unless the environment says otherwise."""
     environment = os.environ
     if environment.get("NO_COLOR") or environment.get("CLICOLOR") == "0":
         return False

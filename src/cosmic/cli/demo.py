@@ -1,4 +1,4 @@
-"""`cosmic demo`: the main job on embedded defaults."""
+"""`cosmic demo`: a full-stack search on a built-in example."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ RUNS = Path("runs")
 
 @app.command()
 def demo(
-    trials: Annotated[int, typer.Option("-n", "--trials", min=10, help="Designs to evaluate, full stack.")] = 50_000,
+    trials: Annotated[int, typer.Option("-n", "--trials", min=10, help="Designs to evaluate.")] = 50_000,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 1,
-    out: Annotated[Path | None, typer.Option(help="Where to keep it; by default a new directory in runs/.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
     json: Json = False,
 ) -> None:
-    """Search a full stack, and each of its layers by itself: what is best, by how much, and what it looks like."""
+    """Search a full stack, then each of its layers alone, and write a report of the best design."""
     from cosmic.exploration.isolation import isolate  # noqa: PLC0415  heavy
     from cosmic.publishing.report import report as publish  # noqa: PLC0415  heavy
 
@@ -45,7 +45,7 @@ def demo(
 
 
 def facts(found: Isolation) -> dict[str, Any]:
-    """Return what the demo found, for programs."""
+    """Return what the demo found, as JSON holds it."""
     whole = found.whole
     return {
         "space": whole.problem.space.name,
@@ -69,8 +69,7 @@ def _print(found: Isolation, report: Path) -> None:
         [
             f"{point.model.name} on {point.network.npus:,} NPUs: {space.valid:,} valid designs, searched for"
             f" {found.objective}",
-            f"{found.evaluated:,} of them evaluated in {seconds(found.elapsed_s)},"
-            f" {found.evaluated / found.elapsed_s:,.0f} a second",
+            f"{found.evaluated:,} evaluated in {seconds(found.elapsed_s)} ({found.evaluated / found.elapsed_s:,.0f}/s)",
             "",
         ]
     )
@@ -86,7 +85,7 @@ def _print(found: Isolation, report: Path) -> None:
         ]
         for row in found.rows()
     ]
-    names = ["searched", "valid designs", "evaluated", "step", "reward", "over base", "full stack over it"]
+    names = ["searched", "valid designs", "evaluated", "step", "reward", "over base", "full stack over this"]
     emit_table("", names, rows)
     best = whole.best
     if best is None:

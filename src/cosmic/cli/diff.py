@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app, say
+from cosmic.cli import candidates
+from cosmic.cli.console import Design, Json, doing, emit, emit_json, emit_table, new_app, say
 from cosmic.cli.evaluate import NO_FEASIBLE_DESIGN, seconds
 from cosmic.cli.studies import worth
 
@@ -21,10 +22,10 @@ SHOWN = {
     "hfu": "HFU",
     "memory_bytes": "memory",
     "offloaded_bytes": "offloaded",
-    "cost_usd": "to buy",
-    "network_usd": "of which network",
-    "cost_usd_per_token": "a token, USD",
-    "energy_j": "energy, J",
+    "cost_usd": "cost",
+    "network_usd": "network cost",
+    "cost_usd_per_token": "cost per token, USD",
+    "energy_j": "energy per step, J",
 }
 """The metrics of the table; JSON has all."""
 MOST_FIELDS = 8
@@ -33,22 +34,35 @@ MOST_FIELDS = 8
 
 @app.command()
 def diff(
-    a: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
-    b: Annotated[str, typer.Argument(help="The design to compare it with, given in the same way.")],
+    a: Design,
+    b: Annotated[str, typer.Argument(help="The design to compare it with.", autocompletion=candidates.designs)],
     settings: Annotated[
-        list[str], typer.Option("--set", metavar="PATH=VALUE", help="Change one field of both, such as workload.tp=8.")
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="PATH=VALUE",
+            help="Change one field of both, such as tp=8.",
+            autocompletion=candidates.settings,
+        ),
     ] = [],  # noqa: B006  typer copies it
     settings_b: Annotated[
-        list[str], typer.Option("--set-b", metavar="PATH=VALUE", help="Change one field of B alone.")
+        list[str],
+        typer.Option(
+            "--set-b",
+            metavar="PATH=VALUE",
+            help="Change one field of B alone.",
+            autocompletion=candidates.settings,
+        ),
     ] = [],  # noqa: B006
     json: Json = False,
 ) -> None:
     """Print which of two designs is faster, what differs between them, and what each difference is worth."""
     from cosmic.comparing import compare_designs, verdict  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
 
     both, of_b = parse_overrides(settings), parse_overrides(settings_b, "--set-b")
-    doing("evaluating the designs between the two")
+    doing("evaluating designs between A and B")
     contrast = compare_designs(load_design(a, both), load_design(b, {**both, **of_b}))
     said = verdict(contrast)
     if json:
@@ -62,7 +76,8 @@ def diff(
         )
     else:
         say([said])
-        emit(["", f"A  {' '.join([a, *settings])}", f"B  {' '.join([b, *settings, *settings_b])}"])
+        emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
+        emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print(contrast)
     if contrast.a.reasons or contrast.b.reasons:
         raise typer.Exit(NO_FEASIBLE_DESIGN)
@@ -87,7 +102,7 @@ def _data(contrast: Contrast) -> dict[str, Any]:
         "attribution": {
             "method": contrast.method,
             "designs": contrast.designs,
-            "unfit": contrast.unfit,
+            "invalid": contrast.invalid,
             "over_memory": contrast.over_memory,
             "together_s": contrast.together_s,
         },
@@ -102,13 +117,13 @@ def _standing(side: Side) -> dict[str, Any]:
 
 
 def _metrics(contrast: Contrast) -> list[tuple[str, float | None, float | None]]:
-    """Return each metric of either design with both values."""
+    """Return the metrics that either design has, each with both values."""
     a, b = contrast.a.metrics, contrast.b.metrics
     return [(name, a.get(name), b.get(name)) for name in {**a, **b}]
 
 
 def _parts(contrast: Contrast) -> list[tuple[str, float, float]]:
-    """Return each part of a step with both times; none where one of the steps has no time."""
+    """Return each component of a step with both times; none where one of the steps has no time."""
     a, b = contrast.a.breakdown, contrast.b.breakdown
     return [(name, a[name], b[name]) for name in a if name in b]
 
@@ -143,7 +158,7 @@ def _print(contrast: Contrast) -> None:
 
 
 def _difference_rows(difference: Difference) -> list[list[str]]:
-    """Return a row for the group with what it is worth, and one for each field below, unless it is the only one."""
+    """Return a row for the group with its worth, then one for each field, unless there is only one."""
     from cosmic.comparing import as_text  # noqa: PLC0415  heavy
 
     fields = [[path, as_text(difference.a[path]), as_text(difference.b[path])] for path in difference.a]
@@ -163,22 +178,22 @@ def _difference_rows(difference: Difference) -> list[list[str]]:
 
 
 def _notes(contrast: Contrast) -> list[str]:
-    """Return how the numbers were found, a sentence a line."""
+    """Return how the numbers were computed, one sentence a line."""
     from cosmic.comparing import ORDERS  # noqa: PLC0415  heavy
 
     between = f"{contrast.designs} designs, A and B among them"
     notes = {
-        "none": "nothing has a worth, as one of the designs has no time",
-        "exact": f"alone: changed in A only; worth: on average over all orders of changing A into B ({between})",
-        "sampled": f"alone: changed in A only; worth: on average over {ORDERS} orders of changing A into B ({between})",
+        "none": "no difference has a worth: one of the designs has no time",
+        "exact": f"alone: changed in A only; worth: average over all orders of changing A into B ({between})",
+        "sampled": f"alone: changed in A only; worth: average over {ORDERS} orders of changing A into B ({between})",
         "one_at_a_time": (
-            f"alone: changed in A only; worth: on average of changing it first and last ({between}), as "
-            f"{contrast.unfit} others do not fit together; {_signed(contrast.together_s)} are left to several together"
+            f"alone: changed in A only; worth: average of changing it first and last ({between}), as {contrast.invalid}"
+            f" other combinations are invalid mappings; {_signed(contrast.together_s)} come from several together"
         ),
     }
     lines = [notes[contrast.method]]
     if contrast.over_memory:
-        lines.append(f"more memory than there is: in {contrast.over_memory} of them, whose times count all the same")
+        lines.append(f"{contrast.over_memory} of them exceed the memory; their times count all the same")
     return lines
 
 
@@ -187,7 +202,7 @@ def _times(ratio: float | None) -> str:
 
 
 def _signed(value: float | None) -> str:
-    """Return a change of time for a person to read.
+    """Return a change of time with its sign and a readable unit.
 
     >>> _signed(-0.5), _signed(2.0), _signed(0.0), _signed(None)
     ('-500 ms', '+2 s', '0 s', '-')

@@ -1,4 +1,4 @@
-"""`cosmic doctor`: a study examined and saved."""
+"""`cosmic doctor`: a study checked and repaired."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ NOT_WHOLE = 1
 @app.command()
 def doctor(
     study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
-    check: Annotated[bool, typer.Option("--check", help="Only examine; change nothing.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only check; change nothing.")] = False,
     json: Json = False,
 ) -> None:
-    """Examine a study and save what is whole in a damaged one; exit with 1 if it is not whole then."""
+    """Check a study and repair a damaged one from what can be read; exit with 1 if it stays damaged."""
     from cosmic.exploration.studies.doctor import Repair, examine, repair  # noqa: PLC0415  heavy
 
-    doing("examining every trial")
+    doing("checking every trial")
     if check:
         found = examine(study)
         repaired = Repair(found, found)
@@ -59,7 +59,7 @@ def _counts(found: Diagnosis) -> dict[str, Any]:
 
 def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
     if not found.whole:
-        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {study}' saves what is whole")]
-    said = f"{study} is whole{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
-    going = f"go on with: cosmic search --resume --out {shlex.quote(str(study))}"
-    return [said, going] if changed else [said]
+        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {study}' repairs it")]
+    said = f"{study} is intact{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
+    resume = f"continue with: cosmic search --resume --out {shlex.quote(str(study))}"
+    return [said, resume] if changed else [said]

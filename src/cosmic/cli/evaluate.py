@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, Settings, doing, emit_json, emit_table, new_app
+from cosmic.cli.candidates import one_of
+from cosmic.cli.console import Design, Json, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
 from cosmic.errors import UnknownName
 
@@ -26,15 +27,20 @@ BAR = 30
 
 @app.command()
 def evaluate(
-    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
-    engine: Annotated[str, typer.Option(help="analytic: closed forms; event: its traces, played.")] = "analytic",
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="analytic: closed forms; event: simulates its traces.", autocompletion=one_of("analytic", "event")
+        ),
+    ] = "analytic",
     timeline: Annotated[
-        Path | None, typer.Option(help="Write what happens when, as the engine has it, for Perfetto or Chrome.")
+        Path | None, typer.Option(help="Write the step's timeline to this file, for Perfetto or Chrome.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print what a design achieves: time, utilisation, memory, cost, what bounds it and what would help most."""
+    """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
@@ -42,7 +48,7 @@ def evaluate(
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     point = load_design(design, parse_overrides(settings))
-    base = run(point)  # neighbours are compared in closed form, whichever engine is asked
+    base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
             emit_json({"feasible": False, "reasons": list(base.reasons), "identity": point.identity})
@@ -50,40 +56,39 @@ def evaluate(
             emit([f"cannot run: {reason}" for reason in base.reasons])
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
-    played = None
+    simulated = None
     if engine == "event":
         from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  heavy
 
-        doing("playing the step")
-        played = simulate_design(point)
-        outcome = as_simulated(base, played)
+        doing("simulating the step")
+        simulated = simulate_design(point)
+        outcome = as_simulated(base, simulated)
     if timeline is not None:
-        _write_timeline(timeline, point, played)
+        _write_timeline(timeline, point, simulated)
     if json:
         emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
     else:
         _print(point, outcome, base)
 
 
-def _write_timeline(path: Path, point: DesignPoint, played: Result | None) -> None:
-    """Write the course of a step: as it was played or, where it was not, as the closed form has it."""
+def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
+    """Write the timeline of a step: the simulated one or, where there is none, that of the closed form."""
     from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  heavy
     from cosmic.simulation.perfetto import write_timeline  # noqa: PLC0415  heavy
     from cosmic.simulation.schedule_timeline import timeline_of  # noqa: PLC0415  heavy
 
     doing("writing the timeline")
-    write_timeline(timeline_of(point) if played is None else timeline_of_result(played, point), path)
+    write_timeline(timeline_of(point) if simulated is None else timeline_of_result(simulated, point), path)
 
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import design_in_words  # noqa: PLC0415
 
-    w = point.workload
-    mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
     emit(
         [
-            f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {mesh}",
-            f"{seconds(metrics.step_s)} a step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
+            design_in_words(point),
+            f"{seconds(metrics.step_s)} per step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
             f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})",
             bound_of(point, metrics),
@@ -102,8 +107,8 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     rows = [[name, f"{value / 2**30:.2f} GiB", bar(value / capacity)] for name, value in kept]
     rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB"])
     emit_table("", ["memory", "size", ""], rows)
-    emit(["", f"to buy {metrics.cost_usd:,.0f} USD, of which network {metrics.network_usd:,.0f}"])
-    emit([f"a million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · a step {metrics.energy_j:.3g} J", ""])
+    emit(["", f"to buy {metrics.cost_usd:,.0f} USD (network {metrics.network_usd:,.0f})"])
+    emit([f"per million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · per step {metrics.energy_j:.3g} J", ""])
     rows = [[f"{each.speedup:.2f}×", _command_line(each.settings)] for each in improvements(point, base)]
     if rows:
         emit_table("what would help most", ["speed-up", "change"], rows)
@@ -117,7 +122,7 @@ def _command_line(settings: dict[str, Any]) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a time for a person to read.
+    """Return a time with a readable unit.
 
     >>> seconds(12.345), seconds(0.0123), seconds(4.5e-5)
     ('12.35 s', '12.3 ms', '45 us')

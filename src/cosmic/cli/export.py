@@ -1,15 +1,16 @@
-"""`cosmic export`: the trials of a study for other programs, or a design as others run it."""
+"""`cosmic export`: a study as a table, or a design as the launch arguments of another program."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from os.path import isdir, isfile  # a name that is no path at all is neither
+from os.path import isdir, isfile  # unlike Path's, they do not raise for names that are no paths
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cosmic.cli.candidates import designs, one_of
 from cosmic.cli.console import Json, Settings, doing, emit, emit_json, new_app, say
 from cosmic.errors import require
 
@@ -25,7 +26,10 @@ NO_FEASIBLE_DESIGN = 1
 @app.command()
 def export(
     source: Annotated[
-        str, typer.Argument(metavar="DIR|DESIGN", help="Directory of a study; MODEL@SYSTEM or a YAML file.")
+        str,
+        typer.Argument(
+            metavar="DIR|DESIGN", help="Directory of a study; MODEL@SYSTEM or a YAML file.", autocompletion=designs
+        ),
     ],
     to: Annotated[
         str,
@@ -34,13 +38,16 @@ def export(
             metavar="FILE|TARGET",
             help="Of a study: FILE.csv or FILE.parquet; '-' prints CSV. "
             "Of a design: megatron, torchtitan, deepspeed, nccl or astra-sim.",
+            autocompletion=one_of("astra-sim", "deepspeed", "megatron", "nccl", "torchtitan"),
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
-    out: Annotated[str, typer.Option("--out", metavar="DIR", help="Write the launch of a design to this folder.")] = "",
+    out: Annotated[
+        str, typer.Option("--out", metavar="DIR", help="Write a design's launch files to this folder.")
+    ] = "",
     json: Json = False,
 ) -> None:
-    """Write every trial of a study as a table, or what launches a design elsewhere: arguments, environment, files."""
+    """Write every trial of a study as a table, or a design as another program's arguments, environment and files."""
     if _is_design(source):
         _export_design(source, to, settings, out, json)
         return
@@ -50,7 +57,7 @@ def export(
 
 
 def _is_design(source: str) -> bool:
-    """Return whether *source* names a design: a catalog's, or a file. Everything else is taken for a study."""
+    """Return whether *source* names a design: MODEL@SYSTEM or a file. Everything else is a study."""
     return not isdir(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or isfile(source))
 
 
@@ -62,7 +69,7 @@ def _export_study(study: str, to: str, json: bool) -> None:
     from cosmic.launching.launch import targets  # noqa: PLC0415  heavy
 
     if to == STANDARD_OUTPUT:
-        require(not json, "--json", json, "cannot be printed where the trials are")
+        require(not json, "--json", json, "cannot share standard output with the trials")
         emit(exporting.csv_lines(exporting.table(study)))
         return
     require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv or FILE.parquet")
@@ -123,7 +130,7 @@ def _as_json(to: str, launch: Launch) -> dict[str, object]:
 
 
 def _simulation(folder: str) -> str:
-    """Return the command that plays what was written."""
+    """Return the command that simulates the files."""
     place = Path(folder)
     files = {
         "--workload": place / "trace",

@@ -1,33 +1,44 @@
-"""`cosmic list`: what there is to choose from."""
+"""`cosmic list`: the catalog and the registries."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
+from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, emit_json, emit_table, new_app
 
 app = new_app()
 Row = dict[str, Any]
+
+
+def _kinds(incomplete: str) -> list[str]:
+    return one_of(*listings())(incomplete)
+
+
 NOT_SHOWN = {
     "models": ("heads", "sequence"),
     "systems": ("summary",),
     "nodes": ("bandwidth",),
     "links": ("npus",),
 }
-"""What tables leave to JSON, as it would make them wider than a terminal, or has nothing to say."""
+"""Columns that only JSON has: they would make the table wider than a terminal."""
 
 
 @app.command(name="list")
 def list_(
     kind: Annotated[
-        str, typer.Argument(help="models, accelerators, systems, spaces, topologies, …; all kinds if none.")
+        str,
+        typer.Argument(
+            help="models, accelerators, systems, spaces, topologies, …; without it, the kinds.", autocompletion=_kinds
+        ),
     ] = "",
     json: Json = False,
 ) -> None:
-    """Print everything of one kind, or the kinds there are."""
+    """Print everything of one kind, or which kinds there are."""
     from cosmic.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
 
     kinds = listings()
@@ -41,12 +52,12 @@ def list_(
         emit_json(rows)
         return
     shown = [name for name in (rows[0] if rows else {}) if name not in ("source", *NOT_SHOWN.get(kind, ()))]
-    shown.sort(key=lambda name: name == "summary")  # the longest is last
+    shown.sort(key=lambda name: name == "summary")  # the longest column last
     emit_table("", shown, [[_cell(name, row[name]) for name in shown] for row in rows])
 
 
 def _cell(name: str, value: Any) -> Any:
-    """Return a value for a table: parameters of models as people say them.
+    """Return a value for a table: numbers of parameters in billions or millions.
 
     >>> _cell("parameters", 174_563_033_088), _cell("parameters", 86_567_656), _cell("layers", 96)
     ('174.6 B', '86.6 M', 96)
@@ -57,12 +68,8 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def listings() -> dict[str, Callable[[], list[Row]]]:
-    """Return what can be listed, and how."""
+    """Return the kinds of things that can be listed, each with the function that lists them."""
     from cosmic import catalog  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.design.collective import algorithms  # noqa: PLC0415
-    from cosmic.design.network import topologies  # noqa: PLC0415
-    from cosmic.exploration.agent import agents  # noqa: PLC0415
-    from cosmic.workload.schedule import schedules  # noqa: PLC0415
 
     def entries(kind: str, describe: Callable[[str, Row], Row]) -> Callable[[], list[Row]]:
         return lambda: [
@@ -71,24 +78,29 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
             for entry in [catalog.entry(kind, name)]
         ]
 
-    def variants(registry: Any) -> Callable[[], list[Row]]:
-        return lambda: [{"name": name, "summary": _first_line(registry[name].__doc__)} for name in registry]
-
     return {
         "models": entries("models", _model),
         "accelerators": entries("accelerators", _accelerator),
-        "nodes": entries("nodes", _part),
-        "links": entries("links", _part),
+        "nodes": entries("nodes", _component),
+        "links": entries("links", _component),
         "systems": entries("systems", _system),
+        "engines": entries("engines", lambda _, entry: {"summary": entry.get("title", "")}),
         "spaces": entries("spaces", lambda _, entry: {"base": entry["base"], "summary": entry.get("title", "")}),
         "strategies": entries("strategies", lambda _, entry: {"summary": entry.get("title", "")}),
-        "schedules": variants(schedules),
-        "topologies": variants(topologies),
-        "algorithms": variants(algorithms),
+        "schedules": lambda: _variants("cosmic.workload.schedule", "schedules"),
+        "topologies": lambda: _variants("cosmic.design.network", "topologies"),
+        "algorithms": lambda: _variants("cosmic.design.collective", "algorithms"),
         "agents": lambda: [
-            {"name": name, "settings": _settings(name), "summary": _first_line(agents[name].__doc__)} for name in agents
+            {"name": row["name"], "settings": _settings(row["name"]), "summary": row["summary"]}
+            for row in _variants("cosmic.exploration.agent", "agents")
         ],
     }
+
+
+def _variants(module: str, name: str) -> list[Row]:
+    """Return the variants that a registry knows; its *module* is imported only here, so that completion is quick."""
+    registry = getattr(import_module(module), name)
+    return [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
 
 
 def _model(name: str, entry: Row) -> Row:
@@ -121,7 +133,7 @@ def _accelerator(name: str, entry: Row) -> Row:
     }
 
 
-def _part(_: str, entry: Row) -> Row:
+def _component(_: str, entry: Row) -> Row:
     shown = ("vendor", "npus", "bandwidth", "power", "price")
     return {"kind": entry["kind"], **{key: entry.get(key) for key in shown}}
 

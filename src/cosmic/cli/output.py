@@ -1,4 +1,4 @@
-"""Standard output, which may go away or know only ASCII: apart from `cosmic.cli.console`, as help needs no library."""
+"""Standard output, which may be closed or know only ASCII. Apart from `cosmic.cli.console`: help loads no library."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ PLAIN = {
     "√": "sqrt",
     "τ": "tau",
 }
-"""What stands for a letter where it cannot be shown; others are written as escapes."""
+"""ASCII for characters that cannot be encoded; others are written as escapes."""
 
 
 def emit(lines: Iterable[str]) -> None:
-    """Print lines; a reader that goes away (``| head``) ends the command, not with a traceback."""
+    """Print lines; if the reader closes the pipe (``| head``), exit without a traceback."""
     hush()
     try:
         for line in lines:
             sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        sys.stdout = None  # nothing is left to flush to
+        sys.stdout = None  # or Python would try to flush it at exit
         sys.exit(PIPE_CLOSED)
     except OSError as error:
         sys.stdout = None
@@ -40,7 +40,7 @@ def emit(lines: Iterable[str]) -> None:
 
 
 def speaks_unicode() -> bool:
-    """Return whether standard output can show bars and dots."""
+    """Return whether standard output can encode bars and dots."""
     encoding = getattr(sys.stdout, "encoding", None) or "ascii"
     try:
         "█⣿×·".encode(encoding)
@@ -50,7 +50,7 @@ def speaks_unicode() -> bool:
 
 
 def spell_out() -> None:
-    """Let streams that cannot show a letter print something that stands for it: no text may end a command."""
+    """Make streams that are not UTF-8 print ASCII for what they cannot encode, instead of raising."""
     codecs.register_error("cosmic", _plain)
     for stream in (sys.stdout, sys.stderr):
         encoding = (getattr(stream, "encoding", None) or "").lower().replace("-", "").replace("_", "")
@@ -59,7 +59,7 @@ def spell_out() -> None:
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:
-    r"""Return what stands for letters that cannot be shown, and where to go on.
+    r"""Return ASCII for the characters that cannot be encoded, and where to continue.
 
     >>> codecs.register_error("cosmic", _plain)
     >>> "2.31× … Zoë".encode("ascii", "cosmic")
@@ -67,6 +67,6 @@ def _plain(error: UnicodeError) -> tuple[str, int]:
     """
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    letters = error.object[error.start : error.end]
-    spelled = (PLAIN.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in letters)
-    return "".join(spelled), error.end
+    failed = error.object[error.start : error.end]
+    plain = (PLAIN.get(each) or each.encode("ascii", "backslashreplace").decode() for each in failed)
+    return "".join(plain), error.end

@@ -1,7 +1,7 @@
-"""One line on a terminal that says how far a command is; nothing at all where standard error is none.
+"""The status line of a command, on standard error, if that is a terminal.
 
-Any command that is silent for a second is spoken for: the line then says what it is doing, and for how long. A command
-that knows more draws a `StatusLine`, and the line is gone before anything else is printed.
+After a second of silence a thread prints what the command is doing and for how long. A command that knows its progress
+draws a `StatusLine` instead. The line is erased before anything else is printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 INTERVAL_S = 0.2
-"""How often a line is drawn anew."""
+"""Shortest time between two drawings of a line."""
 PATIENCE_S = 1.0
 """How long a command may be silent."""
 ERASE = "\r\x1b[K"
@@ -27,7 +27,7 @@ def is_shown() -> bool:
 
 
 def cut(text: str, columns: int) -> str:
-    """Return *text* so short that the terminal does not break it: a broken line cannot be drawn anew.
+    """Return *text* cut to the terminal's width: a line that wraps cannot be redrawn.
 
     >>> cut("3 of 10 trials", 8)
     '3 of 10…'
@@ -45,7 +45,7 @@ def _draw(text: str) -> None:
 
 
 class StatusLine:
-    """The line of a command that knows how far it is."""
+    """The status line of a command that knows its progress."""
 
     def __init__(self, *, shown: bool | None = None) -> None:
         self._shown = is_shown() if shown is None else shown
@@ -60,7 +60,7 @@ class StatusLine:
             _draw(text)
 
     def clear(self) -> None:
-        """Make room for what comes next."""
+        """Erase the line."""
         if self._shown:
             sys.stderr.write(ERASE)
             sys.stderr.flush()
@@ -73,7 +73,7 @@ class StatusLine:
 
 
 class Patience:
-    """Speaks for a command that has been silent for a second, from a thread of its own, until the command speaks."""
+    """Print, from a thread, what a command is doing once it has been silent for a second, until it prints itself."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -93,7 +93,7 @@ class Patience:
         self.end()
 
     def end(self) -> None:
-        """Be silent from now on, and leave the line empty."""
+        """Stop the thread and erase the line."""
         if self in _waiting:
             _waiting.remove(self)
             self._ended.set()
@@ -113,12 +113,12 @@ _waiting: list[Patience] = []  # at most one: a terminal has one last line
 
 
 def doing(text: str) -> None:
-    """Say what the command does from here on, should it take long."""
+    """Set what the status line says from here on."""
     for each in _waiting:
         each.doing = text
 
 
 def hush() -> None:
-    """End what speaks for the command: it is about to speak for itself."""
+    """Erase the status line: the command is about to print."""
     for each in list(_waiting):
         each.end()

@@ -9,17 +9,28 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cosmic.cli import candidates
 from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
     from cosmic.psa.parameters import Parameter
     from cosmic.psa.space import ParameterSet
 
-app = new_app("The parameter set: what may vary, how much of it is valid, and points of it.")
+app = new_app("The parameter set: what may vary, how many points are valid, and samples of them.")
 TABLE_COLUMNS = 10
 """Points that a table shows; more would not fit on a screen."""
-Space = Annotated[str, typer.Argument(help="A space of the catalog, or the path of a YAML file.")]
-Stacks = Annotated[str, typer.Option("--stacks", metavar="A,B", help="Open only these layers of the stack.")]
+Space = Annotated[
+    str, typer.Argument(help="A space of the catalog, or the path of a YAML file.", autocompletion=candidates.spaces)
+]
+Stacks = Annotated[
+    str,
+    typer.Option(
+        "--stacks",
+        metavar="A,B",
+        help="Layers to open, all others frozen: workload,network.",
+        autocompletion=candidates.stacks,
+    ),
+]
 
 
 def _load(space: str, stacks: str) -> ParameterSet:
@@ -54,13 +65,13 @@ def show(space: Space, stacks: Stacks = "", json: Json = False) -> None:
     rows += [[path.partition(".")[0], path, "-", f"= {text}"] for path, text in loaded.derived.items()]
     emit_table(loaded.name, ["layer", "parameter", "values", ""], rows)
     emit(["", *(f"where {text}" for text in loaded.constraints)])
-    emit([f"where {text}, which evaluation tells" for text in loaded.limits])
-    emit([f"runs {each.name}, {each.weight:g} times a round" for each in loaded.workloads])
+    emit([f"where {text} (checked by evaluation)" for text in loaded.limits])
+    emit([f"runs {each.name}, {each.weight:g} times per round" for each in loaded.workloads])
     emit([f"for {loaded.objective}", f"{loaded.valid:,} valid of {loaded.raw:,}"])
 
 
 def alike(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
-    """Return the parameters in groups that differ only in the entry of a list: one for each network dimension."""
+    """Return the parameters grouped by all but their place in a list: those of all network dimensions together."""
     groups: dict[tuple[str, str], list[Parameter]] = {}
     for each in parameters:
         pattern = re.sub(r"\.\d+", ".*", each.name)
@@ -69,7 +80,7 @@ def alike(parameters: Sequence[Parameter]) -> list[list[Parameter]]:
 
 
 def alike_name(group: list[Parameter]) -> str:
-    """Return the one name, or the pattern of several, that stands for a group."""
+    """Return the name of a group: that of its one parameter, or the pattern of several."""
     return group[0].name if len(group) == 1 else re.sub(r"\.\d+", ".*", group[0].name)
 
 
@@ -79,14 +90,14 @@ def alike_count(group: list[Parameter]) -> str:
 
 
 def value_text(parameter: Parameter, shown: int = 6) -> str:
-    """Return the values of *parameter* on one line, the middle left out where there are many."""
+    """Return the values of *parameter* on one line; of many, the first and the last."""
     texts = ["·".join(map(str, label)) if isinstance(label, list) else str(label) for label in parameter.labels]
     return ", ".join(texts if len(texts) <= shown else [*texts[:3], "…", *texts[-2:]])
 
 
 @app.command()
 def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
-    """Print how many points there are: raw (all combinations) and valid (those the constraints allow)."""
+    """Print the number of points: raw (all combinations) and valid (those that the constraints allow)."""
     loaded = _load(space, stacks)
     doing("counting")
     sizes = count_by_stack(loaded)
@@ -99,7 +110,7 @@ def count(space: Space, stacks: Stacks = "", json: Json = False) -> None:
 
 
 def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
-    """Return the sizes of the sets that open one layer each, all else frozen at the base design."""
+    """Return the size of the set that opens one layer alone, all else as in the base design, for each layer."""
     from cosmic.errors import SpecError  # noqa: PLC0415  heavy imports stay in functions
 
     sizes = {}
@@ -110,7 +121,7 @@ def count_by_stack(space: ParameterSet) -> dict[str, dict[str, int]]:
             raw *= len(each.values)
         try:
             sizes[stack] = {"raw": raw, "valid": space.restrict([stack]).valid}
-        except SpecError:  # the base design itself breaks a constraint that this layer cannot mend
+        except SpecError:  # the base design breaks a constraint, whatever this layer is
             sizes[stack] = {"raw": raw, "valid": 0}
     return sizes
 
@@ -128,7 +139,7 @@ def sample(
     stacks: Stacks = "",
     json: Json = False,
 ) -> None:
-    """Print valid points, each as likely as any other: one JSON object per line with --json."""
+    """Print valid points, drawn uniformly; with --json one object per line."""
     import numpy as np  # noqa: PLC0415  heavy
 
     loaded = _load(space, stacks)
@@ -148,13 +159,13 @@ def sample(
 
 
 def cell(label: Any) -> str:
-    """Return a value as it stands in a table."""
+    """Return a value for a table."""
     return " ".join(map(str, label)) if isinstance(label, list) else str(label)
 
 
 @app.command()
-def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # it is JSON anyway
-    """Print the set as JSON Schema, the format that agents and simulators agree on."""
+def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # JSON with or without the option
+    """Print the set as JSON Schema, for agents and simulators."""
     from cosmic.psa.files import json_schema  # noqa: PLC0415  heavy
 
     emit([json_module.dumps(json_schema(_load(space, stacks)), indent=2)])

@@ -21,7 +21,7 @@ DIFFERS = 1
 def replay(
     study: Annotated[Path, typer.Argument(metavar="DIR", help="Directory of a study.")],
     check: Annotated[bool, typer.Option("--check", help="Exit with 1 if anything differs.")] = False,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that evaluate.")] = 1,
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     json: Json = False,
 ) -> None:
     """Run a study again from its inputs and compare every trial, bit for bit."""
@@ -41,9 +41,9 @@ def replay(
 
 def _print(study: Path, found: Replayed) -> None:
     if found.same:
-        say([f"{study}: all {found.trials:,} trials are the same again, bit for bit"])
+        say([f"{study}: all {found.trials:,} trials are the same, bit for bit"])
         return
-    what = "the agent proposes other points from there on" if found.other_points else "its results are others"
+    what = "the agent proposes other points from there on" if found.other_points else "its results differ"
     say([f"{study}: {found.differing:,} of {found.trials:,} trials differ, first trial {found.first:,}: {what}"])
     if found.largest:
         rows = [[name, f"{value:.3g}"] for name, value in found.largest.items()]

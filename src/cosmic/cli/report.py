@@ -24,18 +24,18 @@ def report(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,
     isolated: Annotated[
-        int, typer.Option(min=0, help="Designs of each search of one layer alone, beside the study; 0: none.")
+        int, typer.Option(min=0, help="Designs to evaluate in a search of each layer alone, to compare; 0: none.")
     ] = 1_000,
     json: Json = False,
 ) -> None:
-    """Write a study as one HTML file: verdict, why, every trial to explore, the designs, how far to trust it."""
+    """Write a study as one HTML file: verdict, why, every trial, the designs, expected errors."""
     from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  heavy
     from cosmic.publishing.document import found_in  # noqa: PLC0415  heavy
     from cosmic.publishing.report import report as run  # noqa: PLC0415  heavy
 
     opened, target = open_study(study), out or study / PAGE
     _check(target)
-    with suppress(OSError):  # a study that cannot be written to can still be read
+    with suppress(OSError):  # the study may be read-only
         write_best(found_in(opened))
     with StatusLine() as line:
         made = run(opened, isolated=isolated, say=line.show)
@@ -49,16 +49,18 @@ def report(
 
 
 def _check(target: Path) -> None:
-    """Refuse a place that cannot be written to before anything is searched for it."""
+    """Refuse a file that cannot be written, before any search runs."""
     from cosmic.errors import require  # noqa: PLC0415
 
     folder = target.parent
     there = folder.is_dir() and not target.is_dir() and os.access(target if target.exists() else folder, os.W_OK)
-    require(there, "out", str(target), "cannot be written: name a file in a directory that is there and yours")
+    require(
+        there, "out", str(target), "cannot be written: name a file in a directory that exists and that you may write to"
+    )
 
 
 def facts(made: Report, path: Path) -> dict[str, object]:
-    """Return what was written, for programs."""
+    """Return what was written, as JSON holds it."""
     verdict = made.document["verdict"]
     return {
         "report": str(path),

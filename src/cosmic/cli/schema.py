@@ -1,7 +1,7 @@
-"""`cosmic schema`: what --json prints, key by key.
+"""`cosmic schema`: the JSON Schema of what --json prints.
 
 A file in `schemas/` describes the output of one command in JSON Schema, draft 2020-12: `psa-count.yaml` that of
-``cosmic psa count --json``. What several have in common stands in `common.yaml`. Every key has a description, every
+``cosmic psa count --json``. Definitions that several share are in `common.yaml`. Every key has a description, every
 quantity a unit as ``x-unit``.
 """
 
@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
 
 app = new_app()
@@ -25,14 +26,19 @@ WITHIN = "#/$defs/"
 @app.command()
 def schema(
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="COMMAND", help="Such as 'evaluate' or 'psa count'; all if none.")
+        list[str] | None,
+        typer.Argument(
+            metavar="COMMAND",
+            help="Such as 'evaluate' or 'psa count'; without it, the commands.",
+            autocompletion=_commands,
+        ),
     ] = None,
     page: Annotated[
-        Path | None, typer.Option("--page", metavar="FILE.md", help="Write all of them as a page of tables.")
+        Path | None, typer.Option("--page", metavar="FILE.md", help="Write all schemas as a page of tables.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Print the JSON Schema of what a command prints with --json, or which commands there are."""
+    """Print the JSON Schema of what a command prints with --json, or which commands have one."""
     if page is not None:
         from cosmic.cli.schema_page import schema_page  # noqa: PLC0415  rarely needed
         from cosmic.files import write_text  # noqa: PLC0415
@@ -48,6 +54,10 @@ def schema(
         emit_table("", ["command", "prints"], [list(row.values()) for row in rows])
 
 
+def _commands(incomplete: str) -> list[str]:
+    return one_of(*dict.fromkeys(name.partition(" ")[0] for name in published()))(incomplete)
+
+
 def published() -> list[str]:
     """Return the commands that have a schema."""
     names = (path.stem.replace("-", " ") for path in FOLDER.glob("*.yaml") if path.stem != COMMON)
@@ -55,7 +65,7 @@ def published() -> list[str]:
 
 
 def schema_of(command: str) -> dict[str, Any]:
-    """Return the schema of what a command prints, complete in itself.
+    """Return the schema of what a command prints, with all definitions that it refers to.
 
     >>> schema_of("psa count")["properties"]["valid"]["description"]
     'Those that the constraints allow.'
@@ -68,12 +78,12 @@ def schema_of(command: str) -> dict[str, Any]:
         raise UnknownName.among("command", command, "command with a schema", known)
     own = load_mapping(FOLDER / f"{command.replace(' ', '-')}.yaml")
     shared = {**load_mapping(FOLDER / f"{COMMON}.yaml"), **own.pop("$defs", {})}
-    parts = {name: shared[name] for name in sorted(_needed(own, shared))}
-    return {"$schema": DIALECT, **own, **({"$defs": parts} if parts else {})}
+    definitions = {name: shared[name] for name in sorted(_needed(own, shared))}
+    return {"$schema": DIALECT, **own, **({"$defs": definitions} if definitions else {})}
 
 
 def _needed(tree: Any, shared: dict[str, Any]) -> set[str]:
-    """Return the names of the shared parts that *tree* refers to, and of those that they refer to."""
+    """Return the names of the shared definitions that *tree* refers to, directly or through another."""
     found: set[str] = set()
     waiting = [tree]
     while waiting:

@@ -9,27 +9,26 @@ from cosmic.cli.schema import WITHIN, published, schema_of
 
 INTRODUCTION = """# What `--json` prints
 
-Every command takes `--json`: data for programs on standard output, and nothing else there. What each prints is
-published as [JSON Schema](https://json-schema.org), draft 2020-12:
+Every command takes `--json` and then prints only JSON on standard output. Its
+[JSON Schema](https://json-schema.org), draft 2020-12, is published:
 
 ```console
-$ cosmic schema                # which commands there are
+$ cosmic schema                # the commands
 $ cosmic schema psa count      # the schema of one, for a validator or a code generator
 ```
 
-Keys that a schema requires stay; new ones may come with a release, and the changelog says so. Numbers are in SI units,
-and a key that ends in `_s`, `_bytes`, `_usd` or the like says which; others have their unit in the column below, and as
-`x-unit` in the schema. What has no value is `null`: JSON knows neither NaN nor infinity. `[]` stands for each element
-of a list, `*` for any key.
+Required keys stay; a release may add keys, and the changelog says so. Numbers are in SI units: a key ends in its unit
+(`_s`, `_bytes`, `_usd`), or the column below and `x-unit` in the schema give it. A missing value is `null`, never NaN
+or infinity. `[]` stands for each element of a list, `*` for any key.
 
 | exit code | means |
 |---|---|
 | 0 | done |
-| 1 | no feasible design; also a replay or a study that is not what it should be, and an outside program that failed |
+| 1 | no feasible design; also a replay that differs, a damaged study, or an external program that failed |
 | 2 | bad input: one sentence on standard error, *where = value: the rule* |
-| 130 | interrupted with Ctrl-C; a search keeps what it has, and `--resume` goes on |
-| 141 | whoever read the output went away, as `head` does |
-| 143 | a search was told to end (SIGTERM), as clean as with Ctrl-C |
+| 130 | interrupted with Ctrl-C; a search keeps its trials, and `--resume` continues it |
+| 141 | the reader of the output closed the pipe, as `head` does |
+| 143 | a search was ended with SIGTERM; it keeps its trials, as with Ctrl-C |
 
 This page is written by `cosmic schema --page docs/json.md`.
 """
@@ -66,7 +65,7 @@ def _rows(schema: Any, shared: dict[str, Any], path: str) -> Iterator[tuple[str,
 
 
 def _resolved(schema: Any, shared: dict[str, Any]) -> dict[str, Any]:
-    """Return a schema with what it refers to put in; what it says itself counts."""
+    """Return a schema with its `$ref` resolved; its own keys win."""
     if "$ref" not in schema:
         return dict(schema)
     rest = {key: value for key, value in schema.items() if key != "$ref"}

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from cosmic.cli.console import Json, emit, emit_commands, emit_json, new_app
+from cosmic.cli import candidates
+from cosmic.cli.console import Json, Limits, Stacks, emit, emit_commands, emit_json, new_app
 from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
 from cosmic.errors import require
 
@@ -23,30 +24,44 @@ TRIALS = 10_000
 
 
 class Terminated(KeyboardInterrupt):
-    """Somebody else wants the program to end: as clean as Ctrl-C."""
+    """SIGTERM: the search ends as it does with Ctrl-C."""
 
 
 @app.command()
 def search(  # noqa: PLR0913, PLR0917  one option each
-    space: Annotated[str, typer.Argument(help="A space of the catalog or a YAML file; not needed to --resume.")] = "",
-    agent: Annotated[str, typer.Option(help="Who proposes designs: see 'cosmic list agents'.")] = "genetic",
+    space: Annotated[
+        str,
+        typer.Argument(
+            help="A space of the catalog or a YAML file; not needed to --resume.", autocompletion=candidates.spaces
+        ),
+    ] = "",
+    agent: Annotated[
+        str, typer.Option(help="The search algorithm: see 'cosmic list agents'.", autocompletion=candidates.agents)
+    ] = "genetic",
     trials: Annotated[int | None, typer.Option("-n", "--trials", min=1, help="Designs to evaluate [10000].")] = None,
-    objective: Annotated[list[str], typer.Option(help="A metric to better; several for a Pareto front.")] = [],  # noqa: B006  typer copies it
-    constraint: Annotated[
-        list[str], typer.Option(metavar="'METRIC <= VALUE'", help="A limit, such as 'memory_bytes <= 80 GB'.")
-    ] = [],  # noqa: B006
-    stacks: Annotated[str, typer.Option(help="Layers to search, the others frozen: workload,network.")] = "",
+    objective: Annotated[
+        list[str],
+        typer.Option(help="A metric to optimise; several for a Pareto front.", autocompletion=candidates.metrics),
+    ] = [],  # noqa: B006  typer copies it
+    constraint: Limits = [],  # noqa: B006
+    stacks: Stacks = "",
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
-    workers: Annotated[int, typer.Option(min=1, help="Processes that evaluate.")] = 1,
-    engine: Annotated[str, typer.Option(help="analytic, event, or ray: closed forms on a Ray cluster.")] = "analytic",
+    workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
+    engine: Annotated[
+        str,
+        typer.Option(
+            help="analytic, event, or ray: closed forms on a Ray cluster.",
+            autocompletion=candidates.one_of("analytic", "event", "ray"),
+        ),
+    ] = "analytic",
     address: Annotated[str, typer.Option(help="Ray cluster to evaluate on; 'local' starts one here.")] = "",
-    batch: Annotated[int, typer.Option(min=0, help="Designs asked for at once; 0: what the agent likes.")] = 0,
+    batch: Annotated[int, typer.Option(min=0, help="Designs per batch; 0: the agent's own batch size.")] = 0,
     setting: Annotated[list[str], typer.Option(metavar="NAME=VALUE", help="A setting of the agent.")] = [],  # noqa: B006
     out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the study in --out.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the study in --out.")] = False,
     json: Json = False,
 ) -> None:
-    """Search a parameter set for the best design and keep every trial in a study."""
+    """Search a parameter set for the best design, and keep every trial in a study."""
     from cosmic.exploration.searching import PoolOptions, found_so_far, resume_study  # noqa: PLC0415  heavy
     from cosmic.exploration.searching import search as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
@@ -103,14 +118,16 @@ def _next(found: Found) -> None:
     from cosmic.publishing.trust import resume_command  # noqa: PLC0415  heavy
 
     on = resume_command(found)
-    going = {} if found.stopped == "exhausted" else {on: "go on" if found.stopped == "interrupted" else "more trials"}
+    going = (
+        {} if found.stopped == "exhausted" else {on: "continue" if found.stopped == "interrupted" else "more trials"}
+    )
     emit(["", f"study: {found.path}"])
     emit_commands(
         {
             f"cosmic report {folder}": "one page: why, every trial, its timeline and cluster",
             **best,
             f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
-            f"cosmic replay {folder} --check": "run it again, compare bit for bit",
+            f"cosmic replay {folder} --check": "run it again and compare bit for bit",
             **going,
         }
     )

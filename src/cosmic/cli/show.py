@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
-from cosmic.cli.console import Json, Settings, emit, emit_json, new_app
+from cosmic.cli.console import Design, Json, Settings, emit, emit_json, new_app
 
 app = new_app()
 
 
 @app.command()
 def show(
-    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
     json: Json = False,
 ) -> None:
-    """Print one design with every name resolved and every default filled in, ready to be saved and changed."""
+    """Print one design as YAML, with every name resolved and every default filled in."""
     from cosmic.loading.designs import design_tree, dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
+    from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
+    from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
     if json:
-        emit_json({"identity": point.identity, "unfit": list(unfit(point)), "design": design_tree(point)})
+        emit_json({"identity": point.identity, "invalid": list(invalid_reasons(point)), "design": design_tree(point)})
         return
-    reasons = [f"# cannot run: {reason}" for reason in unfit(point)]
-    emit([f"# {point.identity}", *reasons, dump_design(point).rstrip()])
+    reasons = [f"# cannot run: {reason}" for reason in invalid_reasons(point)]
+    emit([f"# {point.identity}", f"# {design_in_words(point)}", *reasons, dump_design(point).rstrip()])

@@ -1,4 +1,4 @@
-"""`cosmic simulate`: traces played on a cluster, from ASTRA-sim's own files."""
+"""`cosmic simulate`: execution traces on a simulated cluster, from ASTRA-sim's own files."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 SHOWN = 12
-"""Rows of a table; the rest is summed up."""
+"""Rows of a table; JSON has all."""
 
 
 @app.command()
@@ -26,21 +27,29 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
     remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
     backend: Annotated[
-        str, typer.Option(help="unaware: no message delays another; aware: links are queues.")
+        str,
+        typer.Option(
+            help="unaware: messages do not contend; aware: messages queue at links.",
+            autocompletion=one_of("unaware", "aware"),
+        ),
     ] = "unaware",
-    queues_per_dim: Annotated[int, typer.Option(help="Queues of chunks in each dimension.")] = 1,
+    queues_per_dim: Annotated[int, typer.Option(help="Queues of chunks in each network dimension.")] = 1,
     injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.")] = 1.0,
-    rendezvous: Annotated[bool, typer.Option("--rendezvous", help="Receivers say first that they are ready.")] = False,
+    rendezvous: Annotated[
+        bool, typer.Option("--rendezvous", help="A message waits until its receive is posted.")
+    ] = False,
     compat: Annotated[
-        bool, typer.Option(help="As ASTRA-sim, or with an NPU's bandwidth shared by what it sends.")
+        bool, typer.Option(help="ASTRA-sim's own rules, or an NPU's bandwidth shared by its messages.")
     ] = True,
-    timeline: Annotated[Path | None, typer.Option(help="Write a trace for Perfetto or Chrome to this file.")] = None,
+    timeline: Annotated[
+        Path | None, typer.Option(help="Write the timeline to this file, for Perfetto or Chrome.")
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Play execution traces on a simulated cluster: when every rank is done, and what it did until then."""
+    """Simulate execution traces on a cluster: when each rank ends, and its compute and communication time."""
     from cosmic.simulation.event.engine import simulate as run  # noqa: PLC0415  heavy
 
-    doing("playing the traces")
+    doing("simulating the traces")
     result = run(
         workload=workload,
         system=system,
@@ -71,26 +80,26 @@ def _print(result: Result) -> None:
     from cosmic.cli.evaluate import bar, seconds  # noqa: PLC0415  not needed for JSON
 
     slowest = max(result.per_npu, key=lambda npu: npu.cycles)
-    ranks, played = len(result.per_npu), result.simulated_ranks
+    ranks, simulated = len(result.per_npu), result.simulated_ranks
     emit(
         [
-            f"{result.cycles:,} cycles (ns) = {seconds(result.cycles / 1e9)}: rank {slowest.npu} of {ranks:,} is last",
-            f"{played:,} of {ranks:,} ranks simulated, the others are like them · {result.events:,} events"
+            f"{result.cycles:,} cycles (ns) = {seconds(result.cycles / 1e9)}; rank {slowest.npu} of {ranks:,} is last",
+            f"{simulated:,} of {ranks:,} ranks simulated, the others are identical · {result.events:,} events"
             f" · {result.cpu_s:.2f} s",
             "",
         ]
     )
     total = max(1, slowest.cycles)
-    parts = {
+    times = {
         "compute": slowest.compute_cycles,
         "communication": slowest.communication_cycles,
-        "hidden by compute": slowest.hidden_cycles,
+        "overlapped by compute": slowest.hidden_cycles,
         "exposed (not computing)": slowest.exposed_cycles,
         "idle": slowest.idle_cycles,
     }
     rows = [
         [name, seconds(cycles / 1e9), f"{100 * cycles / total:.1f} %", bar(cycles / total)]
-        for name, cycles in parts.items()
+        for name, cycles in times.items()
     ]
     emit_table("", [f"rank {slowest.npu}", "time", "share", ""], rows)
     emit([""])
@@ -104,11 +113,11 @@ def _print(result: Result) -> None:
         ]
         for each in result.dimensions
     ]
-    emit_table("", ["dimension", "topology", "npus", "mean use", "busiest NPU"], uses)
+    emit_table("", ["network dimension", "topology", "NPUs", "mean utilization", "busiest NPU"], uses)
     if result.links:
         emit([""])
         rows = [[each.link, f"{100 * each.utilization:.1f} %", bar(each.utilization)] for each in result.links[:SHOWN]]
-        emit_table("", ["busiest links", "use", ""], rows)
+        emit_table("", ["busiest links", "utilization", ""], rows)
     if result.operators:
         emit([""])
         rows = [
@@ -120,13 +129,13 @@ def _print(result: Result) -> None:
             ]
             for each in result.operators[:5]
         ]
-        emit_table("", [f"longest of rank {slowest.npu}", "time", "bound by", "flop per byte"], rows)
+        emit_table("", [f"longest operators of rank {slowest.npu}", "time", "bound by", "flop per byte"], rows)
     emit([""])
     _print_ranks(result)
 
 
 def _print_ranks(result: Result) -> None:
-    """Print ranks that end alike in one row."""
+    """Print a row for all ranks that compute and end alike."""
     alike: dict[tuple[int, int], list[int]] = {}
     for npu in result.per_npu:
         alike.setdefault((npu.cycles, npu.compute_cycles), []).append(npu.npu)
@@ -134,11 +143,11 @@ def _print_ranks(result: Result) -> None:
     rows = [[_ranks(ranks), cycles, compute, cycles - compute] for (cycles, compute), ranks in ordered[:SHOWN]]
     emit_table("", ["ranks", "cycles", "compute", "exposed"], rows)
     if len(ordered) > SHOWN:
-        emit([f"... and {len(ordered) - SHOWN} more kinds of ranks: --json has them all"])
+        emit([f"... and {len(ordered) - SHOWN} more groups of ranks: --json has them all"])
 
 
 def _ranks(ranks: list[int]) -> str:
-    """Return ranks for a person to read.
+    """Return the first and the last of some ranks, and how many there are.
 
     >>> _ranks([0, 1, 2, 7]), _ranks([4])
     ('0 ... 7 (4)', '4')

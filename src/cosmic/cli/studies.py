@@ -1,4 +1,4 @@
-"""How commands show searches: progress while they run, and what they found."""
+"""What commands print of a search: its progress and what it found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "
 
 
 class ProgressLine(StatusLine):
-    """The line of a search; it remembers how far the search was when it was last told."""
+    """The status line of a search; it keeps the last progress that it got."""
 
     def __init__(self, *, shown: bool | None = None) -> None:
         super().__init__(shown=shown)
@@ -35,15 +35,15 @@ class ProgressLine(StatusLine):
 
 
 def progress_text(progress: Progress) -> str:
-    """Return how far a search is: share, speed, best so far, feasible share, time left."""
+    """Return a search's progress: trials, rate, best so far, feasible share, time left."""
     rate = progress.computed / progress.elapsed_s if progress.elapsed_s else 0.0
     left = (progress.trials - progress.evaluated) / rate if rate else 0.0
     found = progress.best < float("inf")
-    best = f"best {figure(progress.objective, _metric(progress))}" if found else "none can run yet"
+    best = f"best {figure(progress.objective, _metric(progress))}" if found else "none feasible yet"
     feasible = 100 * progress.feasible / max(1, progress.seen)
     return (
         f"{progress.evaluated:,} of {progress.trials:,} trials · {rate:,.0f}/s · {best}"
-        f" · {feasible:.0f} % can run · {seconds(left) if left >= 1 else '< 1 s'} left"
+        f" · {feasible:.0f} % feasible · {seconds(left) if left >= 1 else '< 1 s'} left"
     )
 
 
@@ -54,12 +54,12 @@ def _metric(progress: Progress) -> float | None:
 
 
 def headline(metrics: Mapping[str, float | None]) -> str:
-    """Return what a design achieves on one line."""
+    """Return the main metrics of a design on one line."""
     return " · ".join(figure(name, metrics[name]) for name in _SHOWN if metrics[name] is not None)
 
 
 def figure(name: str, value: float | None) -> str:
-    """Return a metric with its name and unit, for a person to read.
+    """Return a metric with its name and a readable unit.
 
     >>> figure("step_s", 12.345), figure("mfu", 0.4), figure("tokens_per_s", 1234.5)
     ('step 12.35 s', 'MFU 40.0 %', '1,234 tokens/s')
@@ -71,7 +71,7 @@ def figure(name: str, value: float | None) -> str:
 
 
 def worth(name: str, value: float | None) -> str:
-    """Return a metric's value with its unit, for a person to read.
+    """Return a metric's value with a readable unit.
 
     >>> worth("memory_bytes", 2**34), worth("network_usd", 1e6), worth("perf_per_bandwidth", 1.2345e-14)
     ('16.0 GiB', '1,000,000 USD', '1.235e-14')
@@ -100,14 +100,14 @@ def _usd(value: float) -> str:
 
 
 def summary(found: Found) -> dict[str, Any]:
-    """Return what a search found, for programs."""
+    """Return what a search found, as JSON holds it."""
     from cosmic.exploration.verdict import judge  # noqa: PLC0415  heavy
 
     return facts_of(found, judge(found))
 
 
 def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
-    """Return what a search found and what that comes to, for programs."""
+    """Return what a search found and its verdict, as JSON holds them."""
     problem, trials = found.problem, found.trials
     base = problem.base()
     runs = bool(base.feasible[0])
@@ -138,7 +138,7 @@ def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
 
 
 def show(found: Found) -> None:
-    """Print what a search found: the verdict first."""
+    """Print what a search found, the verdict first."""
     from cosmic.exploration.verdict import judge  # noqa: PLC0415  heavy
 
     verdict = judge(found)
@@ -148,7 +148,7 @@ def show(found: Found) -> None:
     say([verdict.sentence, *verdict.caveats, ""])
     say([f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}", _effort(facts), ""])
     if best is None:
-        emit(["What stood in the way:"] if facts["reasons"] else [])
+        emit(["Why designs are infeasible:"] if facts["reasons"] else [])
         emit([f"  {reason}: {count:,} design{'' if count == 1 else 's'}" for reason, count in facts["reasons"].items()])
         return
     metrics = best["metrics"]
@@ -161,7 +161,7 @@ def show(found: Found) -> None:
 
 
 def _show_front(found: Found, facts: dict[str, Any]) -> None:
-    """Print the Pareto front: where it lies among the trials, if there are two objectives, and its first members."""
+    """Print the Pareto front: a plot of it among the trials, if there are two objectives, and its first members."""
     from cosmic.exploration.pages import front_plot  # noqa: PLC0415  heavy
     from cosmic.reporting.words import metric_label  # noqa: PLC0415
 
@@ -179,7 +179,7 @@ def _show_front(found: Found, facts: dict[str, Any]) -> None:
 
 
 def write_best(found: Found) -> str:
-    """Write the best design beside the trials, ready to be evaluated; return where, or nothing if there is none."""
+    """Write the best design into the study as YAML and return its path; an empty text if there is none."""
     from cosmic.exploration.verdict import best_point  # noqa: PLC0415  heavy
     from cosmic.files import write_text  # noqa: PLC0415
     from cosmic.loading.designs import dump_design  # noqa: PLC0415  heavy
@@ -193,7 +193,7 @@ def write_best(found: Found) -> str:
 
 
 def _expected(verdict: Verdict) -> list[str]:
-    """Return a line that says how far off the best design's step is expected to be."""
+    """Return a line with the expected error of the best design's step time."""
     metrics = verdict.metrics
     if metrics is None:
         return []
@@ -205,15 +205,15 @@ def _effort(facts: dict[str, Any]) -> str:
     share = 100 * facts["feasible"] / max(1, facts["trials"])
     afresh = "" if facts["computed"] >= facts["trials"] else f", {facts['computed']:,} of them now"
     said = f"{facts['trials']:,} designs evaluated{afresh}, in {seconds(facts['elapsed_s'])} ({rate:,.0f}/s)"
-    said += f"; {share:.0f} % can run"
+    said += f"; {share:.0f} % feasible"
     if facts["refused"]:
-        said += f"; {facts['refused']:,} more {'does' if facts['refused'] == 1 else 'do'} not fit together"
+        said += f"; {facts['refused']:,} more proposed, invalid mapping{'' if facts['refused'] == 1 else 's'}"
     endings = {"exhausted": "; that is every valid design", "stalled": "; the agent has nothing new to propose"}
     return said + endings.get(facts["stopped"], "")
 
 
 def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
-    """Return for each parameter and derived field what the base has and what the best design has."""
+    """Return each parameter and derived field with its value in the base and in the best design."""
     from cosmic.design import schema  # noqa: PLC0415  heavy
     from cosmic.psa.parameters import label, label_in  # noqa: PLC0415  heavy
 
@@ -228,7 +228,7 @@ def _cell(value: Any) -> str:
 
 
 def separate(text: str) -> list[str]:
-    """Return the words of an option that takes several.
+    """Return the values of an option that takes several, separated by commas.
 
     >>> separate("workload, network")
     ['workload', 'network']
@@ -237,7 +237,7 @@ def separate(text: str) -> list[str]:
 
 
 def free_folder(root: Path, name: str) -> Path:
-    """Return a directory in *root* that is not there yet: *name*, or that with a number."""
+    """Return a directory in *root* that does not exist yet: *name*, or *name* with a number."""
     count, path = 1, root / name
     while path.exists():
         count += 1

@@ -1,4 +1,4 @@
-"""`cosmic sweep`: a design with some fields varied, every combination."""
+"""`cosmic sweep`: a design evaluated for every combination of some fields' values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, Settings, StatusLine, emit_json, emit_table, new_app
+from cosmic.cli import candidates
+from cosmic.cli.console import Design, Json, Settings, StatusLine, emit_json, emit_table, new_app
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.output import emit
 
@@ -22,14 +23,25 @@ NUMBERS = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
 
 @app.command()
 def sweep(
-    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
-    vary: Annotated[list[str], typer.Option("--vary", metavar="PATH=A,B,…", help="A field and the values it takes.")],
+    design: Design,
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            "--vary",
+            metavar="PATH=A,B,…",
+            help="A field and its values, such as tp=1,2,4.",
+            autocompletion=candidates.settings,
+        ),
+    ],
     settings: Settings = [],  # noqa: B006  typer copies it
-    metric: Annotated[str, typer.Option("--metric", help="What the heat map shows.")] = "step_s",
+    metric: Annotated[
+        str,
+        typer.Option("--metric", help="The metric of the heat map.", autocompletion=candidates.one_of(*NUMBERS)),
+    ] = "step_s",
     csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Json = False,
 ) -> None:
-    """Evaluate a design for every combination of some fields' values: a table, and a heat map for two fields."""
+    """Evaluate a design for every combination of some fields' values: a table; for two fields also a heat map."""
     from cosmic.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
 
     if metric not in NUMBERS:
@@ -49,11 +61,11 @@ def sweep(
 
 
 def run_sweep(
-    design: str, settings: list[str], vary: list[str], tell: Callable[[str], None] = lambda _: None
+    design: str, settings: list[str], vary: list[str], progress: Callable[[str], None] = lambda _: None
 ) -> list[dict[str, Any]]:
-    """Return a row for each combination: the values, and what the design achieves or why it cannot run.
+    """Return a row for each combination: the values, and the design's metrics or why it cannot run.
 
-    How far it is, *tell* is told.
+    *progress* is called with a line of text before each design.
     """
     from cosmic.errors import SpecError, require  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate  # noqa: PLC0415
@@ -64,17 +76,17 @@ def run_sweep(
         path: parse_overrides([f"{path}=[{text}]"])[path] for path, _, text in (each.partition("=") for each in vary)
     }
     for path, values in varied.items():
-        require(bool(values), "--vary", path, "give a field and its values, such as workload.tp=1,2,4")
+        require(bool(values), "--vary", path, "give a field and its values, such as tp=1,2,4")
     combinations = list(product(*varied.values()))
     require(len(combinations) <= MOST, "--vary", len(combinations), f"at most {MOST:,} combinations")
     rows, refusals = [], []
     for place, values in enumerate(combinations):
         if place:
-            tell(f"{place:,} of {len(combinations):,} designs")
+            progress(f"{place:,} of {len(combinations):,} designs")
         chosen = dict(zip(varied, values, strict=True))
         try:
             outcome: Outcome = evaluate(load_design(design, {**fixed, **chosen}))
-        except SpecError as error:  # one combination may ask for what cannot be described; if all do, it is a mistake
+        except SpecError as error:  # one combination may be malformed; if all are, --vary itself is wrong
             refusals.append(error)
             outcome = Infeasible((str(error),))
         if isinstance(outcome, Metrics):
@@ -113,7 +125,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def heat_map(rows: list[dict[str, Any]], down: str, across: str, metric: str) -> list[str]:
-    """Return a map of two fields in which more of *metric* is darker; a dot is a design that cannot run."""
+    """Return a heat map over two fields, darker for more of *metric*; a dot is a design that cannot run."""
     ys, xs = (list(dict.fromkeys(str(row[path]) for row in rows)) for path in (down, across))
     found = {(str(row[down]), str(row[across])): row.get(metric) for row in rows}
     values = [value for value in found.values() if value is not None]

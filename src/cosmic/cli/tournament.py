@@ -1,4 +1,4 @@
-"""`cosmic tournament`: agents against each other."""
+"""`cosmic tournament`: agents compared on one space."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, StatusLine, emit_json, emit_table, new_app, say
+from cosmic.cli import candidates
+from cosmic.cli.console import Json, Limits, Stacks, StatusLine, emit_json, emit_table, new_app, say
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.studies import separate, worth
 
@@ -16,17 +17,24 @@ NATIVE = "random,genetic,ant_colony,annealing,policy"
 
 @app.command()
 def tournament(  # noqa: PLR0913, PLR0917  one option each
-    space: Annotated[str, typer.Argument(help="A space of the catalog or a YAML file.")],
-    agents: Annotated[str, typer.Option(help="Who takes part, separated by commas.")] = NATIVE,
-    trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each may evaluate.")] = 1000,
-    seeds: Annotated[int, typer.Option(min=1, help="How often each searches: seeds 0, 1, …")] = 5,
-    objective: Annotated[list[str], typer.Option(help="A metric to better.")] = [],  # noqa: B006  typer copies it
-    constraint: Annotated[list[str], typer.Option(metavar="'METRIC <= VALUE'", help="A limit.")] = [],  # noqa: B006
-    stacks: Annotated[str, typer.Option(help="Layers to search, the others frozen: workload,network.")] = "",
-    engine: Annotated[str, typer.Option(help="analytic, or event.")] = "analytic",
+    space: Annotated[
+        str, typer.Argument(help="A space of the catalog or a YAML file.", autocompletion=candidates.spaces)
+    ],
+    agents: Annotated[
+        str,
+        typer.Option(help="The agents, separated by commas.", autocompletion=candidates.several(candidates.agents)),
+    ] = NATIVE,
+    trials: Annotated[int, typer.Option("-n", "--trials", min=1, help="Designs that each search may evaluate.")] = 1000,
+    seeds: Annotated[int, typer.Option(min=1, help="Searches of each agent: seeds 0, 1, …")] = 5,
+    objective: Annotated[list[str], typer.Option(help="A metric to optimise.", autocompletion=candidates.metrics)] = [],  # noqa: B006  typer copies it
+    constraint: Limits = [],  # noqa: B006
+    stacks: Stacks = "",
+    engine: Annotated[
+        str, typer.Option(help="analytic or event.", autocompletion=candidates.one_of("analytic", "event"))
+    ] = "analytic",
     json: Json = False,
 ) -> None:
-    """Let agents search the same space with the same budget, and rank them by how far they stay behind the best."""
+    """Let agents search the same space with the same budget, and rank them by regret."""
     from cosmic.exploration.inputs import Options  # noqa: PLC0415  heavy
     from cosmic.exploration.tournament import hold_tournament  # noqa: PLC0415  heavy
     from cosmic.psa.files import load_space  # noqa: PLC0415  heavy
@@ -55,7 +63,7 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
             }
         )
         return
-    against = "the exhaustive optimum" if board.optimum == "exhaustive" else "the best that anyone found"
+    against = "the exhaustive optimum" if board.optimum == "exhaustive" else "the best that any agent found"
     say([f"{space}: {trials:,} trials for each of {seeds} seeds, {board.objective}; regret is against {against}", ""])
     names = ["agent", "median", "regret", "worst", "within 2 %", "trials to 5 %", "time", "winners checked"]
     emit_table("", names, [_line(board.objective, row) for row in rows])

@@ -14,25 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli import COMMANDS
-from cosmic.cli.console import Json, Settings, doing, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Design, Json, Settings, doing, emit, emit_json, emit_table, new_app
 from cosmic.errors import SpecError, one_line, require
 
 if TYPE_CHECKING:
     from cosmic.traces.statistics import Chain, Statistics
     from cosmic.traces.trace import TraceSet
 
-app = new_app("Chakra execution traces: look at them, check them, and make them from designs.")
+app = new_app("Chakra execution traces: show and check them, and generate them from designs.")
 BAD_TRACES = 2
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
-Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="What the files' names begin with: PREFIX.<rank>.et.")]
+Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Prefix of the traces: PREFIX.<rank>.et.")]
 Groups = Annotated[str, typer.Option("--groups", metavar="FILE", help='Communicator groups: {"1": [0, 1], …}.')]
 
 
 @app.command()
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The trace of one rank, such as gpt.0.et.")],
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Nodes that the table shows.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=0, help="Nodes to show.")] = 50,
     dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
     json: Json = False,
 ) -> None:
@@ -40,7 +39,7 @@ def show(
     from cosmic.traces import views  # noqa: PLC0415
     from cosmic.traces.reading import read_trace  # noqa: PLC0415
 
-    require(not (dot and json), "--dot", dot, "is one way to print a trace, --json another")
+    require(not (dot and json), "--dot", dot, "excludes --json: a trace is printed in one format")
     doing("reading the trace")
     trace = read_trace(file)
     if dot:
@@ -53,12 +52,12 @@ def show(
             for each in islice(views.records(trace), limit)
         ]
         emit_table("", ["id", "type", "name", "depends on", "what"], rows)
-        if (hidden := trace.template.nodes - len(rows)) > 0:
-            emit([f"… and {hidden:,} more: --limit {trace.template.nodes} shows them all"])
+        if (left := trace.template.nodes - len(rows)) > 0:
+            emit([f"… and {left:,} more: --limit {trace.template.nodes} shows them all"])
 
 
 def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """Yield a JSON list with an element a line, so that a trace of a million nodes is printed as it is made."""
+    """Yield a JSON list, one element a line, so that a trace of a million nodes is printed as it is read."""
     line = "["
     for place, each in enumerate(records):
         if place:
@@ -68,13 +67,13 @@ def _json_lines(records: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def _name(record: dict[str, Any]) -> str:
-    """Return a node's name; those of kernels can be paragraphs."""
+    """Return a node's name, cut: names of kernels can be very long."""
     name = one_line(record["name"])
     return name if len(name) <= SHOWN_CHARACTERS else f"{name[: SHOWN_CHARACTERS - 1]}…"
 
 
 def _dependencies(record: dict[str, Any]) -> str:
-    """Return the ids that a node waits for; those of control dependencies say so."""
+    """Return the ids of the nodes that a node depends on; control dependencies are marked."""
     ids = [*map(str, record["data"]), *(f"{each} (ctrl)" for each in record["ctrl"])]
     more = [f"… {len(ids) - SHOWN_DEPENDENCIES:,} more"] if len(ids) > SHOWN_DEPENDENCIES else []
     return ", ".join(ids[:SHOWN_DEPENDENCIES] + more)
@@ -84,14 +83,14 @@ def _read(prefix: str, groups: str) -> tuple[TraceSet, dict[str, tuple[int, ...]
     from cosmic.traces.groups import read_groups  # noqa: PLC0415  heavy
     from cosmic.traces.reading import read_traces  # noqa: PLC0415  heavy
 
-    known = read_groups(groups) if groups else None  # it is small: a mistake in it shows at once
+    known = read_groups(groups) if groups else None  # first, as it is small: a mistake shows at once
     doing("reading traces")
     return read_traces(prefix), known
 
 
 @app.command()
 def check(prefix: Prefix, groups: Groups = "", json: Json = False) -> None:
-    """Say whether the traces of a job can be run: dependencies, messages, groups; exit with 2 if not."""
+    """Check that the traces of a job can run: dependencies, messages, groups; exit with 2 if not."""
     from cosmic.traces.checks import problems  # noqa: PLC0415  heavy
 
     traces, known = _read(prefix, groups)
@@ -123,11 +122,11 @@ def _complain(sentences: Iterable[str]) -> None:
 def stats(
     prefix: Prefix,
     groups: Groups = "",
-    peak: Annotated[str, typer.Option("--peak", help="Rate of a device, such as '900 TFLOP/s'.")] = "",
-    bandwidth: Annotated[str, typer.Option("--bandwidth", help="Rate of its memory, such as '3.35 TB/s'.")] = "",
+    peak: Annotated[str, typer.Option("--peak", help="Peak of an accelerator, such as '900 TFLOP/s'.")] = "",
+    bandwidth: Annotated[str, typer.Option("--bandwidth", help="Bandwidth of its memory, such as '3.35 TB/s'.")] = "",
     json: Json = False,
 ) -> None:
-    """Print what the traces of a job hold; with rates, compute nodes take the time of the roofline."""
+    """Print statistics of a job's traces; with --peak and --bandwidth, compute nodes take their roofline time."""
     from cosmic.traces.checks import problems  # noqa: PLC0415  heavy
     from cosmic.traces.statistics import statistics  # noqa: PLC0415  heavy
     from cosmic.units import BYTES_PER_S, FLOP_PER_S, read  # noqa: PLC0415  heavy
@@ -149,19 +148,19 @@ def _print(found: Statistics) -> None:
     if found.collectives:
         emit([""])
         rows = [[each.collective, each.group_size, each.nodes, each.bytes] for each in found.collectives]
-        emit_table("", ["collective", "group of", "nodes", "in_all_bytes"], rows)
+        emit_table("", ["collective", "group size", "nodes", "total_bytes"], rows)
     if amounts := list(_amounts(found)):
         emit([""])
-        emit_table("", ["", "in all", "least of a rank", "most of a rank"], amounts)
+        emit_table("", ["", "total", "least of a rank", "most of a rank"], amounts)
     emit(["", f"longest chain: {_chain_text(found.longest_chain)}"])
     if found.critical_path and not found.critical_path.seconds:
-        emit(["critical path: no node states a duration; --peak and --bandwidth give compute nodes some"])
+        emit(["critical path: no node states a duration; --peak and --bandwidth give compute nodes one"])
     else:
         emit([f"critical path: {_chain_text(found.critical_path)}"])
 
 
 def _amounts(found: Statistics) -> Iterator[list[str]]:
-    """Yield a row for each amount of which there is some."""
+    """Yield a row for each amount that is not zero."""
     from cosmic.traces.views import amount  # noqa: PLC0415  heavy
     from cosmic.units import split_name  # noqa: PLC0415  heavy
 
@@ -176,19 +175,19 @@ def _chain_text(chain: Chain | None) -> str:
     from cosmic.units import SECONDS  # noqa: PLC0415  heavy
 
     if chain is None:
-        return "none, as nodes wait for one another"
-    parts = ", ".join(f"{count:,} {name}" for name, count in chain.nodes_by_type.items())
-    return f"{chain.nodes:,} nodes ({parts}) of rank {chain.rank}, {amount(chain.seconds, SECONDS)}"
+        return "none: the dependencies have a cycle"
+    types = ", ".join(f"{count:,} {name}" for name, count in chain.nodes_by_type.items())
+    return f"{chain.nodes:,} nodes ({types}) of rank {chain.rank}, {amount(chain.seconds, SECONDS)}"
 
 
 @app.command()
 def generate(
-    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    design: Design,
     out: Annotated[str, typer.Option("--out", metavar="PREFIX", help="Write PREFIX.<rank>.et and PREFIX.json.")],
     settings: Settings = [],  # noqa: B006  typer copies it
     json: Json = False,
 ) -> None:
-    """Write the traces of one training step of a design, and the communicator groups that they name."""
+    """Write the traces of one training step of a design, and their communicator groups."""
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.traces.generation import generate as run  # noqa: PLC0415  heavy
     from cosmic.traces.groups import write_groups  # noqa: PLC0415  heavy
@@ -196,7 +195,7 @@ def generate(
 
     point = load_design(design, parse_overrides(settings))
     started = time.perf_counter()
-    doing("laying out the step")
+    doing("generating the step")
     made = run(point)
     doing(f"writing {len(made.traces.ranks):,} traces")
     files = [*(Path(f"{out}.{rank}.et") for rank in range(len(made.traces.ranks))), Path(f"{out}.json")]
@@ -209,22 +208,19 @@ def generate(
         emit_json({"identity": point.identity, "prefix": out, **counts, "bytes": size, "seconds": took})
         return
     emit([f"{_headline(made.traces)}, {len(made.groups):,} groups: {len(files):,} files, {size:,} bytes, {took:.2f} s"])
-    if "simulate" in COMMANDS:
-        files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
-        quoted = [shlex.quote(each) for each in (out, f"{out}.json")]
-        emit([f"next: cosmic simulate --workload {quoted[0]} --comm-groups {quoted[1]} {files_of_astra}"])
+    prefix, groups = (shlex.quote(each) for each in (out, f"{out}.json"))
+    files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
+    emit([f"next: cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}"])
 
 
 def _make_room(prefix: str, ranks: int) -> None:
-    """Make the folder of files to come; refuse a name that would mix them with those of another job."""
+    """Make the folder for the traces; refuse a prefix whose files belong to another job."""
     path = Path(prefix)
     is_folder = prefix.endswith("/") or path.is_dir()
-    require(
-        bool(path.name) and not is_folder, "--out", prefix, "is a folder; write what names begin with, such as runs/gpt"
-    )
+    require(bool(path.name) and not is_folder, "--out", prefix, "is a folder; give a prefix of files, such as runs/gpt")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SpecError("--out", prefix, f"its folder cannot be made: {error.strerror}") from None
     stale = Path(f"{prefix}.{ranks}.et")
-    require(not stale.exists(), "--out", prefix, f"{stale.name} is there, of a job with more ranks: remove it first")
+    require(not stale.exists(), "--out", prefix, f"{stale.name} is of a job with more ranks: remove it first")

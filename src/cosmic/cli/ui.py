@@ -18,13 +18,13 @@ RUNS = Path("runs")
 @app.command()
 def ui(
     directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="The directory that holds studies.")] = RUNS,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Where to listen; 0 takes a port that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 0,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Only print the address.")] = False,
     json: Json = False,
 ) -> None:
-    """Show studies as they grow, start searches and change designs, on a page for this machine alone.
+    """Serve a page, to this machine only, that shows studies as they grow, starts searches and changes designs.
 
-    Ends with Ctrl-C, and status 0: searches that were begun on the page are interrupted, and can be resumed.
+    Ctrl-C ends it with status 0; searches that were started on the page are interrupted and can be resumed.
     """
     from cosmic.exploration.extras import needs  # noqa: PLC0415  heavy
 
@@ -38,8 +38,8 @@ def ui(
     if json:
         emit_json({"url": keys.address, "port": keys.port, "directory": str(directory)})
     else:
-        emit([f"studies of {directory}, for this machine alone:", f"  {keys.address}", "", "Ctrl-C ends it."])
+        emit([f"studies of {directory}, served to this machine only:", f"  {keys.address}", "", "Ctrl-C ends it."])
     if not no_browser:
         webbrowser.open(keys.address)
-    with suppress(KeyboardInterrupt):  # uvicorn has ended cleanly, and raises the signal again
+    with suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then raises the signal again
         server.run()

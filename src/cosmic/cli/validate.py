@@ -1,4 +1,4 @@
-"""`cosmic validate`: predictions beside measurements."""
+"""`cosmic validate`: predictions compared with measurements."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, StatusLine, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
@@ -17,19 +18,27 @@ app = new_app()
 MOST_REASONS = 20
 
 
+def _columns_of_rows(incomplete: str) -> list[str]:
+    from cosmic.validation.rows import KINDS  # noqa: PLC0415  only where a column is completed
+
+    return one_of(*sorted({"set", *(column for kind in KINDS for column in kind.columns)}))(incomplete)
+
+
 @app.command()
 def validate(
     data: Annotated[
         list[Path] | None,
-        typer.Argument(help="CSV files of measured rows; those that the package carries if none is given."),
+        typer.Argument(help="CSV files of measured rows; without any, those of the package."),
     ] = None,
-    by: Annotated[str, typer.Option("--by", help="The column by which errors are added up.")] = "set",
+    by: Annotated[
+        str, typer.Option("--by", help="The column by which errors are averaged.", autocompletion=_columns_of_rows)
+    ] = "set",
     page: Annotated[
         Path | None, typer.Option("--page", metavar="FILE.md", help="Write a page of tables and plots.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """Predict measured rows, and say how far off each source is: times, and memory where it was measured."""
+    """Predict measured rows and print the errors by source: of time, and of memory where it was measured."""
     from cosmic.errors import require  # noqa: PLC0415  heavy imports stay in functions
     from cosmic.validation.validating import validate as run  # noqa: PLC0415
 
@@ -54,7 +63,7 @@ def _write_page(found: Validation, path: Path) -> None:
 def _show(found: Validation) -> None:
     emit_table("Time", _columns(found.by, "τ"), [_row(each) for each in found.summary])
     if found.memory_summary:
-        emit_table("\nPeak of memory", _columns(found.by), [_row(each)[:-1] for each in found.memory_summary])
+        emit_table("\nPeak memory", _columns(found.by), [_row(each)[:-1] for each in found.memory_summary])
     reasons = [(count, each.name, why) for each in found.summary for why, count in each.skipped.items()]
     if reasons:
         reasons.sort(key=lambda item: -item[0])

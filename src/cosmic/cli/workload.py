@@ -1,4 +1,4 @@
-"""`cosmic workload`: what one device computes, sends and keeps."""
+"""`cosmic workload`: the operators, collectives and memory of one rank."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, Settings, emit_json, emit_table, new_app, say
+from cosmic.cli.console import Design, Json, Settings, emit_json, emit_table, new_app, say
 from cosmic.cli.output import emit
 
 if TYPE_CHECKING:
@@ -19,16 +19,16 @@ app = new_app()
 
 @app.command()
 def workload(
-    design: Annotated[str, typer.Argument(help="MODEL@SYSTEM of the catalog, or the path of a YAML file.")],
+    design: Design,
     settings: Settings = [],  # noqa: B006  typer copies it
-    why: Annotated[bool, typer.Option("--why", help="Explain every collective instead of adding them up.")] = False,
+    why: Annotated[bool, typer.Option("--why", help="List every collective with its reason, instead of sums.")] = False,
     json: Json = False,
 ) -> None:
-    """Print what the busiest device of a design computes, sends and keeps in one step."""
+    """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.step.profile import profile  # noqa: PLC0415  heavy
-    from cosmic.workload.checks import unfit  # noqa: PLC0415  heavy
+    from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
     step = profile(batch_of(point))
@@ -41,7 +41,7 @@ def workload(
         emit_json(
             {
                 "identity": point.identity,
-                "unfit": list(unfit(point)),
+                "invalid": list(invalid_reasons(point)),
                 "operators": work,
                 "collectives": sent,
                 "memory": {**memory.parts, "total": memory.total, "capacity": point.memory.capacity_bytes},
@@ -50,18 +50,18 @@ def workload(
             }
         )
         return
-    say([f"cannot run: {reason}" for reason in unfit(point)])
+    say([f"cannot run: {reason}" for reason in invalid_reasons(point)])
     columns = ["phase", "kind", "runs", "work_flop", "moved_bytes"]
-    emit_table("computed in a step", columns, rows_of(work))
+    emit_table("operators of a step", columns, rows_of(work))
     emit([""])
-    columns = ["phase", "collective", "axes", "ranks", "times", "payload_bytes", "in_all_bytes", "hides"]
+    columns = ["phase", "collective", "axes", "group size", "times", "payload_bytes", "total_bytes", "overlaps"]
     if why:
         columns = ["block", "phase", "collective", "axes", "tensor", "payload_bytes", "why"]
-    emit_table("sent in a step", columns, rows_of(sent))
+    emit_table("collectives of a step", columns, rows_of(sent))
     emit([""])
     parts = [[name, size] for name, size in memory.parts.items() if size]
     rows: list[list[Any]] = [*parts, ["total", memory.total], ["capacity", point.memory.capacity_bytes]]
-    emit_table("kept at the worst moment", ["component", "size_bytes"], rows)
+    emit_table("peak memory", ["component", "size_bytes"], rows)
 
 
 def rows_of(found: Iterable[Mapping[str, Any]]) -> list[list[Any]]:
@@ -86,7 +86,7 @@ def summarize_operators(found: Iterable[OperatorUse]) -> list[dict[str, Any]]:
 
 
 def explain(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return every collective that has somebody to talk to, with what made it necessary."""
+    """Return every collective of a group of more than one rank, with its reason."""
     return [
         {
             "block": use.block,
@@ -108,7 +108,7 @@ def _axes(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
 
 
 def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return the collectives of a step that have somebody to talk to, alike ones together, the heaviest first."""
+    """Return the collectives of groups of more than one rank, alike ones together, the most bytes first."""
     table: dict[tuple[Any, ...], float] = {}
     for use in found:
         if float(use.group) > 1 and float(use.calls) > 0:

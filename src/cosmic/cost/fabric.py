@@ -33,7 +33,7 @@ from cosmic.cost.shapes import Span
 from cosmic.cost.themis import bottleneck_seconds
 from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, stage_cost, transport_of
 from cosmic.design.batch import Batch, Column, Label, Names, numbered
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller, where
 
@@ -100,7 +100,7 @@ class Subgroup:
         which = self.distinct[1]
         return values[0] if which is None else np.array(values)[which]
 
-    def collective(self, kind: Kind, alone: Condition = True) -> StageCost:
+    def collective(self, kind: CollectiveKind, alone: Condition = True) -> StageCost:
         """Return the cost of this dimension's stage of a collective; *alone*: the group lies in this dimension only."""
         terms = [collective_terms(kind, *row) for row in self.distinct[0]]
         hops, traffic = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
@@ -119,7 +119,7 @@ class Subgroup:
 
 @lru_cache(maxsize=65536)
 def collective_terms(
-    kind: Kind, topology: str, algorithm: str, npus: float, members: float, step: float
+    kind: CollectiveKind, topology: str, algorithm: str, npus: float, members: float, step: float
 ) -> tuple[float, float]:
     """Return the links that a stage crosses in turn, and its traffic per byte over the usable share of bandwidth.
 
@@ -162,7 +162,9 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
     return share * busy / contention
 
 
-def one_dimension_seconds(kind: Kind, algorithm: str, members: Numeric, size_bytes: Numeric, dim: Dimension) -> Numeric:
+def one_dimension_seconds(
+    kind: CollectiveKind, algorithm: str, members: Numeric, size_bytes: Numeric, dim: Dimension
+) -> Numeric:
     """Return the seconds of one collective among *members* side by side in one dimension; numbers or arrays.
 
     >>> dim = Dimension(topology="switch", npus=8, bandwidth_bytes_per_s=100e9, latency_s=0.0)
@@ -183,7 +185,12 @@ def subgroups(dims: Sequence[NetworkDimension], spans: Sequence[Span]) -> list[S
 
 
 def collective_seconds(
-    group: Sequence[Subgroup], kind: Kind, size_bytes: Numeric, chunks: Numeric, multi_dim: Label, copies: int = 1
+    group: Sequence[Subgroup],
+    kind: CollectiveKind,
+    size_bytes: Numeric,
+    chunks: Numeric,
+    multi_dim: Label,
+    copies: int = 1,
 ) -> Numeric:
     """Return the seconds of one collective of *size_bytes* among a group.
 
@@ -236,7 +243,7 @@ def _alone(each: Subgroup, group: Sequence[Subgroup]) -> Condition:
     return prod(other.span.members for other in group) == each.span.members
 
 
-def ring_factor(kind: Kind, each: Subgroup, inside: Numeric) -> Numeric:
+def ring_factor(kind: CollectiveKind, each: Subgroup, inside: Numeric) -> Numeric:
     """Return how much more than its share a dimension carries when a library's rings visit all members of a group.
 
     (1 - 1 / (m p)) / (1 - 1 / p) for p members, each of which stands for m NPUs in the dimensions inside: rings reduce

@@ -1,1 +1,1 @@
-"""What is: one frozen value per layer of the stack, and the design point that composes them."""
+"""Designs: one frozen dataclass per layer of the stack, and the design point that composes them."""

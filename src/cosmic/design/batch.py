@@ -15,14 +15,14 @@ from cosmic.design.point import DesignPoint
 
 
 class Names:
-    """A column of names: a number for each row, and what the numbers stand for.
+    """A column of names, stored as a code for each row.
 
     >>> column = Names(("ring", "switch"), np.array([0, 1, 0]))
     >>> (column == "ring").tolist(), column[1], len(column)
     ([True, False, True], 'switch', 3)
     """
 
-    __hash__ = None  # type: ignore[assignment]  # an array of many names is no key
+    __hash__ = None  # type: ignore[assignment]  # a column is no key
 
     def __init__(self, names: Sequence[str], codes: npt.NDArray[np.intp]) -> None:
         self.names = tuple(names)
@@ -53,12 +53,12 @@ Label = str | Names
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Design points as a struct of arrays; a single point is a batch whose fields are plain values."""
+    """Design points as a struct of arrays. A single point is a batch without columns."""
 
     base: DesignPoint
     columns: Mapping[str, Column]
     known: dict[Any, Any] = field(default_factory=dict, repr=False)
-    """What was computed of it already: sizes, plan, profiles, whatever several functions ask for."""
+    """Cache: sizes, plan, profiles, and other values that several functions need."""
 
     def __getitem__(self, path: str) -> Any:
         """Return the field at *path*: an array where the points differ, else the base's value."""
@@ -69,23 +69,23 @@ class Batch:
 
     @property
     def size(self) -> int:
-        """How many points there are."""
+        """Number of points."""
         return len(next(iter(self.columns.values()))) if self.columns else 1
 
     @property
     def npus(self) -> Any:
-        """How many accelerators each point's network joins."""
+        """Number of accelerators of each point."""
         return prod(self[f"network.dims.{place}.npus"] for place in range(len(self.base.network.dims)))
 
     def take(self, rows: npt.NDArray[np.intp], constant: Mapping[str, Any]) -> Batch:
-        """Return the points at *rows*, in all of which the fields in *constant* have one value."""
+        """Return the points at *rows*; the fields in *constant* have one value in all of them."""
         base = self.base.changed(constant) if constant else self.base
         return Batch(base, {path: column[rows] for path, column in self.columns.items() if path not in constant})
 
     def groups(self, paths: Sequence[str]) -> Iterator[tuple[npt.NDArray[np.intp], Batch]]:
-        """Yield the points in groups that agree in the fields at *paths*, with where they stand in the batch.
+        """Yield groups of points that agree in the fields at *paths*, each with its rows in the batch.
 
-        What cannot be reckoned with (a schedule's name) is so made constant; the rest stays in arrays.
+        Fields that arrays cannot compute with (a schedule's name) are so made constant; the others stay arrays.
         """
         varying = [path for path in paths if path in self.columns]
         if not varying:
@@ -115,7 +115,7 @@ def column_of(values: Iterable[Any]) -> Column:
 
 
 def numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
-    """Return how many different values a column has at most, and a number for each row's value."""
+    """Return an upper bound on the distinct values of a column, and a code for each row."""
     if isinstance(column, Names):
         return len(column.names), column.codes
     sortable = np.array([str(value) for value in column]) if column.dtype == object else column  # lists of any length
@@ -124,7 +124,7 @@ def numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
 
 
 def by_name(names: Any, compute: Callable[[str], Any]) -> Any:
-    """Return what *compute* gives for a name, or for each of a column of names.
+    """Return *compute* of a name, or of each name of a column.
 
     >>> by_name(Names(("a", "bb"), np.array([0, 1, 0])), len).tolist()
     [1, 2, 1]

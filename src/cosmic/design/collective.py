@@ -1,4 +1,4 @@
-"""The collective layer: how the devices of a group exchange data."""
+"""The collective layer: algorithms, chunks and scheduling of collectives."""
 
 from __future__ import annotations
 
@@ -12,35 +12,31 @@ Scheduling = Literal["lifo", "fifo"]
 MultiDim = Literal["baseline", "blueconnect", "themis"]
 
 
-Kind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
-"""What a group does together. The payload of each is the whole buffer of one NPU: what an all-gather ends with, what
-the others start from."""
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+"""The payload of each is the whole buffer of one NPU: the output of an all-gather, the input of the others."""
 
 
 class Algorithm(Protocol):
-    """A way to run collectives within one network dimension, among p members of a group.
-
-    All functions take numbers or arrays.
-    """
+    """A collective algorithm for a group of p members in one network dimension; functions take numbers or arrays."""
 
     @staticmethod
-    def steps(kind: Kind, p: Any) -> Any:
-        """Return how many messages follow one another."""
+    def steps(kind: CollectiveKind, p: Any) -> Any:
+        """Return the number of sequential messages."""
         ...
 
     @staticmethod
-    def traffic(kind: Kind, p: Any) -> Any:
+    def traffic(kind: CollectiveKind, p: Any) -> Any:
         """Return the bytes that the busiest NPU sends, per byte of payload."""
         ...
 
     @staticmethod
     def peers(p: Any) -> Any:
-        """Return with how many others an NPU talks at once."""
+        """Return the number of peers that an NPU sends to at once."""
         ...
 
     @staticmethod
     def distance(p: Any) -> Any:
-        """Return how far apart the partners are in a line of all members, on average over bytes; 1 is next door."""
+        """Return the mean distance that a byte travels along a line of all members; 1 is to a neighbour."""
         ...
 
 
@@ -49,18 +45,18 @@ algorithms: Registry[Algorithm] = Registry("algorithm", "cosmic.cost.collectives
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """Algorithms, chunks and their order."""
+    """Algorithms, chunks and scheduling of collectives."""
 
     scheduling: Scheduling = "lifo"
-    """Which of several waiting collectives goes first: the newest or the oldest."""
+    """Which of several waiting collectives runs first: the newest (lifo) or the oldest (fifo)."""
     chunks: int = 4
-    """Parts of a collective that follow each other through the network's dimensions."""
+    """Chunks of a collective that are pipelined through the network dimensions."""
     multi_dim: MultiDim = "blueconnect"
-    """In which order a chunk visits the dimensions."""
+    """Order in which chunks visit the network dimensions."""
     overlap_efficiency: float = 1.0
-    """Share that computation can hide at best of gathering weights and of reducing gradients."""
+    """Largest share of weight gathers and gradient reductions that compute overlaps."""
     algorithms: tuple[str, ...] = field(metadata={"names": algorithms})
-    """One for each network dimension, innermost first."""
+    """Algorithm of each network dimension, innermost first."""
 
     def __post_init__(self) -> None:
         require(self.chunks >= 1, "chunks", self.chunks, "must be at least 1")

@@ -1,4 +1,4 @@
-"""The compute layer: what one accelerator can do, draws and costs."""
+"""The compute layer: rates, efficiencies, power and price of one accelerator."""
 
 from __future__ import annotations
 
@@ -21,77 +21,79 @@ SHARES = (
     "attention_backward_efficiency",
     "memory_efficiency",
 )
-"""Fields that are a share of something."""
+"""Fields that are shares: above 0 and at most 1."""
 DURATIONS = ("launch", "host_launch", "burst", "tile_ramp", "fp4_ramp", "fp8_cast", "block_cast", "attention_ramp")
 """Keys of the fields that are times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compute:
-    """One accelerator: peak rates without sparsity, what kernels reach of them, power and price."""
+    """One accelerator: peak rates without sparsity, what kernels reach, power and price."""
 
     accelerator: str = ""
+    """Name in the catalog."""
     bf16_flop_per_s: float
-    """Dense matrix rate in 16 bits (fp16 where there is no bf16)."""
+    """Dense peak in 16 bits (fp16 where there is no bf16)."""
     fp32_flop_per_s: float | None = None
     tf32_flop_per_s: float | None = None
     fp8_flop_per_s: float | None = None
     fp4_flop_per_s: float | None = None
     int8_flop_per_s: float | None = None
     achieved_bf16_flop_per_s: float | None = None
-    """The highest 16-bit rate that anybody measured on a large matrix product."""
+    """Highest 16-bit rate measured on a large GEMM."""
     gemm_efficiency: float | None = None
-    """Share of the peak that large matrix products reach; if not given, what was achieved, or the usual. Where the
-    units are known, the share that the inner loop of a tile reaches on a cool chip."""
+    """Share of the peak that large GEMMs reach; if not given, that of `achieved_bf16`, or the usual. With `sms`, the
+    share that the inner loop of a tile reaches on a cool chip."""
     fp8_efficiency: float | None = None
-    """The same in 8 bits with one scale for a tensor; if not given, as in 16 bits."""
+    """The same for fp8 with one scale per tensor; if not given, as in 16 bits."""
     fp8_block_efficiency: float | None = None
-    """The same in 8 bits with a scale for each block."""
+    """The same for fp8 with one scale per block."""
     fp4_efficiency: float | None = None
-    """The same in 4 bits."""
+    """The same for fp4."""
     sustained_efficiency: float = 1.0
-    """Share of the matrix rate that is left when long products bring the chip to its power limit."""
+    """Share of the GEMM rate that is left at the power limit, which long GEMMs reach."""
     steady_efficiency: float = 1.0
-    """Share of the 16-bit matrix rate that nodes full of accelerators keep in long runs, of what one keeps alone."""
+    """Share of its 16-bit GEMM rate that an accelerator keeps in long runs of full nodes, relative to running alone."""
     narrow_steady_efficiency: float = 1.0
-    """The same in 8 and 4 bits."""
+    """The same for 8 and 4 bits."""
     burst_s: float = 0.0
-    """How long a product alone runs before half of that loss shows."""
+    """Time that a single GEMM runs until half of the loss at the power limit shows."""
     sms: int = 0
-    """Units (streaming multiprocessors) that each work on a tile of a product; 0: not known, no quantisation."""
+    """Streaming multiprocessors (AMD: compute units), one tile of a GEMM each; 0: not known, no wave quantization."""
     split_k: int = 1
-    """Units at most that share the sum of a tile, in 16 bits."""
+    """Most SMs that share the sum over k of a tile, in 16 bits."""
     tile_ramp_s: float = 0.0
-    """Time to fill a unit's pipeline and to write out its tile."""
+    """Time to fill the pipeline of an SM and to write out its tile."""
     fp4_ramp_s: float | None = None
-    """The same for the larger tiles of 4 bits; if not given, no different."""
+    """The same for the larger tiles of fp4; if not given, equal."""
     operand_efficiency: float | None = None
-    """Share of the memory's bandwidth at which products read operands; if not given, the streaming kernels'."""
+    """Share of the memory bandwidth at which GEMMs read operands; if not given, `memory_efficiency`."""
     fp8_cast_s: float = 0.0
-    """Time to scale and cast what a product in 8 bits reads, with one scale for a tensor, beside its bytes."""
+    """Time to scale and cast the input of an fp8 GEMM with one scale per tensor, besides moving its bytes."""
     block_cast_s: float = 0.0
-    """The same with a scale for each block, in 8 and in 4 bits."""
+    """The same with one scale per block, for fp8 and fp4."""
     attention_efficiency: float = 0.55
-    """Share of the peak that fused attention reaches."""
+    """Share of the peak that fused attention reaches in the forward pass."""
     attention_backward_efficiency: float = 0.45
-    """Share of the peak that the backward pass of fused attention reaches."""
+    """The same in the backward pass."""
     attention_ramp_s: float = 0.0
-    """Time to fill and to drain the pipeline of fused attention."""
+    """Time to fill and drain the pipeline of fused attention."""
     memory_efficiency: float = 0.85
-    """Share of the memory's bandwidth that streaming kernels reach."""
+    """Share of the memory bandwidth that streaming kernels reach."""
     stream_ramp_bytes: float = 0.0
-    """Bytes that could have streamed while a kernel starts and drains: one that moves as many reaches half of it."""
+    """Bytes that could stream while a kernel starts and drains: a kernel that moves as many reaches half the rate."""
     launch_s: float = 4e-6
-    """Time that each kernel takes beside its work: launch, ramp and tail."""
+    """Time of each kernel besides its work: launch, ramp and tail."""
     host_launch_s: float = 0.0
-    """Time that the host takes to issue one kernel, which bounds small kernels in eager execution."""
+    """Time that the host takes to launch one kernel; eager execution of small kernels is launch-bound."""
     straggler_slack: float = 0.0
-    """Standard deviation of the time that several take for the same work, as a share; the slowest is waited for."""
+    """Standard deviation of the time that ranks take for equal work, as a share; a step waits for the slowest."""
     provenance: Provenance = "estimate"
-    """Where the efficiencies are from."""
+    """Origin of the efficiencies."""
     power_w: float | None = None
     """Thermal design power."""
     price_usd: float | None = None
+    """Price of one accelerator."""
 
     def __post_init__(self) -> None:
         for key in ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16"):

@@ -1,4 +1,4 @@
-"""The memory layer: what each accelerator can keep, and how fast it reads it."""
+"""The memory layer: capacity and bandwidth of an accelerator's memory, and the tiers behind it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cosmic.errors import require
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """Memory behind the accelerator's own: a host's, a pool's, a drive's; the share of one accelerator."""
+    """Memory behind the accelerator's own (host, pool, drive): the share of one accelerator."""
 
     name: str
     capacity_bytes: float
@@ -29,7 +29,7 @@ class Memory:
     capacity_bytes: float
     bandwidth_bytes_per_s: float
     tiers: tuple[Tier, ...] = ()
-    """What lies behind it, nearest first."""
+    """Memory behind it, nearest first."""
 
     def __post_init__(self) -> None:
         require(self.capacity_bytes > 0, "capacity", self.capacity_bytes, "must be positive")

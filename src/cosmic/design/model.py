@@ -1,4 +1,4 @@
-"""The model layer: the shapes of a neural network, and nothing about how it is run."""
+"""The model layer: the shapes of a neural network, whatever runs it."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ Bias = Literal["qkv", "out", "ffn", "experts", "router", "head"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Experts:
-    """A mixture of experts in place of the feed-forward network of some layers."""
+    """MoE: experts in place of the feed-forward network of some layers."""
 
     count: int
-    """Routed experts in a layer."""
+    """Routed experts per layer."""
     active: int
-    """Routed experts that each token passes through (top-k)."""
+    """Routed experts per token (top-k)."""
     ffn: int
     """Inner width of one routed expert."""
     shared_ffn: int = 0
-    """Inner width of the experts that every token passes through, all together."""
+    """Inner width of all shared experts together."""
     shared_gate: bool = False
     """Whether a learned gate scales the shared experts' output."""
     dense_first: int = 0
-    """Layers before the first mixture, which keep the model's own feed-forward network."""
+    """Dense layers before the first MoE layer."""
     every: int = 1
-    """After those, each how-manyth layer is a mixture."""
+    """Interval of MoE layers after those: 2 is every second layer."""
     capacity_factor: float | None = None
-    """Slots per expert relative to an even split; without it no token is dropped."""
+    """Slots per expert relative to an even split; if not given, no token is dropped."""
 
     def __post_init__(self) -> None:
-        require(self.count >= 1, "count", self.count, "a mixture has at least 1 expert")
+        require(self.count >= 1, "count", self.count, "an MoE layer has at least 1 expert")
         some = 1 <= self.active <= self.count
         require(some, "active", self.active, f"must be 1 … {self.count}, the experts there are")
         require(self.ffn >= 1, "ffn", self.ffn, "must be at least 1")
@@ -46,15 +46,15 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LatentAttention:
-    """Latent attention (DeepSeek-V2): all heads' keys and values are made from one small vector per token."""
+class MLA:
+    """Multi-head latent attention (DeepSeek-V2): one small vector per token gives the keys and values of all heads."""
 
     q_lora_rank: int | None = None
-    """Width of the compressed query; without it queries are projected directly."""
+    """Width of the compressed query; if not given, queries are projected directly."""
     kv_lora_rank: int
-    """Width of the vector from which all keys and values are made; this is what the cache keeps."""
+    """Width of the compressed keys and values, which the KV cache keeps."""
     qk_rope_head_dim: int
-    """Width per head of the part that carries the position, shared by all heads' keys."""
+    """Width per head of the rotary part; all heads share that of the keys."""
     v_head_dim: int
     """Width per head of the values."""
 
@@ -68,10 +68,12 @@ class LatentAttention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """How pictures become tokens: square patches, each projected to the hidden width."""
+    """Images as tokens: square patches, each projected to the hidden size."""
 
     size: int
+    """Pixels of an image, per side."""
     patch: int
+    """Pixels of a patch, per side."""
     channels: int = 3
     class_token: bool = True
 
@@ -83,7 +85,7 @@ class Image:
 
     @property
     def tokens(self) -> int:
-        """Tokens of one picture."""
+        """Tokens of one image."""
         return (self.size // self.patch) ** 2 + self.class_token
 
 
@@ -94,53 +96,55 @@ class Transformer:
     name: str = ""
     family: Literal["decoder", "encoder", "encoder_decoder", "vision"] = "decoder"
     layers: int
-    """Layers; in an encoder-decoder, the decoder's."""
+    """Layers; of an encoder-decoder, the decoder's."""
     encoder_layers: int = 0
     """Layers of the encoder of an encoder-decoder."""
     hidden: int
+    """Hidden size."""
     heads: int
+    """Attention heads."""
     kv_heads: int = DERIVED
-    """Heads of keys and values: as many as `heads`, fewer (grouped queries) or one (multi-query)."""
+    """Key and value heads: all `heads` (the default), fewer (grouped-query) or one (multi-query)."""
     head_dim: int = DERIVED
-    """Width of one head's queries and keys without position; ``hidden / heads`` if not given."""
+    """Width of one head, with MLA that of queries and keys without the rotary part; ``hidden / heads`` if not given."""
     ffn: int
     """Inner width of the feed-forward network."""
     gated: bool = False
-    """Whether the feed-forward network multiplies by a gate (SwiGLU, GeGLU): three matrices, not two."""
+    """Whether the feed-forward network is gated (SwiGLU, GeGLU): three matrices, not two."""
     vocab: int
-    """Tokens known; for a vision transformer, the classes told apart."""
+    """Vocabulary size; of a vision transformer, the number of classes."""
     tied_embeddings: bool = False
     """Whether the output head reuses the input embedding."""
     positions: int = 0
-    """Learned position vectors; 0 where positions are rotary, relative or fixed."""
+    """Learned position embeddings; 0 where positions are rotary, relative or fixed."""
     position_buckets: int = 0
-    """Learned offsets per head by distance between tokens (T5), once per stack."""
+    """Buckets of learned relative position biases per head (T5), once per stack."""
     segments: int = 0
-    """Learned segment vectors (BERT)."""
+    """Learned segment embeddings (BERT)."""
     norm: Literal["layernorm", "rmsnorm"] = "layernorm"
     norm_bias: bool = True
-    """Whether a layer norm adds an offset."""
+    """Whether layer norms have a bias."""
     norms_per_layer: int = 2
     embedding_norm: bool = False
     """Whether embeddings are normalised before the first layer."""
     final_norm: bool = True
     qk_norm: bool = False
-    """Whether queries and keys are normalised head by head."""
+    """Whether queries and keys are normalised per head."""
     biases: tuple[Bias, ...] = ()
-    """Which projections add an offset."""
+    """Projections that have a bias."""
     sinks: bool = False
-    """Whether each head has a learned extra logit in its softmax (GPT-OSS)."""
+    """Whether each head has a learned attention sink, an extra logit in its softmax (GPT-OSS)."""
     parallel_block: bool = False
-    """Whether attention and feed-forward network read the same input and are added together."""
+    """Whether attention and feed-forward network run in parallel on the same input."""
     window: int | None = None
-    """Tokens each token attends to, in layers with a sliding window."""
+    """Tokens that each token attends to, in layers with sliding-window attention."""
     full_attention_every: int | None = None
-    """With a window: each how-manyth layer attends to everything; none if not given."""
+    """With a window, interval of the layers with full attention: 6 is every sixth; none if not given."""
     pretraining_heads: bool = False
-    """Whether BERT's heads are there: a dense layer and a two-way classifier on the first token, and a dense
-    layer with a norm before the vocabulary."""
+    """Whether the model has BERT's pretraining heads: a dense layer and a two-way classifier on the first token, and a
+    dense layer with a norm before the vocabulary."""
     experts: Experts | None = None
-    mla: LatentAttention | None = None
+    mla: MLA | None = None
     image: Image | None = None
 
     def __post_init__(self) -> None:
@@ -156,7 +160,7 @@ class Transformer:
         rule = "an encoder_decoder needs some" if split else f"a {self.family} has no separate encoder"
         require((self.encoder_layers > 0) == split, "encoder_layers", self.encoder_layers, rule)
         vision = self.family == "vision"
-        rule = "must say how pictures become tokens" if vision else f"a {self.family} reads no pictures"
+        rule = "must say how images become tokens" if vision else f"a {self.family} reads no images"
         require((self.image is not None) == vision, "image", self.image, rule)
 
     def _complete_attention(self) -> None:
@@ -173,21 +177,22 @@ class Transformer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommender:
-    """A recommendation model: embedding tables, two perceptrons, pairwise interaction (DLRM)."""
+    """A recommendation model (DLRM): embedding tables, two MLPs, pairwise interaction."""
 
     name: str = ""
     family: Literal["recommender"] = "recommender"
     dense_features: int
+    """Dense input features."""
     tables: tuple[int, ...]
     """Rows of each embedding table."""
     embedding: int
-    """Width of an embedding vector."""
+    """Embedding width."""
     lookups: int = 1
-    """Rows summed per table and sample."""
+    """Rows looked up and summed per table and sample."""
     bottom: tuple[int, ...]
-    """Widths of the perceptron over dense features, its last the embedding's."""
+    """Layer widths of the MLP over dense features; the last is `embedding`."""
     top: tuple[int, ...]
-    """Widths of the perceptron over interactions, its last 1."""
+    """Layer widths of the MLP over interactions; the last is 1."""
 
     def __post_init__(self) -> None:
         for name in ("dense_features", "embedding", "lookups"):
@@ -206,55 +211,54 @@ Model = Transformer | Recommender
 
 
 def parameters(model: Model) -> int:
-    """Return how many numbers of *model* gradients train; a router's balancing offsets are set by rule.
+    """Return the parameters that gradients train: a router's load-balancing bias, set by rule, does not count.
 
     >>> parameters(Transformer(layers=1, hidden=4, heads=2, ffn=16, vocab=10, norm="rmsnorm"))
     284
     """
     if isinstance(model, Recommender):
-        return sum(model.tables) * model.embedding + _perceptron_parameters(model)
+        return sum(model.tables) * model.embedding + _mlp_parameters(model)
     return _transformer_parameters(model, model.experts.count if model.experts else 0)
 
 
 def active_parameters(model: Model) -> int:
-    """Return how many of the parameters take part in processing one token: only the experts it is sent to.
+    """Return the parameters that one token uses: of the routed experts, those it is routed to.
 
-    Both the input embedding and the output head count in full. Embedding tables of a recommender count with
-    the rows that are looked up.
+    Input embedding and output head count in full, a recommender's tables with the rows that are looked up.
     """
     if isinstance(model, Recommender):
-        return len(model.tables) * model.lookups * model.embedding + _perceptron_parameters(model)
+        return len(model.tables) * model.lookups * model.embedding + _mlp_parameters(model)
     return _transformer_parameters(model, model.experts.active if model.experts else 0)
 
 
-def is_mixture(model: Transformer, layer: int) -> bool:
-    """Return whether layer number *layer* has a mixture of experts as its feed-forward network."""
+def is_moe_layer(model: Transformer, layer: int) -> bool:
+    """Return whether layer number *layer* is an MoE layer."""
     experts = model.experts
     if experts is None or layer < experts.dense_first:
         return False
     return (layer - experts.dense_first + 1) % experts.every == 0
 
 
-def has_experts(model: Model) -> bool:
-    """Return whether *model* is a mixture of experts."""
+def is_moe(model: Model) -> bool:
+    """Return whether *model* is an MoE model."""
     return isinstance(model, Transformer) and model.experts is not None
 
 
-def mixture_layers(model: Transformer) -> int:
-    """Return how many layers have a mixture of experts."""
+def moe_layers(model: Transformer) -> int:
+    """Return the number of MoE layers."""
     experts = model.experts
     return max(0, model.layers - experts.dense_first) // experts.every if experts else 0
 
 
 def _transformer_parameters(model: Transformer, routed: int) -> int:
-    """Parameters of which *routed* experts count in each mixture."""
-    mixtures = mixture_layers(model)
-    dense = (model.layers - mixtures) * _ffn_parameters(model)
-    return _shared_parameters(model) + dense + mixtures * _mixture_parameters(model, routed)
+    """Return the parameters, counting *routed* experts in each MoE layer."""
+    moe = moe_layers(model)
+    dense = (model.layers - moe) * _ffn_parameters(model)
+    return _shared_parameters(model) + dense + moe * _moe_parameters(model, routed)
 
 
 def _shared_parameters(model: Transformer) -> int:
-    """Everything but the feed-forward networks of the decoder (or only) stack."""
+    """Return the parameters outside the feed-forward networks of the decoder (or only) stack."""
     norm = _norm_parameters(model)
     per_layer = attention_parameters(model) + model.norms_per_layer * norm
     total = _embedding_parameters(model) + model.layers * per_layer + model.final_norm * norm
@@ -267,16 +271,16 @@ def _shared_parameters(model: Transformer) -> int:
 
 
 def attention_parameters(model: Transformer) -> int:
-    """Return the parameters of one attention block: projections, their offsets, norms inside."""
+    """Return the parameters of one attention block: projections, their biases, norms inside."""
     if model.mla:
-        return _latent_parameters(model, model.mla)
+        return _mla_parameters(model, model.mla)
     query, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     weights = model.hidden * (query + 2 * keys) + query * model.hidden
-    offsets = ("qkv" in model.biases) * (query + 2 * keys) + ("out" in model.biases) * model.hidden
-    return weights + offsets + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
+    biases = ("qkv" in model.biases) * (query + 2 * keys) + ("out" in model.biases) * model.hidden
+    return weights + biases + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
 
 
-def _latent_parameters(model: Transformer, mla: LatentAttention) -> int:
+def _mla_parameters(model: Transformer, mla: MLA) -> int:
     d, h = model.hidden, model.heads
     query_width = h * (model.head_dim + mla.qk_rope_head_dim)
     if mla.q_lora_rank is None:
@@ -293,14 +297,14 @@ def _ffn_parameters(model: Transformer) -> int:
     return weights + ("ffn" in model.biases) * ((1 + model.gated) * model.ffn + model.hidden)
 
 
-def _mixture_parameters(model: Transformer, counted: int) -> int:
-    """Parameters of one mixture of experts, of which *counted* routed experts count."""
+def _moe_parameters(model: Transformer, counted: int) -> int:
+    """Return the parameters of one MoE layer, counting *counted* routed experts."""
     experts = model.experts
     if experts is None:
         return 0
     d, matrices = model.hidden, 2 + model.gated
-    offsets = ("experts" in model.biases) * ((1 + model.gated) * experts.ffn + d)
-    routed = counted * (matrices * d * experts.ffn + offsets)
+    biases = ("experts" in model.biases) * ((1 + model.gated) * experts.ffn + d)
+    routed = counted * (matrices * d * experts.ffn + biases)
     shared = matrices * d * experts.shared_ffn + experts.shared_gate * d
     router = experts.count * (d + ("router" in model.biases))
     return routed + shared + router
@@ -311,7 +315,7 @@ def _norm_parameters(model: Transformer) -> int:
 
 
 def _embedding_parameters(model: Transformer) -> int:
-    """Parameters before the first layer and after the last norm."""
+    """Return the parameters before the first layer and after the last norm."""
     d, norm = model.hidden, _norm_parameters(model)
     total = d * (model.positions + model.segments) + model.position_buckets * model.heads
     total += model.embedding_norm * norm + ("head" in model.biases) * model.vocab
@@ -323,7 +327,7 @@ def _embedding_parameters(model: Transformer) -> int:
     return total + d * model.vocab * (1 if model.tied_embeddings else 2)
 
 
-def _perceptron_parameters(model: Recommender) -> int:
+def _mlp_parameters(model: Recommender) -> int:
     vectors = len(model.tables) + 1  # one for each table and one for the dense features
     interactions = vectors * (vectors - 1) // 2 + model.embedding
     widths = [(model.dense_features, *model.bottom), (interactions, *model.top)]

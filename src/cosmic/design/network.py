@@ -1,4 +1,4 @@
-"""The network layer: dimensions of links, innermost first."""
+"""The network layer: dimensions, innermost first."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ from cosmic.registry import Registry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What joins the NPUs of one dimension, each part as fast as one link of an NPU; counts or arrays of them."""
+    """Components of one network dimension, each at the rate of one link of an NPU; counts, or arrays of them."""
 
     links: Any
-    """Links in one direction; a cable that carries both is two of them."""
+    """Unidirectional links; a cable that carries both directions is two."""
     switch_ports: Any = 0
     nics: Any = 0
 
 
 class Topology(Protocol):
-    """A way to join *npus* devices. All functions take whole numbers or arrays of them.
+    """A topology of *npus* NPUs. All functions take whole numbers or arrays of them.
 
-    A group is *members* NPUs of the dimension, *step* apart (1: side by side), and all the dimension's NPUs are in
-    such groups at once: *step* groups interleave in a block of members * step NPUs, and blocks fill the dimension.
-    What is said of groups is exact where members * step divides npus, and an estimate where groups straddle.
+    A group is *members* NPUs of the dimension, *step* apart (1: adjacent). All NPUs of the dimension are in such groups
+    at once: *step* groups interleave in a block of members * step NPUs, and blocks fill the dimension. Functions of
+    groups are exact where members * step divides npus, and estimates elsewhere.
     """
 
     algorithm: str
-    """The collective algorithm that suits it, used where a design names none."""
+    """Collective algorithm of designs that name none."""
     switched: bool
-    """Whether switches carry the data, so that no NPU passes on what others send."""
+    """Whether switches carry the data, so that NPUs forward nothing."""
 
     @staticmethod
     def links(npus: Any) -> Any:
-        """Return the links that leave each NPU; its injection bandwidth is divided over them."""
+        """Return the links out of each NPU, which share its injection bandwidth."""
         ...
 
     @staticmethod
     def diameter(npus: Any) -> Any:
-        """Return the links on the shortest way between the two NPUs farthest apart."""
+        """Return the hops between the two NPUs farthest apart."""
         ...
 
     @staticmethod
     def mean_hops(npus: Any) -> Any:
-        """Return the links on the shortest way between two NPUs, on average over all pairs."""
+        """Return the hops between two NPUs, on average over all pairs."""
         ...
 
     @staticmethod
     def bisection(npus: Any) -> Any:
-        """Return the links that join one half of the NPUs to the other."""
+        """Return the links between the two halves of the NPUs."""
         ...
 
     @staticmethod
     def share(members: Any, npus: Any, step: Any) -> Any:
-        """Return what part of an NPU's injection bandwidth its group can use, in (0, 1]; 1 for a group of one.
+        """Return the share of an NPU's injection bandwidth that its group can use, in (0, 1]; 1 for a group of one.
 
         It is the rate of an all-gather or reduce-scatter within each group, over that bandwidth.
         """
@@ -63,12 +63,12 @@ class Topology(Protocol):
 
     @staticmethod
     def hops(members: Any, npus: Any, step: Any) -> Any:
-        """Return the links between neighbouring members of a group."""
+        """Return the hops between neighbouring members of a group."""
         ...
 
     @staticmethod
     def parts(npus: Any) -> Parts:
-        """Return what the dimension of *npus* NPUs is made of."""
+        """Return the components of a dimension of *npus* NPUs."""
         ...
 
 
@@ -76,40 +76,40 @@ topologies: Registry[Topology] = Registry("topology", "cosmic.cost.topologies", 
 
 
 MOST_NPUS = 2**32
-"""In one network; far more than can be built, and few enough to look for mappings in no time."""
+"""Most NPUs of a network: far more than can be built, few enough to search mappings quickly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transport:
-    """How a communication library drives the links; as it stands, links without losses that anybody can use at once.
+    """How a communication library drives the links. By default links are ideal: no losses, no contention.
 
-    Libraries know several protocols, and take the one that is fastest for the size at hand. Small messages carry
-    flags beside the data, which costs bandwidth; large ones are announced first, which costs time; some switches add
-    up what they are sent. `cosmic.cost.transport` has the formulas, the catalog's links have fitted numbers.
+    A library picks the protocol that is fastest for the message at hand. Small messages carry flags beside the data
+    (NCCL's LL), which costs bandwidth; large ones synchronise first (NCCL's Simple), which costs time; some switches
+    reduce (NVLS, SHARP). `cosmic.cost.transport` has the formulas, the catalog's links have fitted numbers.
     """
 
     efficiency: float = 1.0
     """Share of the bandwidth that large messages reach."""
     overhead_s: float = 0.0
-    """Time of any call, however small and among however few: launch and synchronisation."""
+    """Time of any call, whatever its size and group: launch and synchronisation."""
     bulk_s: float = 0.0
-    """What a large message takes besides, once a call."""
+    """Additional time of a large message, per call."""
     bulk_latency_s: float = 0.0
-    """What a large message takes besides for each link that it crosses."""
+    """Additional time of a large message, per hop."""
     small_efficiency: float = 0.0
-    """Share of the bandwidth that small messages reach, which are spared the times of large ones; 0: none are."""
+    """Share of the bandwidth that small messages reach, without those times; 0: no such protocol."""
     reduction_s: float = 0.0
-    """What a reduction inside the switches takes besides, once a call."""
+    """Additional time of an in-network reduction, per call."""
     reduction_efficiency: float = 0.0
-    """Share of the bandwidth that a reduction inside the switches reaches; 0: they cannot add."""
+    """Share of the bandwidth that an in-network reduction reaches; 0: the switches cannot reduce."""
     direct_share: float = 1.0
-    """Rate of what is sent straight to another, or to all others, over that of what goes round a ring."""
+    """Rate of point-to-point and all-to-all messages, relative to a ring."""
     direct_small_share: float = 1.0
-    """The same of small messages."""
+    """The same for small messages."""
     copy_share: float = 0.0
-    """Time to copy what stays on an NPU, over the time to send as much."""
+    """Time to copy the data that stays on an NPU, relative to sending it."""
     contention: float = 0.0
-    """By which power of their number, over two, members take bandwidth from each other; 0 if there is enough."""
+    """Exponent of (members / 2) by which the bandwidth of each member falls; 0: no contention."""
 
     def __post_init__(self) -> None:
         for name in ("overhead_s", "bulk_s", "bulk_latency_s", "reduction_s", "copy_share", "contention"):
@@ -125,18 +125,19 @@ class Transport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """One dimension of the network: groups of NPUs joined by one topology."""
+    """One network dimension: groups of NPUs joined by one topology."""
 
     topology: str = field(metadata={"names": topologies})
     npus: int
+    """NPUs of one group."""
     bandwidth_bytes_per_s: float
-    """What one NPU can put into this dimension, in one direction; the topology divides it over links."""
+    """Injection bandwidth of one NPU, in one direction; the topology divides it over links."""
     latency_s: float
     """Time for the first byte to cross one link."""
     oversubscription: float = 1.0
-    """How many times more the NPUs can send into the switches than the switches can carry across."""
+    """Bandwidth of the NPUs into the switches, over what the switches carry across; 1: non-blocking."""
     transport: Transport = Transport()
-    """What of all this a communication library achieves."""
+    """How a communication library drives the links."""
 
     def __post_init__(self) -> None:
         topologies.check(self.topology, "topology")
@@ -153,6 +154,7 @@ class Network:
     """The whole network: a hierarchy of dimensions. A single NPU has none."""
 
     dims: tuple[Dimension, ...]
+    """Dimensions, innermost first."""
 
     def __post_init__(self) -> None:
         sizes = [dim.npus for dim in self.dims]
@@ -160,5 +162,5 @@ class Network:
 
     @property
     def npus(self) -> int:
-        """NPUs that the dimensions join, all together."""
+        """NPUs of the whole network."""
         return prod(dim.npus for dim in self.dims)

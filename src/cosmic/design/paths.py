@@ -7,21 +7,21 @@ import typing
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, Union, get_args, get_origin
+from typing import Union, get_args, get_origin
 
 from cosmic.design import schema
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName
 
 WHOLE = (*STACKS, "system")
-"""First parts of paths that are written in full."""
+"""First keys of full paths."""
 
 
 def full_path(name: str) -> str:
-    """Return the path of the field that *name* stands for: a path, or the end of just one.
+    """Return the full path of a field, given it or an end that only it has.
 
-    A field of a list needs its place, or ``*`` for each. A name that ends no path is returned as it is, for the reader
-    of the file to refuse.
+    A field in a list needs its index, or ``*`` for each. A name that ends no path is returned unchanged; the reader of
+    the file refuses it.
 
     >>> full_path("tp"), full_path("placement"), full_path("dims.0.bandwidth"), full_path("{dp,tp}")
     ('workload.tp', 'workload.placement', 'network.dims.0.bandwidth', 'workload.{dp,tp}')
@@ -46,7 +46,7 @@ def full_path(name: str) -> str:
 
 
 def _joint(name: str) -> str:
-    """Return the path of several fields of one layer, as ``{dp,tp,pp}``."""
+    """Return the path of several fields of one layer, given as ``{dp,tp,pp}``."""
     paths = [full_path(each.strip()) for each in name[1:-1].split(",")]
     layers = {path.rpartition(".")[0] for path in paths}
     if len(layers) > 1:
@@ -55,7 +55,7 @@ def _joint(name: str) -> str:
 
 
 def _outer(parts: list[str], pattern: str) -> str | None:
-    """Return what stands before *parts* in the path *pattern*, if they are its end."""
+    """Return the keys before *parts* in the path *pattern*; None if it does not end in them."""
     outer, inner = pattern.split(".")[: -len(parts)], pattern.split(".")[-len(parts) :]
     matches = len(inner) == len(parts) and outer and all(map(_is, parts, inner))
     return ".".join(outer) if matches else None
@@ -66,21 +66,21 @@ def _is(part: str, key: str) -> bool:
 
 
 @cache
-def patterns() -> tuple[str, ...]:
-    """Return the path of every field that a design can have, with ``*`` for the place in a list, each once."""
-    return tuple(dict.fromkeys(_patterns(DesignPoint, "")))
+def patterns() -> dict[str, schema.Slot]:
+    """Return every field that a design can have by its path, with ``*`` for the index in a list."""
+    return dict(_patterns(schema.Slot("", "", DesignPoint), ""))
 
 
-def _patterns(hint: Any, path: str) -> Iterator[str]:
-    origin = get_origin(hint)
+def _patterns(slot: schema.Slot, path: str) -> Iterator[tuple[str, schema.Slot]]:
+    origin = get_origin(slot.hint)
     if origin in (Union, types.UnionType):
-        for option in get_args(hint):
-            yield from _patterns(option, path)
+        for option in get_args(slot.hint):
+            yield from _patterns(slot._replace(hint=option), path)
     elif origin is tuple:
-        yield path
-        yield from _patterns(get_args(hint)[0], f"{path}.*")
-    elif is_dataclass(hint):
-        for slot in schema.slots(typing.cast(type, hint)).values():
-            yield from _patterns(slot.hint, f"{path}.{slot.key}" if path else slot.key)
-    elif hint is not type(None):
-        yield path
+        yield path, slot
+        yield from _patterns(slot._replace(hint=get_args(slot.hint)[0]), f"{path}.*")
+    elif is_dataclass(slot.hint):
+        for inner in schema.slots(typing.cast(type, slot.hint)).values():
+            yield from _patterns(inner, f"{path}.{inner.key}" if path else inner.key)
+    elif slot.hint is not type(None):
+        yield path, slot

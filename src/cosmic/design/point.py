@@ -19,7 +19,7 @@ from cosmic.design.workload import Workload
 from cosmic.errors import require
 
 MOST_CHANGED = 1_000
-"""So many changed designs a design remembers at most."""
+"""Most changed designs that a design caches."""
 STACKS = ("model", "workload", "collective", "network", "compute", "memory")
 """The layers of the stack: a search opens one, several or all of them."""
 
@@ -42,11 +42,11 @@ class DesignPoint:
 
     @cached_property
     def fields(self) -> dict[str, Any]:
-        """Every field that holds no further fields, by its path."""
+        """Every leaf field, by its path."""
         return dict(schema.leaves(self))
 
     def changed(self, changes: Mapping[str, Any]) -> DesignPoint:
-        """Return this design with some fields changed: the same value each time, its own worked out once."""
+        """Return this design with some fields changed; equal changes return the same cached design."""
         key = tuple(changes.items())
         if key not in self._changed:
             if len(self._changed) >= MOST_CHANGED:
@@ -60,20 +60,14 @@ class DesignPoint:
 
     @cached_property
     def identity(self) -> str:
-        """A short text that two designs share only if they are equal: their name in caches and studies.
+        """A short hash that names the design in caches and studies; designs that share it are equal.
 
-        It covers what differs from a field's default, so that a field added later leaves it as it was.
+        It covers the fields that differ from their defaults, so a field added later does not change it.
         """
         return sha256(json.dumps(schema.write(self, brief=True), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def to_tree(point: DesignPoint) -> dict[str, Any]:
-    """Return *point* as plain data, laid out as in a design file: what one tunes in full, the rest without defaults."""
+    """Return *point* as the plain data of a design file: workload and collective in full, others without defaults."""
     tree: dict[str, Any] = schema.write(point, brief=True)
     return tree | {"workload": schema.write(point.workload), "collective": schema.write(point.collective)}
-
-
-def from_tree(tree: Any) -> DesignPoint:
-    """Return the design point that a complete tree describes; `cosmic.load_design` also fills in defaults."""
-    point: DesignPoint = schema.read(DesignPoint, tree, "")
-    return point

@@ -1,8 +1,8 @@
 """One reader and one writer for every value of a design, driven by the dataclasses themselves.
 
-A frozen dataclass says everything that a file needs: the keys (field names without their unit), the types,
-the units, the defaults, the invariants. This module turns trees of plain data (what YAML gives) into such
-values and back, and addresses any field by its dotted path (``network.dims.0.bandwidth``).
+A frozen dataclass defines its file format: the keys (field names without their unit), types, units, defaults and
+invariants. This module reads plain data (as YAML gives) into such values, writes them back, and addresses any field by
+its dotted path (``network.dims.0.bandwidth``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from cosmic import units
 from cosmic.errors import SpecError, UnknownName, as_key, join, shorten
-from cosmic.units import Dimension
+from cosmic.units import PhysicalDimension
 
 DERIVED: Any = None
-"""Default of a field that its class fills in from other fields when it is not given."""
+"""Default of a field that its class derives from other fields."""
 
 
 class Absent:
-    """Stands for a value that was not given, in messages."""
+    """Stands for a missing value in messages."""
 
     def __repr__(self) -> str:
         return "(missing)"
@@ -36,13 +36,13 @@ class Slot(NamedTuple):
     name: str
     key: str
     hint: Any
-    dimension: Dimension | None = None
+    dimension: PhysicalDimension | None = None
     default: Any = MISSING
     names: Iterable[str] | None = None
-    """The names that the field can hold, where a registry knows them."""
+    """Names that the field can hold, if a registry has them."""
 
     def choices(self) -> frozenset[str] | None:
-        """Return the only texts that the field can hold; None where any will do."""
+        """Return the texts that the field can hold; None if any."""
         if get_origin(self.hint) is Literal:
             return frozenset(get_args(self.hint))
         return None if self.names is None else frozenset(self.names)
@@ -60,7 +60,7 @@ def slots(cls: type) -> dict[str, Slot]:
 
 
 def _slots_of(value: Any) -> dict[str, Slot]:
-    """Return the fields of *value*, which has none unless it is a dataclass."""
+    """Return the fields of *value*; none unless it is a dataclass."""
     cls: type = type(value)
     return slots(cls) if hasattr(cls, "__dataclass_fields__") else {}
 
@@ -68,8 +68,8 @@ def _slots_of(value: Any) -> dict[str, Slot]:
 # ---------------------------------------------------------------------------------------------- reading
 
 
-def read(hint: Any, tree: Any, where: str, dimension: Dimension | None = None) -> Any:
-    """Return the value of type *hint* that *tree* describes; raise `SpecError` naming the place if it does not."""
+def read(hint: Any, tree: Any, where: str, dimension: PhysicalDimension | None = None) -> Any:
+    """Return *tree* as a value of type *hint*; raise a `SpecError` that names the place if it is none."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _read_union(get_args(hint), tree, where, dimension)
@@ -84,7 +84,7 @@ def read(hint: Any, tree: Any, where: str, dimension: Dimension | None = None) -
     return _read_scalar(hint, tree, where)
 
 
-def _read_union(options: tuple[Any, ...], tree: Any, where: str, dimension: Dimension | None) -> Any:
+def _read_union(options: tuple[Any, ...], tree: Any, where: str, dimension: PhysicalDimension | None) -> Any:
     if type(None) in options and tree is None:
         return None
     options = tuple(option for option in options if option is not type(None))
@@ -98,11 +98,11 @@ def _read_union(options: tuple[Any, ...], tree: Any, where: str, dimension: Dime
 
 
 def families(cls: type) -> tuple[str, ...]:
-    """Return the values of ``family`` that mark a tree as a *cls*, where a field may hold one of several classes."""
+    """Return the values of ``family`` that select *cls*, where a field may hold one of several classes."""
     return get_args(slots(cls)["family"].hint)
 
 
-def _read_quantity(tree: Any, where: str, dimension: Dimension) -> float:
+def _read_quantity(tree: Any, where: str, dimension: PhysicalDimension) -> float:
     try:
         return units.read(tree, dimension)
     except SpecError as error:
@@ -122,7 +122,7 @@ def _read_choice(choices: tuple[str, ...], tree: Any, where: str) -> str:
 
 
 INT_LIMIT = 2**63
-"""Whole numbers stay below it in size, so that arrays can hold them and messages show them."""
+"""Bound on whole numbers: arrays can hold them."""
 _SCALARS: dict[Any, tuple[tuple[type, ...], str]] = {
     int: ((int,), "must be a whole number"),
     float: ((int, float), "must be a finite number"),
@@ -175,11 +175,10 @@ def _mapping(tree: Any, where: str) -> Mapping[Any, Any]:
 # ---------------------------------------------------------------------------------------------- writing
 
 
-def write(value: Any, dimension: Dimension | None = None, *, brief: bool = False) -> Any:
+def write(value: Any, dimension: PhysicalDimension | None = None, *, brief: bool = False) -> Any:
     """Return *value* as plain data that `read` turns back into exactly *value*.
 
-    Fields that are None are left out; with *brief*, so are those that hold their default, except ``family``,
-    by which the reader tells one kind of model from another.
+    Fields that are None are left out; with *brief*, so are defaults, except ``family``, which selects the class.
     """
     if dimension is not None and value is not None:
         return units.show(value, dimension)
@@ -198,7 +197,7 @@ def write(value: Any, dimension: Dimension | None = None, *, brief: bool = False
 
 
 def _as_declared(item: Any, hint: Any) -> Any:
-    """Return a whole number in a field of floats as a float: equal values are written alike."""
+    """Return a whole number as a float if the field is one, so that equal values are written alike."""
     return float(item) if type(item) is int and float in (hint, *get_args(hint)) else item
 
 
@@ -206,7 +205,7 @@ def _as_declared(item: Any, hint: Any) -> Any:
 
 
 def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the path and content of every field below *value* that holds no further fields."""
+    """Yield the path and value of every leaf field below *value*."""
     if is_dataclass(value):
         for slot in _slots_of(value).values():
             yield from leaves(getattr(value, slot.name), join(prefix, slot.key))
@@ -218,7 +217,7 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def slot_at(value: Any, path: str) -> Slot:
-    """Return what is known of the field at *path* below *value*; raise `UnknownName` if there is none."""
+    """Return the slot of the field at *path* below *value*; raise `UnknownName` if there is none."""
     slot = Slot("", "", type(value))
     parts = path.split(".")
     for depth in range(len(parts)):
@@ -228,7 +227,7 @@ def slot_at(value: Any, path: str) -> Slot:
 
 
 def get(value: Any, path: str) -> Any:
-    """Return what stands at *path* below *value*."""
+    """Return the field at *path* below *value*."""
     parts = path.split(".")
     for depth in range(len(parts)):
         value = _child(value, _step(value, Slot("", "", type(value)), parts, depth))
@@ -236,7 +235,7 @@ def get(value: Any, path: str) -> Any:
 
 
 def _step(value: Any, slot: Slot, parts: list[str], depth: int) -> Slot:
-    """Return the slot that the part of a path at *depth* names in *value*, itself found in *slot*."""
+    """Return the slot that the key at *depth* of a path names in *value*, which *slot* describes."""
     key = parts[depth]
     if isinstance(value, tuple):
         place = place_in(value, key)
@@ -254,7 +253,7 @@ def _step(value: Any, slot: Slot, parts: list[str], depth: int) -> Slot:
 
 
 def place_in(items: Sized, key: str) -> int | None:
-    """Return the place in a list that *key*, digits, names; None if there is no such place."""
+    """Return *key*, digits, as an index of *items*; None if it is none."""
     if not (key.isdecimal() and len(key) <= len(str(len(items)))):
         return None
     return int(key) if int(key) < len(items) else None
@@ -265,9 +264,9 @@ def _child(value: Any, slot: Slot) -> Any:
 
 
 def assign(value: Any, changes: Mapping[str, Any]) -> Any:
-    """Return *value* with other contents (SI values, not file strings) at the given paths; invariants are checked.
+    """Return *value* with the fields at the given paths changed (to SI values, not file strings); check invariants.
 
-    Each dataclass on the way is rebuilt once, whatever the number of changes below it.
+    Each dataclass on a path is rebuilt once, whatever the number of changes below it.
     """
     below: dict[str, dict[str, Any]] = {}
     here: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""The workload layer: the task, its sizes, and how it is spread over the devices."""
+"""The workload layer: the task, its sizes, and its parallelism."""
 
 from __future__ import annotations
 
@@ -27,71 +27,71 @@ schedules: Registry[Any] = Registry("schedule", "cosmic.workload.schedules", "co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """What is run, and the mesh of devices it is run on.
+    """The task, and its mapping onto a mesh of ``dp * tp * cp * pp`` NPUs.
 
-    The mesh has the four axes of `Axis`; expert parallelism is no axis of its own but divides the devices
-    of dp and cp once more, so that ``dp * tp * cp * pp`` is the number of NPUs.
+    Expert parallelism is no axis of its own: it splits the ranks of dp and cp.
     """
 
     task: Task = "training"
     sequence: int
-    """Tokens in one sequence (training, prefill) or attended to (decode)."""
+    """Sequence length in tokens (training, prefill), or tokens attended to (decode)."""
     global_batch: int
-    """Sequences in one step, over all devices."""
+    """Sequences per step, over all ranks."""
     micro_batch: int = 1
-    """Sequences that pass through the pipeline together, per data-parallel replica."""
+    """Sequences per microbatch of a data-parallel replica."""
     precision: Precision = "bf16"
-    """bf16 and fp16 keep an fp32 master copy; bf16_pure keeps none; fp8 and fp4 multiply in these and keep bf16's
-    states. In serving weights themselves are in fp8, fp4 or int4, the last of which multiplies in bf16."""
+    """Number format. In training, bf16 and fp16 keep an fp32 master copy and bf16_pure keeps none; fp8 and fp4 are the
+    formats of GEMMs, states stay as in bf16. In serving, weights are stored in the format; int4 multiplies in bf16."""
     dp: int = 1
     """Data parallelism."""
     tp: int = 1
     """Tensor parallelism."""
     cp: int = 1
-    """Sequence (context) parallelism."""
+    """Context parallelism."""
     pp: int = 1
-    """Pipeline stages."""
+    """Pipeline parallelism: the number of stages."""
     ep: int = 1
-    """Expert parallelism."""
+    """Expert parallelism, over the ranks of dp and cp."""
     virtual_stages: int = 1
-    """Parts of the model that each pipeline stage holds, in the interleaved schedule."""
+    """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
     weight_sharding: WeightSharding = "none"
+    """What data parallelism shards: optimizer states (zero1), gradients too (zero2), weights too (zero3, FSDP)."""
     sequence_parallel: bool = True
-    """Whether activations between tensor-parallel regions are split over tp."""
+    """Whether activations between tensor-parallel regions are split over tp, as Megatron-LM does."""
     schedule: str = field(default="1f1b", metadata={"names": schedules})
-    """In which order microbatches pass through the pipeline."""
+    """Pipeline schedule."""
     recompute: Recompute = "none"
-    """What the backward pass makes anew: nothing; the inside of attention; all but the outputs of attention and of
-    every other matrix product; everything but each layer's input."""
+    """What the backward pass recomputes: nothing; the core of attention (selective); all but the outputs of attention
+    and of every other GEMM (alternate); all but the input of each layer (full)."""
     recompute_to_end: bool = False
-    """Whether recomputation runs each layer to its end, as Megatron-LM does, or until the backward pass has what it
-    reads, as PyTorch does."""
+    """Whether recomputation runs each layer to its end (Megatron-LM), or stops once the backward pass has what it reads
+    (PyTorch)."""
     attention: Attention = "fused"
-    """Whether scores stay on chip (flash attention) or are written out."""
+    """Whether scores stay on chip (FlashAttention) or are written to memory."""
     cp_comm_type: ContextParallel = "ring"
-    """How queries meet the keys of other cp ranks: gathered, passed round, or heads exchanged for tokens."""
+    """How cp ranks share keys and values: all-gather, ring exchange, or all-to-all of heads and tokens (Ulysses)."""
     cp_balanced: bool = True
-    """Whether each cp rank takes an early and a late piece of the sequence. With one piece each, a causal mask leaves
-    the last rank nearly twice the work of the average."""
+    """Whether each cp rank takes an early and a late chunk of the sequence. With one chunk each, a causal mask gives
+    the last rank nearly twice the mean work."""
     loss: Loss = "eager"
-    """How many copies of the logits are alive at the worst moment: a chunk, the usual ones, or all ever made."""
+    """Copies of the logits at the memory peak: of a chunk (chunked), the usual (eager), or all ever made (retained)."""
     dropout: bool = False
+    """Whether the model trains with dropout."""
     execution: Execution = "fused"
-    """How kernels run: one for each operation, as PyTorch does by itself (eager), or neighbours fused into one: by a
-    compiler, or by hand, which casts numbers on the way, too. When decoding, all are replayed from a graph, and wait
-    for no host."""
+    """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler (compiled); fused by hand, casts
+    included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
     dp_overlap: bool = True
-    """Whether gradients are reduced, and weights gathered, while computation goes on."""
+    """Whether gradient reductions and weight gathers overlap compute."""
     tp_overlap: bool = False
-    """Whether what tensor parallelism sends travels while the products next to it run, piece by piece."""
+    """Whether tensor-parallel collectives overlap the adjacent GEMMs, chunk by chunk."""
     ep_overlap: bool = False
-    """Whether tokens travel to experts and back while other microbatches compute."""
+    """Whether expert-parallel all-to-alls overlap the compute of other microbatches."""
     offload: tuple[Offloaded, ...] = ()
-    """What waits in the memory's outer tiers until it is used."""
+    """States that stay in the outer memory tiers until they are used."""
     placement: tuple[Axis, ...] = AXES
-    """The mesh axes from the innermost network dimension outwards."""
+    """Mesh axes, from the innermost network dimension outwards."""
     strategies: tuple[str, ...] = ()
-    """Tables of the catalog, or of your own, that say how more tensors are split than the switches above imply."""
+    """Sharding strategies of the catalog, or of your own, besides those that the keys above imply."""
 
     def __post_init__(self) -> None:
         for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages"):
@@ -102,5 +102,5 @@ class Workload:
 
     @property
     def ranks(self) -> int:
-        """Devices that the mesh needs."""
+        """Ranks of the mesh."""
         return prod((self.dp, self.tp, self.cp, self.pp))

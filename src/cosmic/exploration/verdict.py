@@ -16,7 +16,7 @@ from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import loss
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
-from cosmic.reporting.words import figure, metric_label
+from cosmic.reporting.words import figure, mapping_in_words, metric_label
 
 BASE = "the base design"
 CANNOT = "cannot run"
@@ -238,9 +238,6 @@ def _caveats(found: Found) -> tuple[str, ...]:
 
 
 def in_words(point: DesignPoint) -> str:
-    """Return a design in a few words: its mesh, and the network that it lies on."""
-    workload = point.workload
-    axes = ("dp", "tp", "cp", "pp", "ep")
-    mesh = " · ".join(f"{axis} {getattr(workload, axis)}" for axis in axes if getattr(workload, axis) > 1)
+    """Return a design in a few words: its mapping and its network."""
     network = " × ".join(f"{dim.topology.replace('_', ' ')} {dim.npus}" for dim in point.network.dims)
-    return f"{mesh or 'one accelerator'}{f' on {network}' if network else ''}"
+    return f"{mapping_in_words(point)}{f', on {network}' if network else ''}"

@@ -1,7 +1,7 @@
 """ASTRA-sim: system JSON, network YAML, remote-memory JSON, communicator groups and traces of one step.
 
-Traces carry the durations that the analytic engine charges, and the system replays them; what ASTRA-sim simulates
-is what travels. Its links know no protocols: bandwidth is what large messages reach, latency what they take per link.
+Traces carry the compute durations of the analytic engine, which the system replays; ASTRA-sim simulates the
+communication. Its links have no protocols: bandwidth is what large messages reach, latency what they take per hop.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ GIB = 2**30
 
 @targets.register("astra-sim")
 def astra_sim(point: DesignPoint) -> Launch:
-    """Return the inputs with which ASTRA-sim plays a step of *point*."""
+    """Return the inputs with which ASTRA-sim simulates a step of *point*."""
     dims = point.network.dims
     require(bool(dims), "network.dims", [], "ASTRA-sim simulates networks; a single NPU has none")
     job = generate(point)
@@ -66,7 +66,7 @@ def _system(draft: Draft, point: DesignPoint) -> dict[str, Any]:
     collective = point.collective
     pairs = list(zip(collective.algorithms, point.network.dims, strict=True))
     sums = [_algorithm(draft, name, dim) for name, dim in pairs]
-    plain = ["ring" if name == "doubleBinaryTree" else name for name in sums]  # trees only sum
+    plain = ["ring" if name == "doubleBinaryTree" else name for name in sums]  # trees run all-reduces only
     return {
         "scheduling-policy": collective.scheduling.upper(),
         "endpoint-delay": 0,
@@ -85,20 +85,20 @@ def _system(draft: Draft, point: DesignPoint) -> dict[str, Any]:
 
 
 def _algorithm(draft: Draft, name: str, dim: Dimension) -> str:
-    """Return ASTRA-sim's name of an algorithm; what it does not have runs as a ring."""
+    """Return ASTRA-sim's name of an algorithm; one that it lacks becomes a ring."""
     doubling = name == "halving_doubling" and dim.npus & (dim.npus - 1) != 0
     if name == "direct" or (name == "auto" and dim.topology == "fully_connected"):
         return _direct(dim)
     if name == "auto":
         return "ring"
     if name not in ALGORITHMS or doubling:
-        draft.warn(f"ASTRA-sim runs no {name} among {dim.npus} NPUs: a ring takes its place")
+        draft.warn(f"ASTRA-sim runs no {name} among {dim.npus} NPUs: a ring replaces it")
         return "ring"
     return ALGORITHMS[name]
 
 
 def _direct(dim: Dimension) -> str:
-    """Return how all others are sent to: at once over links of their own, else one by one, as messages do not share."""
+    """Return the direct algorithm: to all peers at once if each has its own link, else one by one."""
     return "direct" if dim.topology == "fully_connected" else "direct1"
 
 
@@ -109,9 +109,9 @@ def _network(draft: Draft, point: DesignPoint) -> dict[str, Any]:
     dims = point.network.dims
     for dim in dims:
         known = dim.topology in TOPOLOGIES
-        draft.warn(f"ASTRA-sim has no {dim.topology}: a switch of the same bandwidth takes its place", when=not known)
+        draft.warn(f"ASTRA-sim has no {dim.topology}: a switch of the same bandwidth replaces it", when=not known)
     timed = any(dim.transport.overhead_s or dim.transport.bulk_s for dim in dims)
-    draft.warn("ASTRA-sim's links have no protocols: what a call takes besides its bytes is left out", when=timed)
+    draft.warn("ASTRA-sim's links have no protocols: the overhead of a call is left out", when=timed)
     return {
         "topology": [TOPOLOGIES.get(dim.topology, "Switch") for dim in dims],
         "npus_count": [dim.npus for dim in dims],
@@ -121,9 +121,9 @@ def _network(draft: Draft, point: DesignPoint) -> dict[str, Any]:
 
 
 def _bandwidth(dim: Dimension) -> float:
-    """Return the rate of a message, in ASTRA-sim's units of 2**30 bytes per second.
+    """Return the rate of a message in GiB/s, ASTRA-sim's unit.
 
-    Messages do not share an NPU's bandwidth there: where all others are sent to at once, each has a link of its own.
+    ASTRA-sim's messages do not share an NPU's bandwidth: on a fully connected dimension each peer has its own link.
     """
     reached = dim.bandwidth_bytes_per_s * dim.transport.efficiency / dim.oversubscription
     at_once = dim.npus - 1 if dim.topology == "fully_connected" else 1
@@ -137,6 +137,6 @@ def _memory(draft: Draft, point: DesignPoint) -> dict[str, Any]:
     tiers = point.memory.tiers
     if not (tiers and point.workload.offload):
         return {"memory-type": "NO_MEMORY_EXPANSION"}
-    draft.warn("ASTRA-sim has one outer tier of memory: the slowest counts", when=len(tiers) > 1)
+    draft.warn("ASTRA-sim has one outer memory tier: it gets the rate of the slowest", when=len(tiers) > 1)
     slowest = min(tier.bandwidth_bytes_per_s for tier in tiers)
     return {"memory-type": "PER_NPU_MEMORY_EXPANSION", "remote-mem-latency": 0, "remote-mem-bw": slowest / 1e9}

@@ -1,8 +1,8 @@
 """DeepSpeed: `ds_config.json`, and the line that launches a script with it.
 
 Keys: DeepSpeed's runtime/constants.py and runtime/zero/config.py (github.com/microsoft/DeepSpeed at 03dc2b92f3d3), and
-its documentation of the JSON file. The model itself is built by the user's script, and with it everything that
-DeepSpeed leaves to code: stages of a pipeline, experts, attention over pieces of a sequence.
+its documentation of the JSON file. The user's script builds the model, and with it what DeepSpeed leaves to code:
+pipeline stages, experts, context-parallel attention.
 """
 
 from __future__ import annotations
@@ -85,30 +85,34 @@ def _zero(w: Workload) -> dict[str, Any]:
 
 
 def _left_to_code(draft: Draft, point: DesignPoint) -> None:
-    """Say what the script has to do, and what nothing can."""
+    """Warn of what the script must do, and of what DeepSpeed cannot do."""
     w = point.workload
-    draft.warn("train.py is yours: it builds the model and calls deepspeed.initialize")
+    draft.warn("write train.py yourself: it builds the model and calls deepspeed.initialize")
     draft.warn(f"pp {w.pp}: the script makes a PipelineModule(num_stages={w.pp}); it runs 1F1B", when=w.pp > 1)
-    draft.warn("DeepSpeed's pipelines go with ZeRO stage 1 at most", when=w.pp > 1 and STAGES[w.weight_sharding] > 1)
+    draft.warn("DeepSpeed's pipelines support at most ZeRO stage 1", when=w.pp > 1 and STAGES[w.weight_sharding] > 1)
     odd = w.pp > 1 and w.schedule != "1f1b"
     draft.warn(f"DeepSpeed has no schedule like {w.schedule}", when=odd)
-    draft.warn("DeepSpeed splits tensors (AutoTP) up to ZeRO stage 2", when=w.tp > 1 and w.weight_sharding == "zero3")
+    draft.warn(
+        "DeepSpeed's tensor parallelism (AutoTP) supports at most ZeRO stage 2",
+        when=w.tp > 1 and w.weight_sharding == "zero3",
+    )
     draft.warn(f"cp {w.cp}: the script registers Ulysses attention of that size", when=w.cp > 1)
     draft.warn(
-        f"DeepSpeed exchanges heads for tokens (ulysses), not {w.cp_comm_type}",
+        f"DeepSpeed's context parallelism is Ulysses, not {w.cp_comm_type}",
         when=w.cp > 1 and w.cp_comm_type != "ulysses",
     )
-    draft.warn(f"ep {w.ep}: the script passes ep_size={w.ep} to its mixture layers", when=w.ep > 1)
+    draft.warn(f"ep {w.ep}: the script passes ep_size={w.ep} to its MoE layers", when=w.ep > 1)
     draft.warn(f"recompute {w.recompute}: the script checkpoints the layers", when=w.recompute != "none")
-    draft.warn(f"DeepSpeed multiplies in 16 bits, not in {w.precision}", when=w.precision in ("fp8", "fp4", "int4"))
+    draft.warn(f"DeepSpeed runs GEMMs in 16 bits, not in {w.precision}", when=w.precision in ("fp8", "fp4", "int4"))
     draft.warn("DeepSpeed keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
-    draft.warn("DeepSpeed hides no tensor-parallel transfers", when=w.tp_overlap and w.tp > 1)
-    draft.warn("DeepSpeed hides no transfers to experts", when=w.ep_overlap and w.ep > 1)
+    draft.warn("DeepSpeed does not overlap tensor-parallel communication", when=w.tp_overlap and w.tp > 1)
+    draft.warn("DeepSpeed does not overlap expert-parallel communication", when=w.ep_overlap and w.ep > 1)
     draft.warn(
-        "DeepSpeed offloads weights in ZeRO stage 3", when="weights" in w.offload and w.weight_sharding != "zero3"
+        "DeepSpeed offloads weights only with ZeRO stage 3",
+        when="weights" in w.offload and w.weight_sharding != "zero3",
     )
     draft.warn(
-        "DeepSpeed offloads activations only where they are checkpointed",
+        "DeepSpeed offloads activations only with recomputation",
         when="activations" in w.offload and w.recompute == "none",
     )
     draft.warn("DeepSpeed offloads optimizers from ZeRO stage 1 on", when="optimizer" in w.offload and _unsharded(w))

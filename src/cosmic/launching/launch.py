@@ -1,8 +1,7 @@
-"""A launch: what to hand to a framework, a library or a simulator so that it does what a design says.
+"""A launch: the arguments, environment and files with which a framework, library or simulator runs a design.
 
-A target is one module beside this one that registers a function from a design to a `Launch`. What the target cannot
-express is a sentence among the warnings, never dropped in silence; what a design could not be meant to become there
-is a `SpecError`.
+A target is one module beside this one that registers a function from a design to a `Launch`. A warning says what the
+target cannot express; nothing is dropped silently. A design that makes no sense for the target is a `SpecError`.
 """
 
 from __future__ import annotations
@@ -24,31 +23,31 @@ if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
 
 Value = str | int | float | list[str]
-"""Of an argument; True stands for a flag that takes none."""
+"""Value of an argument; True marks a flag without a value."""
 SCRIPT = "launch.sh"
 TRACES = "trace"
-"""What the names of traces begin with."""
+"""Prefix of trace files."""
 LARGEST_HOST = 8
-"""NPUs of one host at most; in systems with more in their innermost dimension, that is a rack."""
+"""Most NPUs of one host; a larger innermost dimension is a rack."""
 DRIVEN = ("NVIDIA", "AMD")
-"""Vendors whose accelerators NCCL, or its twin RCCL, and the frameworks built on them drive."""
+"""Vendors whose accelerators NCCL or RCCL, and the frameworks built on them, support."""
 END_OF_FILE = "END_OF_FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What realises a design somewhere else."""
+    """A design as the input of a target."""
 
     about: str
-    """One line: which design, as whose arguments."""
+    """One line: which design, for which target."""
     command: tuple[str, ...] = ()
-    """The command, a line each, ready for a shell; none where there is nothing to run."""
+    """Lines of the shell command; empty if there is nothing to run."""
     arguments: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that the command reads, by name."""
     warnings: tuple[str, ...] = ()
-    """What the target does otherwise than the design says, or what is left to do by hand."""
+    """How the target differs from the design, and what remains to be done by hand."""
     traces: TraceSet | None = None
     """Execution traces to write beside the files."""
 
@@ -57,40 +56,38 @@ targets: Registry[Callable[[DesignPoint], Launch]] = Registry("target", "cosmic.
 
 
 class Draft:
-    """A launch in the making: arguments in their order, and what cannot be said with them."""
+    """A launch under construction: arguments in order, and warnings."""
 
     def __init__(self) -> None:
         self.arguments: dict[str, Value] = {}
         self.warnings: list[str] = []
 
     def add(self, name: str, value: Value = True, *, when: bool = True) -> None:
-        """Give an argument its value, or set a flag, where *when* holds."""
+        """Add an argument with its value, or a flag, if *when* holds."""
         if when:
             self.arguments[name] = value
 
     def warn(self, sentence: str, *, when: bool = True) -> None:
-        """Say what is not as the design has it, where *when* holds."""
+        """Add a warning, if *when* holds."""
         if when:
             self.warnings.append(sentence)
 
 
-# ----------------------------------------------------------------------------------------------- what targets ask
+# ------------------------------------------------------------------------------------------ helpers of targets
 
 
 def trained_decoder(point: DesignPoint, target: str) -> Transformer:
-    """Return the model, which frameworks for training take only if it is a decoder that is trained."""
+    """Return the model of *point*; training frameworks take only decoders that are trained."""
     task = point.workload.task
-    require(
-        task == "training", "workload.task", task, f"{target} trains; only a design that does can be written for it"
-    )
+    require(task == "training", "workload.task", task, f"{target} runs training designs only")
     model = point.model
     if not (isinstance(model, Transformer) and model.family == "decoder"):
-        raise SpecError("model.family", model.family, f"only decoders are written for {target}")
+        raise SpecError("model.family", model.family, f"only decoders can be exported to {target}")
     return model
 
 
 def hosts(point: DesignPoint) -> tuple[int, int]:
-    """Return how many hosts there are, and the NPUs of each: those of the innermost dimension, if a host holds them."""
+    """Return the number of hosts and the NPUs of each: those of the innermost dimension, if they fit in a host."""
     npus = point.network.npus
     inner = point.network.dims[0].npus if point.network.dims else 1
     size = next(each for each in range(min(inner, LARGEST_HOST), 0, -1) if inner % each == 0)
@@ -98,7 +95,7 @@ def hosts(point: DesignPoint) -> tuple[int, int]:
 
 
 def torchrun(point: DesignPoint) -> str:
-    """Return the launcher's line, the same on every host; ranks are numbered host by host, as placement wants it."""
+    """Return the torchrun command, the same on every host; ranks are numbered host by host, as placement assumes."""
     nodes, each = hosts(point)
     if nodes == 1:
         return f"torchrun --standalone --nproc-per-node {each}"
@@ -107,38 +104,38 @@ def torchrun(point: DesignPoint) -> str:
 
 
 def about(point: DesignPoint, rest: str) -> str:
-    """Return a line that says which design this is, and *rest*."""
+    """Return a line that names the design, followed by *rest*."""
     w, npus = point.workload, point.network.npus
     mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
     return f"{point.model.name or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
 
 
 def common_warnings(point: DesignPoint) -> Iterator[str]:
-    """Yield what holds of every framework that is started host by host."""
+    """Yield the warnings that all frameworks share."""
     name = point.compute.accelerator
     vendor = catalog.entry("accelerators", name).get("vendor") if name in catalog.names("accelerators") else None
     if vendor is not None and vendor not in DRIVEN:
-        yield f"{name} is {vendor}'s: the arguments are right, but the software is written for GPUs"
+        yield f"{name} is {vendor}'s: the arguments are right, but the software runs on GPUs"
     if point.workload.strategies:
-        yield f"{', '.join(point.workload.strategies)}: what further strategies split is not written"
+        yield f"{', '.join(point.workload.strategies)}: strategies are not exported"
     inner = point.network.dims[0].npus if point.network.dims else 1
     if inner > LARGEST_HOST:
         each = hosts(point)[1]
-        yield f"the innermost dimension joins {inner} NPUs, more than a host holds: {each} a host are assumed"
+        yield f"the innermost dimension has {inner} NPUs, more than a host: {each} per host are assumed"
 
 
 def other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
-    """Return whether the axes that are split lie in none of the *orders*, innermost first."""
+    """Return whether the placement of the axes above 1 matches none of the *orders*, innermost first."""
     split = [axis for axis in point.workload.placement if getattr(point.workload, axis) > 1]
     return all(split != [axis for axis in order if axis in split] for order in orders)
 
 
-def layers_by_part(layers: int, stages: int, virtual: int) -> list[int]:
-    """Return how many layers each part of a pipeline holds: dealt out as `cosmic.workload.sizes.layers_on_stage` does.
+def layers_per_chunk(layers: int, stages: int, virtual: int) -> list[int]:
+    """Return the layers of each model chunk of a pipeline, distributed as by `cosmic.workload.sizes.layers_on_stage`.
 
-    Part number c · stages + s is the c-th part of stage s.
+    Chunk number c · stages + s is the c-th chunk of stage s.
 
-    >>> layers_by_part(61, 4, 1), layers_by_part(10, 2, 2)
+    >>> layers_per_chunk(61, 4, 1), layers_per_chunk(10, 2, 2)
     ([16, 16, 16, 13], [3, 3, 2, 2])
     """
     each = -(-layers // stages)
@@ -148,11 +145,11 @@ def layers_by_part(layers: int, stages: int, virtual: int) -> list[int]:
     ]
 
 
-# ----------------------------------------------------------------------------------------------- how it is written
+# ------------------------------------------------------------------------------------------------------ writing
 
 
 def options(arguments: Mapping[str, Value]) -> list[str]:
-    """Return arguments as a shell takes them.
+    """Return arguments quoted for a shell.
 
     >>> options({"--bf16": True, "--cp-comm-type": ["p2p"], "--moe-layer-freq": "([0]*3+[1]*58)"})
     ['--bf16', '--cp-comm-type p2p', "--moe-layer-freq '([0]*3+[1]*58)'"]
@@ -167,7 +164,7 @@ def _words(value: Value) -> list[str]:
 
 
 def script(launch: Launch, *, inline: bool = True) -> str:
-    """Return the launch as a shell script, with its files inside it, or beside it."""
+    """Return the launch as a shell script; *inline*, the script writes its files itself."""
     lines = ["#!/usr/bin/env bash", f"# {launch.about}", *(f"# note: {each}" for each in launch.warnings)]
     lines += [f"export {name}={shlex.quote(value)}" for name, value in launch.environment.items()]
     if launch.files and not inline:
@@ -181,7 +178,7 @@ def script(launch: Launch, *, inline: bool = True) -> str:
 
 
 def write(launch: Launch, folder: str | Path) -> list[Path]:
-    """Write a launch into a folder, made if need be: its script, files and traces; return what was written."""
+    """Write script, files and traces of a launch into a folder, created if missing; return their paths."""
     place = Path(folder)
     try:
         place.mkdir(parents=True, exist_ok=True)
@@ -202,7 +199,7 @@ def _write_traces(traces: TraceSet, place: Path) -> list[Path]:
     ranks = len(traces.ranks)
     stale = place / f"{TRACES}.{ranks}.et"
     require(
-        not stale.exists(), "--out", str(place), f"{stale.name} is there, of a job with more ranks: remove it first"
+        not stale.exists(), "--out", str(place), f"{stale.name} is there, from a job with more ranks: remove it first"
     )
     write_traces(traces, place / TRACES)
     return [place / f"{TRACES}.{rank}.et" for rank in range(ranks)]

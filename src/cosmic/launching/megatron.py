@@ -1,7 +1,6 @@
 """Megatron-LM: arguments of `pretrain_gpt.py`.
 
-Names and values are those of megatron/training/arguments.py at the commit below; a test holds every name that is
-written against the list read there.
+Names and values are those of megatron/training/arguments.py at the commit below; a test checks every name.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from cosmic.launching.launch import (
     Launch,
     about,
     common_warnings,
-    layers_by_part,
+    layers_per_chunk,
     options,
     other_placement,
     targets,
@@ -24,11 +23,11 @@ from cosmic.launching.launch import (
 from cosmic.launching.megatron_model import describe
 
 COMMIT = "000c4ac24f61"
-"""Of github.com/NVIDIA/Megatron-LM, against which names were checked."""
+"""Of github.com/NVIDIA/Megatron-LM."""
 SHARDING = {"zero2": "optim_grads", "zero3": "optim_grads_params"}
 CONTEXT = {"ring": "p2p", "ulysses": "a2a", "all_gather": "allgather"}
 ORDERS = (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"))
-"""How ranks can lie, innermost first: as they do by themselves, and with --use-tp-pp-dp-mapping."""
+"""Orders of ranks, innermost first: the default, and that of --use-tp-pp-dp-mapping."""
 SCHEDULES = ("1f1b", "interleaved")
 
 
@@ -59,7 +58,7 @@ def megatron(point: DesignPoint) -> Launch:
 
 
 def _environment(w: Workload) -> dict[str, str]:
-    """Return how many queues a device has: one keeps collectives in order, shards of weights need several."""
+    """Return the number of hardware queues: one keeps collectives in order, FSDP needs several."""
     if w.weight_sharding in SHARDING:
         return {"CUDA_DEVICE_MAX_CONNECTIONS": "8"}
     if w.ep_overlap and w.ep > 1:
@@ -73,16 +72,18 @@ def _parallelism(draft: Draft, w: Workload) -> None:
     draft.add("--context-parallel-size", w.cp)
     draft.add("--cp-comm-type", [CONTEXT[w.cp_comm_type]], when=w.cp > 1)
     draft.add("--sequence-parallel", when=w.sequence_parallel and w.tp > 1)
-    draft.warn("Megatron-LM gives each context-parallel rank two pieces", when=w.cp > 1 and not w.cp_balanced)
+    draft.warn(
+        "Megatron-LM gives each context-parallel rank two chunks of the sequence", when=w.cp > 1 and not w.cp_balanced
+    )
     halves = 2 * w.cp
     draft.warn(
-        f"Megatron-LM wants a sequence that divides by {halves}, twice its context parallelism",
+        f"Megatron-LM needs a sequence that divides by {halves}, twice cp",
         when=w.cp > 1 and w.sequence % halves != 0,
     )
 
 
 def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
-    """Add how experts are shared out: whole ones, as the design has it, to which tokens travel."""
+    """Add expert parallelism: whole experts, as in the design, and an all-to-all dispatcher."""
     if model.experts is None:
         return
     draft.add("--expert-model-parallel-size", w.ep)
@@ -90,31 +91,31 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--moe-token-dispatcher-type", "alltoall")
     draft.add("--moe-grouped-gemm", when=w.precision not in ("fp16", "fp32"))
     draft.warn(
-        "Megatron-LM shares out experts over neighbouring ranks, along tp first; the design over ranks alike in tp",
+        "Megatron-LM spreads experts over neighbouring ranks, tp first; the design over the ranks of dp and cp",
         when=w.ep > 1 and w.tp > 1,
     )
 
 
 def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     virtual = w.virtual_stages if w.schedule == "interleaved" else 1
-    parts = layers_by_part(model.layers, w.pp, virtual)
-    even = len(set(parts)) == 1
+    chunks = layers_per_chunk(model.layers, w.pp, virtual)
+    even = len(set(chunks)) == 1
     draft.add("--num-virtual-stages-per-pipeline-rank", virtual, when=even and virtual > 1)
-    alone = not even and virtual == 1 and parts[-1] > 0
-    draft.add("--decoder-last-pipeline-num-layers", parts[-1], when=alone)
-    draft.add("--pipeline-model-parallel-layout", layout(parts), when=not even and not alone)
+    alone = not even and virtual == 1 and chunks[-1] > 0
+    draft.add("--decoder-last-pipeline-num-layers", chunks[-1], when=alone)
+    draft.add("--pipeline-model-parallel-layout", layout(chunks), when=not even and not alone)
     if w.pp > 1 and w.schedule not in SCHEDULES:
-        draft.warn(f"Megatron-LM has no schedule like {w.schedule}: it runs 1F1B, whose bubble and memory are others")
-    draft.warn("1f1b has one part a stage: virtual_stages do nothing", when=virtual < w.virtual_stages)
+        draft.warn(f"Megatron-LM has no schedule like {w.schedule}: it runs 1F1B, with another bubble and memory")
+    draft.warn("1f1b has one chunk per stage: virtual_stages has no effect", when=virtual < w.virtual_stages)
 
 
-def layout(parts: list[int]) -> str:
-    """Return what lies on each part of a pipeline: embedding (E), layers (t), loss (L).
+def layout(chunks: list[int]) -> str:
+    """Return the layout of a pipeline, given the layers of each chunk: embedding (E), layers (t), loss (L).
 
     >>> layout([3, 3, 2, 0])
     'Et*3|t*3|t*2|L'
     """
-    layers = [f"t*{count}" if count else "" for count in parts]
+    layers = [f"t*{count}" if count else "" for count in chunks]
     layers[0] = f"E{layers[0]}"
     layers[-1] = f"{layers[-1]}L"
     return "|".join(layers)
@@ -132,7 +133,7 @@ def _batch(draft: Draft, w: Workload) -> None:
     draft.add("--micro-batch-size", w.micro_batch)
     draft.add("--global-batch-size", w.global_batch)
     each = w.micro_batch * w.dp
-    draft.warn(f"Megatron-LM wants a global batch that divides by {each}", when=w.global_batch % each != 0)
+    draft.warn(f"Megatron-LM needs a global batch that divides by {each}", when=w.global_batch % each != 0)
 
 
 def _precision(draft: Draft, w: Workload) -> None:
@@ -141,12 +142,12 @@ def _precision(draft: Draft, w: Workload) -> None:
     draft.add("--fp8-format", "hybrid", when=w.precision == "fp8")
     draft.add("--fp4-format", "e2m1", when=w.precision == "fp4")
     draft.warn("Megatron-LM keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
-    draft.warn("Megatron-LM trains in no 4-bit integers: this is bf16", when=w.precision == "int4")
-    draft.warn("Megatron-LM spreads experts only in bf16", when=w.precision == "fp16" and w.ep > 1)
+    draft.warn("Megatron-LM does not train in int4: this is bf16", when=w.precision == "int4")
+    draft.warn("Megatron-LM supports expert parallelism only in bf16", when=w.precision == "fp16" and w.ep > 1)
 
 
 def _states(draft: Draft, w: Workload) -> None:
-    """Add how optimizer states, gradients and weights are shared out over replicas."""
+    """Add the sharding of optimizer states, gradients and weights over replicas."""
     draft.add("--use-distributed-optimizer", when=w.weight_sharding != "none")
     strategy = SHARDING.get(w.weight_sharding)
     if strategy is not None:
@@ -154,14 +155,14 @@ def _states(draft: Draft, w: Workload) -> None:
         draft.add("--data-parallel-sharding-strategy", strategy)
         draft.add("--ckpt-format", "fsdp_dtensor")
         draft.add("--no-gradient-accumulation-fusion")
-        draft.warn("Megatron-FSDP beside pipeline stages is little tried", when=w.pp > 1)
+        draft.warn("Megatron-FSDP with pipeline stages is little tested", when=w.pp > 1)
         draft.warn(
-            "Megatron-FSDP wants several device queues, tensor and context parallelism want one: it gets several",
+            "Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1, tensor and context parallelism want 1: it is 8",
             when=w.tp > 1 or w.cp > 1,
         )
     draft.add("--optimizer-cpu-offload", when="optimizer" in w.offload)
     draft.add("--use-precision-aware-optimizer", when="optimizer" in w.offload)
-    draft.warn("Megatron-LM keeps weights on the device", when="weights" in w.offload)
+    draft.warn("Megatron-LM does not offload weights", when="weights" in w.offload)
 
 
 def _overlap(draft: Draft, w: Workload) -> None:
@@ -173,9 +174,12 @@ def _overlap(draft: Draft, w: Workload) -> None:
     draft.warn("--tp-comm-overlap needs sequence_parallel", when=tensor and not w.sequence_parallel)
     experts = w.ep_overlap and w.ep > 1
     draft.add("--overlap-moe-expert-parallel-comm", when=experts)
-    draft.warn("Megatron-LM overlaps no experts beside full recomputation", when=experts and w.recompute == "full")
     draft.warn(
-        "Megatron-LM overlaps experts' messages in a pipeline only with virtual stages",
+        "Megatron-LM does not overlap expert parallelism with full recomputation",
+        when=experts and w.recompute == "full",
+    )
+    draft.warn(
+        "Megatron-LM overlaps expert parallelism in a pipeline only with virtual stages",
         when=experts and w.pp > 1 and not (w.schedule == "interleaved" and w.virtual_stages > 1),
     )
 
@@ -186,7 +190,7 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--recompute-num-layers", 1, when=w.recompute == "full")
     draft.add("--recompute-modules", ["core_attn"], when=w.recompute == "selective")
     draft.add("--recompute-modules", ["core_attn", "mlp"], when=w.recompute == "alternate")
-    draft.warn("Megatron-LM recomputes modules, not every other product", when=w.recompute == "alternate")
+    draft.warn("Megatron-LM recomputes modules, not every other GEMM", when=w.recompute == "alternate")
     draft.warn(
         "Megatron-LM recomputes layers to their end: predict that with --set workload.recompute_to_end=true",
         when=w.recompute == "full" and not w.recompute_to_end,
@@ -194,7 +198,9 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
     offloaded = "activations" in w.offload
     draft.add("--cpu-offloading-num-layers", max(1, model.layers - 1), when=offloaded)
     draft.warn("Megatron-LM offloads activations only without a pipeline", when=offloaded and w.pp > 1)
-    draft.warn("Megatron-LM offloads activations or recomputes them", when=offloaded and w.recompute != "none")
+    draft.warn(
+        "Megatron-LM offloads activations or recomputes them, not both", when=offloaded and w.recompute != "none"
+    )
 
 
 def _kernels(draft: Draft, w: Workload) -> None:
@@ -204,11 +210,11 @@ def _kernels(draft: Draft, w: Workload) -> None:
     draft.add("--cross-entropy-fusion-impl", "te", when=w.loss == "chunked")
     draft.add("--attention-dropout", 0.0, when=not w.dropout)
     draft.add("--hidden-dropout", 0.0, when=not w.dropout)
-    draft.warn(f"Megatron-LM fuses kernels by hand; execution is {w.execution}", when=w.execution != "fused")
+    draft.warn(f"Megatron-LM's kernels are fused by hand; execution is {w.execution}", when=w.execution != "fused")
 
 
 def _data(draft: Draft, model: Transformer) -> None:
-    """Add what a timing run needs besides; replace it by a tokenizer, data and a schedule of learning rates."""
+    """Add what a timing run needs besides; a real run needs a tokenizer, data and a learning-rate schedule."""
     draft.add("--tokenizer-type", "NullTokenizer")
     draft.add("--vocab-size", model.vocab)
     draft.add("--mock-data")

@@ -1,14 +1,14 @@
-"""A decoder's shapes in Megatron-LM's words."""
+"""A decoder as arguments of Megatron-LM."""
 
 from __future__ import annotations
 
-from cosmic.design.model import Experts, LatentAttention, Transformer, is_mixture
+from cosmic.design.model import MLA, Experts, Transformer, is_moe_layer
 from cosmic.design.workload import Workload
 from cosmic.launching.launch import Draft
 
 
 def describe(draft: Draft, model: Transformer, workload: Workload) -> None:
-    """Add the arguments of *model*, and say what Megatron-LM has no argument for."""
+    """Add the arguments of *model*, and warn of what Megatron-LM cannot express."""
     draft.add("--num-layers", model.layers)
     draft.add("--hidden-size", model.hidden)
     draft.add("--ffn-hidden-size", model.ffn)
@@ -34,13 +34,13 @@ def _attention(draft: Draft, model: Transformer) -> None:
     draft.add("--kv-channels", model.head_dim, when=model.head_dim * model.heads != model.hidden)
     draft.add("--qk-layernorm", when=model.qk_norm)
     draft.add("--softmax-type", "learnable", when=model.sinks)
-    if model.window is not None:  # so many tokens back, and the token itself
+    if model.window is not None:  # that many tokens back, besides the token itself
         draft.add("--window-size", f"{model.window - 1},0")
         every = model.full_attention_every
         draft.add("--window-attn-skip-freq", every or 0, when=every is not None)
 
 
-def _mla(draft: Draft, model: Transformer, mla: LatentAttention) -> None:
+def _mla(draft: Draft, model: Transformer, mla: MLA) -> None:
     draft.add("--multi-latent-attention")
     draft.add("--q-lora-rank", mla.q_lora_rank or 0, when=mla.q_lora_rank is not None)
     draft.add("--kv-lora-rank", mla.kv_lora_rank)
@@ -63,16 +63,16 @@ def _positions(draft: Draft, model: Transformer, workload: Workload) -> None:
 
 
 def _biases(draft: Draft, model: Transformer) -> None:
-    """Add what says which projections have offsets: all, none, or those of queries, keys and values."""
-    mixtures = [is_mixture(model, layer) for layer in range(model.layers)]
-    usual = {"qkv", "out"} | {"experts" for _ in range(any(mixtures))} | {"ffn" for _ in range(not all(mixtures))}
+    """Add which projections have biases: all, none, or those of queries, keys and values."""
+    moe = [is_moe_layer(model, layer) for layer in range(model.layers)]
+    usual = {"qkv", "out"} | {"experts" for _ in range(any(moe))} | {"ffn" for _ in range(not all(moe))}
     given = set(model.biases) & usual
     draft.add("--disable-bias-linear", when=given != usual and given <= {"qkv"})
     draft.add("--add-qkv-bias", when=given == {"qkv"})
     some = given != usual and not given <= {"qkv"}
-    draft.warn(f"Megatron-LM adds offsets to all projections, the design to {', '.join(sorted(given))}", when=some)
+    draft.warn(f"Megatron-LM adds biases to all projections, the design to {', '.join(sorted(given))}", when=some)
     for place in sorted(set(model.biases) & {"head", "router"}):
-        draft.warn(f"Megatron-LM has no argument for an offset of the {place}")
+        draft.warn(f"Megatron-LM has no argument for a bias of the {place}")
 
 
 def _experts(draft: Draft, model: Transformer, experts: Experts) -> None:
@@ -92,7 +92,7 @@ def _experts(draft: Draft, model: Transformer, experts: Experts) -> None:
 
 
 def layer_pattern(model: Transformer) -> str:
-    """Return which layers are mixtures, as an expression of lists: runs of equal layers.
+    """Return which layers are MoE layers, as a Python expression: runs of equal layers.
 
     >>> from cosmic.design.model import Experts
     >>> sizes = {"layers": 8, "hidden": 8, "heads": 1, "ffn": 8, "vocab": 8}
@@ -106,7 +106,7 @@ def layer_pattern(model: Transformer) -> str:
         return f"([0]*{experts.every - 1}+[1]*1)*{model.layers // experts.every}"
     runs: list[list[int]] = []
     for layer in range(model.layers):
-        kind = int(is_mixture(model, layer))
+        kind = int(is_moe_layer(model, layer))
         if runs and runs[-1][0] == kind:
             runs[-1][1] += 1
         else:
@@ -115,9 +115,11 @@ def layer_pattern(model: Transformer) -> str:
 
 
 def _unknown(draft: Draft, model: Transformer) -> None:
-    """Say what of the model has no argument."""
-    draft.warn("Megatron-LM runs attention before the feed-forward network, not beside it", when=model.parallel_block)
-    draft.warn(f"Megatron-LM has 2 norms a layer, the design {model.norms_per_layer}", when=model.norms_per_layer != 2)
+    """Warn of what has no argument."""
+    draft.warn("Megatron-LM runs attention before the feed-forward network, not in parallel", when=model.parallel_block)
+    draft.warn(
+        f"Megatron-LM has 2 norms per layer, the design {model.norms_per_layer}", when=model.norms_per_layer != 2
+    )
     draft.warn("Megatron-LM does not normalise embeddings", when=model.embedding_norm)
-    draft.warn("Megatron-LM normalises after the last layer", when=not model.final_norm)
-    draft.warn("Megatron-LM's layer norm adds an offset", when=model.norm == "layernorm" and not model.norm_bias)
+    draft.warn("Megatron-LM has a norm after the last layer", when=not model.final_norm)
+    draft.warn("Megatron-LM's layer norm has a bias", when=model.norm == "layernorm" and not model.norm_bias)

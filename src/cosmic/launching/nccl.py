@@ -1,9 +1,9 @@
-"""NCCL: environment variables that hold it to a design's collective algorithms.
+"""NCCL: environment variables that select a design's collective algorithms.
 
-NCCL chooses by itself for each call, which is what a design's algorithm ``auto`` means; then nothing is to be set. Its
-own algorithms span two levels: inside a host, and between hosts. Which algorithm runs which collective is in
-src/graph/tuning.cc (github.com/NVIDIA/nccl at b6475625fbca); NCCL_ALGO by function is known since 2.24, and refuses
-what does not run a function.
+By default NCCL chooses for each call, which is what a design's algorithm ``auto`` means. Its algorithms span two
+levels: inside a host, and between hosts. src/graph/tuning.cc (github.com/NVIDIA/nccl at b6475625fbca) says which
+algorithm runs which collective. NCCL_ALGO accepts algorithms by function since 2.24, and refuses one that does not run
+the function.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.launching.launch import Draft, Launch, about, common_warnings, targets
 
 AUTO = "auto"
-SUMS = {
+ALL_REDUCE = {
     ("ring", "ring"): "ring",
     ("ring", "double_binary_tree"): "tree",
     ("in_network", "double_binary_tree"): "nvlstree",
@@ -20,11 +20,11 @@ SUMS = {
     ("direct", "in_network"): "collnetdirect",
     ("ring", "in_network"): "collnetchain",
 }
-"""NCCL's name of an all-reduce, by the algorithm inside a host and between hosts."""
-ALONE = {"ring": "ring", "in_network": "nvls"}
-"""The same where there is one level only."""
+"""NCCL's name of an all-reduce algorithm, by the design's algorithms inside a host and between hosts."""
+ONE_LEVEL = {"ring": "ring", "in_network": "nvls"}
+"""The same with one level."""
 OTHERS = {"nvls": ("allgather", "reducescatter"), "collnetdirect": ("allgather", "reducescatter")}
-"""What else an algorithm runs, besides all-reduces."""
+"""Functions that an algorithm runs besides all-reduce."""
 
 
 @targets.register("nccl")
@@ -36,12 +36,14 @@ def nccl(point: DesignPoint) -> Launch:
     chosen = _algorithm(draft, names)
     if chosen is not None:
         environment["NCCL_ALGO"] = _by_function(chosen)
-        draft.warn("NCCL_ALGO binds every communicator of the process and is meant for tests: compare with none set")
+        draft.warn(
+            "NCCL_ALGO applies to all communicators of the process and is meant for tests: compare with it unset"
+        )
     if chosen in ("collnetdirect", "collnetchain") or names[1:2] == ("in_network",):
         environment["NCCL_COLLNET_ENABLE"] = "1"
-        draft.warn("NCCL_COLLNET_ENABLE needs switches that reduce, and the plugin that drives them")
+        draft.warn("NCCL_COLLNET_ENABLE needs switches that reduce (SHARP), and their plugin")
     environment |= _switches(point) | _protocol(point)
-    _unsaid(draft, point)
+    _unsupported(draft, point)
     return Launch(
         about=about(point, "NCCL's environment"),
         arguments={},
@@ -51,20 +53,22 @@ def nccl(point: DesignPoint) -> Launch:
 
 
 def _algorithm(draft: Draft, names: tuple[str, ...]) -> str | None:
-    """Return NCCL's name for the algorithms of all dimensions, if it has one."""
+    """Return NCCL's name for the algorithms of all dimensions; None if it has none."""
     if all(name == AUTO for name in names):
-        draft.warn("NCCL chooses algorithms and protocols by itself, as the design has it: NCCL_ALGO stays unset")
+        draft.warn("NCCL chooses algorithms and protocols itself, as in the design: NCCL_ALGO stays unset")
         return None
     if AUTO in names:
-        draft.warn(f"NCCL_ALGO is one for all levels, and {', '.join(names)} leave some open: it stays unset")
+        draft.warn(f"NCCL_ALGO covers all levels, but {', '.join(names)} leaves some to NCCL: it stays unset")
         return None
-    found = ALONE.get(names[0]) if len(names) == 1 else SUMS.get((names[0], names[1])) if len(names) == 2 else None
-    draft.warn(f"NCCL has no algorithm like {', '.join(names)}: it chooses by itself", when=found is None)
+    found = None
+    if len(names) in (1, 2):
+        found = ONE_LEVEL.get(names[0]) if len(names) == 1 else ALL_REDUCE.get((names[0], names[1]))
+    draft.warn(f"NCCL has no algorithm like {', '.join(names)}: it chooses itself", when=found is None)
     return found
 
 
 def _by_function(name: str) -> str:
-    """Return the value of NCCL_ALGO: rings run everything, others only some collectives.
+    """Return the value of NCCL_ALGO: rings run every collective, the others only some.
 
     >>> _by_function("ring"), _by_function("tree"), _by_function("nvls")
     ('ring', 'allreduce:tree', 'allreduce:nvls;allgather:nvls;reducescatter:nvls')
@@ -75,7 +79,7 @@ def _by_function(name: str) -> str:
 
 
 def _switches(point: DesignPoint) -> dict[str, str]:
-    """Return whether switches between the NPUs of a host may add: where the design has them add, or may choose to."""
+    """Return whether NVLS (reduction in a host's switches) is enabled: if the design uses it, or lets NCCL choose."""
     if not point.network.dims:
         return {}
     able = point.network.dims[0].transport.reduction_efficiency > 0
@@ -86,16 +90,16 @@ def _switches(point: DesignPoint) -> dict[str, str]:
 
 
 def _protocol(point: DesignPoint) -> dict[str, str]:
-    """Return the protocol for large messages alone, where the design knows none for small ones."""
+    """Return the protocol of large messages, if the design has none for small ones."""
     dims = point.network.dims
     plain = bool(dims) and all(dim.transport.small_efficiency == 0 for dim in dims)
     return {"NCCL_PROTO": "Simple"} if plain else {}
 
 
-def _unsaid(draft: Draft, point: DesignPoint) -> None:
+def _unsupported(draft: Draft, point: DesignPoint) -> None:
     collective = point.collective
     draft.warn("NCCL does not balance chunks over dimensions as Themis does", when=collective.multi_dim == "themis")
     draft.warn(
-        "NCCL runs collectives of a communicator in the order of their calls, the newest first is not to be had",
+        "NCCL runs the collectives of a communicator in the order of their calls: lifo is not available",
         when=collective.scheduling == "lifo",
     )

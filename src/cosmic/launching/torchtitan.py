@@ -1,7 +1,7 @@
 """TorchTitan: its TOML configuration.
 
 Keys are those of torchtitan/config/job_config.py at the commit below, of the releases that read TOML; later ones take
-the same names on their command line or in Python. Sizes of models are not among them: a flavor is chosen by name.
+the same names on the command line or in Python. Model sizes are no keys: a flavor has a name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cosmic.launching.launch import (
 from cosmic.workload.sizes import microbatches
 
 COMMIT = "6404b932421f"
-"""Of github.com/pytorch/torchtitan, against which keys were checked."""
+"""Of github.com/pytorch/torchtitan."""
 CONFIG = "torchtitan.toml"
 FLAVORS = {
     "llama3-8b": ("llama3", "8B"),
@@ -37,7 +37,7 @@ FLAVORS = {
     "deepseek-v2": ("deepseek_v3", "236B"),
     "deepseek-v3": ("deepseek_v3", "671B"),
 }
-"""Models of the catalog that TorchTitan has under a name of its own."""
+"""Model and flavor of TorchTitan, by model of the catalog."""
 SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -61,7 +61,7 @@ def torchtitan(point: DesignPoint) -> Launch:
     _pipeline(draft, model, point.workload)
     _recomputation(draft, point.workload)
     _precision(draft, point.workload)
-    _unsaid(draft, point.workload)
+    _unsupported(draft, point.workload)
     return Launch(
         about=about(point, f"TorchTitan's configuration, as of commit {COMMIT}"),
         command=(torchrun(point), f"-m torchtitan.train --job.config_file {CONFIG}"),
@@ -72,7 +72,7 @@ def torchtitan(point: DesignPoint) -> Launch:
 
 
 def toml(keys: Mapping[str, Value]) -> str:
-    """Return dotted keys as TOML, a table for each first part.
+    """Return dotted keys as TOML, with a table for each first key.
 
     >>> print(toml({"training.steps": 50, "training.compile": True, "model.converters": ["float8"]}), end="")
     [training]
@@ -102,7 +102,7 @@ def _model(draft: Draft, model: Transformer) -> None:
 
 
 def _as_published(model: Transformer) -> bool:
-    """Return whether the sizes are still those of the catalog's model of that name."""
+    """Return whether the sizes are those of the catalog's model of that name."""
     published = catalog.entry("models", model.name)["model"]
     return all(getattr(model, key) == value for key, value in published.items() if isinstance(value, int))
 
@@ -116,9 +116,9 @@ def _training(draft: Draft, point: DesignPoint) -> None:
     draft.add("training.global_batch_size", w.global_batch)
     draft.add("training.steps", 50)
     draft.add("training.compile", w.execution != "eager")
-    draft.warn("TorchTitan fuses what torch.compile fuses, no more", when=w.execution == "fused")
+    draft.warn("TorchTitan fuses only what torch.compile fuses", when=w.execution == "fused")
     each = w.micro_batch * w.dp
-    draft.warn(f"TorchTitan wants a global batch that divides by {each}", when=w.global_batch % each != 0)
+    draft.warn(f"TorchTitan needs a global batch that divides by {each}", when=w.global_batch % each != 0)
     states = "weights" in w.offload or "optimizer" in w.offload
     draft.add("training.enable_cpu_offload", when=states)
     draft.warn("TorchTitan offloads weights and optimizer states together", when=states)
@@ -132,14 +132,14 @@ def _data_parallelism(draft: Draft, w: Workload) -> None:
     reshard = "always" if w.weight_sharding == "zero3" else "never"
     draft.add("parallelism.fsdp_reshard_after_forward", reshard, when=sharded)
     draft.warn(
-        f"TorchTitan shards weights, too: {w.weight_sharding} is written as FSDP that keeps what forward passes gather",
+        f"TorchTitan shards weights too: {w.weight_sharding} becomes FSDP without resharding after the forward pass",
         when=w.weight_sharding in ("zero1", "zero2"),
     )
     draft.warn(
-        "TorchTitan replicates (DDP) only where nothing else is split: choose a weight_sharding",
+        "TorchTitan supports DDP only without other parallelism: choose a weight_sharding",
         when=not sharded and w.dp > 1 and w.tp * w.cp * w.pp > 1,
     )
-    draft.warn("TorchTitan always hides what FSDP sends where it can", when=not w.dp_overlap and w.dp > 1)
+    draft.warn("TorchTitan always overlaps FSDP's communication", when=not w.dp_overlap and w.dp > 1)
 
 
 def _parallelism(draft: Draft, point: DesignPoint) -> None:
@@ -151,14 +151,17 @@ def _parallelism(draft: Draft, point: DesignPoint) -> None:
     draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.cp > 1)
     draft.add("parallelism.expert_parallel_degree", w.ep, when=w.ep > 1)
     draft.warn(
-        "TorchTitan splits activations between tensor-parallel regions", when=w.tp > 1 and not w.sequence_parallel
+        "TorchTitan always uses sequence_parallel with tensor parallelism", when=w.tp > 1 and not w.sequence_parallel
     )
     draft.warn(
-        "TorchTitan passes keys round, it does not exchange heads", when=w.cp > 1 and w.cp_comm_type == "ulysses"
+        "TorchTitan exchanges keys and values in a ring, not heads (Ulysses)",
+        when=w.cp > 1 and w.cp_comm_type == "ulysses",
     )
-    draft.warn("TorchTitan gives each context-parallel rank two pieces", when=w.cp > 1 and not w.cp_balanced)
-    draft.warn("TorchTitan hides no transfers to experts", when=w.ep_overlap and w.ep > 1)
-    draft.warn("TorchTitan wants ep of at least cp", when=1 < w.ep < w.cp)
+    draft.warn(
+        "TorchTitan gives each context-parallel rank two chunks of the sequence", when=w.cp > 1 and not w.cp_balanced
+    )
+    draft.warn("TorchTitan does not overlap expert-parallel communication", when=w.ep_overlap and w.ep > 1)
+    draft.warn("TorchTitan needs ep to be at least cp", when=1 < w.ep < w.cp)
     if other_placement(point, [ORDER]):
         draft.warn(f"TorchTitan numbers ranks in the order {', '.join(ORDER)}, not {', '.join(w.placement)}")
 
@@ -175,7 +178,7 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-model.layers // (w.pp * virtual)))
     draft.add("parallelism.pipeline_parallel_first_stage_less_layers", 0)
     draft.add("parallelism.pipeline_parallel_last_stage_less_layers", 0)
-    draft.warn(f"{name} divides each stage in two", when=w.schedule in ("zero_bubble", "dualpipe"))
+    draft.warn(f"{name} has two chunks per stage", when=w.schedule in ("zero_bubble", "dualpipe"))
 
 
 def _recomputation(draft: Draft, w: Workload) -> None:
@@ -183,10 +186,10 @@ def _recomputation(draft: Draft, w: Workload) -> None:
     draft.add("activation_checkpoint.mode", mode)
     draft.add("activation_checkpoint.selective_ac_option", "op", when=mode == "selective")
     draft.warn(
-        "TorchTitan recomputes the inside of attention only in that its kernels are fused",
+        "TorchTitan recomputes the core of attention only through fused kernels",
         when=w.recompute == "selective",
     )
-    draft.warn("TorchTitan stops recomputing early", when=mode != "none" and w.recompute_to_end)
+    draft.warn("TorchTitan stops recomputation early", when=mode != "none" and w.recompute_to_end)
 
 
 def _precision(draft: Draft, w: Workload) -> None:
@@ -197,10 +200,10 @@ def _precision(draft: Draft, w: Workload) -> None:
         draft.add("float8.filter_fqns", ["output"])
     odd = w.precision in ("fp16", "fp4", "int4")
     draft.warn(f"TorchTitan does not train in {w.precision}: this is bf16", when=odd)
-    draft.warn("TorchTitan keeps weights in fp32 beside bf16", when=w.precision == "bf16_pure")
+    draft.warn("TorchTitan keeps fp32 weights beside bf16", when=w.precision == "bf16_pure")
 
 
-def _unsaid(draft: Draft, w: Workload) -> None:
+def _unsupported(draft: Draft, w: Workload) -> None:
     draft.warn("TorchTitan's models have no dropout", when=w.dropout)
     draft.warn("TorchTitan's attention is fused", when=w.attention == "unfused")
     draft.warn("TorchTitan computes the loss of all tokens at once", when=w.loss == "chunked")

@@ -1,1 +1,1 @@
-"""The live page: studies as they grow, designs as they change; served to this machine alone."""
+"""The live page: studies as they grow, searches, what-if designs; served to this machine only."""

@@ -1,4 +1,4 @@
-"""The application: an address for each thing that the page can ask for. Each calls one function of this package."""
+"""The application: an address for each request of the page. Each calls one function of this package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from cosmic._version import __version__
 from cosmic.errors import CosmicError, UnknownName, require
 from cosmic.files import json_text
-from cosmic.live import bodies, designs, forms, pages, views
+from cosmic.live import bodies, forms, pages, requested_designs, views
 from cosmic.live.events import watch
 from cosmic.live.guard import Guard, Keys
 from cosmic.live.library import Library
@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 @dataclass
 class Site:
-    """All that the server holds."""
+    """The state of the server."""
 
     root: Root
     keys: Keys
@@ -52,18 +52,18 @@ class Site:
         self.pool = Pool(self.limits)
 
     async def work(self, call: Callable[..., T], *given: Any) -> T:
-        """Return what a function returns, called in a thread."""
+        """Call a function in a thread and return its result."""
         return await self.pool.run(call, *given)
 
     def close(self) -> None:
-        """End what runs: streams, searches, threads."""
+        """End streams, searches and threads."""
         self.streams.closing = True
         self.searches.close()
         self.pool.close()
 
 
 class Answer(JSONResponse):
-    """Plain data: in ASCII, as a study may hold text that cannot be written, and with null for what is no number."""
+    """JSON in ASCII, as a study may hold text that cannot be encoded, with null for NaN and infinity."""
 
     def render(self, content: Any) -> bytes:
         """Return *content* as JSON."""
@@ -71,23 +71,23 @@ class Answer(JSONResponse):
 
 
 class Stream(StreamingResponse):
-    """A stream of events, which takes one of the places that there are."""
+    """A stream of server-sent events; it counts against the limit of streams."""
 
     def __init__(self, site: Site, study: str, last: str) -> None:
         super().__init__(watch(site.library, study, site.streams, last), media_type="text/event-stream")
         self._streams = site.streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send events until one side goes away."""
+        """Send events until one side disconnects."""
         with self._streams.place():
             await super().__call__(scope, receive, send)
 
 
 def application(site: Site) -> FastAPI:
-    """Return the application without its guard: every address, and how errors are said."""
+    """Return the application without its guard: all addresses, and the answers to errors."""
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.site = site
-    app.add_exception_handler(CosmicError, partial(_said, site))
+    app.add_exception_handler(CosmicError, partial(_refused, site))
     app.add_exception_handler(HTTPException, _missing)
     for add in (_add_pages, _add_studies, _add_trials, _add_searches):
         add(app, site)
@@ -99,8 +99,8 @@ def guarded(site: Site) -> Guard:
     return Guard(application(site), site.keys, site.limits)
 
 
-async def _said(site: Site, request: Request, error: Exception) -> Response:
-    """Answer with the sentence of an error that was raised on purpose."""
+async def _refused(site: Site, request: Request, error: Exception) -> Response:
+    """Answer with the sentence of one of our errors."""
     if not isinstance(error, CosmicError):
         raise error
     status = status_of(error)
@@ -109,7 +109,7 @@ async def _said(site: Site, request: Request, error: Exception) -> Response:
 
 
 async def _missing(request: Request, error: Exception) -> Response:
-    """Answer to an address or a method that nothing answers to."""
+    """Answer to an unknown address or method."""
     status = error.status_code if isinstance(error, HTTPException) else NOT_FOUND
     path = request.url.path
     rule = "nothing is at this address" if status == NOT_FOUND else f"does not take {request.method}"
@@ -132,7 +132,7 @@ def _container(content: bytes) -> Response:
 
 
 def _attachment(content: bytes, kind: str, name: str) -> Response:
-    """Answer with a file to keep; its name is quoted, as a study's may have anything in it."""
+    """Answer with a file to download; its name is quoted, as a study's may hold any character."""
     headers = {"Content-Disposition": f"attachment; filename*=UTF-8''{quote(name, safe='')}"}
     return Response(content, media_type=kind, headers=headers)
 
@@ -222,7 +222,7 @@ def _add_studies(app: FastAPI, site: Site) -> None:
     @app.get("/api/studies/{study}/events")
     async def events(request: Request, study: str) -> Response:
         _query(request)
-        await site.work(library.pulse, study)  # a study that is not there is refused before anything is sent
+        await site.work(library.pulse, study)  # refuse a missing study before anything is sent
         return Stream(site, study, request.headers.get("last-event-id", ""))
 
     @app.get("/api/compare")
@@ -233,7 +233,7 @@ def _add_studies(app: FastAPI, site: Site) -> None:
 
 
 def _draw(library: Library, study: str, trial: str) -> bytes:
-    one = designs.chosen(library, study, trial)
+    one = requested_designs.chosen(library, study, trial)
     return views.design(one.named, one.study.problem.engine)
 
 
@@ -248,25 +248,27 @@ def _add_trials(app: FastAPI, site: Site) -> None:
     @app.get("/api/studies/{study}/trials/{trial}/values")
     async def values(request: Request, study: str, trial: str) -> Response:
         _query(request)
-        return Answer(await site.work(lambda: designs.values(designs.chosen(library, study, trial))))
+        return Answer(
+            await site.work(lambda: requested_designs.values(requested_designs.chosen(library, study, trial)))
+        )
 
     @app.get("/api/studies/{study}/trials/{trial}/design.yaml")
     async def trial_yaml(request: Request, study: str, trial: str) -> Response:
         _query(request)
-        found = await site.work(lambda: dump_design(designs.chosen(library, study, trial).point))
+        found = await site.work(lambda: dump_design(requested_designs.chosen(library, study, trial).point))
         return _attachment(found.encode(), "application/yaml", f"{study}-{trial}.yaml")
 
     @app.post("/api/designs")
     async def what_if(request: Request) -> Response:
         _query(request)
         body = await _body(request)
-        return _container(await site.work(lambda: views.design(designs.asked(library, body))))
+        return _container(await site.work(lambda: views.design(requested_designs.requested(library, body))))
 
     @app.post("/api/designs/design.yaml")
     async def what_if_yaml(request: Request) -> Response:
         _query(request)
         body = await _body(request)
-        found = await site.work(lambda: dump_design(designs.asked(library, body).point))
+        found = await site.work(lambda: dump_design(requested_designs.requested(library, body).point))
         return _attachment(found.encode(), "application/yaml", "design.yaml")
 
 

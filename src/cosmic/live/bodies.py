@@ -1,4 +1,4 @@
-"""What requests carry, read strictly: JSON with nothing in it that JSON does not have, and values of the right kind."""
+"""Bodies and queries of requests, read strictly: valid JSON only, and values of the right type."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def parse(content: bytes) -> dict[str, Any]:
-    """Return the JSON object that a request carries.
+    """Return the JSON object of a request's body.
 
     >>> parse(b'{"trials": 1e999}')
     Traceback (most recent call last):
-    cosmic.live.refusals.Refusal: body = '1e999': is no number that can be held
+    cosmic.live.refusals.Refusal: body = '1e999': is too large
     """
     try:
         found = json.loads(
@@ -52,18 +52,18 @@ def _no_constant(name: str) -> NoReturn:
 def _finite(digits: str) -> float:
     value = float(digits)
     if value in (float("inf"), float("-inf")):
-        raise Refusal(BAD_REQUEST, "body", digits, "is no number that can be held")
+        raise Refusal(BAD_REQUEST, "body", digits, "is too large")
     return value
 
 
 def _whole(digits: str) -> int:
     if len(digits) > 20:
-        raise Refusal(BAD_REQUEST, "body", digits, "is no number that can be held")
+        raise Refusal(BAD_REQUEST, "body", digits, "is too large")
     return int(digits)
 
 
 def _check(value: Any, depth: int) -> None:
-    """Refuse what is nested deeply, and text that is none: half of a surrogate pair cannot be written anywhere."""
+    """Refuse deep nesting, and half surrogate pairs, which cannot be encoded."""
     if depth == 0:
         raise Refusal(BAD_REQUEST, "body", "", f"is nested more than {DEEPEST} deep")
     if isinstance(value, str) and _SURROGATE.search(value):
@@ -81,14 +81,14 @@ def _check(value: Any, depth: int) -> None:
 
 
 def only(body: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse a key that nothing would read."""
+    """Refuse unknown keys."""
     for key in body:
         if key not in known:
             raise UnknownName.key(key, body[key], known)
 
 
 def text(body: Mapping[str, Any], key: str, default: str | None = None) -> str:
-    """Return a text; it must be there if there is no default."""
+    """Return a text; required if there is no default."""
     value = body.get(key, default)
     if not isinstance(value, str) or not 0 < len(value) <= 200 or not value.isprintable():
         raise SpecError(key, value, "must be a short text")
@@ -104,7 +104,7 @@ def integer(body: Mapping[str, Any], key: str, default: int | None, bounds: tupl
 
 
 def texts(body: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    """Return a list of texts; none if it is not there."""
+    """Return a list of texts; empty if the key is missing."""
     found = items(body.get(key, []), key)
     for value in found:
         if not isinstance(value, str) or not 0 < len(value) <= 200:
@@ -120,7 +120,7 @@ def items(value: Any, where: str) -> list[Any]:
 
 
 def mapping(body: Mapping[str, Any], key: str) -> dict[str, Any]:
-    """Return a mapping; an empty one if it is not there."""
+    """Return a mapping; empty if the key is missing."""
     value = body.get(key, {})
     if not isinstance(value, dict) or len(value) > MOST_ITEMS:
         raise SpecError(key, value, "must map names to values")
@@ -131,7 +131,7 @@ def mapping(body: Mapping[str, Any], key: str) -> dict[str, Any]:
 
 
 def query(pairs: Iterable[tuple[str, str]], known: Sequence[str], several: str = "") -> dict[str, list[str]]:
-    """Return the keys of an address, each once but for *several*; unknown ones are refused."""
+    """Return the values of a query by key; each key once, except *several*; unknown ones are refused."""
     found: dict[str, list[str]] = {}
     for key, value in pairs:
         if key not in known:
@@ -142,7 +142,7 @@ def query(pairs: Iterable[tuple[str, str]], known: Sequence[str], several: str =
 
 
 def number(digits: str, where: str) -> int:
-    """Return a whole number as an address gives it.
+    """Return a whole number of an address.
 
     >>> number("12", "after")
     12

@@ -1,4 +1,4 @@
-"""A study as it grows: server-sent events that say so, in a few words; the numbers are asked for apart."""
+"""Server-sent events of a study that grows: counts and state only; the page requests the trials separately."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spoken(pulse: Pulse) -> str:
 
 
 async def watch(library: Library, study: str, streams: Streams, last: str = "") -> AsyncIterator[str]:
-    """Yield what happens to a study until the server ends; *last* is the id of the last event that was seen."""
+    """Yield an event whenever a study changes, until the server ends; *last* is the id of the last event seen."""
     seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else None
     yield f"retry: {RETRY_MS}\n\n"
     spoke = time.monotonic()

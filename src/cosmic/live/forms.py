@@ -1,4 +1,4 @@
-"""What the page's form offers, and what it sends: a parameter set narrowed, and how to search it."""
+"""The page's form of a search: what it offers, and the search that it sends, checked."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ SEARCH = (*WANTED, "trials", "seed", "engine")
 SET = ("space", "stacks", "restrict", "fixed")
 
 
-# ------------------------------------------------------------------------------------------------ what there is
+# ------------------------------------------------------------------------------------------------------ choices
 
 
 @lru_cache(maxsize=1)
 def offered() -> dict[str, Any]:
-    """Return what a search can be made of."""
+    """Return the choices of the form: spaces, agents, metrics, engines, models, systems."""
     return {
         "spaces": [_space(name) for name in catalog.names("spaces")],
         "agents": [_agent(name) for name in agents],
@@ -74,7 +74,7 @@ def space_of(name: str, stacks: tuple[str, ...] = ()) -> ParameterSet:
 
 
 def schema_of(space: ParameterSet) -> dict[str, Any]:
-    """Return a parameter set as JSON Schema, with its layers, and with counts that a browser can hold."""
+    """Return a parameter set as JSON Schema, with its layers, and with counts that are exact in a browser."""
     found = json_schema(space)
     about = found["x-cosmic"]
     sizes = {"raw": countable(about["raw"]), "valid": countable(about["valid"])}
@@ -82,7 +82,7 @@ def schema_of(space: ParameterSet) -> dict[str, Any]:
 
 
 def countable(number: int) -> int | str:
-    """Return a whole number as JSON for a browser: as text where it would be rounded.
+    """Return a whole number for JSON: as text where a browser would round it.
 
     >>> countable(12), countable(2**60)
     (12, '1152921504606846976')
@@ -91,12 +91,12 @@ def countable(number: int) -> int | str:
 
 
 def narrowed(body: Mapping[str, Any]) -> ParameterSet:
-    """Return the set that a request asks for: of the catalog, some values left out, some parameters fixed."""
+    """Return the parameter set of a request: one of the catalog, some values left out, some parameters fixed."""
     only(body, SET)
     space = space_of(text(body, "space"))
     wanted = {name: [label] for name, label in mapping(body, "fixed").items()}
     for name, labels in mapping(body, "restrict").items():
-        require(name not in wanted, f"restrict.{name}", labels, "is fixed too")
+        require(name not in wanted, f"restrict.{name}", labels, "is fixed: restrict it or fix it")
         wanted[name] = items(labels, f"restrict.{name}")
     if wanted:
         space = load_space(_with_values(space, wanted))
@@ -105,7 +105,7 @@ def narrowed(body: Mapping[str, Any]) -> ParameterSet:
 
 
 def _with_values(space: ParameterSet, wanted: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-    """Return the content of a file that describes *space* with only those values of some parameters."""
+    """Return the content of a file for *space* with only the *wanted* values of some parameters."""
     parameters = {each.name: each for each in space.parameters}
     for name, labels in wanted.items():
         if name not in parameters:
@@ -120,7 +120,7 @@ def _with_values(space: ParameterSet, wanted: Mapping[str, Sequence[Any]]) -> di
 
 
 def _domain(parameter: Parameter, labels: list[Any]) -> Any:
-    """Return values as a file lists them; a parameter that sets every entry of a list says that it is one."""
+    """Return values as a file lists them; a parameter of all entries of a list is marked as shared."""
     return {"values": labels, "shared": True} if "*" in parameter.name and "{" not in parameter.name else labels
 
 
@@ -133,7 +133,7 @@ def _check_labels(parameter: Parameter, labels: Sequence[Any]) -> None:
 
 
 def find(parameter: Parameter, label: Any) -> int | None:
-    """Return where a value stands among those of a parameter; True is not 1."""
+    """Return the index of a value among those of a parameter; True is not 1."""
     for place, known in enumerate(parameter.labels):
         if known == label and isinstance(known, bool) == isinstance(label, bool):
             return place
@@ -145,7 +145,7 @@ def find(parameter: Parameter, label: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A search that is to begin, checked."""
+    """A search to start, checked."""
 
     name: str
     space: str | Mapping[str, Any]
@@ -154,7 +154,7 @@ class Wanted:
 
 
 def search_of(body: Mapping[str, Any]) -> Wanted:
-    """Return the search that a request asks for, checked as far as that goes before it runs."""
+    """Return the search of a request, with everything checked that can be before it runs."""
     only(body, SEARCH)
     whole = narrowed({key: body[key] for key in ("space", "restrict", "fixed") if key in body})
     options = Options(

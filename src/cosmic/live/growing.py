@@ -1,4 +1,4 @@
-"""Studies as they grow, read a part at a time: never a lock, never more than was asked for."""
+"""Studies that another process may be writing, read incrementally and without a lock."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOCKS = Path("/proc/locks")
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """How far a study is."""
+    """The progress of a study."""
 
     n: int = 0
     """Trials that are written."""
@@ -28,7 +28,7 @@ class Tally:
     best: float | None = None
     """Of the first objective."""
     ended: str = ""
-    """Why its search ended; nothing if it did not."""
+    """Why its search ended; empty if it did not."""
 
     def better(self, other: float | None, metric: str) -> float | None:
         """Return the better of the best so far and another value of *metric*."""
@@ -39,10 +39,10 @@ class Tally:
 
 
 class Growing(Storage):
-    """The trials of a study that somebody else may be writing."""
+    """The trials of a study that another process may be writing."""
 
     def tally(self, metric: str, since: Tally) -> Tally:
-        """Return how far the study is, given how far it was: only what is new is looked at."""
+        """Return the progress of the study, reading only the trials since an earlier tally."""
         choose = "MIN" if BETTER[metric] == "less" else "MAX"
         query = (
             f"SELECT COUNT(*), TOTAL(counted), COUNT(CASE WHEN excess = 0 THEN 1 END), {choose}({metric})"
@@ -50,28 +50,28 @@ class Growing(Storage):
         )
         count, counted, feasible, best = self.rows(query)[0]
         if not (best is None or (isinstance(best, int | float) and isfinite(best))) or not isfinite(counted):
-            raise Damaged(self.path, "a number is none")
+            raise Damaged(self.path, "a number is not finite")
         n = since.n + int(count)
         evaluated, able = since.evaluated + int(counted), since.feasible + int(feasible)
         return Tally(n, evaluated, able, since.better(best, metric), self.ending(n))
 
     def best(self, metrics: Sequence[str]) -> int | None:
-        """Return the number of the best trial, as `Trials.best` has it."""
+        """Return the number of the best trial; the same as `Trials.best`."""
         order = ", ".join(f"{name} {'ASC' if BETTER[name] == 'less' else 'DESC'} NULLS LAST" for name in metrics)
         found = self.rows(f"SELECT trial FROM trials WHERE {metrics[0]} IS NOT NULL ORDER BY {order}, trial LIMIT 1")
         return int(found[0][0]) if found else None
 
 
 def shaped(trials: Trials, parameters: int) -> Trials:
-    """Return *trials* with a column for each parameter, also where there are none of them."""
+    """Return *trials* with a column for each parameter, also if there are no trials."""
     return trials if len(trials) else Trials(np.empty((0, parameters), dtype=np.intp), trials.results)
 
 
 def is_held(lock: Path) -> bool:
-    """Return whether some process writes to the study with this lock.
+    """Return whether a process holds the lock of a study.
 
-    To try the lock would be to take it, if only for a moment, and so to turn away a search that begins just then. So
-    the operating system's list of locks is read; where there is none, whether the process lives that last held it.
+    Trying the lock would take it for a moment and turn away a search that starts just then. So the operating system's
+    list of locks is read; where there is none, the process named in the lock is looked up.
     """
     try:
         about = lock.lstat()
@@ -86,7 +86,7 @@ def is_held(lock: Path) -> bool:
 
 
 def _lives(lock: Path) -> bool:
-    """Return whether the process lives that a lock names."""
+    """Return whether the process named in a lock is alive."""
     try:
         words = lock.read_text(encoding="utf-8", errors="replace")[:200].split()
         os.kill(int(words[1]), 0)

@@ -1,8 +1,8 @@
-"""Who may ask: every request passes here first, and every answer leaves by here with the headers that protect it.
+"""Access control: every request passes through here, and every answer gets its security headers here.
 
-The page is for one person on this machine. Any other page in the same browser can send requests to 127.0.0.1, and by
-rebinding a name even read answers, so: exactly our host, our cookie, and for whatever changes something our origin, our
-header and JSON. Nothing is decided by a prefix or a pattern; there is no CORS.
+The page is for one person on this machine. Any other page in the same browser can send requests to 127.0.0.1, and read
+answers by DNS rebinding. So a request needs exactly our host and our cookie, and one that changes something also our
+origin, our header and JSON. Nothing is matched by prefix or pattern; there is no CORS.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ ENTRANCE = "/"
 
 @dataclass(frozen=True)
 class Keys:
-    """What lets a browser in: the token of the address that is printed, and the cookie that it is traded for."""
+    """The secrets that admit a browser: the token in the printed address, and the cookie that it is exchanged for."""
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
@@ -63,33 +63,33 @@ class Keys:
 
     @property
     def name(self) -> str:
-        """What the cookie is called: browsers do not tell ports apart."""
+        """The name of the cookie, with the port: browsers share cookies between ports."""
         return f"cosmic-{self.port}"
 
     @property
     def hosts(self) -> tuple[bytes, ...]:
-        """The hosts by which a request may call us."""
+        """The Host headers that are accepted."""
         return tuple(f"{name}:{self.port}".encode() for name in ("127.0.0.1", "localhost"))
 
     @property
     def address(self) -> str:
-        """The address that lets in whoever has it."""
+        """The address to open, with the token."""
         return f"http://127.0.0.1:{self.port}/?token={self.token}"
 
     def opens(self, given: str, wanted: str) -> bool:
-        """Return whether a secret is the right one, in a time that does not say how much of it is."""
+        """Return whether a secret is right, in constant time."""
         return compare_digest(given.encode("utf-8", "replace"), wanted.encode())
 
 
 class Guard:
-    """The gate in front of an application."""
+    """The access control in front of an application."""
 
     def __init__(self, app: Asgi, keys: Keys, limits: Limits, rates: Rates | None = None) -> None:
         self.app, self.keys, self.limits = app, keys, limits
         self.rates = rates or Rates(limits)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         elif scope["type"] == "websocket":
@@ -119,7 +119,7 @@ class Guard:
             if not began:
                 await refuse(protected, scope["path"], refusal.status, str(refusal))
         except Exception:
-            # What nobody thought of. The page gets no details; whoever started the server does.
+            # A bug: the details go to the terminal of the server, not to the page.
             sys.stderr.write(traceback.format_exc())
             if began:
                 raise
@@ -128,7 +128,7 @@ class Guard:
     # ------------------------------------------------------------------------------------------- admission
 
     def _admit(self, scope: Scope) -> bytes | None:
-        """Refuse who may not come in; return the cookie for who comes with the token."""
+        """Refuse a request without access; return the cookie for one with the token."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
         self._check_size(scope, headers)
         self._check_host(scope, headers)
@@ -179,10 +179,10 @@ class Guard:
             raise Refusal(FORBIDDEN, "origin", b", ".join(origins).decode("latin-1"), "is not this page's")
         allowed = (b"same-origin",) if changes else (b"same-origin", b"none")
         if any(site not in allowed for site in _all(headers, b"sec-fetch-site")):
-            raise Refusal(FORBIDDEN, "sec-fetch-site", "", "another site asks")
+            raise Refusal(FORBIDDEN, "sec-fetch-site", "", "is another site")
         if changes:
             if _all(headers, HEADER) != [b"1"]:
-                raise Refusal(FORBIDDEN, "X-Cosmic", "", "must be 1: only this page's own script can say so")
+                raise Refusal(FORBIDDEN, "X-Cosmic", "", "must be 1: only this page's own script can send it")
             kinds = _all(headers, b"content-type")
             if len(kinds) != 1 or kinds[0].lower().replace(b" ", b"") not in JSON_TYPES:
                 raise Refusal(BAD_TYPE, "content-type", b", ".join(kinds).decode("latin-1"), "must be application/json")
@@ -190,7 +190,7 @@ class Guard:
     # ------------------------------------------------------------------------------------------------ body
 
     async def _bounded(self, scope: Scope, receive: Receive) -> Receive:
-        """Return the request with its body read, if that is no longer than allowed."""
+        """Return the request with its body read, if it is not too long."""
         lengths = _all(scope["headers"], b"content-length")
         if any(not length.isdigit() or len(length) > 12 or int(length) > self.limits.body_bytes for length in lengths):
             raise Refusal(TOO_LARGE, "content-length", "", f"a body may have {self.limits.body_bytes} bytes")

@@ -22,22 +22,22 @@ from cosmic.live.refusals import NOT_FOUND, Refusal, sentence
 from cosmic.live.searches import Searches
 
 KNOWN = 64
-"""Studies whose inputs and counts are remembered."""
+"""Studies whose inputs and counts are cached."""
 LOADED = 6
-"""Studies whose parameter sets are."""
+"""Studies whose parameter sets are cached."""
 MOST_AT_ONCE = 100_000
 """Trials in one block."""
 UNKNOWN = (
     *("space", "agent", "seed", "engine", "objectives", "constraints", "stacks"),
     *("trials", "n", "evaluated", "feasible", "best", "better", "created"),
 )
-"""What is not known of a study that cannot be read."""
+"""Keys that are null for a study that cannot be read."""
 STATES = ("running", "stopped", "done", "damaged")
 
 
 @dataclass
 class Known:
-    """What is remembered of one study: it holds for as long as the stamp of its files is the same."""
+    """The cache of one study, valid as long as the stamp of its files is the same."""
 
     stamp: tuple[int, ...]
     study: Study
@@ -46,7 +46,7 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Pulse:
-    """What changes while a search runs."""
+    """The progress of a study, as an event reports it."""
 
     n: int
     best: float | None
@@ -54,17 +54,17 @@ class Pulse:
 
     @property
     def seq(self) -> int:
-        """A number that is another whenever something is: what events carry as their id."""
+        """A number that changes with every change: the id of events."""
         return self.n * len(STATES) + STATES.index(self.state)
 
     @property
     def event(self) -> dict[str, Any]:
-        """What an event says."""
+        """The content of an event."""
         return {"seq": self.seq, "n": self.n, "best": self.best, "state": self.state}
 
 
 class Library:
-    """Every study under a root, read only; what is remembered is bounded."""
+    """All studies under a root, read only, with a bounded cache."""
 
     def __init__(self, root: Root, searches: Searches) -> None:
         self.root = root
@@ -76,17 +76,17 @@ class Library:
     # ------------------------------------------------------------------------------------------- listing
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return a row for each study, the last that changed first; one that cannot be read says why."""
+        """Return a row for each study, the last changed first; one that cannot be read says why."""
         begun = [name for name in self.searches.names() if self.searches.is_new(name)]
         written = self.root.studies()
         found = []
         for name in (*(name for name in begun if name not in written), *written):
-            with suppress(Refusal):  # it was removed since, or has only just begun
+            with suppress(Refusal):  # removed meanwhile, or just started
                 found.append(self.row(name))
         return found
 
     def row(self, name: str) -> dict[str, Any]:
-        """Return what there is to say of a study without loading its parameter set."""
+        """Return the row of a study, without loading its parameter set."""
         failure = self.searches.failure(name)
         ours = {
             "ours": self.searches.is_running(name),
@@ -101,7 +101,7 @@ class Library:
                 if isinstance(error, Refusal):
                     raise
                 return self._unreadable(name, error) | ours
-            inputs, created, tally = wanted, None, Tally()  # it has only just begun
+            inputs, created, tally = wanted, None, Tally()  # just started
         pulse = Pulse(tally.n, tally.best, self._state(name, inputs, tally))
         return {
             "id": name,
@@ -137,7 +137,7 @@ class Library:
             return 0.0
 
     def pulse(self, name: str) -> Pulse:
-        """Return what an event says of a study: only what is new in it is read."""
+        """Return the progress of a study; only new trials are read."""
         row = self.row(name)
         return Pulse(row["n"] or 0, row["best"], row["state"])
 
@@ -150,20 +150,20 @@ class Library:
     # ------------------------------------------------------------------------------------------- opening
 
     def study(self, name: str) -> Study:
-        """Return a study, to be read: its trials as of now, its parameter set loaded once."""
+        """Return a study with its trials as of now and its parameter set loaded once."""
         with self._lock:
             self._loaded[name] = None
             self._loaded.move_to_end(name)
             while len(self._loaded) > LOADED:
                 last, _ = self._loaded.popitem(last=False)
                 self._known.pop(last, None)
-        return replace(self._look(name).study)  # the same inputs, and no trials yet
+        return replace(self._look(name).study)  # the same inputs, trials read again
 
     def _look(self, name: str) -> Known:
-        """Return what is known of a study, brought up to date."""
+        """Return the cache of a study, brought up to date."""
         stamp = self.root.stamp(name)
         if not stamp[0]:
-            if not stamp[3] or is_held(self.root.path / name / LOCK):  # a search is just beginning there
+            if not stamp[3] or is_held(self.root.path / name / LOCK):  # a search is just starting there
                 raise Refusal(NOT_FOUND, "study", name, "no such study")
             raise StudyError(f"{name}: has lost its {INPUTS}: 'cosmic doctor' restores it")
         known = self._known.get(name)
@@ -184,12 +184,12 @@ class Library:
 
     @contextmanager
     def storage(self, name: str) -> Iterator[Growing]:
-        """Yield the trials of a study, to read."""
+        """Yield the trials of a study, opened for reading."""
         with Growing.opened(self.root.trials(name)) as storage:
             yield storage
 
     def block(self, name: str, first: int) -> tuple[Study, Trials, Pulse]:
-        """Return a study, its trials from *first* on, and how far it is."""
+        """Return a study, its trials from *first* on, and its progress."""
         study = self.study(name)
         with self.storage(name) as storage:
             trials = storage.since(first, MOST_AT_ONCE)
@@ -205,14 +205,14 @@ class Library:
         return study, found
 
     def best(self, name: str) -> int | None:
-        """Return the number of a study's best trial; None where nothing can run."""
+        """Return the number of a study's best trial; None where no design is feasible."""
         study = self.study(name)
         with self.storage(name) as storage:
             return storage.best(study.inputs.objectives)
 
 
 def check(inputs: Inputs) -> None:
-    """Refuse inputs that are whole but were not written by this package: they would be trusted further on."""
+    """Refuse inputs that can be read but were not written by this package: later code trusts them."""
     texts = (inputs.agent, inputs.engine, *inputs.objectives, *inputs.constraints, *inputs.stacks)
     numbers = (inputs.seed, inputs.trials)
     whole = all(isinstance(each, str) for each in texts) and all(type(each) is int for each in numbers)
@@ -221,7 +221,7 @@ def check(inputs: Inputs) -> None:
     try:
         json.dumps([inputs.space, texts], ensure_ascii=False).encode()
     except (UnicodeEncodeError, RecursionError):
-        raise SpecError("study.inputs", "", "holds text that is none") from None
+        raise SpecError("study.inputs", "", "holds text that cannot be encoded") from None
     for name in inputs.objectives:
         if name not in BETTER:
             raise SpecError("study.objectives", name, "this release knows no such metric")

@@ -1,4 +1,4 @@
-"""How much the server does for whom: sizes, rates, connections, threads and seconds."""
+"""The limits of the server: sizes, rates, connections, threads and seconds."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ class Limits:
     requests_per_s: float = 200.0
     posts_per_s: float = 25.0
     strangers_per_s: float = 20.0
-    """Of all together who have no cookie: they cannot use up what belongs to who has one."""
+    """Requests without a cookie, all together: they do not count against those with one."""
     burst_s: float = 3.0
-    """Seconds of each rate that may come at once."""
+    """Seconds of each rate that may come in one burst."""
     streams: int = 12
     threads: int = 4
     waiting: int = 24
     """Requests that may wait for a thread."""
     seconds: float = 60.0
-    """That an answer may take."""
+    """The longest time of an answer."""
 
 
 class Bucket:
-    """Tokens that come at a rate: each request takes one.
+    """A token bucket: tokens come at a rate, each request takes one.
 
     >>> times = iter([0.0, 0.0, 0.0, 0.1])
     >>> bucket = Bucket(10.0, 0.1, lambda: next(times))
@@ -52,7 +52,7 @@ class Bucket:
         self._tokens, self._at = self._most, clock()
 
     def take(self) -> bool:
-        """Return whether there was a token, which is gone then."""
+        """Take a token; return whether there was one."""
         now = self._clock()
         self._tokens = min(self._most, self._tokens + (now - self._at) * self._per_s)
         self._at = now
@@ -88,7 +88,7 @@ class Rates:
 
 
 class Streams:
-    """Connections that stay open, counted."""
+    """The count of open event streams."""
 
     def __init__(self, most: int) -> None:
         self.most = most
@@ -97,9 +97,11 @@ class Streams:
 
     @contextmanager
     def place(self) -> Iterator[None]:
-        """Hold a place, or refuse."""
+        """Count one stream while it is open; refuse one too many."""
         if self.open >= self.most:
-            raise Refusal(TOO_MANY, "streams", self.open, "no more can be watched at once; ask for the status instead")
+            raise Refusal(
+                TOO_MANY, "streams", self.open, "is the most that can be watched at once; ask for the status instead"
+            )
         self.open += 1
         try:
             yield
@@ -108,7 +110,7 @@ class Streams:
 
 
 class Pool:
-    """Threads for work that takes a while: so many, with so many waiting, none asked to wait longer than a limit."""
+    """A bounded pool of threads with a bounded queue and a time limit for each request."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -116,7 +118,7 @@ class Pool:
         self._pending = 0
 
     async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """Return what *work* returns, done in a thread. A thread that takes too long keeps its place until it ends."""
+        """Call *work* in a thread and return its result. A thread that times out keeps its place until it ends."""
         if self._pending >= self._limits.threads + self._limits.waiting:
             raise Refusal(BUSY, "requests", self._pending, "are being worked on; try again in a few seconds")
         self._pending += 1
@@ -125,13 +127,13 @@ class Pool:
         try:
             return await asyncio.wait_for(asyncio.shield(future), self._limits.seconds)
         except TimeoutError:
-            rule = "is how long an answer may take; ask for less, or use the command line"
+            rule = "is the longest time of an answer; ask for less, or use the command line"
             raise Refusal(BUSY, "seconds", self._limits.seconds, rule) from None
 
     def _done(self, future: asyncio.Future[Any]) -> None:
         self._pending -= 1
         if not future.cancelled():
-            future.exception()  # seen, also where nobody waits for it any more
+            future.exception()  # retrieved, so that asyncio does not warn after a timeout
 
     def close(self) -> None:
         """Take no more work."""

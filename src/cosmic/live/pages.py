@@ -1,4 +1,4 @@
-"""The few pages that the server writes itself; all else is drawn by the front end."""
+"""The two pages that the server writes itself; the front end draws all else."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAGE = """<!doctype html>
 STYLE = '<link rel="stylesheet" href="/style.css">\n'
 SCRIPT = '<script src="/app.js" defer></script>\n'
 FRONT = {"/app.js": "text/javascript; charset=utf-8", "/style.css": "text/css; charset=utf-8"}
-"""What the front end is made of, by address: no part of a request names a file."""
+"""The files of the front end, by address: no request names a file."""
 
 
 def application() -> str:
@@ -35,13 +35,13 @@ def application() -> str:
 
 
 def problem(status: int, said: str) -> str:
-    """Return a small page that says why there is no other."""
-    titles = {403: "Not let in", 404: "Nothing is here", 429: "Too fast"}
-    title = titles.get(status, "That did not work")
+    """Return the page of an error."""
+    titles = {403: "Access denied", 404: "Not found", 429: "Too many requests"}
+    title = titles.get(status, "Request failed")
     body = f'<main>\n<h1>{title}</h1>\n<p>{escape(said)}</p>\n<p><a href="/">All studies</a></p>\n</main>'
     return PAGE.format(title=f"{status} · COSMIC", links="" if status == 403 else STYLE, body=body)
 
 
 def front(address: str) -> bytes:
-    """Return a file of the front end as it was built."""
+    """Return a built file of the front end."""
     return files("cosmic.publishing").joinpath("front", address.removeprefix("/")).read_bytes()

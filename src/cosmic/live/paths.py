@@ -1,7 +1,7 @@
-"""The one way from a name in a request to a file: everything that is opened for a request is opened here.
+"""From the name of a study in a request to its files: every file of a request is opened here.
 
-A request names a study, never a path. A name is one entry of the root: a directory, no link. Files in it are named by
-this package alone, are opened without following links, and must be regular. What is not so is not there.
+A request names a study, never a path. A name is one entry of the root that is a directory and no link. This package
+alone names the files in it; they must be regular and are opened without following links. All else is "no such study".
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from cosmic.live.refusals import NOT_FOUND, Refusal
 
 LONGEST_NAME = 200
 MOST_STUDIES = 2000
-"""A directory of more is not listed whole: the page shows the last that changed."""
+"""Of a larger directory, the page lists the last changed."""
 MOST_TEXT_BYTES = 2**24
-"""A study's inputs are a few kilobytes; a file may claim to be anything."""
+"""A study's inputs are a few kilobytes; a larger file is refused."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
-"""What a study that is begun here may be called; those that are there may be called anything."""
-_READ = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK  # a pipe must not make us wait
+"""Names of studies that are started here; existing ones may have any name."""
+_READ = os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK  # do not block on a pipe
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +33,13 @@ class Root:
     """The directory whose studies are shown."""
 
     path: Path
-    """Where it is, all links followed."""
+    """Its path with all links resolved."""
     shown: Path
-    """The same as it was named: what commands on the page name it."""
+    """Its path as the user gave it, for commands on the page."""
 
     @classmethod
     def at(cls, path: Path) -> Root:
-        """Return the directory *path*, which need not be there yet."""
+        """Return the directory *path*, which need not exist yet."""
         try:
             found = path.resolve()
             is_other, is_study = found.exists() and not found.is_dir(), (found / INPUTS).exists()
@@ -50,7 +50,7 @@ class Root:
         return cls(found, path)
 
     def studies(self) -> list[str]:
-        """Return the names of all studies, the last that changed first."""
+        """Return the names of all studies, the last changed first."""
         found: list[tuple[float, str]] = []
         with suppress(OSError), os.scandir(self.path) as entries:
             for entry in entries:
@@ -71,7 +71,7 @@ class Root:
         return max(times, default=None)
 
     def folder(self, study: str) -> Path:
-        """Return the directory of a study: one entry of the root, that is no link."""
+        """Return the directory of a study: an entry of the root that is no link."""
         found = self._entry(study)
         if found is None:
             raise Refusal(NOT_FOUND, "study", study, "no such study")
@@ -124,12 +124,12 @@ class Root:
         return tuple(found[:9])
 
     def trials(self, study: str) -> Path:
-        """Return where the trials of a study lie, for SQLite, which opens files by itself."""
+        """Return the path of a study's trials, for SQLite, which opens files itself."""
         self.stamp(study)
         return self.folder(study) / TRIALS
 
     def make(self, name: str) -> Path:
-        """Return a new directory in the root: *name*, or that with a number."""
+        """Make and return a new directory in the root: *name*, or *name* with a number."""
         if not NAME.fullmatch(name):
             rule = "give letters, digits, '.', '_' and '-', at most 80, the first a letter or digit"
             raise SpecError("name", name, rule)
@@ -147,7 +147,7 @@ class Root:
 
 
 def is_name(text: str) -> bool:
-    r"""Return whether *text* can be one entry of a directory that is shown.
+    r"""Return whether *text* can be the name of a study.
 
     >>> [is_name(each) for each in ("demo", "a b", "..", "a/b", ".git", "a\x00", "\ud800", "")]
     [True, True, False, False, False, False, False, False]

@@ -1,4 +1,4 @@
-"""What the server refuses, and how it says so: a status of HTTP and one sentence, without paths or stacks."""
+"""Errors as the server answers them: an HTTP status and one sentence, without paths or stack traces."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from cosmic.errors import BackendError, CosmicError, SpecError, one_line
 BAD_REQUEST, FORBIDDEN, NOT_FOUND, BAD_METHOD, CONFLICT = 400, 403, 404, 405, 409
 TOO_LARGE, LONG_ADDRESS, BAD_TYPE, BAD_VALUE, TOO_MANY, LONG_HEADERS, BUSY = 413, 414, 415, 422, 429, 431, 503
 LONGEST = 400
-"""Characters of a sentence: it quotes what was sent, which may be long."""
+"""Characters of a sentence, which quotes the request."""
 
 
 class Refusal(CosmicError):  # noqa: N818  its base says that it is an error
-    """A request that is not answered.
+    """A request that is refused.
 
     >>> print(Refusal(404, "study", "../x", "no such study"))
     study = '../x': no such study
@@ -27,14 +27,14 @@ class Refusal(CosmicError):  # noqa: N818  its base says that it is an error
 
 
 def status_of(error: CosmicError) -> int:
-    """Return the status that says whose fault an error is: of the request, or of a study's state."""
+    """Return the HTTP status of an error: whether the request or the state of a study is at fault."""
     if isinstance(error, Refusal):
         return error.status
     return CONFLICT if isinstance(error, BackendError) else BAD_VALUE
 
 
 def sentence(error: CosmicError, root: Path) -> str:
-    """Return what an error says, with places on this machine left out: a study is known by its name.
+    """Return the sentence of an error without paths of this machine: a study is known by its name.
 
     >>> sentence(CosmicError("/somewhere/runs/demo: its trials are damaged"), Path("/somewhere/runs"))
     'demo: its trials are damaged'

@@ -1,7 +1,7 @@
-"""Searches that the page began: each a process of its own, `cosmic search`, that writes a study like any other.
+"""Searches that the page started: each is a process of `cosmic search` that writes a study like any other.
 
-To stop one is to interrupt it, as Ctrl-C would: it ends with its batch written, and can be resumed from here or from a
-shell. The server knows no more of a search than its process; everything else is in the study.
+Stopping one interrupts it, as Ctrl-C would: it writes its batch and can be resumed from here or from a shell. The
+server knows only its process; everything else is in the study.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from cosmic.live.refusals import CONFLICT, Refusal
 MOST = 3
 """Searches at once: a page should not take the whole machine."""
 PATIENCE_S = 10.0
-"""How long searches may take to end before they are told again, harder."""
+"""How long searches may take to end before a stronger signal is sent."""
 GOOD = (0, 1, 130, 143)
-"""How `cosmic search` ends when nothing went wrong: done, nothing runs, interrupted, terminated."""
+"""Exit statuses of `cosmic search` without an error: done, no feasible design, interrupted, terminated."""
 SPACE = "space.json"
 REMEMBERED = 200
 
@@ -44,7 +44,7 @@ class Search:
     inputs: Inputs
     process: subprocess.Popen[bytes]
     said: IO[bytes]
-    """What it wrote on standard error."""
+    """Its standard error."""
     folder: Path
     stopped: bool = False
     failure: str | None = None
@@ -63,15 +63,15 @@ class Searches:
     # --------------------------------------------------------------------------------------------- looking
 
     def names(self) -> list[str]:
-        """Return the names of all studies that were begun or resumed here."""
+        """Return the names of all studies that were started or resumed here."""
         return list(self._searches)
 
     def running(self) -> list[str]:
-        """Return the names of those that run."""
+        """Return the names of the studies whose searches are running."""
         return [name for name in self.names() if self.is_running(name)]
 
     def is_running(self, name: str) -> bool:
-        """Return whether a search of this server runs; what one that failed said is kept."""
+        """Return whether a search of this server is running; the error of one that failed is kept."""
         search = self._searches.get(name)
         if search is None:
             return False
@@ -83,24 +83,24 @@ class Searches:
         return False
 
     def is_new(self, name: str) -> bool:
-        """Return whether a search was begun here, and has not yet written anything, or never did."""
+        """Return whether a search was started here and is running, or failed."""
         search = self._searches.get(name)
         return search is not None and (self.is_running(name) or search.failure is not None)
 
     def inputs(self, name: str) -> Inputs | None:
-        """Return what a search is to do that was begun here."""
+        """Return the inputs of a search that was started here."""
         search = self._searches.get(name)
         return search.inputs if search is not None and self.is_new(name) else None
 
     def failure(self, name: str) -> str | None:
-        """Return why a search of this server ended by itself, in a sentence."""
+        """Return why a search of this server failed, in a sentence; None if it did not."""
         search = self._searches.get(name)
         return None if search is None or self.is_running(name) else search.failure
 
     # -------------------------------------------------------------------------------------------- changing
 
     def start(self, wanted: Wanted) -> str:
-        """Begin a search in a new study; return its name."""
+        """Start a search in a new study; return the study's name."""
         with self._lock:
             self._check_room()
             folder = self.root.make(wanted.name)
@@ -113,14 +113,14 @@ class Searches:
             return folder.name
 
     def resume(self, name: str, inputs: Inputs, trials: int | None) -> None:
-        """Go on with a study that nobody writes to."""
+        """Continue a study that no process is writing."""
         folder = self.root.folder(name)
         wanted = inputs.trials if trials is None else trials
-        rule = f"the study was begun with {inputs.trials:,}: give as many or more"
+        rule = f"the study was started with {inputs.trials:,}: give as many or more"
         require(wanted >= inputs.trials, "trials", wanted, rule)
         with self._lock:
             before = self._searches.get(name)
-            if before is not None and before.process.poll() is None:  # two asked at once: one would be lost sight of
+            if before is not None and before.process.poll() is None:  # two requests at once: one process would be lost
                 raise Refusal(CONFLICT, "study", name, "a search is writing to it already")
             self._check_room()
             if before is not None:
@@ -129,7 +129,7 @@ class Searches:
             self._searches[name] = _spawn(words, inputs, folder)
 
     def stop(self, name: str) -> None:
-        """Interrupt a search; its study is whole, and can be gone on with."""
+        """Interrupt a search; its study stays intact and can be resumed."""
         if not self.is_running(name):
             raise Refusal(CONFLICT, "study", name, "no search of this server is running there")
         search = self._searches[name]
@@ -137,7 +137,7 @@ class Searches:
         search.process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Interrupt all searches and wait for them; what does not end is ended."""
+        """Interrupt all searches and wait for them; kill those that do not end."""
         with self._lock:
             self._closed = True
         for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
@@ -149,7 +149,7 @@ class Searches:
                 with suppress(subprocess.TimeoutExpired):
                     self._searches[name].process.wait(PATIENCE_S)
         for name in self.names():
-            self.is_running(name)  # closes what it said
+            self.is_running(name)  # closes its standard error
 
     def _check_room(self) -> None:
         if self._closed:
@@ -162,7 +162,7 @@ class Searches:
 
 
 def arguments(inputs: Inputs, folder: Path) -> list[str]:
-    """Return the options of `cosmic search` that state *inputs*; each one word, so that no value can be an option."""
+    """Return the options of `cosmic search` for *inputs*; each is one word, so that no value can become an option."""
     return [
         f"--out={folder}",
         f"--agent={inputs.agent}",
@@ -178,27 +178,27 @@ def arguments(inputs: Inputs, folder: Path) -> list[str]:
 
 
 def _spawn(words: list[str], inputs: Inputs, folder: Path) -> Search:
-    said = tempfile.TemporaryFile()  # noqa: SIM115  it is open for as long as the process may write
+    said = tempfile.TemporaryFile()  # noqa: SIM115  open as long as the process may write
     process = subprocess.Popen(
         [sys.executable, "-P", "-m", "cosmic", *words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=said,
-        start_new_session=True,  # Ctrl-C in the server's terminal is the server's: it passes it on
+        start_new_session=True,  # Ctrl-C in the terminal reaches the server only, which interrupts its searches
         env={**os.environ, "NO_COLOR": "1"},
     )
     return Search(inputs, process, said, folder)
 
 
 def _reap(search: Search) -> None:
-    """Keep the last line of what a search said that failed; leave nothing of one that ended before it wrote a trial."""
+    """Keep the last error line of a failed search; remove the folder of one that ended before it wrote a trial."""
     if search.said.closed:
         return
     status = search.process.wait()
     search.said.seek(max(0, search.said.seek(0, os.SEEK_END) - 4096))
     lines = search.said.read().decode(errors="replace").strip().splitlines()
     search.said.close()
-    crashed = any(line.startswith("Traceback ") for line in lines)  # ends with 1 as well, as where nothing runs
+    crashed = any(line.startswith("Traceback ") for line in lines)  # its status is 1, as without a feasible design
     if (status not in GOOD or crashed) and not search.stopped:
         search.failure = lines[-1] if lines else f"the search ended with status {status}"
     if not (search.folder / INPUTS).exists() and not holds_trials(search.folder / TRIALS):

@@ -1,4 +1,4 @@
-"""The server: one socket on this machine's own address, until it is told to end."""
+"""The server: one socket on the loopback address, until it is interrupted."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ import uvicorn
 from cosmic.errors import SpecError
 from cosmic.live import forms, views
 from cosmic.live.app import Site, guarded
-from cosmic.live.designs import asked
 from cosmic.live.guard import Keys
 from cosmic.live.limits import Limits
 from cosmic.live.paths import Root
+from cosmic.live.requested_designs import requested
 
 ADDRESS = "127.0.0.1"
-"""There is no option for another: whoever wants to look from elsewhere tunnels the port."""
+"""There is no option for another: to look from elsewhere, tunnel the port."""
 BACKLOG = 64
 MOST_CONNECTIONS = 128
 IDLE_S = 20
@@ -29,14 +29,14 @@ ENDING_S = 3
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, that tells streams to end when it is to end itself: they would keep it waiting."""
+    """Uvicorn that also ends event streams when it ends: it would wait for them."""
 
     def __init__(self, config: uvicorn.Config, site: Site) -> None:
         super().__init__(config)
         self.site = site
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End, soon."""
+        """End the streams, then the server."""
         self.site.streams.closing = True
         super().handle_exit(sig, frame)
 
@@ -49,7 +49,7 @@ class Open:
     listening: socket.socket
 
     def run(self) -> None:
-        """Serve until interrupted; then end searches that were begun here, which can be resumed."""
+        """Serve until interrupted; then interrupt the searches that were started here."""
         config = uvicorn.Config(
             guarded(self.site),
             http="h11",
@@ -65,7 +65,7 @@ class Open:
             timeout_keep_alive=IDLE_S,
             timeout_graceful_shutdown=ENDING_S,
         )
-        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would print what strangers send
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would print bytes of refused requests
         server = Server(config, self.site)
         threading.Thread(target=warm, args=(self.site,), daemon=True).start()
         try:
@@ -76,7 +76,7 @@ class Open:
 
 
 def opened(root: Root, port: int = 0, limits: Limits | None = None) -> Open:
-    """Return a server that listens, on a free port if *port* is 0."""
+    """Return a listening server, on a free port if *port* is 0."""
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -92,10 +92,10 @@ def opened(root: Root, port: int = 0, limits: Limits | None = None) -> Open:
 
 
 def warm(site: Site) -> None:
-    """Do once what the first question would otherwise wait for: registries, the catalog, a design."""
+    """Load registries and catalog and evaluate a design, so that the first request does not wait for it."""
     steps: tuple[Callable[[], Any], ...] = (
         forms.offered,
-        lambda: views.design(asked(site.library, {"design": "gpt3-175b@cosmic-1024"})),
+        lambda: views.design(requested(site.library, {"design": "gpt3-175b@cosmic-1024"})),
     )
     for step in steps:
         step()

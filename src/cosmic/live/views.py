@@ -1,4 +1,4 @@
-"""What the page shows of studies and designs, as containers: the same that a report holds."""
+"""Studies and designs as containers for the page: the same that a report holds."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from cosmic.exploration.objectives import loss
 from cosmic.live.library import Library
 from cosmic.publishing.block import block_of
 from cosmic.publishing.container import Binary, pack
-from cosmic.publishing.designs import Named, design_of
+from cosmic.publishing.design_view import Named, design_of
 from cosmic.publishing.report import report as make_report
 from cosmic.reporting.words import metric_label, metric_unit
 
 MOST_KEPT_BYTES = 2**26
-"""Documents that are remembered, all together."""
+"""Size of all cached documents."""
 
 
 class Documents:
-    """Documents of studies, made once for as long as the study does not change."""
+    """Documents of studies, cached until the study changes."""
 
     def __init__(self, library: Library) -> None:
         self._library = library
@@ -52,13 +52,13 @@ class Documents:
 
 
 def document(library: Library, name: str) -> bytes:
-    """Return the document of a study as a container: its report's, but for searches beside it, which take a while."""
+    """Return the document of a study as a container: its report's, without the searches of single layers."""
     found = make_report(library.study(name), beside={})
     return pack(found.document, found.binary)
 
 
 def report(library: Library, name: str) -> bytes:
-    """Return the report of a study: one page that needs nothing else."""
+    """Return the report of a study: one self-contained page."""
     return make_report(library.study(name)).html.encode()
 
 
@@ -72,13 +72,13 @@ def block(library: Library, name: str, first: int) -> bytes:
 
 
 def design(named: Named, engine: str = "analytic") -> bytes:
-    """Return a design with all that the page draws of it, as a container."""
+    """Return a design, its cluster, roofline and timeline, as a container."""
     binary = Binary()
     return pack(design_of(named, engine, binary), binary)
 
 
 def comparison(library: Library, names: list[str]) -> dict[str, Any]:
-    """Return studies beside each other: who found what, and how soon."""
+    """Return a comparison of studies: what each found, and how it converged."""
     found = compare([library.study(name) for name in names])
     curves = [
         {

@@ -239,7 +239,7 @@ def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workl
 
 
 def _typed(given: Any, where: str) -> dict[str, Any]:
-    """Return the keys of a partial workload, each read by itself, so that rules can reckon with them."""
+    """Return the keys of a partial workload, each read by itself, so that rules can compute with them."""
     if not isinstance(given, Mapping):
         raise SpecError(where, given, "must be a mapping of keys to values")
     workload: Workload = schema.read(Workload, {"sequence": 1, "global_batch": 1, **given}, where)

@@ -42,7 +42,7 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
     *stated* is kept. If the preferred mapping does not fit, others are tried; if none does, the one that needs
     least is returned.
     """
-    if {"tp", "cp", "pp"} <= stated.keys():  # whoever says how the mesh is made gets no other surprises
+    if {"tp", "cp", "pp"} <= stated.keys():  # a mesh that is stated in full is kept as it is
         rest = base.network.npus // (stated["tp"] * stated["cp"] * stated["pp"])
         return {"dp": max(rest, 1), **{key: usual[key] for key in MAPPING if key in stated}}
     preferred = {key: usual[key] for key in MAPPING if key in usual}

@@ -14,7 +14,7 @@ from cosmic.errors import SpecError, suggestion
 from cosmic.psa import syntax
 from cosmic.psa.expressions import Constant, Expression, Variable, exact, operation
 from cosmic.psa.syntax import Call, Literal, Path, Syntax
-from cosmic.units import NUMBER, Dimension
+from cosmic.units import NUMBER, PhysicalDimension
 
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
@@ -27,7 +27,7 @@ class Type(NamedTuple):
     """The type of an expression: a number with a dimension, a text, or a truth value."""
 
     kind: str
-    dimension: Dimension = NUMBER
+    dimension: PhysicalDimension = NUMBER
     choices: frozenset[str] | None = None
     """All texts that the field can hold; None where they are not known."""
 

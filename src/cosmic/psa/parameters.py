@@ -193,7 +193,7 @@ def _values(base: DesignPoint, path: str, domain: Any, where: str) -> list[Any]:
     return sorted(values) if numbers else values
 
 
-def _written(domain: Any, where: str, dimension: units.Dimension | None) -> list[Any]:
+def _written(domain: Any, where: str, dimension: units.PhysicalDimension | None) -> list[Any]:
     """Return the values of *domain* as a list in a file would have them."""
     if isinstance(domain, list):
         return domain
@@ -224,7 +224,7 @@ def _powers_of_two(bounds: Any, where: str) -> Iterator[int]:
             yield 2**exponent
 
 
-def _range(domain: Mapping[str, Any], where: str, dimension: units.Dimension | None) -> Iterator[Any]:
+def _range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimension | None) -> Iterator[Any]:
     low, high, step = (_exact(domain[key], f"{where}.{key}", dimension) for key in ("from", "to", "step"))
     if step <= 0 or low > high:
         raise SpecError(where, dict(domain), "must go upwards, by a positive step")
@@ -239,7 +239,7 @@ def _range(domain: Mapping[str, Any], where: str, dimension: units.Dimension | N
             yield int(value) if value.denominator == 1 else float(value)
 
 
-def _exact(value: Any, where: str, dimension: units.Dimension | None) -> Fraction:
+def _exact(value: Any, where: str, dimension: units.PhysicalDimension | None) -> Fraction:
     if dimension is not None:
         schema.read(float, value, where, dimension)  # refuses a value of another dimension
         return units.parse(value).value

@@ -1,1 +1,1 @@
-"""What a study found, for people: one document, and one page that shows it."""
+"""A study as one document, and the page that shows it."""

@@ -1,8 +1,8 @@
-"""Trials by column, in as few bytes as show them: what a page explores.
+"""Trials by column, compressed for the page.
 
-Parameters are codes into their values. Objectives are numbers of 32 bits. Of the other metrics, those that exactly
-follow from another column are only named, those with few values are codes as well, and the rest lie between their
-bounds in 65,534 steps, of the logarithm where they span much: off by less than 0.01 % of what they are.
+Parameters are codes into their values. Objectives are numbers of 32 bits. Of the other metrics, one that follows
+exactly from another column is stored as that rule, one with few values as codes, and the rest as 65,534 steps between
+their bounds, logarithmic where the range is wide: off by less than 0.01 %.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from cosmic.reporting.words import figure, metric_label, metric_unit, path_label
 Floats = npt.NDArray[np.float64]
 STEPS = 65_534
 WIDE = 4.0
-"""Metrics that span more than this factor are scaled by their logarithm."""
+"""Metrics with a range wider than this factor are scaled by their logarithm."""
 OFTEN = 20
-"""Times that each value of a metric must occur on average for codes to pay for the list of values."""
+"""Mean number of trials per value from which codes are shorter than numbers."""
 MOST_CODES = 256
-"""Values of a metric up to which they are codes, in a byte each."""
+"""The most values of a metric for codes of one byte."""
 EXACT = 1e-9
-"""A column follows from another where it does to this share of its values."""
+"""Relative tolerance within which a column follows from another."""
 
 
 def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -> Block:
-    """Return *trials* as a block, its numbers added to *binary*; *first* is the number of the first of them.
+    """Return *trials* as a block, its numbers added to *binary*; *first* is the number of the first trial.
 
-    The columns are the same whichever trials of a problem they are: a study that grows is sent in several blocks.
+    All blocks of a problem have the same columns: a study that grows is sent in several.
     """
     columns = [*_parameters(problem.space, trials.rows, binary), *_metrics(problem, trials, binary)]
     reasons = ["", *dict.fromkeys(filter(None, trials.results.reasons))]
@@ -86,7 +86,7 @@ def _parameter(name: str, stack: str, unit: str, coding: Coding) -> Column:
 
 
 def _unit(space: ParameterSet, paths: Sequence[str]) -> str:
-    """Return the unit of a parameter's numbers; none where it sets several unlike fields."""
+    """Return the unit of a parameter's numbers; none where its fields have different units."""
     dimensions = {schema.slot_at(space.base, path).dimension for path in paths}
     return path_unit(dimensions.pop()) if len(dimensions) == 1 else ""
 
@@ -103,14 +103,14 @@ def _coded(values: Sequence[Any], labels: Sequence[Any], codes: Indices, binary:
 
 
 def _plain(value: Any, text: str) -> Value:
-    """Return a value as JSON has it: numbers and truth values as they are, all else as it is written in files."""
+    """Return a value for JSON: finite numbers and booleans as they are, all else as its text in files."""
     value = value.item() if isinstance(value, np.generic) else value
     finite = isinstance(value, int | float) and np.isfinite(value)
     return value if finite else text
 
 
 def _text(written: Any) -> str:
-    """Return what stands in a file for a value, on one line.
+    """Return a value as a file writes it, on one line.
 
     >>> _text([2, True, "ring"]), _text("50 GB/s"), _text(None)
     ('2, true, ring', '50 GB/s', '-')
@@ -123,7 +123,7 @@ def _text(written: Any) -> str:
 
 
 def _distinct(column: Any) -> tuple[list[Any], Indices]:
-    """Return the values that a column has, and which one each row has."""
+    """Return the distinct values of a column, and the index of each row's value."""
     if isinstance(column, Names):
         return list(column.names), column.codes
     if column.dtype == object:
@@ -138,7 +138,7 @@ def _distinct(column: Any) -> tuple[list[Any], Indices]:
 
 
 def metrics_of(problem: Problem) -> list[str]:
-    """Return the metrics that designs of a problem may have, objectives first, as others may follow from them."""
+    """Return the metrics that designs of a problem can have, objectives first, as others may follow from them."""
     bases = [share.base for share in problem.shares]
     opened = {path for each in problem.space.parameters for path in each.paths} | set(problem.space.derived)
     tasks = set(get_args(Task)) if "workload.task" in opened else {base.workload.task for base in bases}
@@ -154,7 +154,7 @@ def metrics_of(problem: Problem) -> list[str]:
 
 
 def _metrics(problem: Problem, trials: Trials, binary: Binary) -> list[Column]:
-    """Return metrics as columns: objectives as they are, of the others some that follow from columns before them."""
+    """Return metrics as columns: objectives as numbers, others by a rule from an earlier column where there is one."""
     names = metrics_of(problem)
     before = len(problem.space.parameters) + len(problem.space.derived)
     known: list[tuple[int, Floats]] = []
@@ -186,11 +186,11 @@ def _numbers(values: Floats, binary: Binary) -> Coding:
 
 
 def _lossy(name: str, values: Floats, binary: Binary) -> Coding:
-    """Return a metric as codes: of its values if they are few, of steps between its bounds otherwise."""
+    """Return a metric as codes: of its values if there are few, else of steps between its bounds."""
     runs = np.isfinite(values)
     found, which = np.unique(values[runs], return_inverse=True)
     if len(found) <= 1 or (len(found) < MOST_CODES and len(found) * OFTEN <= len(values)):
-        codes = np.full(len(values), len(found))  # beyond the values: none
+        codes = np.full(len(values), len(found))  # a code beyond the values: no value
         codes[runs] = which.reshape(-1)
         plain = found.tolist()
         packed = binary.add_codes(codes, len(found) + 1)
@@ -199,7 +199,7 @@ def _lossy(name: str, values: Floats, binary: Binary) -> Coding:
 
 
 def scaled(values: Floats, binary: Binary) -> Coding:
-    """Return numbers as steps between the least and the largest; 0 for those that are none."""
+    """Return numbers as steps between the least and the largest; 0 for those that are not finite."""
     runs = np.isfinite(values)
     low, high = float(values[runs].min()), float(values[runs].max())
     log = low > 0 and high / low > WIDE
@@ -210,7 +210,7 @@ def scaled(values: Floats, binary: Binary) -> Coding:
 
 
 def follows(values: Floats, known: Sequence[tuple[int, Floats]]) -> Coding | None:
-    """Return the rule by which *values* follow from one of the *known* columns, each with its place; None if none does.
+    """Return the rule by which *values* follow from one of the *known* columns, each with its place, or None.
 
     >>> follows(np.array([4.0, 2.0, np.nan]), [(7, np.array([1.0, 2.0, np.nan]))])
     {'kind': 'from', 'column': 7, 'rule': 'over', 'by': 4.0}

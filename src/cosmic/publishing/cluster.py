@@ -1,9 +1,9 @@
-"""A design on its network: where each parallel axis lies, what every dimension carries, and how it is wired."""
+"""A design on its network: the placement of each parallel axis, and the load and links of each network dimension."""
 
 from __future__ import annotations
 
 from cosmic.design.point import DesignPoint
-from cosmic.publishing.contract import Axis, Cluster, Dimension
+from cosmic.publishing.contract import Cluster, NetworkDimension, ParallelAxis
 from cosmic.publishing.links import links
 from cosmic.reporting.words import share
 from cosmic.step.bound import PARTS
@@ -14,11 +14,11 @@ AXIS_NAMES = {
     "tp": "tensor parallel",
     "cp": "context parallel",
     "dp": "data parallel",
-    "pp": "pipeline stages",
+    "pp": "pipeline parallel",
     "ep": "expert parallel",
 }
 CARRIED = {"weights": "dp"}
-"""Parts of a step that another axis than their namesake carries."""
+"""Components of a step whose axis has another name."""
 
 
 def cluster_of(profile: StepProfile, step_s: float) -> Cluster | None:
@@ -41,14 +41,14 @@ def cluster_of(profile: StepProfile, step_s: float) -> Cluster | None:
     }
 
 
-def axes_of(point: DesignPoint) -> list[Axis]:
-    """Return the axes that have more than one rank, innermost first; ep, inside dp and cp, behind them."""
+def axes_of(point: DesignPoint) -> list[ParallelAxis]:
+    """Return the axes with more than one rank, innermost first; ep, which lies inside dp and cp, last."""
     names = [*point.workload.placement, "ep"]
     sizes = {name: getattr(point.workload, name) for name in names}
     return [{"name": name, "label": AXIS_NAMES[name], "size": sizes[name]} for name in names if sizes[name] > 1]
 
 
-def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], step_s: float) -> Dimension:
+def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], step_s: float) -> NetworkDimension:
     point, shapes = profile.batch.base, profile.network.shapes
     dim = point.network.dims[place]
     own = [load for load in sent if load.dimension == place]
@@ -76,17 +76,17 @@ def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], 
     }
 
 
-def _reading(axes: list[Axis], dims: list[Dimension]) -> str:
-    """Return a sentence that says where the axes lie, and which dimension works hardest."""
+def _reading(axes: list[ParallelAxis], dims: list[NetworkDimension]) -> str:
+    """Return a sentence with the placement of the axes, and the busiest network dimension."""
     if not axes:
-        return "One replica on one accelerator each: nothing is split."
+        return "A single accelerator: nothing is sharded."
     lies = []
     for axis in axes:
         name = axis["name"]
         places = [str(place + 1) for place, dim in enumerate(dims) if any(each["name"] == name for each in dim["axes"])]
         if places:
             word = "dimension" if len(places) == 1 else "dimensions"
-            lies.append(f"{name} {axis['size']} lies in {word} {' and '.join(places)}")
+            lies.append(f"{name} {axis['size']} in network {word} {' and '.join(places)}")
     hardest = max(range(len(dims)), key=lambda place: dims[place]["utilization"])
     used = share(dims[hardest]["utilization"])
-    return f"{'; '.join(lies)}. Dimension {hardest + 1} works hardest: {used} of its bandwidth over the step."
+    return f"{'; '.join(lies)}. Dimension {hardest + 1} is the busiest: {used} of its bandwidth over the step."

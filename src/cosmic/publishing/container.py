@@ -1,9 +1,9 @@
-"""A container: JSON and the numbers that it points to, in one piece. The other side is `ui/src/container.ts`.
+"""A container: JSON and the binary numbers that it points to. `ui/src/container.ts` reads it.
 
     "CSMC"   u32 length of the JSON   JSON, UTF-8   the binary part
 
-Numbers wider than a byte lie in byte planes (all lowest bytes, then all next ones …): neighbours are alike there, which
-halves what gzip leaves. A page carries a container gzipped, in base64: no text of it can ever be markup.
+Numbers wider than a byte are stored in byte planes (all lowest bytes, then all next ones …): neighbours are alike
+there, which halves the gzipped size. A page holds a container as base64 of gzip, in which nothing can become markup.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from cosmic.publishing.contract import Packed, Type
 MAGIC = b"CSMC"
 TYPES: dict[Type, str] = {"u8": "<u1", "u16": "<u2", "u32": "<u4", "f32": "<f4", "f64": "<f8"}
 GZIP = 31
-"""What zlib calls a window of 32 KiB with gzip's head and foot; the head has no time in it."""
+"""zlib's code for a window of 32 KiB with gzip's header, which holds no time, and trailer."""
 
 
 LONG = 2048
-"""Bytes from which a code of its own is worth its table."""
+"""Bytes from which a Huffman table of its own pays."""
 HUGE = 2**20
-"""Bytes from which the last 2 % that gzip can save take too long: seconds, not tenths of one."""
+"""Bytes from which gzip's highest level, which saves 2 %, takes seconds."""
 
 
 class Binary:
-    """The binary part of a container as it is being written."""
+    """The binary part of a container, to be written."""
 
     def __init__(self) -> None:
         self._planes: list[bytes] = []
         self._size = 0
 
     def add(self, numbers: npt.ArrayLike, kind: Type) -> Packed:
-        """Add numbers; return how the JSON says where they are."""
+        """Add numbers; return the reference to them for the JSON."""
         array = np.ascontiguousarray(np.asarray(numbers).astype(TYPES[kind], casting="unsafe"))
         packed: Packed = {"offset": self._size, "count": len(array), "type": kind}
         width = array.dtype.itemsize
@@ -50,7 +50,7 @@ class Binary:
         return packed
 
     def add_codes(self, codes: npt.NDArray[Any], count: int) -> Packed:
-        """Add whole numbers below *count*, in as few bytes each as that takes."""
+        """Add whole numbers below *count*, in as few bytes each as possible."""
         return self.add(codes, "u8" if count <= 2**8 else "u16" if count <= 2**16 else "u32")
 
     @property
@@ -60,7 +60,7 @@ class Binary:
 
 
 def head(content: Mapping[str, Any]) -> bytes:
-    """Return what stands before the binary part."""
+    """Return the container before its binary part."""
     text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     return MAGIC + len(text).to_bytes(4, "little") + text
 
@@ -88,12 +88,12 @@ def numbers_of(packed: Packed, binary: bytes) -> npt.NDArray[Any]:
 
 
 def packed_text(content: Mapping[str, Any], binary: Binary) -> str:
-    """Return a container as a page carries it: base64 of gzip."""
+    """Return a container as a page holds it: base64 of gzip."""
     return text_of([head(content), *binary.planes])
 
 
 def text_of(parts: list[bytes]) -> str:
-    """Return bytes as base64 of gzip. Each part is coded by itself, as each has other numbers most often.
+    """Return bytes as base64 of gzip. Each part has its own Huffman table, as its numbers are distributed differently.
 
     >>> import gzip, base64
     >>> gzip.decompress(base64.b64decode(text_of([b"one", b"two"])))
@@ -103,7 +103,7 @@ def text_of(parts: list[bytes]) -> str:
 
 
 def gzipped(parts: list[bytes]) -> bytes:
-    """Return the parts as one gzip stream, with a new code wherever one begins that is long enough to pay for it."""
+    """Return the parts as one gzip stream, with a new Huffman table after each part that is long enough."""
     level = 9 if sum(map(len, parts)) <= HUGE else 6
     stream = zlib.compressobj(level, zlib.DEFLATED, GZIP, 9)
     found = []

@@ -1,6 +1,6 @@
-"""The document that pages show, as Python sees it. `ui/src/document.ts` is the contract, and explains every name.
+"""The types of the document that pages show. `ui/src/document.ts` is the contract and explains every name.
 
-A document is plain data: dictionaries that become JSON as they are. Numbers are in SI units.
+A document is plain data: dictionaries that are written as JSON. Numbers are in SI units.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Packed(TypedDict):
 
 
 Coding = dict[str, Any]
-"""One of four, told apart by its ``kind``: choices, numbers, scaled, from."""
+"""One of four, by its ``kind``: choices, numbers, scaled, from."""
 
 
 class Column(TypedDict):
@@ -49,7 +49,7 @@ class Block(TypedDict):
 
 
 class Fact(TypedDict):
-    """A number for people, and exactly."""
+    """A number, as text and exactly."""
 
     label: str
     text: str
@@ -58,14 +58,14 @@ class Fact(TypedDict):
 
 
 class Gain(TypedDict):
-    """How many times better the best is than something else."""
+    """How many times better the best design is than another."""
 
     over: str
     times: float | None
 
 
 class Verdict(TypedDict):
-    """What a reader sees first."""
+    """The first section of a page."""
 
     sentence: str
     design: str
@@ -85,7 +85,7 @@ Part = TypedDict("Part", {"name": str, "label": str, "class": Class, "seconds": 
 
 
 class MemoryPart(TypedDict):
-    """Bytes on the fullest device."""
+    """Bytes on the accelerator with the least free memory."""
 
     name: str
     label: str
@@ -96,7 +96,7 @@ ChangedField = TypedDict("ChangedField", {"path": str, "from": str, "to": str})
 
 
 class Change(TypedDict):
-    """What changes together between the base and the best."""
+    """Fields that change together between the base and the best."""
 
     label: str
     fields: list[ChangedField]
@@ -105,7 +105,7 @@ class Change(TypedDict):
 
 
 class Why(TypedDict):
-    """What the gain is due to."""
+    """What the gain comes from."""
 
     sentence: str
     changes: list[Change]
@@ -140,7 +140,7 @@ class Failure(TypedDict):
 
 
 class Command(TypedDict):
-    """Something to type."""
+    """A command to run."""
 
     label: str
     command: str
@@ -161,8 +161,8 @@ class Trust(TypedDict):
     commands: list[Command]
 
 
-class Axis(TypedDict):
-    """A parallel axis."""
+class ParallelAxis(TypedDict):
+    """A parallel axis: dp, tp, cp, pp or ep."""
 
     name: str
     label: str
@@ -170,14 +170,14 @@ class Axis(TypedDict):
 
 
 class AxisRanks(TypedDict):
-    """How many ranks of a dimension an axis fills."""
+    """How many ranks of an axis a network dimension holds."""
 
     name: str
     ranks: float
 
 
-class Load(TypedDict):
-    """What an accelerator sends into a dimension in a step for one purpose."""
+class DimensionLoad(TypedDict):
+    """The bytes that an accelerator sends into a network dimension in a step, for one component of the step."""
 
     axis: str
     label: str
@@ -185,8 +185,8 @@ class Load(TypedDict):
     seconds: float
 
 
-class Dimension(TypedDict):
-    """One dimension of the network, and what happens there."""
+class NetworkDimension(TypedDict):
+    """One dimension of the network and its load."""
 
     topology: str
     label: str
@@ -195,18 +195,18 @@ class Dimension(TypedDict):
     latency_s: float
     algorithm: str
     axes: list[AxisRanks]
-    load: list[Load]
+    load: list[DimensionLoad]
     utilization: float
     links: list[list[int]]
 
 
 class Cluster(TypedDict):
-    """Where a design lies on its network."""
+    """A design on its network."""
 
     npus: int
     accelerator: str
-    axes: list[Axis]
-    dims: list[Dimension]
+    axes: list[ParallelAxis]
+    dims: list[NetworkDimension]
     reading: str
 
 
@@ -221,7 +221,7 @@ class RooflinePoint(TypedDict):
 
 
 class Roofline(TypedDict):
-    """What the operators of a step reach."""
+    """The operators of a step on a roofline."""
 
     precision: str
     peak_flop_per_s: float
@@ -231,11 +231,11 @@ class Roofline(TypedDict):
 
 
 Timeline = dict[str, Any]
-"""A timeline as `timelines` packs it."""
+"""A timeline, packed by `timelines`."""
 
 
 class Design(TypedDict):
-    """One complete design, and all that the page shows of it."""
+    """One complete design with all that the page shows of it."""
 
     label: str
     role: Role
@@ -257,7 +257,7 @@ class Design(TypedDict):
 
 
 class ReportDocument(TypedDict):
-    """All that a report shows."""
+    """A whole report."""
 
     format: Literal[1]
     title: str

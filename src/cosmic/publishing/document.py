@@ -15,22 +15,23 @@ from cosmic.publishing.block import block_of
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Convergence, Design, Fact, ReportDocument, Series, Why
 from cosmic.publishing.contract import Verdict as VerdictPart
-from cosmic.publishing.designs import Named, facts_of, timeline_of, undrawn
+from cosmic.publishing.design_view import Named, facts_of, timeline_of, undrawn
 from cosmic.publishing.timelines import packed_size, packed_timeline
 from cosmic.publishing.trust import search_command, search_python, trust_of
 from cosmic.publishing.why import NOTHING, why
 from cosmic.reporting.words import figure, metric_label, metric_unit
 
 FRONT = 8
-"""Members of the front that are drawn in full."""
+"""Members of the front that are shown in full."""
 TIMELINES = 32 * 1024
-"""Bytes that all timelines may take, gzipped: what is left of 120 KB for a page without its trials."""
+"""Bytes of all timelines, gzipped: what the rest of the page leaves of 120 KB, trials apart."""
 DRAWN = ("best", "base", "isolated", "front", "other")
 """Roles in the order in which designs get a timeline."""
 MOST_STEPS = 400
-"""Steps of a convergence curve that are kept: more than a screen tells apart."""
+"""Steps of a convergence curve that are kept: more than a screen can show."""
 
 Say = Callable[[str], None]
+"""Called with a line of text before each stage of the work."""
 
 
 @dataclass(frozen=True)
@@ -42,9 +43,9 @@ class Subject:
     """Searches of one layer each, by the layer's name."""
     written_by: Mapping[str, str] = field(default_factory=versions)
     created: str = ""
-    """When the study was begun; empty for a search that is kept nowhere."""
+    """When the study was started; empty for a search that is not kept."""
     best_file: str = ""
-    """Where the best design lies as YAML, if it does."""
+    """The YAML file of the best design, if there is one."""
 
 
 def found_in(study: Study) -> Found:
@@ -53,10 +54,10 @@ def found_in(study: Study) -> Found:
 
 
 def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> ReportDocument:
-    """Return the document of a study, its numbers added to *binary*; *say* is told what is being done."""
+    """Return the document of a study, its numbers added to *binary*."""
     found = subject.found
     problem, trials = found.problem, found.trials
-    say("judging what was found")
+    say("summarising the search")
     verdict = judge(found, subject.beside)
     designs = _designs(list(shown(subject, verdict)), problem.engine, binary, say)
     base, best = (_place(designs, role) for role in ("base", "best"))
@@ -78,7 +79,7 @@ def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> 
 
 
 def title_of(found: Found) -> str:
-    """Return what a report is called: the parameter set, and what was to be spread over what."""
+    """Return the title of a report: the parameter set, the models, the number of NPUs."""
     space = found.problem.space
     models = dict.fromkeys(share.base.model.name for share in space.workloads) or {space.base.model.name: None}
     npus = space.base.network.npus
@@ -86,7 +87,7 @@ def title_of(found: Found) -> str:
 
 
 def _designs(some: list[Named], engine: str, binary: Binary, say: Say) -> list[Design]:
-    """Return designs, with timelines as far as `TIMELINES` goes: the best's and the base's first."""
+    """Return designs, with timelines up to `TIMELINES` bytes: first of the best and the base."""
     designs = []
     for named in some:
         say(f"evaluating {named.label}")
@@ -103,10 +104,10 @@ def _designs(some: list[Named], engine: str, binary: Binary, say: Say) -> list[D
 
 
 def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
-    """Yield the designs that are drawn: base, the best of each layer alone, the best, and members of the front."""
+    """Yield the designs to show: the base, the best of each layer alone, the best, and members of the front."""
     found = subject.found
     space, trials = found.problem.space, found.trials
-    if space.workloads:  # a round of several workloads is no single design
+    if space.workloads:  # several workloads are no single design
         return
     start = space.row_of(space.base)
     numbers = [] if start is None else np.flatnonzero((trials.rows == start).all(axis=1)).tolist()
@@ -125,7 +126,7 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
 
 
 def spread(places: list[int], most: int) -> list[int]:
-    """Return so many of *places* at most, evenly spread from the first to the last.
+    """Return at most *most* of *places*, evenly spread from the first to the last.
 
     >>> spread([1, 2, 3, 4, 5], 3), spread([7], 3)
     ([1, 3, 5], [7])
@@ -151,10 +152,10 @@ def _why(found: Found, verdict: Verdict, designs: list[Design], base: int | None
 
 
 def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) -> VerdictPart:
-    """Return the verdict as a page has it."""
+    """Return the verdict for the document."""
     metrics, caveats = verdict.metrics, list(verdict.caveats)
     if not beside and len(found.problem.space.stacks) > 1 and verdict.gains:
-        caveats.append("No isolated searches were made, so that the gain over tuning one layer alone is not known.")
+        caveats.append("No layer was searched alone, so the gain over tuning one layer is not known.")
     return {
         "sentence": verdict.sentence,
         "design": verdict.design,
@@ -184,7 +185,7 @@ def _facts(found: Found, verdict: Verdict) -> list[Fact]:
 
 
 def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
-    """Return how the search and those beside it got better."""
+    """Return the convergence of the search and of those of single layers."""
     objective = found.problem.objectives[0]
     named = {**{f"{name} alone": each for name, each in beside.items()}, found.inputs.agent: found}
     return {
@@ -197,7 +198,7 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
 
 
 def _series(name: str, found: Found) -> Series:
-    """Return the steps of a search, each an evaluation and the best from then on; its end is the last."""
+    """Return the convergence of a search: evaluations, each with the best value from then on."""
     evaluations, values = found.trials.curve(found.problem)
     kept = spread(list(range(len(values))), MOST_STEPS)
     points = [[int(evaluations[place]), float(values[place])] for place in kept]

@@ -1,8 +1,8 @@
-"""One HTML file that needs nothing else: the document, the script that shows it, and a policy that lets in no more.
+"""A report as one self-contained HTML file: the document, the script that shows it, and a content security policy.
 
-The policy names the hash of each script and style, and allows no request: were hostile text ever to become markup, it
-could neither run nor call home. Document, style and script are base64 of gzip, which no text can break out of; a few
-lines unpack them. Before that, and where scripts do not run, the page says the verdict in plain HTML.
+The policy lists the hash of each script and style and allows no requests: even if hostile text became markup, it could
+not run or send anything. Document, style and script are base64 of gzip, which no text can break out of; a few lines
+unpack them. Before that, and without JavaScript, the page shows the verdict in plain HTML.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ START = """(async () => {
   try {
     const front = ["style", "script"].map((name) => [name, unpacked(name).text()]);
     window.cosmicDocument = unpacked("document").arrayBuffer();
-    window.cosmicDocument.catch(() => {}); // the script says what is wrong, once it runs
+    window.cosmicDocument.catch(() => {}); // the script reports the error, once it runs
     for (const [name, text] of front) {
       const element = document.createElement(name);
       element.textContent = await text;
@@ -37,15 +37,15 @@ START = """(async () => {
     document.getElementById("cosmic-start").textContent = "This page needs a newer browser: " + error;
   }
 })();"""
-"""Unpacks the style and the script of the page, and so starts it; its document meanwhile, which the script waits for.
+"""Unpacks the style and the script of the page, which starts it, and meanwhile its document, which the script awaits.
 
-The policy knows the hashes of all that runs."""
+The policy lists the hashes of all scripts."""
 PLAIN = (
     "html{color-scheme:light dark;font:14px/1.45 system-ui,sans-serif}"
     "main{margin:0 auto;max-width:1360px;padding:16px 24px}th{padding-right:16px;text-align:left}"
     "pre{overflow-x:auto}"
 )
-"""What the page looks like until then."""
+"""The style of the page until then."""
 
 
 def page(document: ReportDocument, binary: Binary) -> str:
@@ -72,7 +72,7 @@ def page(document: ReportDocument, binary: Binary) -> str:
 
 
 def plain(document: ReportDocument) -> str:
-    """Return the verdict in plain HTML: what the page says until its script has started."""
+    """Return the verdict in plain HTML: what the page shows until its script has started."""
     verdict = document["verdict"]
     lines = [f"<h1>{svg.plain(document['title'])}</h1>", f"<p>{svg.plain(verdict['sentence'])}</p>"]
     lines += [f"<p>{svg.plain(verdict['design'])}</p>"] if verdict["design"] else []
@@ -101,5 +101,5 @@ def _front(name: str) -> str:
 
 @lru_cache(maxsize=4)
 def _packed(text: str) -> str:
-    """Return a script or a style as a page carries it: the same in every page, so that it is packed once."""
+    """Return a script or a style, packed; cached, as it is the same in every page."""
     return text_of([text.encode()])

@@ -1,7 +1,7 @@
-"""The connections of one dimension of a network, as pairs of its members: what a picture of it draws.
+"""The links of one network dimension, as pairs of its members, for drawing.
 
-Members count from 0; from the number of NPUs on they are switches. Larger dimensions than `MOST` have too many lines
-to tell apart, and none is returned.
+Members count from 0; from the number of NPUs on they are switches. Dimensions larger than `MOST` have too many links
+to draw, and none is returned.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pair = tuple[int, int]
 
 
 def links(topology: str, npus: int) -> tuple[Pair, ...]:
-    """Return the connections of *npus* NPUs, each once; none where they cannot be drawn, or are not known.
+    """Return the links of *npus* NPUs, each once; none where they are too many or the topology is not known.
 
     >>> links("ring", 4), links("switch", 3)
     (((0, 1), (0, 3), (1, 2), (2, 3)), ((0, 3), (1, 3), (2, 3)))
@@ -51,7 +51,7 @@ def _all(npus: int) -> Iterator[Pair]:
 def _grid(
     split: Callable[[int], tuple[int, ...]], side: Callable[[int], Iterator[Pair]]
 ) -> Callable[[int], Iterator[Pair]]:
-    """Return the wiring of a grid whose NPUs are joined along each side as *side* says, the first counted first."""
+    """Return the links of a grid: those of *side* along each of its sides, the first side innermost."""
 
     def wired(npus: int) -> Iterator[Pair]:
         sides = split(npus)
@@ -69,7 +69,7 @@ def _switch(npus: int) -> Iterator[Pair]:
 
 
 def _fat_tree(npus: int) -> Iterator[Pair]:
-    """Yield leaf switches below spines; one switch if that has ports enough. Each line stands for several links."""
+    """Yield NPUs on leaf switches below one spine; a single switch if it has enough ports. A line is several links."""
     if FatTree.levels(npus) == 1:
         yield from _switch(npus)
         return
@@ -79,7 +79,7 @@ def _fat_tree(npus: int) -> Iterator[Pair]:
 
 
 def _dragonfly(npus: int) -> Iterator[Pair]:
-    """Yield NPUs on routers, routers of a group all joined, and a line between every two groups."""
+    """Yield NPUs on routers, all links between routers of a group, and one between every two groups."""
     h = int(Dragonfly.per_router(npus))
     routers = -(-npus // h)
     yield from ((place, npus + place // h) for place in range(npus))

@@ -19,7 +19,7 @@ from cosmic.publishing.document import Say, Subject, document_of, found_in
 from cosmic.publishing.html import page
 
 ISOLATED = 1_000
-"""Designs that each isolated search looks at, where the study has none of its own."""
+"""Designs to evaluate in the search of each layer alone."""
 BEST = "best.yaml"
 HEIGHT = 900
 """Pixels of a report in a notebook."""
@@ -27,10 +27,10 @@ HEIGHT = 900
 
 @dataclass(frozen=True)
 class Report:
-    """What a study found, for people."""
+    """The report of a study."""
 
     document: ReportDocument
-    """The document as `ui/src/document.ts` describes it: plain data."""
+    """The document, as `ui/src/document.ts` describes it: plain data."""
     binary: Binary
     """The numbers that it points to."""
 
@@ -41,7 +41,7 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """What the study came to, in a sentence."""
+        """The verdict on the study, in one sentence."""
         return self.document["verdict"]["sentence"]
 
     def write(self, path: str | Path) -> Path:
@@ -54,7 +54,7 @@ class Report:
         return target
 
     def _repr_html_(self) -> str:
-        """Return the page for a notebook: in a frame of its own that reaches nothing outside it."""
+        """Return the page for a notebook, in a sandboxed frame."""
         style = f"width: 100%; height: {HEIGHT}px; border: 0"
         return f'<iframe sandbox="allow-scripts" style="{style}" srcdoc="{escape(self.html)}"></iframe>'
 
@@ -68,8 +68,8 @@ def report(
 ) -> Report:
     """Return the report of a study on disk, or of what a search has found.
 
-    Beside a study that opened several layers, each of them is searched by itself with so many *isolated* designs,
-    unless such searches are given as *beside*. *say* is told what is being done.
+    For a study of several layers, each layer is also searched alone, with *isolated* designs, unless such searches are
+    given as *beside*. *say* is called with a line of text before each stage of the work.
     """
     found, opened = _found(study)
     layers = search_layers(found, isolated, _watching(say)) if beside is None else beside
@@ -82,7 +82,7 @@ def report(
 
 
 def _found(study: str | Path | Study | Found) -> tuple[Found, Study | None]:
-    """Return what was found, and the study that keeps it, if one does."""
+    """Return what was found, and the study on disk, if there is one."""
     if isinstance(study, Found):
         kept = study.path is not None and (study.path / INPUTS).exists()
         return study, open_study(study.path) if kept and study.path is not None else None
@@ -91,7 +91,7 @@ def _found(study: str | Path | Study | Found) -> tuple[Found, Study | None]:
 
 
 def _watching(say: Say) -> Callable[[str], Watch]:
-    """Return for each layer what tells how far its search is."""
+    """Return a function from a layer to the callback for the progress of its search."""
 
     def layer(name: str) -> Watch:
         def watch(progress: Progress) -> None:

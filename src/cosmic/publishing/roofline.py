@@ -1,4 +1,4 @@
-"""The operators of a step on a roofline: how much they compute for each byte, and what they reach."""
+"""The operators of a step on a roofline: operational intensity and achieved flop/s."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cosmic.step.profile import StepProfile
 from cosmic.step.roofline import RooflineOperator, peak_of, roofline_operators
 
 MOST = 24
-"""Operators that are told apart; what the others take is one point."""
+"""Operators with a point of their own; all others share one."""
 REST = "all others"
 
 
@@ -44,9 +44,9 @@ def _point(work: RooflineOperator, ridge: float) -> RooflinePoint:
 def _reading(points: list[RooflinePoint]) -> str:
     total = sum(each["seconds"] for each in points)
     if not total:
-        return "No operator of the step computes anything."
+        return "The step has no operators."
     memory = sum(each["seconds"] for each in points if each["bound"] == "memory")
     return (
-        f"Each point is an operator with all its runs in a step. {share(memory / total)} of the operators' time is left"
-        " of the ridge, where memory sets the pace; the rest could be as fast as the matrix units."
+        f"Each point is an operator with all its runs in a step. {share(memory / total)} of the operators' time is"
+        " memory-bound, left of the ridge; the rest is compute-bound."
     )

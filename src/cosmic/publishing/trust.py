@@ -1,4 +1,4 @@
-"""How far to trust a study: its inputs and versions, what could not run and why, and what the model leaves out."""
+"""How far to trust a study: its inputs and versions, infeasible designs, expected errors, what the model leaves out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from cosmic import catalog
 from cosmic.catalog.accuracy import expected_error
-from cosmic.design.model import has_experts
+from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.searching import Found
@@ -16,15 +16,15 @@ from cosmic.publishing.contract import Command, Trust
 from cosmic.reporting.words import metric_label
 
 ENDINGS = {
-    "trials": "all trials that were asked for are used",
-    "exhausted": "every valid design was looked at",
+    "trials": "all requested trials are done",
+    "exhausted": "every valid design was tried",
     "stalled": "the agent had nothing new to propose",
     "interrupted": "interrupted, or still running",
 }
 
 
 def trust_of(found: Found, point: DesignPoint | None, written_by: Mapping[str, str], created: str) -> Trust:
-    """Return what to know before believing a study; *point* is the best design, or the base where nothing runs."""
+    """Return the trust section of a study; *point* is the best design, None where no design is feasible."""
     space, trials = found.problem.space, found.trials
     return {
         "inputs": [[name, value] for name, value in _inputs(found, created) if value],
@@ -55,24 +55,24 @@ def _inputs(found: Found, created: str) -> Iterator[tuple[str, str]]:
     yield "constraints", ", ".join(each.text for each in found.problem.limits)
     yield "engine", inputs.engine
     yield "seed", str(inputs.seed)
-    yield "trials asked for", f"{inputs.trials:,}"
+    yield "trials requested", f"{inputs.trials:,}"
     yield "ended", ENDINGS.get(found.stopped, found.stopped)
     yield "identity of the parameter set", inputs.identity
-    yield "begun", created
+    yield "started", created
 
 
 def coverage(seen: int, valid: int) -> str:
-    """Return what share of the valid designs was looked at.
+    """Return a sentence with the share of the valid designs that was evaluated.
 
     >>> coverage(500, 1000), coverage(1000, 1000)
-    ('500 of 1,000 valid designs were looked at: 50 %.', 'All 1,000 valid designs were looked at.')
+    ('500 of 1,000 valid designs were tried: 50 %.', 'All 1,000 valid designs were tried.')
     >>> coverage(12, 10**15)
-    '12 of 1.00e+15 valid designs were looked at: one in 83,333,333,333,333.'
+    '12 of 1.00e+15 valid designs were tried: one in 83,333,333,333,333.'
     """
     if seen >= valid:
-        return f"All {valid:,} valid designs were looked at."
+        return f"All {valid:,} valid designs were tried."
     number = f"{valid:,}" if valid < 10**12 else f"{float(valid):.2e}"
-    said = f"{seen:,} of {number} valid designs were looked at"
+    said = f"{seen:,} of {number} valid designs were tried"
     if not seen:
         return said + "."
     part = f"{100 * seen / valid:.2g} %" if seen * 1000 >= valid else f"one in {valid // seen:,}"
@@ -80,7 +80,7 @@ def coverage(seen: int, valid: int) -> str:
 
 
 def commands(found: Found) -> list[Command]:
-    """Return what to type to search again, to check, to go on."""
+    """Return the commands that search again, replay, export and continue."""
     said: list[Command] = [{"label": "search again", "command": search_command(found.inputs)}]
     if found.path is not None:
         folder = shlex.quote(str(found.path))
@@ -89,24 +89,24 @@ def commands(found: Found) -> list[Command]:
             {"label": "every trial as a table", "command": f"cosmic export {folder} --to trials.csv"},
         ]
         if found.stopped != "exhausted":
-            said.append({"label": "go on with more trials", "command": resume_command(found)})
+            said.append({"label": "continue with more trials", "command": resume_command(found)})
     return said
 
 
 def resume_command(found: Found) -> str:
-    """Return the command that goes on with a study: to its end, or to ten times as many trials if that is reached."""
+    """Return the command that continues a study: to its end, or to ten times as many trials if it has ended."""
     wanted = found.inputs.trials * (1 if found.stopped == "interrupted" else 10)
     return f"cosmic search --resume --out {shlex.quote(str(found.path))} -n {wanted}"
 
 
 def space_name(inputs: Inputs) -> str:
-    """Return what to call the parameter set on a command line: its name in the catalog, or a file."""
+    """Return the parameter set as a command line names it: by its name in the catalog, or a file."""
     name = str(inputs.space.get("name", "space"))
     return name if name in catalog.names("spaces") else f"{name}.yaml"
 
 
 def search_command(inputs: Inputs) -> str:
-    """Return the command that makes the same search."""
+    """Return the command of the same search."""
     words = ["cosmic", "search", space_name(inputs), "--agent", inputs.agent, "-n", str(inputs.trials)]
     for flag, values in (("--objective", inputs.objectives), ("--constraint", inputs.constraints)):
         words += [word for value in values for word in (flag, value)]
@@ -117,7 +117,7 @@ def search_command(inputs: Inputs) -> str:
 
 
 def search_python(inputs: Inputs) -> str:
-    """Return the Python lines that make the same search, and its report."""
+    """Return Python for the same search and its report."""
     given = {
         "agent": inputs.agent,
         "trials": inputs.trials,
@@ -134,41 +134,41 @@ def search_python(inputs: Inputs) -> str:
 
 
 def limits(point: DesignPoint, engine: str) -> Iterator[str]:
-    """Yield what the model does not cover, of a design like *point*."""
+    """Yield what the model leaves out for a design like *point*."""
     expected = expected_error(point)
     if expected.runs:
         yield (
-            f"Against {expected.runs} measured runs of this kind ({expected.like}), steps were off by"
-            f" {100 * expected.error:.0f} % on average. Ratios of similar designs are more certain than their times."
+            f"On {expected.runs} measured runs of this kind ({expected.like}), step times were off by"
+            f" {100 * expected.error:.0f} % on average. Ratios of similar designs are more accurate than their times."
         )
     else:
-        yield f"Nothing like this was measured ({expected.like}): an error of {100 * expected.error:.0f} % is assumed."
+        yield f"No such run was measured ({expected.like}): an error of {100 * expected.error:.0f} % is assumed."
     name = point.compute.accelerator or "the accelerator"
     if point.compute.provenance == "estimate":
-        yield f"No kernels of {name} were measured: what it reaches of its peak is an estimate."
+        yield f"No kernels of {name} were measured: its efficiencies are estimates."
     else:
-        yield f"What kernels of {name} reach is {point.compute.provenance}, shape by shape."
+        yield f"Kernel efficiencies of {name} are {point.compute.provenance}, by shape."
     if engine == "event":
-        yield "Steps were played node by node; ranks that are alike are played once, and no two of them drift apart."
+        yield "Steps were simulated node by node; identical ranks are simulated once, without stragglers among them."
     else:
         yield "Steps are closed forms: collectives of different axes do not contend for the same links."
     if any(dim.topology == "switch" and dim.oversubscription == 1 for dim in point.network.dims):
-        yield "Switches carry all that they are sent; routing conflicts and congestion by other jobs are left out."
+        yield "Switches are non-blocking; routing conflicts and congestion from other jobs are left out."
     elif point.network.dims:
         yield "Other jobs on the same network, failed links and routing conflicts are left out."
-    yield from _of_the_work(point)
-    yield "Failures, restarts, checkpoints, input data and the start of a job are left out: this is a steady run."
+    yield from _limits_of_workload(point)
+    yield "Failures, restarts, checkpoints, data loading and the start of a job are left out: this is the steady state."
 
 
-def _of_the_work(point: DesignPoint) -> Iterator[str]:
+def _limits_of_workload(point: DesignPoint) -> Iterator[str]:
     workload = point.workload
-    if has_experts(point.model):
-        yield "Tokens are spread evenly over experts; a router that favours some makes the slowest expert set the pace."
+    if is_moe(point.model):
+        yield "Tokens are balanced over the experts; with an imbalanced router, the busiest expert bounds the step."
     if workload.task == "training" and workload.pp > 1:
-        yield "All microbatches take equally long, and so do stages with equally many layers."
+        yield "All microbatches take the same time, and so do stages with the same number of layers."
     if workload.task == "prefill":
-        yield "A prefill is one batch alone: queues, and what other requests add to the first token, are left out."
+        yield "A prefill is one batch alone: queueing, and other requests before the first token, are left out."
     if workload.task == "decode":
-        yield "Decoding is one token for all sequences at one context length: arrivals and other lengths are left out."
+        yield "A decode step is one token of every sequence at one context length: arrivals are left out."
     if not point.compute.price_usd:
-        yield "The accelerator has no price in the catalog, so that costs are those of the network and of power alone."
+        yield "The accelerator has no price in the catalog: costs are those of network and power only."

@@ -1,9 +1,9 @@
-"""What the gain of a search is due to: the changes from the base to the best, and the factor that each answers for.
+"""Where the gain of a search comes from: the changes from the base to the best, each with its factor.
 
     gain = product of the factors        factor of a change = exp(its Shapley value of -ln loss)
 
-Shapley values add up to the whole difference (see `cosmic.comparing`); in logarithms, that makes factors which multiply
-to the gain.
+Shapley values add up to the whole difference (see `cosmic.comparing`); of logarithms, they give factors whose product
+is the gain.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from cosmic.publishing.contract import Change, Why
 MOST = 5
 NOTHING: Why = {"sentence": "", "changes": [], "rest": None, "method": "none", "compared": []}
 FACTOR_OF_NONE = 1e-3
-"""Changes whose factor is nearer to 1 than this are worth nothing, to three digits."""
+"""Changes whose factor is nearer to 1 than this have no effect, to three digits."""
 
 
 def why(base: DesignPoint, best: DesignPoint, objective: str, compared: list[int], engine: str = "analytic") -> Why:
-    """Return what makes *best* better than *base* by the first objective: in closed form, whatever the *engine*."""
+    """Return the changes that make *best* better than *base* in an objective: in closed form with any *engine*."""
     fields = fields_of(base, best)
     if not fields:
-        return {**NOTHING, "sentence": "The best design is the base itself.", "compared": compared}
+        return {**NOTHING, "sentence": "The best design is the base.", "compared": compared}
 
     def measure(metrics: Mapping[str, float]) -> float | None:
         value = float(loss(objective, np.array([metrics[objective]]))[0])
@@ -49,7 +49,7 @@ def why(base: DesignPoint, best: DesignPoint, objective: str, compared: list[int
     start, end = between.value(()), between.value(groups)
     if start is None or end is None:
         changes = [_change(group, fields, None, None) for group in groups]
-        sentence = "One of the designs has no value to compare, so that no change has a worth."
+        sentence = "One of the designs has no value of the objective, so no change has a factor."
         return {**NOTHING, "sentence": sentence, "changes": changes[:MOST], "compared": compared}
     method, worth = attribute(groups, between.value)
     found = []
@@ -63,7 +63,8 @@ def why(base: DesignPoint, best: DesignPoint, objective: str, compared: list[int
     rest = whole / prod(each["worth"] or 1.0 for each in kept)
     left = rest if len(found) > MOST or abs(rest - 1) > FACTOR_OF_NONE else None
     return {
-        "sentence": _sentence(kept, whole) + ("" if engine == "analytic" else " These are closed forms, not played."),
+        "sentence": _sentence(kept, whole)
+        + ("" if engine == "analytic" else " These factors are closed forms, not simulated."),
         "changes": kept,
         "rest": left,
         "method": method,
@@ -72,7 +73,7 @@ def why(base: DesignPoint, best: DesignPoint, objective: str, compared: list[int
 
 
 def fields_of(base: DesignPoint, best: DesignPoint) -> Fields:
-    """Return the fields that differ, in groups as fine as designs of one shape allow."""
+    """Return the fields that differ, in groups; finer ones for designs with equally many network dimensions."""
     alike = len(base.network.dims) == len(best.network.dims)
     return differing_fields(base, best, finer_group_of if alike else None)
 
@@ -90,7 +91,7 @@ def _change(group: Group, fields: Fields, worth: float | None, alone: float | No
 def _sentence(changes: list[Change], whole: float) -> str:
     rated = [each for each in changes if each["worth"] is not None]
     if not rated:
-        return "What the changes are worth apart cannot be told."
+        return "The gain cannot be split over the changes."
     named = [(each["worth"] or 1.0, f"{each['label']} ({times(each['worth'] or 1.0)})") for each in rated]
     helps = [name for factor, name in named if factor > 1 + FACTOR_OF_NONE]
     costs = [name for factor, name in named if factor < 1 - FACTOR_OF_NONE]

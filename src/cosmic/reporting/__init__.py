@@ -1,1 +1,1 @@
-"""Pages that show numbers: charts as SVG, pages as Markdown or HTML, plots for a terminal. It knows no searches."""
+"""Charts as SVG, pages as Markdown or HTML, plots for a terminal. Nothing here knows of searches."""

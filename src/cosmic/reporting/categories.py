@@ -1,4 +1,4 @@
-"""Charts of named things: grouped bars and heat maps."""
+"""Charts over categories: grouped bars and heat maps."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from cosmic.reporting.svg import (
 BAR, GAP, BETWEEN = 17, 3, 14
 """Height of a bar, the gap to the next, and that between groups."""
 BESIDE = 140.0
-"""Room for the value beside a bar, at most."""
+"""The most room for the value beside a bar."""
 RAMP = ("#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725")
 """Viridis: its lightness rises evenly, so that it reads without colour too."""
 
 MOST_CELLS = 600
-"""Cells up to which each has its number or shows it on hovering; beyond, a map is read as a picture."""
+"""Up to this many cells, each shows its number, at least on hovering."""
 SHADES = 64
 Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """A value that has a name within its group, and a *reference* to compare it with, such as a published one."""
+    """A named value, and a *reference* to compare it with, such as a published one."""
 
     name: str
     value: float | None
@@ -49,14 +49,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Bars that belong together, under one name."""
+    """Bars under one name."""
 
     name: str
     bars: Sequence[Bar]
 
 
 def bars(groups: Sequence[Group], *, x: Axis, title: str, reference: str = "reference") -> str:
-    """Return horizontal bars in groups, each with its value; *reference* is what the marks across them are called.
+    """Return horizontal bars in groups, each with its value; *reference* names the marks across them.
 
     Bars begin at zero. On a logarithmic axis, which has none, they begin at a round number below all of them.
     """
@@ -95,7 +95,7 @@ def bars(groups: Sequence[Group], *, x: Axis, title: str, reference: str = "refe
 
 
 def _bar_scale(drawn: Sequence[float], x: Axis) -> Scale:
-    """Return a scale from zero on, or on a logarithmic axis from below the shortest bar, so that it is seen."""
+    """Return a scale from zero, or on a logarithmic axis from below the shortest bar, so that it can be seen."""
     below = [min(drawn) / 2] if drawn and x.log else []
     return scale_of([*drawn, *below], x, wanted=5, zero=True)
 
@@ -160,7 +160,7 @@ def heat_map(
     title: str,
     names: tuple[str, str] = ("", ""),
 ) -> str:
-    """Return a table of colours with their numbers; *names* say what rows and columns are. None is an empty cell."""
+    """Return a table of coloured cells with their numbers; *names* are those of rows and columns. None is empty."""
     require(len(values) == len(rows), "values", len(values), f"there are {len(rows)} rows")
     for place, line in enumerate(values):
         require(len(line) == len(columns), f"values.{place}", len(line), f"there are {len(columns)} columns")
@@ -203,7 +203,7 @@ def heat_map(
 
 
 def _column_names(columns: Sequence[str], start: tuple[float, float], wide: float, *, upright: bool) -> list[str]:
-    """Return the names above the columns: turned where they are wider, and not all where they are too many."""
+    """Return the names above the columns: turned where they are too wide, some left out where they are too many."""
     left, top = start
     every = ceil(16 / wide)
     parts = []
@@ -218,7 +218,7 @@ def _column_names(columns: Sequence[str], start: tuple[float, float], wide: floa
 
 
 def _cell(each: float | None, scale: Scale, axis: Axis, box: Box, says: tuple[str, int]) -> str:
-    """Return one cell: its colour, its number where that fits, and both on hovering."""
+    """Return one cell: its colour, its number where it fits, and its name and number on hovering."""
     left, top, wide, high = box
     gap = 1.0 if min(wide, high) > 10 else 0.0
     place = f'x="{number(left)}" y="{number(top)}" width="{number(wide - gap)}" height="{number(high - gap)}"'
@@ -234,7 +234,7 @@ def _cell(each: float | None, scale: Scale, axis: Axis, box: Box, says: tuple[st
 
 
 def _digits(drawn: Sequence[float], axis: Axis, wide: float) -> int:
-    """Return the digits with which all numbers fit into their cells: some of them alone would look like a choice."""
+    """Return the digits with which the numbers of all cells fit, 0 if there are none: all are shown or none."""
     for digits in (3, 2):
         if all(width_of(_cell_text(each, axis, digits), 12) + 3 < wide for each in drawn):
             return digits
@@ -246,7 +246,7 @@ def _cell_text(each: float, axis: Axis, digits: int) -> str:
 
 
 def _mosaic(cells: Sequence[tuple[float, Box]]) -> list[str]:
-    """Return many cells as one path for each shade: a tenth of the size of a rectangle each."""
+    """Return many cells as one path for each shade, which takes a tenth of the bytes of rectangles."""
     per_shade: dict[int, list[str]] = {}
     for share, (left, top, wide, high) in cells:
         right, bottom = number(left + wide), number(top + high)
@@ -271,7 +271,7 @@ def colour(share: float) -> str:
 
 
 def _key(scale: Scale, top: float, left: float) -> tuple[list[str], float]:
-    """Return the colours of the ramp over an axis, and where they end."""
+    """Return the colour ramp over an axis, and its lower edge."""
     width = min(320.0, WIDTH - left - 2 * EDGE)
     piece = width / SHADES
     parts = [

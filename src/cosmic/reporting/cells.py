@@ -1,4 +1,4 @@
-"""What stands in the cells of tables, and which columns are numbers."""
+"""Cells of tables, and which columns hold numbers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from math import isfinite
 from typing import Any
 
 NUMBER = re.compile(r"[-+−]?\d[\d,]*(\.\d+)?(e[-+]?\d+|×10[⁻⁰-⁹¹²³]+)?( ?[%×x]|( [pnµmkMGTPE])?( [\w/µ%]{1,8})?)|[-–]?")
-"""A number for a reader, perhaps with its unit: '1,024', '12.3 ms', '1.5 M USD', '95 %', a dash for none."""
+"""A number as tables show it, perhaps with its unit: '1,024', '12.3 ms', '1.5 M USD', '95 %', a dash for none."""
 
 
 def cell(value: Any) -> str:
-    """Return *value* for a reader: four significant digits, nothing as a dash.
+    """Return *value* as text: four significant digits, a dash for None.
 
     >>> cell(1234567), cell(0.012345), cell(None), cell(True), cell("tp")
     ('1,234,567', '0.01235', '–', 'yes', 'tp')
@@ -23,7 +23,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, int):
-        return f"{value:,}" if abs(value) < 10**15 else f"{Decimal(value):.3e}"  # of any size: a space may be huge
+        return f"{value:,}" if abs(value) < 10**15 else f"{Decimal(value):.3e}"  # sizes of spaces exceed a float
     if isinstance(value, float):
         if not isfinite(value):
             return "–"
@@ -32,6 +32,6 @@ def cell(value: Any) -> str:
 
 
 def numeric(rows: Sequence[Sequence[Any]], column: int) -> bool:
-    """Return whether a column reads as numbers, and is to be set right."""
+    """Return whether a column holds numbers, and is to be right-aligned."""
     texts = [cell(row[column]) for row in rows]
     return any(text not in ("", "–") for text in texts) and all(NUMBER.fullmatch(text) for text in texts)

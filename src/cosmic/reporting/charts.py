@@ -1,7 +1,7 @@
-"""Charts as SVG text, drawn from numbers alone: curves and scatters here, bars and heat maps in `categories`.
+"""Charts as SVG text: curves and scatters here, bars and heat maps in `categories`.
 
-Every chart reads on white and on dark, says in words what it shows, and has the same bytes for the same numbers. A
-number without a place on its axis is left out, and the chart says so.
+Every chart reads on white and on dark, has a description for screen readers, and the same bytes for the same numbers.
+A number that has no place on its axis is left out, and the chart says so.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ MOST_DOTS = 3000
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A point that has a name, such as the design to be beaten."""
+    """A named point, such as the base design."""
 
     name: str
     x: float
@@ -86,10 +86,10 @@ def scatter(
     front: Sequence[Point] | None = None,
     marks: Sequence[Mark] = (),
 ) -> str:
-    """Return points, with a *front* of the best among them as rings on a staircase, and *marks* with their names.
+    """Return points, their Pareto *front* as rings on a staircase, and *marks* with their names.
 
-    The staircase holds each point's ordinate until the next, or since the last where more of *x* is better: it
-    bounds what is dominated.
+    The staircase bounds the dominated region: it keeps a point's ordinate until the next point, or from the one before
+    where more of *x* is better.
     """
     dots, best = shown(points, x, y), shown(front or (), x, y)
     named = [mark for mark in marks if x.shows(mark.x) and y.shows(mark.y)]
@@ -116,7 +116,7 @@ def scatter(
 
 
 def _frame(points: Sequence[Point], x: Axis, y: Axis, top: float) -> Frame:
-    """Return a frame that leaves its labels the room they need."""
+    """Return a frame with room for its labels."""
     up = scale_of([point[1] for point in points], y, wanted=5)
     left = EDGE + max([36.0, *(width_of(text) + 8 for text in up.labels)])
     right = EDGE + 14.0
@@ -126,7 +126,7 @@ def _frame(points: Sequence[Point], x: Axis, y: Axis, top: float) -> Frame:
 
 
 def _path(frame: Frame, points: Sequence[Point], *, steps: bool, back: bool = False) -> str:
-    """Return a curve in pixels; *back* draws it from right to left, to go on from another."""
+    """Return a curve in pixels; *back* draws it from right to left, to continue another."""
     places = thin([frame.at(point) for point in points], steps=steps)
     if not back:
         return outline(places, steps=steps)
@@ -148,7 +148,7 @@ def _scatter_entries(dots: bool, best: bool) -> list[Entry]:
 
 
 def _apart(places: Sequence[Point]) -> list[Point]:
-    """Return one of those that fall on one spot; the spots are as small as keeps the drawing small."""
+    """Return one point of each spot; spots grow until there are at most `MOST_DOTS`."""
     spot = 1.0
     while True:
         seen = {(round(a / spot), round(b / spot)): (a, b) for a, b in reversed(places)}
@@ -172,7 +172,7 @@ def _named(frame: Frame, mark: Mark) -> list[str]:
 
 
 def _finished(title: str, said: str, frame: Frame, body: Sequence[str], note: str) -> str:
-    """Return the chart with what it has to say below, or in its midst where there is nothing else."""
+    """Return the chart with its note below, or in the middle of an empty chart."""
     end = frame.top + frame.height + (50 if frame.x.title else 30)
     if frame.x.ticks:
         small, end = notes([note], end)

@@ -1,4 +1,4 @@
-"""Named curves, and how a long one is drawn with few points that look the same."""
+"""Named curves, and the thinning of long ones."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cosmic.reporting.scales import Axis
 Point = tuple[float, float]
 MOST_POINTS = 400
 TOLERANCES_PX = (0.25, 0.5, 1.0)
-"""How far a thinned step curve may stray from the given one, tried in this order."""
+"""How far a thinned step curve may be from the given one, tried in this order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A named curve through points, in any order; with *steps*, a value holds until the next point."""
+    """A named curve through points, in any order; with *steps*, a value stays until the next point."""
 
     name: str
     points: Sequence[Point]
@@ -30,7 +30,7 @@ def shown(points: Sequence[Point], x: Axis, y: Axis) -> list[Point]:
 
 
 def omission(given: int, kept: int, *axes: Axis) -> str:
-    """Return the sentence that says how many of the *given* points were left out, and why; nothing if none was."""
+    """Return a sentence with how many of the *given* points are left out, and why; an empty text if none is."""
     if given == kept:
         return ""
     why = "it is not finite, or not positive on a logarithmic axis" if any(axis.log for axis in axes) else "not finite"
@@ -43,9 +43,8 @@ def omission(given: int, kept: int, *axes: Axis) -> str:
 def thin(points: Sequence[Point], *, steps: bool, most: int = MOST_POINTS) -> list[Point]:
     """Return at most *most* of the *points*, given in pixels from left to right, that draw the same curve.
 
-    The first, the last and the extreme ones stay, and none is moved: a step stands where it stood. A value that
-    repeats adds nothing to a step curve; nor do steps of less than a pixel. What is still too long keeps its outline:
-    the first, lowest, highest and last of each narrow column.
+    The first, the last and the extreme points stay, and none is moved. A step curve drops repeated values, then steps
+    of less than a pixel. A curve that is still too long keeps the first, lowest, highest and last point of each column.
 
     >>> thin([(0, 5), (1, 5), (2, 3), (3, 3), (4, 3)], steps=True)
     [(0, 5), (2, 3), (4, 3)]
@@ -62,7 +61,7 @@ def thin(points: Sequence[Point], *, steps: bool, most: int = MOST_POINTS) -> li
 
 
 def _beyond(points: list[Point], tolerance: float) -> list[Point]:
-    """Return the points whose value is further than *tolerance* from the one held, and the ends and extremes."""
+    """Return the points that differ by more than *tolerance* from the last kept one, and the ends and extremes."""
     if len(points) < 3:
         return points
     order = range(len(points))
@@ -75,7 +74,7 @@ def _beyond(points: list[Point], tolerance: float) -> list[Point]:
 
 
 def _outline(points: list[Point], columns: int) -> list[Point]:
-    """Return the first, lowest, highest and last point of each of so many columns of equal width."""
+    """Return the first, lowest, highest and last point of each of *columns* columns of equal width."""
     left, right = points[0][0], points[-1][0]
     per_column: dict[int, list[int]] = {}
     for place, (across, _) in enumerate(points):

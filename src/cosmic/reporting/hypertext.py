@@ -1,7 +1,7 @@
-"""HTML in which given text stays text, with a style of its own and no need for anything else.
+"""Self-contained HTML pages in which all given text is escaped.
 
-The policy in the head of a page allows what the page is made of and nothing more: styles by their hash, no scripts,
-no requests. Were hostile text ever to become markup, it could still neither run nor call home.
+The content security policy in the head allows the page's own styles, by hash: no scripts, no requests. Even if hostile
+text became markup, it could not run or send anything.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def document(title: str, blocks: Iterable[str]) -> str:
 
 
 def hashed(text: str) -> str:
-    """Return what the policy of a page calls a script or a style."""
+    """Return the hash of a script or a style, as a content security policy writes it."""
     return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
 
 
 def shell(title: str, policy: str, style: str, body: str) -> str:
-    """Return what is around the body of every page; *policy* says what a browser lets it do."""
+    """Return a page around its body; *policy* is its content security policy."""
     return f"""<!doctype html>
 <html lang="en">
 <head>
@@ -115,7 +115,7 @@ def shell(title: str, policy: str, style: str, body: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Return *text* escaped, with `code` set as code.
+    """Return *text* escaped, with `code` as code.
 
     >>> inline("<b> is `a<b`")
     '&lt;b&gt; is <code>a&lt;b</code>'
@@ -125,7 +125,7 @@ def inline(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -> str:
-    """Return a table that scrolls sideways where it is too wide; columns of numbers are set right."""
+    """Return a table that scrolls sideways where it is too wide; numbers are right-aligned."""
     style = [' class="number"' if numeric(rows, place) else "" for place in range(len(columns))]
     names = "".join(
         f'<th scope="col"{each}>{inline(str(name))}</th>' for each, name in zip(style, columns, strict=True)
@@ -140,7 +140,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], caption: str) -
 
 
 def figure(svg: str, place: str, caption: str) -> str:
-    """Return a drawing with its caption; on a narrow screen it scrolls sideways, as its text would get too small."""
+    """Return a drawing with its caption; on a narrow screen it scrolls, so that its text stays readable."""
     below = f"\n<figcaption>{inline(caption)}</figcaption>" if caption else ""
     drawing = svg.strip()
     return f'<figure class="drawing" id="{plain(place)}">\n{_scrolling("Chart")}\n{drawing}\n</div>{below}\n</figure>'
@@ -152,11 +152,11 @@ def numbered(items: Sequence[str]) -> str:
 
 
 def code(text: str) -> str:
-    """Return text as it is."""
+    """Return preformatted text."""
     lines = [plain(line.expandtabs()) for line in text.rstrip("\n").split("\n")]
     return f'<pre tabindex="0"><code>{chr(10).join(lines)}</code></pre>'
 
 
 def _scrolling(name: str) -> str:
-    """Return the opening of a box that scrolls; it takes the focus, so that keys can scroll it."""
+    """Return the opening tag of a box that scrolls; it can be focused, so that keys scroll it."""
     return f'<div class="scroll" tabindex="0" role="region" aria-label="{plain(name)}">'

@@ -1,4 +1,4 @@
-"""Markdown in which given text stays text: nothing in it can become a link, a tag, a table or a heading."""
+"""Markdown in which all given text is escaped: none of it becomes a link, a tag, a table or a heading."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from cosmic.reporting.cells import cell, numeric
 CODE = re.compile(r"`([^`\n]+)`")
 SPECIAL = re.compile(r"[\\`*\[\]|~$]|(?<!\w)_|_(?!\w)")
 OPENING = re.compile(r"^\s*(?:[#+=-]|\d+[.)](?=\s|$))")
-"""What at the start of a line would make it a heading, a list or a rule."""
+"""Starts of a line that would make it a heading, a list or a rule."""
 ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 
 
 def inline(text: str, *, bars: bool = False) -> str:
-    r"""Return *text* as Markdown on one line; `code` stays code. With *bars* it is for a table's cell.
+    r"""Return *text* as Markdown on one line; `code` stays code. With *bars*, bars are escaped for a table's cell.
 
     >>> print(inline("a *b* <img> `c*d` snake_case"))
     a \*b\* &lt;img&gt; `c*d` snake_case
@@ -41,7 +41,7 @@ def emphasis(text: str) -> str:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return a table; columns of numbers are set right."""
+    """Return a table; numbers are right-aligned."""
     lines = [[inline(str(name), bars=True) for name in columns]]
     lines.append(["---:" if numeric(rows, place) else "---" for place in range(len(columns))])
     lines += [[inline(cell(each), bars=True) for each in row] for row in rows]

@@ -1,4 +1,4 @@
-"""A page as a value: written as Markdown with its figures beside it, or as one HTML file that needs nothing else."""
+"""A page as a value: written as Markdown with its figures beside it, or as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cosmic.reporting import hypertext, markdown
 
 FILE_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?")
 HARMLESS = frozenset({"svg", "title", "desc", "style", "g", "path", "rect", "circle", "text"})
-"""The elements of our charts: a drawing of others could run scripts or fetch things."""
+"""The elements of our charts: a drawing with others could run scripts or fetch files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """Paragraphs, with blank lines between them; what stands between `backticks` is code."""
+    """Paragraphs, separated by blank lines; text between `backticks` is code."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """The title of a section, or with level 3 of a part of it."""
+    """The title of a section, or with level 3 or 4 of a subsection."""
 
     text: str
     level: int = 2
@@ -45,7 +45,7 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Named columns and rows of cells: numbers, texts, or None for nothing. Columns of numbers are set right."""
+    """Named columns and rows of cells: numbers, texts, or None. Numbers are right-aligned."""
 
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
@@ -78,13 +78,13 @@ class Figure:
 
     @property
     def alt(self) -> str:
-        """What stands for the drawing where it cannot be seen."""
+        """The alternative text of the drawing."""
         return Tree.fromstring(self.svg).findtext("{http://www.w3.org/2000/svg}title") or self.caption or self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Text as it is, such as a command to run."""
+    """Preformatted text, such as a command to run."""
 
     text: str
     language: str = ""
@@ -98,7 +98,7 @@ Part = Text | Heading | Items | Table | Figure | Code
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """A title and what follows it; *name* is that of the file, made from the title where it is not given."""
+    """A title and blocks; *name* is that of the file, made from the title unless it is given."""
 
     title: str
     parts: Sequence[Part]
@@ -114,7 +114,7 @@ class Page:
 
 
 def slug(title: str) -> str:
-    """Return *title* as the name of a file or place.
+    """Return *title* as the name of a file or an anchor.
 
     >>> slug("How agents compare: 20 seeds"), slug("../../etc"), slug("<>")
     ('how-agents-compare-20-seeds', 'etc', 'page')
@@ -123,7 +123,7 @@ def slug(title: str) -> str:
 
 
 def to_markdown(page: Page, directory: Path | str) -> Path:
-    """Write NAME.md and its figures NAME-FIGURE.svg into *directory*, and return the path of the former."""
+    """Write NAME.md and its figures NAME-FIGURE.svg into *directory*; return the path of NAME.md."""
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     blocks = [f"# {markdown.inline(page.title)}"]
@@ -140,7 +140,7 @@ def to_markdown(page: Page, directory: Path | str) -> Path:
                 blocks += [markdown.emphasis(caption)] if caption else []
             case Figure(svg, name, caption):
                 file = folder / f"{page.name}-{name}.svg"
-                write_text(file, svg)  # before the page, which thus never points at nothing
+                write_text(file, svg)  # before the page, so that no link of the page is ever broken
                 blocks.append(f"![{markdown.inline(part.alt)}]({file.name})")
                 blocks += [markdown.emphasis(caption)] if caption else []
             case Code(text, language):
@@ -151,7 +151,7 @@ def to_markdown(page: Page, directory: Path | str) -> Path:
 
 
 def to_html(page: Page) -> str:
-    """Return *page* as one file: light or dark as the reader has it, no scripts, nothing fetched."""
+    """Return *page* as one HTML file: light or dark as the reader prefers, no scripts, no requests."""
     blocks = [f"<h1>{hypertext.inline(page.title)}</h1>"]
     places: set[str] = set()
     for part in page.parts:
@@ -172,7 +172,7 @@ def to_html(page: Page) -> str:
 
 
 def write_html(page: Page, path: Path | str) -> Path:
-    """Write *page* to *path*: at any moment the file there is the old one or the new one, whole."""
+    """Write *page* to *path*, atomically."""
     write_text(Path(path), to_html(page))
     return Path(path)
 
@@ -187,7 +187,7 @@ def _lines(items: Sequence[str]) -> list[str]:
 
 
 def _own(wanted: str, taken: set[str]) -> str:
-    """Return *wanted*, or with a number where it is *taken*, and take it."""
+    """Return *wanted*, with a number if it is *taken*, and add it to *taken*."""
     name, count = wanted, 1
     while name in taken:
         count += 1

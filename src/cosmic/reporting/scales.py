@@ -1,4 +1,4 @@
-"""Where numbers stand on an axis, which of them are marked, and how they are written."""
+"""Scales of axes: ranges, ticks, and numbers as text."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Literal
 
 PREFIXES = {-4: "p", -3: "n", -2: "µ", -1: "m", 0: "", 1: "k", 2: "M", 3: "G", 4: "T", 5: "P", 6: "E"}
 PREFIXED_UNITS = frozenset({"s", "B", "B/s", "FLOP", "FLOP/s", "J", "W", "Hz"})
-"""Units that take a prefix: 'GB/s'. Others stand after it: '1.5 M USD'. Nobody writes kiloseconds."""
+"""Units that take a prefix: 'GB/s'. Others follow it: '1.5 M USD'. Seconds take no prefix above one."""
 FLATTEST = 1e-6
-"""Relative spread below which values are drawn as equal: their labels could not be told apart."""
+"""Relative spread below which values are drawn as equal: their labels would be the same."""
 NEAREST = ((1, 2**0.5), (2, 10**0.5), (5, 50**0.5))
 """Round digits, and the bound up to which each is the nearest on a logarithmic scale."""
 LARGEST, SMALLEST = 1e150, 1e-150
-"""Bounds of what is drawn: beyond them, differences and ratios leave the range of a float."""
+"""Bounds of what is drawn: beyond them, differences and ratios overflow a float."""
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """What an axis measures: a label without its unit, the unit of the numbers given, and how they are spread."""
+    """What an axis measures: its label, the unit of its numbers, and whether it is logarithmic."""
 
     label: str
     unit: str = ""
@@ -31,7 +31,7 @@ class Axis:
 
     def shows(self, value: float) -> bool:
         """Return whether *value* has a place on this axis."""
-        return abs(value) < LARGEST and (value > SMALLEST or not self.log)  # no comparison holds of what is no number
+        return abs(value) < LARGEST and (value > SMALLEST or not self.log)  # false for NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Scale:
     title: str
 
     def share(self, value: float) -> float:
-        """Return where *value* stands between the ends: 0 at the low one, 1 at the high one."""
+        """Return the position of *value*: 0 at the low end, 1 at the high end."""
         if self.log:
             place = log10(value / self.low) / log10(self.high / self.low)
         else:
@@ -57,7 +57,7 @@ class Scale:
 def scale_of(values: Iterable[float], axis: Axis, *, wanted: int = 6, zero: bool = False) -> Scale:
     """Return a scale with round ends around the *values* that *axis* can show, and about *wanted* ticks.
 
-    *zero* makes a linear scale begin at zero, as bars must.
+    With *zero*, a linear scale begins at zero, as bars need.
 
     >>> scale_of([3, 17], Axis("trials")).ticks
     (2.0, 4.0, 6.0, 8.0, 10.0, 12.0, 14.0, 16.0, 18.0)
@@ -70,7 +70,7 @@ def scale_of(values: Iterable[float], axis: Axis, *, wanted: int = 6, zero: bool
     if not shown:
         return Scale(*((1.0, 10.0) if axis.log else (0.0, 1.0)), axis.log, (), (), _title(axis, axis.unit))
     low, high = _spread(shown, log=axis.log)
-    whole = all(isinstance(value, Integral) for value in shown)  # half a trial is no tick
+    whole = all(isinstance(value, Integral) for value in shown)  # no tick at half a trial
     if axis.log:
         low, high, ticks = _log_ticks(low, high, wanted)
     else:
@@ -91,7 +91,7 @@ def fitted(values: Sequence[float], axis: Axis, room: float, width_of: Callable[
 
 
 def _spread(shown: Sequence[float], *, log: bool) -> tuple[float, float]:
-    """Return the ends of the values, set apart where they are equal."""
+    """Return the least and the largest value, moved apart where they are equal."""
     low, high = min(shown), max(shown)
     size = max(abs(low), abs(high))
     if high - low > max(FLATTEST * size, SMALLEST):
@@ -114,10 +114,10 @@ def _linear_ticks(low: float, high: float, wanted: int, *, whole: bool = False) 
 
 
 def _log_ticks(low: float, high: float, wanted: int) -> tuple[float, float, tuple[float, ...]]:
-    """Return round ends and the ticks between them: decades, or 1-2-5 or even steps where decades are too few."""
+    """Return round ends and the ticks between them: decades, or 1-2-5 or equal steps where decades are too few."""
     decades = log10(high / low)
     if decades < 0.5:
-        ticks = _linear_ticks(low, high, max(wanted, 4))  # steps shorter than the low end: none stands at zero
+        ticks = _linear_ticks(low, high, max(wanted, 4))  # steps are shorter than the low end: no tick is at zero
         return ticks[0], ticks[-1], ticks
     first, last = floor(log10(low)), ceil(log10(high)) + 1
     rounds = [float(f"{digit}e{exponent}") for exponent in range(first, last) for digit in (1, 2, 5)]
@@ -131,7 +131,7 @@ def _log_ticks(low: float, high: float, wanted: int) -> tuple[float, float, tupl
 
 
 def _labels(ticks: Sequence[float], axis: Axis) -> tuple[tuple[str, ...], str]:
-    """Return the ticks as texts, and the axis's title: a linear axis has one unit, which stands in its title."""
+    """Return the labels of the ticks, and the axis's title, which holds the unit of a linear axis."""
     prefixed = axis.unit in PREFIXED_UNITS
     if axis.log:
         own = axis.unit if prefixed else ""
@@ -150,7 +150,7 @@ def _labels(ticks: Sequence[float], axis: Axis) -> tuple[tuple[str, ...], str]:
 
 
 def _common_prefix(largest: float, unit: str) -> int:
-    """Return the power of 1000 that suits an axis up to *largest*; four digits need none."""
+    """Return the power of 1000 for an axis up to *largest*; 0 for up to four digits."""
     thousands = floor(log10(largest) / 3 + 1e-9)
     if unit == "s":
         return min(thousands, 0)
@@ -163,7 +163,7 @@ def _title(axis: Axis, unit: str) -> str:
 
 
 def quantity(value: float, unit: str = "", digits: int = 3) -> str:
-    """Return *value* for a reader: *digits* significant ones, a prefix, the unit.
+    """Return *value* as text: significant *digits*, a prefix, the unit.
 
     >>> quantity(0.01234, "s"), quantity(1.5e6), quantity(999.96), quantity(2e6, "USD"), quantity(3e-7)
     ('12.3 ms', '1.5 M', '1 k', '2 M USD', '3×10⁻⁷')

@@ -1,4 +1,4 @@
-"""Predicted against measured: points of several series, and how near they are to being equal."""
+"""Predicted against measured values: points of several series around the line of equality."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ RADIUS = 2.6
 
 
 def agreement(series: Sequence[Series], *, x: Axis, y: Axis, title: str, within: float = 0.1) -> str:
-    """Return points over two logarithmic axes of one range, the line on which both are equal, and a band around it.
+    """Return points over two logarithmic axes of one range, the line of equality, and a band around it.
 
-    The band holds the points whose ordinate is off by at most the share *within*.
+    Points in the band are off by at most the share *within*.
 
     >>> svg = agreement([Series("a", [(1.0, 1.05), (2.0, 3.0)])], x=Axis("m", "s"), y=Axis("p", "s"), title="t")
     >>> "1 of 2 within 10 %" in svg

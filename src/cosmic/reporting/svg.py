@@ -1,7 +1,7 @@
-"""The parts of a drawing: text that is escaped, colours for light and dark, legends, axes.
+"""The elements of a chart: escaped text, colours for light and dark, legends, axes.
 
 A chart is 720 units wide and as high as it needs. It paints its own background, as a viewer's theme may differ from
-the one that the style asks for. Colours are classes given twice, not variables, which few viewers but browsers know.
+that of the page around it. Colours are classes given twice, as few viewers but browsers know CSS variables.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ HUES = ("#0072b2", "#d55e00", "#00805e", "#a8548a", "#9a6700", "#5b6470")
 """Blue, vermilion, green, purple, amber, grey: Okabe and Ito's set, darkened to 3:1 against white or more."""
 DARK_HUES = ("#56b4e9", "#f0803c", "#2fc79b", "#dd8fbb", "#e9b23c", "#a3adb8")
 DASHES = ("", "8 3", "2 2.5", "9 3 2 3", "5 2.5", "12 3 2 3 2 3")
-"""A second cue, so that colour is never the only one."""
+"""A second cue beside colour."""
 
 
 def _colours(paper: str, ink: str, muted: str, grid: str, hues: Sequence[str]) -> str:
@@ -51,7 +51,7 @@ STYLE = (
 
 
 def document(title: str, description: str, height: float, body: Iterable[str]) -> str:
-    """Return a whole drawing; its title and description are what a screen reader says."""
+    """Return a whole drawing; screen readers read its title and description."""
     size = f'viewBox="0 0 {WIDTH} {number(height)}" width="{WIDTH}" height="{number(height)}"'
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="cc" {size} role="img">'
     texts = f"<title>{plain(title)}</title>\n<desc>{plain(description)}</desc>\n<style>{STYLE}</style>"
@@ -60,7 +60,7 @@ def document(title: str, description: str, height: float, body: Iterable[str]) -
 
 
 def plain(text: str) -> str:
-    """Return *text* so that it is nothing but text wherever it is put: on one line, printable, escaped."""
+    """Return *text* on one line, printable and escaped, for use in elements and attributes."""
     return escape(one_line(text))
 
 
@@ -71,7 +71,7 @@ def number(value: float) -> str:
 
 
 def width_of(text: str, size: float = 13) -> float:
-    """Return about how wide *text* is; on the wide side, as fonts differ."""
+    """Return an upper estimate of the width of *text*, as fonts differ."""
     return sum(1.0 if east_asian_width(letter) in "WF" else 0.6 for letter in one_line(text)) * size
 
 
@@ -86,7 +86,7 @@ def cut(text: str, room: float, size: float = 13) -> str:
 
 
 def label(at: Point, text: str, classes: str = "", anchor: str = "start", room: float = WIDTH) -> str:
-    """Return *text* at a point of its baseline; where it must be cut, the whole of it shows on hovering."""
+    """Return *text* at a point of its baseline; where it is cut, the full text shows on hovering."""
     short = cut(text, room)
     style = f' class="{classes}"' if classes else ""
     side = f' text-anchor="{anchor}"' if anchor != "start" else ""
@@ -101,7 +101,7 @@ def rule(start: Point, end: Point, classes: str) -> str:
 
 
 def outline(points: Sequence[Point], *, steps: bool = False, before: bool = False) -> str:
-    """Return the path through *points* in pixels; with *steps* the value holds until the next, or since the last."""
+    """Return the path through *points* in pixels; with *steps*, a value stays until the next, or is taken *before*."""
     first, *rest = [(number(a), number(b)) for a, b in points]
     if not steps:
         return f"M{first[0]} {first[1]}" + "".join(f"L{a} {b}" for a, b in rest)
@@ -109,7 +109,7 @@ def outline(points: Sequence[Point], *, steps: bool = False, before: bool = Fals
 
 
 def stroke(place: int) -> str:
-    """Return the attributes of the line of the series at *place*: a colour and a dash; six colours, then again."""
+    """Return the attributes of the line of the series at *place*: one of six colours, and a dash."""
     hue, turn = place % len(HUES), place // len(HUES)
     dash = DASHES[(hue + turn) % len(DASHES)]
     return f'class="cc-line cc-s{hue}"' + (f' stroke-dasharray="{dash}"' if dash else "")
@@ -122,45 +122,45 @@ def fill(place: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a legend: a name and a sample drawn around the origin, 22 units wide."""
+    """An entry of a legend: a name and a sample drawn around the origin, 22 units wide."""
 
     name: str
     sample: str
 
 
 def legend(entries: Sequence[Entry], top: float) -> tuple[list[str], float]:
-    """Return a legend in rows from *top* on, and where it ends: above the data, so that it covers none."""
-    parts: list[str] = []
+    """Return a legend in rows from *top* down, and its lower edge: it is above the data and covers none."""
+    elements: list[str] = []
     left, row, room = float(EDGE), top, 260.0
     for entry in entries:
         wide = 30 + min(room, width_of(entry.name)) + 18
         if left > EDGE and left + wide > WIDTH - EDGE + 18:
             left, row = float(EDGE), row + 20
-        parts.append(f'<g transform="translate({number(left)} {number(row + 9)})">{entry.sample}</g>')
-        parts.append(label((left + 30, row + 13.5), entry.name, room=room))
+        elements.append(f'<g transform="translate({number(left)} {number(row + 9)})">{entry.sample}</g>')
+        elements.append(label((left + 30, row + 13.5), entry.name, room=room))
         left += wide
-    return parts, row + 20 if entries else top
+    return elements, row + 20 if entries else top
 
 
 def heading(title: str, entries: Sequence[Entry]) -> tuple[list[str], float]:
-    """Return the title of a chart, with its legend below, and where they end."""
-    parts = [label((EDGE, 26), title, "cc-title", room=(WIDTH - 2 * EDGE) * 13 / 15)]
+    """Return the title of a chart with its legend below, and their lower edge."""
+    elements = [label((EDGE, 26), title, "cc-title", room=(WIDTH - 2 * EDGE) * 13 / 15)]
     below, end = legend(entries, 40)
-    return parts + below, end + (6 if entries else 0)
+    return elements + below, end + (6 if entries else 0)
 
 
 def notes(sentences: Iterable[str], top: float) -> tuple[list[str], float]:
-    """Return small print from *top* on, and where it ends."""
-    parts: list[str] = []
+    """Return small print from *top* down, and its lower edge."""
+    elements: list[str] = []
     for sentence in filter(None, sentences):
-        parts.append(label((EDGE, top + 12), sentence, "cc-muted cc-small", room=WIDTH - 2 * EDGE))
+        elements.append(label((EDGE, top + 12), sentence, "cc-muted cc-small", room=WIDTH - 2 * EDGE))
         top += 17
-    return parts, top
+    return elements, top
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The rectangle in which data are drawn."""
+    """The rectangle of the data."""
 
     left: float
     top: float
@@ -176,25 +176,25 @@ class Frame:
 
 
 def axes(frame: Frame) -> list[str]:
-    """Return grid, ticks, labels and titles: the one of the ordinate stands level above it, easy to read."""
+    """Return grid, ticks, labels and titles; that of the ordinate is horizontal, above it."""
     bottom, right = frame.top + frame.height, frame.left + frame.width
-    parts = [label((EDGE, frame.top - 12), frame.y.title, "cc-muted", room=WIDTH - 2 * EDGE)]
+    elements = [label((EDGE, frame.top - 12), frame.y.title, "cc-muted", room=WIDTH - 2 * EDGE)]
     for tick, text in zip(frame.y.ticks, frame.y.labels, strict=True):
         height = frame.top + (1 - frame.y.share(tick)) * frame.height
-        parts.append(rule((frame.left, height), (right, height), "cc-grid"))
-        parts.append(label((frame.left - 8, height + 4.5), text, "cc-muted", "end"))
-    return parts + abscissa(frame.x, (frame.left, bottom), frame.width)
+        elements.append(rule((frame.left, height), (right, height), "cc-grid"))
+        elements.append(label((frame.left - 8, height + 4.5), text, "cc-muted", "end"))
+    return elements + abscissa(frame.x, (frame.left, bottom), frame.width)
 
 
 def abscissa(scale: Scale, start: Point, width: float) -> list[str]:
-    """Return a horizontal axis from *start* on, with its ticks and title below."""
+    """Return a horizontal axis from *start*, with its ticks and title below."""
     left, bottom = start
-    parts = [rule(start, (left + width, bottom), "cc-axis")]
+    elements = [rule(start, (left + width, bottom), "cc-axis")]
     for tick, text in zip(scale.ticks, scale.labels, strict=True):
         across = left + scale.share(tick) * width
-        parts.append(rule((across, bottom), (across, bottom + 5), "cc-axis"))
-        parts.append(label((across, bottom + 20), text, "cc-muted", "middle"))
+        elements.append(rule((across, bottom), (across, bottom + 5), "cc-axis"))
+        elements.append(label((across, bottom + 20), text, "cc-muted", "middle"))
     middle = left + width / 2
     room = 2 * min(middle, WIDTH - middle)
-    parts.append(label((middle, bottom + 41), scale.title, "cc-muted", "middle", room))
-    return parts
+    elements.append(label((middle, bottom + 41), scale.title, "cc-muted", "middle", room))
+    return elements

@@ -1,4 +1,4 @@
-"""Curves and clouds in a terminal: braille dots, eight to a character, or plain letters where those cannot be shown."""
+"""Curves and scatter plots in a terminal: braille dots, eight to a character, or letters where only ASCII is shown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Cells = dict[tuple[int, int], str]
 
 @dataclass(frozen=True, slots=True)
 class Cloud:
-    """Points that belong together: many as dots, a few with a *mark*, one character such as '●', drawn over them."""
+    """A series of points: drawn as dots, or as a *mark*, one character such as '●'."""
 
     name: str
     points: Sequence[Point]
@@ -42,8 +42,7 @@ def plot(
 ) -> list[str]:
     """Return at most *height* lines of at most *width* columns: curves with their names at their ends, and axes.
 
-    Without *braille* there is nothing but ASCII: each curve has a letter. Very small sizes are raised to what can be
-    read at all.
+    Without *braille* the plot is ASCII, and each curve has a letter. Very small sizes are raised to a readable minimum.
 
     >>> curve = Series("", [(0, 4), (5, 2), (10, 2)], steps=True)
     >>> for line in plot([curve], 32, 7, x=Axis("trials"), y=Axis("cost"), braille=False):
@@ -86,9 +85,9 @@ def scatter(
     y: Axis,
     braille: bool = True,
 ) -> list[str]:
-    """Return at most *height* lines of at most *width* columns: every point at its place, later clouds on top.
+    """Return at most *height* lines of at most *width* columns: a scatter plot, later clouds on top.
 
-    A legend under the title says what the marks mean. Without *braille* there is nothing but ASCII.
+    A legend is under the title. Without *braille* the plot is ASCII.
 
     >>> clouds = [Cloud("trials", [(1, 3), (2, 3), (3, 2)]), Cloud("front", [(1, 2), (3, 1)], "●")]
     >>> for line in scatter(clouds, 32, 9, x=Axis("cost"), y=Axis("time"), braille=False):
@@ -127,7 +126,7 @@ def scatter(
 def _framed(
     cells: Cells, up: Scale, across: Scale, size: tuple[int, int], *, names: dict[int, str], labels: list[str]
 ) -> list[str]:
-    """Return the cells between their axes, with a name beside some rows."""
+    """Return the cells with their axes, and names beside some rows."""
     columns, rows = size
     margin = max(map(len, labels), default=0) + 1
     ticks = {_row(up, tick, rows): text for tick, text in zip(up.ticks, labels, strict=True)}
@@ -164,7 +163,7 @@ def _place(point: Point, x: Scale, y: Scale, size: tuple[int, int]) -> tuple[int
 
 
 def _braille(spots: Iterable[tuple[int, int]]) -> Cells:
-    """Return the characters whose dots are the spots of a raster twice as wide and four times as high."""
+    """Return braille characters for the spots of a raster twice as wide and four times as high."""
     bits: dict[tuple[int, int], int] = {}
     for a, b in spots:
         bits[a // 2, b // 4] = bits.get((a // 2, b // 4), 0) | DOTS[b % 4][a % 2]
@@ -185,7 +184,7 @@ def _lettered(curves: Sequence[tuple[list[Point], bool]], x: Scale, y: Scale, si
 
 
 def _names(curves: Sequence[list[Point]], ends: Sequence[str], y: Scale, rows: int, *, marked: bool) -> dict[int, str]:
-    """Return the names by row: at the end of its curve, or on the nearest row that is free."""
+    """Return the names by row: each at the end of its curve, or on the nearest free row."""
     names: dict[int, str] = {}
     for place, (curve, name) in enumerate(zip(curves, ends, strict=True)):
         free = [row for row in range(rows) if row not in names]
@@ -229,6 +228,6 @@ def _ascii(text: str) -> str:
 
 
 def _finish(line: str, width: int, *, braille: bool) -> str:
-    """Return *line* cut to *width* and without blanks at its end; lines of a frame become ASCII where they must."""
+    """Return *line* cut to *width*, without trailing blanks; in ASCII without *braille*."""
     line = _cut(line.rstrip(), width)
     return line if braille else _ascii(line.translate(str.maketrans("│┤└─┬", "||+-+")))

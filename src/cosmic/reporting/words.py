@@ -1,10 +1,11 @@
-"""Names and numbers for people: fields, metrics, quantities."""
+"""Designs, fields, metrics and quantities as people read them."""
 
 from __future__ import annotations
 
 import re
 
-from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, Dimension
+from cosmic.design.point import DesignPoint
+from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, PhysicalDimension
 
 UNITS = {
     BYTES: "B",
@@ -20,38 +21,62 @@ METRICS = {
     "step_s": ("step", "s"),
     "ttft_s": ("time to first token", "s"),
     "tpot_s": ("time per output token", "s"),
-    "tokens_per_s": ("tokens a second", "1/s"),
+    "tokens_per_s": ("tokens/s", "1/s"),
     "mfu": ("MFU", "share"),
     "hfu": ("HFU", "share"),
     "memory_bytes": ("memory", "B"),
     "offloaded_bytes": ("offloaded", "B"),
     "cost_usd": ("cost", "USD"),
     "network_usd": ("network cost", "USD"),
-    "cost_usd_per_token": ("cost a token", "USD"),
-    "energy_j": ("energy a step", "J"),
+    "cost_usd_per_token": ("cost per token", "USD"),
+    "energy_j": ("energy per step", "J"),
     "perf_per_bandwidth": ("steps/s per B/s", ""),
     "perf_per_network_cost": ("steps/s per network USD", ""),
 }
 """Labels and units of metrics."""
+AXES = {"dp": "dp", "tp": "tp", "cp": "cp", "pp": "pp", "ep": "ep", "virtual_stages": "vpp"}
+"""Degrees of parallelism, and what they are called."""
+
+
+def design_in_words(point: DesignPoint) -> str:
+    """Return a design on one line: the model, the accelerators, the mapping."""
+    return f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {mapping_in_words(point)}"
+
+
+def mapping_in_words(point: DesignPoint) -> str:
+    """Return how a design's model is mapped: every degree that is not 1, then what decides memory and time.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> mapping_in_words(load_design("deepseek-v3@dgx-h100:256"))
+    'dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none'
+    """
+    workload = point.workload
+    degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
+    alone = "a single accelerator" if point.network.npus == 1 else "one rank"
+    words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
+    if workload.task == "training":
+        sharding = "no weight sharding" if workload.weight_sharding == "none" else workload.weight_sharding
+        words += [sharding, f"recompute {workload.recompute}"]
+    return " · ".join(words)
 
 
 def metric_label(name: str) -> str:
-    """Return a metric's name for people."""
+    """Return the label of a metric."""
     return METRICS[name][0] if name in METRICS else name.replace("_", " ")
 
 
 def metric_unit(name: str) -> str:
-    """Return a metric's unit, as the contract spells it."""
+    """Return a metric's unit, as `cosmic.publishing.contract` writes it."""
     return METRICS[name][1] if name in METRICS else ""
 
 
-def path_unit(dimension: Dimension | None) -> str:
-    """Return the unit of a field of some dimension."""
+def path_unit(dimension: PhysicalDimension | None) -> str:
+    """Return the unit of a field, given its physical dimension."""
     return "" if dimension is None else UNITS.get(dimension, "")
 
 
 def path_label(path: str) -> str:
-    """Return the path of a parameter for people; network dimensions count from 1, the innermost.
+    """Return the label of a parameter's path; network dimensions count from 1, the innermost.
 
     >>> path_label("workload.tp"), path_label("network.dims.0.bandwidth"), path_label("collective.algorithms.3")
     ('tp', 'bandwidth of dimension 1', 'algorithm of dimension 4')
@@ -68,7 +93,7 @@ def path_label(path: str) -> str:
 
 
 def figure(name: str, value: float | None) -> str:
-    """Return the value of a metric for people.
+    """Return the value of a metric with a readable unit.
 
     >>> figure("step_s", 0.0123), figure("mfu", 0.41), figure("memory_bytes", 2**34), figure("cost_usd", 1.5e6)
     ('12.3 ms', '41.0 %', '16.0 GiB', '1,500,000 USD')
@@ -92,7 +117,7 @@ def figure(name: str, value: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """Return a time for people.
+    """Return a time with a readable unit.
 
     >>> seconds(12.345), seconds(4.5e-5), seconds(0.0)
     ('12.35 s', '45 µs', '0 s')
@@ -104,7 +129,7 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    """Return bytes for people.
+    """Return bytes with a readable unit.
 
     >>> size(2**34), size(3 * 2**20), size(12.0)
     ('16.0 GiB', '3.0 MiB', '12 B')
@@ -116,7 +141,7 @@ def size(value: float) -> str:
 
 
 def energy(value: float) -> str:
-    """Return joules for people.
+    """Return joules with a readable unit.
 
     >>> energy(1.5e10), energy(20.0)
     ('15 GJ', '20 J')
@@ -128,7 +153,7 @@ def energy(value: float) -> str:
 
 
 def share(value: float) -> str:
-    """Return a share in percent; never 0 % of what is there.
+    """Return a share in percent; 0 % only for zero.
 
     >>> share(0.123), share(0.0004), share(0.0)
     ('12 %', '< 1 %', '0 %')

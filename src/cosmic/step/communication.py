@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import has_experts
+from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.step.activations import is_repeated, repeated
@@ -171,7 +171,7 @@ class _Step:
         if gradient:
             return self.sent_gradient
         if weight:
-            return weight_bytes(self.recipe, found.tensor, moe=has_experts(self.batch.base.model))
+            return weight_bytes(self.recipe, found.tensor, moe=is_moe(self.batch.base.model))
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer, has_experts
+from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.activations import repeated
 from cosmic.workload.blocks import blocks, dimensions
@@ -206,7 +206,7 @@ def _served_bytes(kernel: Kernel, moved: Numeric, recipe: Recipe, batch: Batch) 
     """
     shape = kernel.shape
     if isinstance(shape, Gemm):
-        width = weight_bytes(recipe, kernel.weight, moe=has_experts(batch.base.model))
+        width = weight_bytes(recipe, kernel.weight, moe=is_moe(batch.base.model))
         return shape.count * (width * shape.n * shape.k + recipe.activation * shape.m * (shape.n + shape.k))
     if isinstance(shape, Attention) and batch.base.workload.task == "decode":
         both = shape.width + shape.value_width

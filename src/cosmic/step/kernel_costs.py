@@ -39,7 +39,7 @@ from cosmic.cost.streaming import (
     streaming_seconds,
 )
 from cosmic.design.batch import Batch
-from cosmic.design.model import has_experts
+from cosmic.design.model import is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
@@ -99,7 +99,7 @@ class KernelCosts:
         self._modelled = np.asarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
-        self._moe = has_experts(batch.base.model)
+        self._moe = is_moe(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
 
     # ---------------------------------------------------------------------------------------------- operators

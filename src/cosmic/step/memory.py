@@ -16,7 +16,7 @@ import numpy as np
 
 from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Batch
-from cosmic.design.model import Recommender, has_experts
+from cosmic.design.model import Recommender, is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.activations import kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.workload.graph import Sizes
@@ -167,7 +167,7 @@ class _Stage:
 
     def served_weights(self, replicas_split: bool) -> Numeric:
         """Bytes of all weights on the stage, each in its serving format."""
-        moe = has_experts(self.batch.base.model)
+        moe = is_moe(self.batch.base.model)
         total: Numeric = 0.0
         for name, each in self.blocks.items():
             for width, weights in _by_width(each, self.recipe, moe):

@@ -12,7 +12,7 @@ from cosmic.catalog.fitted import fitted
 from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
 from cosmic.cost.shapes import Span, shape, strides, together
 from cosmic.design.batch import Batch
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger
 from cosmic.step.communication import CommunicationKind, Role
@@ -60,7 +60,7 @@ class NetworkCosts:
         group = self.group(axes)
         if kind in ("send", "collective_permute"):
             return send_seconds(group, size_bytes)
-        known: Kind = kind  # type: ignore[assignment]  # the others were handled above
+        known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
         return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, copies)
 
     def exposed_share(self, role: Role) -> float:

@@ -24,7 +24,7 @@ from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, r
 from cosmic.cost.shapes import Span, together
 from cosmic.cost.themis import ThemisInput, orders
 from cosmic.cost.transport import StageCost
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.profile import StepProfile
@@ -74,7 +74,7 @@ def _sent(
         place, door = places[-1], group[-1].point_to_point()
         yield place, payload, _busy(door, payload, 1)
         return
-    kind: Kind = use.kind  # type: ignore[assignment]  # the others were handled above
+    kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
     alone = len(group) == 1
     for place, each, share in zip(places, group, entering(kind, point, group, use.copies), strict=True):
@@ -86,7 +86,7 @@ def _busy(phase: StageCost, size_bytes: float, chunks: int) -> float:
     return float(chunks * phase.per_chunk_s + phase.per_byte_s * size_bytes + phase.per_call_s(size_bytes))
 
 
-def entering(kind: Kind, point: DesignPoint, group: Sequence[Subgroup], copies: int = 1) -> list[float]:
+def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: int = 1) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
     members = [float(each.span.members) for each in group]
     inside = [prod(members[:place]) for place in range(len(members))]
@@ -101,7 +101,9 @@ def entering(kind: Kind, point: DesignPoint, group: Sequence[Subgroup], copies: 
     return [float(ring_factor(kind, each, within) / within) for each, within in pairs]
 
 
-def _levelled(kind: Kind, point: DesignPoint, group: Sequence[Subgroup], members: Sequence[float]) -> list[float]:
+def _levelled(
+    kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], members: Sequence[float]
+) -> list[float]:
     """Return the shares when each chunk takes the order that Themis gives it."""
     rates = [
         float((own - 1) / own / each.collective(kind).per_byte_s) for own, each in zip(members, group, strict=True)

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Transformer, has_experts
+from cosmic.design.model import Transformer, is_moe
 from cosmic.errors import require
 from cosmic.numeric import Numeric
 from cosmic.step.activations import weight_elements
@@ -72,7 +72,7 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     sizes, recipe = sizes_of(batch), recipe_of(workload.precision, workload.task)
     if cache is not None:
         recipe = replace(recipe, cache=cache)
-    moe = has_experts(model)
+    moe = is_moe(model)
     total: dict[str, Numeric] = dict.fromkeys(ServingWork.__slots__, 0.0)
     for each in blocks:
         sizes["visible"] = visible_share(batch, each.block)

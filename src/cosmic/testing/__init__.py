@@ -1,7 +1,7 @@
-"""Conformance suites: what must hold of every topology, collective algorithm and agent.
+"""Conformance suites: what must hold for every topology, collective algorithm, pipeline schedule and agent.
 
-Each suite is a class of tests. Subclass it in a test module and give it the names to check, or a whole
-registry: a variant that registers itself is covered from that day on, in this package or in any other:
+Each suite is a class of tests. Subclass it in a test module and give it the names to check, or a whole registry, which
+covers every variant that registers itself:
 
     from cosmic.testing import TopologySuite
 

@@ -1,4 +1,4 @@
-"""What must hold of every agent."""
+"""What must hold for every agent."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cosmic.testing.suite import Suite
 
 
 def small_space() -> ParameterSet:
-    """Return a space with constraints that is quick to search."""
+    """Return a small space with constraints."""
     return load_space("cosmic-512-full-stack").restrict(["workload", "network"])
 
 
@@ -24,14 +24,14 @@ def small_task(objectives: int = 1) -> Task:
 
 
 def worth(rows: Indices, objectives: int = 1) -> Outcomes:
-    """Return made-up outcomes: the sum of all indices, less being better; a second objective wants the opposite."""
+    """Return synthetic outcomes: the loss is the sum of all indices, and a second loss its negative."""
     total = rows.sum(axis=1).astype(float)
     losses = np.stack([total, -total], axis=1)[:, :objectives]
     return Outcomes(rows, losses, np.zeros(len(rows)))
 
 
 def mixed(rows: Indices) -> Outcomes:
-    """Return outcomes of which every other cannot run, half of those for reasons that have no amount."""
+    """Return outcomes of which every second is infeasible, half of these by no measurable amount."""
     known = worth(rows)
     place = np.arange(len(rows))
     excess = np.select([place % 4 == 1, place % 4 == 3], [0.5, np.inf], 0.0)
@@ -39,22 +39,22 @@ def mixed(rows: Indices) -> Outcomes:
 
 
 def hopeless(rows: Indices) -> Outcomes:
-    """Return outcomes of which none can run."""
+    """Return outcomes that are all infeasible."""
     return Outcomes(rows, np.full((len(rows), 1), np.nan), np.full(len(rows), np.inf))
 
 
 class AgentSuite(Suite):
-    """Laws of asking and telling."""
+    """Laws of `ask` and `tell`."""
 
     registry = agents
 
     def started(self, name: str, task: Task, seed: int = 0) -> Agent:
-        """Return the agent *name*, ready to be asked."""
+        """Return a new agent *name*."""
         agent: Agent = self.registry[name](task, np.random.default_rng(seed))
         return agent
 
     def test_it_proposes_as_many_points_as_asked(self, name: str) -> None:
-        """Batches of any size, none included; it says which size it likes."""
+        """Batches may have any size, 0 included; the agent states its own batch size."""
         task = small_task()
         for n in (0, 1, 7):
             assert self.started(name, task).ask(n).shape == (n, len(task.space.parameters))
@@ -70,7 +70,7 @@ class AgentSuite(Suite):
             agent.tell(mixed(rows))
 
     def test_the_same_seed_gives_the_same_search(self, name: str) -> None:
-        """Two agents with one seed that are told the same propose the same; another seed proposes otherwise."""
+        """Two agents with the same seed and the same outcomes propose the same points."""
         task = small_task()
         first, second = self.started(name, task, seed=3), self.started(name, task, seed=3)
         for _ in range(3):
@@ -80,17 +80,17 @@ class AgentSuite(Suite):
             second.tell(mixed(twin))
 
     def test_it_survives_points_that_cannot_run(self, name: str) -> None:
-        """Batches in which nothing is feasible are a lesson like any other, from the start and later."""
+        """Batches without a feasible point are allowed, first and later."""
         task = small_task()
         agent = self.started(name, task)
-        for told in (hopeless, hopeless, worth, hopeless):
+        for outcomes in (hopeless, hopeless, worth, hopeless):
             rows = agent.ask(10)
             assert task.space.contains(rows).all()
-            agent.tell(told(rows))
+            agent.tell(outcomes(rows))
         assert task.space.contains(agent.ask(10)).all()
 
-    def test_it_may_be_told_late_or_of_strangers(self, name: str) -> None:
-        """Asking twice before telling, telling in another order, in parts, and of points it never proposed, is fine."""
+    def test_a_tell_may_be_late_partial_or_of_other_points(self, name: str) -> None:
+        """Two asks before a tell, and tells in another order, in parts, or of points never proposed, are allowed."""
         task = small_task()
         agent = self.started(name, task)
         early, late = agent.ask(6), agent.ask(6)
@@ -103,7 +103,7 @@ class AgentSuite(Suite):
         assert task.space.contains(agent.ask(4)).all()
 
     def test_the_best_so_far_never_worsens(self, name: str) -> None:
-        """A search keeps the best that its agent ever met, whatever it proposes next."""
+        """A search keeps the best point so far, whatever the agent proposes next."""
         problem = make_problem(small_space(), ["step_s"])
         agent, ledger = self.started(name, Task(problem.space, trials=60)), Ledger(problem)
         best = [ledger.best]
@@ -117,7 +117,7 @@ class AgentSuite(Suite):
         assert best[-1] == np.nanmin(np.append(ledger.trials.results.columns["step_s"], np.inf))
 
     def test_it_searches_for_several_objectives(self, name: str) -> None:
-        """Two objectives that want the opposite leave it able to go on."""
+        """Two opposite objectives do not stop it."""
         task = small_task(objectives=2)
         agent = self.started(name, task)
         for _ in range(3):
@@ -126,7 +126,7 @@ class AgentSuite(Suite):
             agent.tell(worth(rows, objectives=2))
 
     def test_it_ends_a_small_space(self, name: str) -> None:
-        """Where few points are left it proposes them: in the end it has been everywhere."""
+        """It proposes the points that are left, until it has visited all."""
         space = load_space("cosmic-512-full-stack").restrict(["workload"])
         agent = self.started(name, Task(space, trials=space.valid))
         seen: set[object] = set()

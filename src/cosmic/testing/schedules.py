@@ -1,4 +1,4 @@
-"""What must hold of every pipeline schedule."""
+"""What must hold for every pipeline schedule."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TIMES_S = ((1.0, 1.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 3.0))
 
 
 class Sizes(NamedTuple):
-    """How large a pipeline is."""
+    """Sizes of a pipeline."""
 
     stages: int
     microbatches: int
@@ -33,9 +33,9 @@ GRID = [
 
 
 def peak(tasks: list[Task], virtual: int) -> float:
-    """Return of how many microbatches a stage that does *tasks* keeps activations at the worst moment.
+    """Return the most microbatches whose activations a stage keeps while it runs *tasks*.
 
-    A forward takes them; the whole backward, or the weights' part of it, gives them back.
+    A forward adds one; the whole backward, or its weight pass, removes one.
     """
     change = {"F": 1, "B": 0, "W": -1, "BW": -1}
     alive = np.cumsum([change[task.kind] for task in tasks])
@@ -43,7 +43,7 @@ def peak(tasks: list[Task], virtual: int) -> float:
 
 
 def refuses(schedule: Schedule, sizes: Sizes) -> bool:
-    """Return whether there is no order for *sizes*."""
+    """Return whether the schedule refuses to order *sizes*."""
     try:
         schedule.order(0, *sizes)
     except SpecError:
@@ -52,19 +52,19 @@ def refuses(schedule: Schedule, sizes: Sizes) -> bool:
 
 
 class ScheduleSuite(Suite):
-    """Laws of order, of bubbles, and of activations."""
+    """Laws of order, bubble and activations in flight."""
 
     registry = schedules
 
     def fitting(self, name: str) -> Iterator[tuple[Schedule, Sizes]]:
-        """Yield the schedule with each size of the grid that it can run."""
+        """Yield the schedule with each of the grid's sizes that it can run."""
         schedule: Schedule = self.registry[name]
         for sizes in GRID:
             if schedule.invalid_reason(*sizes) is None:
                 yield schedule, sizes
 
     def test_one_stage_is_gradient_accumulation(self, name: str) -> None:
-        """It is always valid, nothing idles, and one microbatch and one copy of the parameters are kept."""
+        """It always fits, has no bubble, and keeps one microbatch and one copy of the parameters."""
         schedule: Schedule = self.registry[name]
         for sizes in GRID:
             if sizes.stages == 1:
@@ -74,7 +74,7 @@ class ScheduleSuite(Suite):
                 assert all(schedule.bubble(*sizes[:2], *times_s, sizes.virtual) == 0 for times_s in TIMES_S)
 
     def test_each_task_is_done_once_and_in_turn(self, name: str) -> None:
-        """A stage takes each microbatch through each part forwards, then backwards, the latter whole or in two."""
+        """A stage runs each microbatch forward through each chunk, then backward, whole or as input and weight pass."""
         for schedule, sizes in self.fitting(name):
             work = {(m, chunk) for m in range(sizes.microbatches) for chunk in range(sizes.virtual)}
             for stage in range(sizes.stages):
@@ -86,26 +86,26 @@ class ScheduleSuite(Suite):
                 assert set(done.values()) <= {("F", "BW"), ("F", "B", "W")}
 
     def test_what_is_in_flight_follows_from_the_order(self, name: str) -> None:
-        """The closed form is the peak of the order, on every stage."""
+        """The closed form equals the peak over the order, on every stage."""
         for schedule, sizes in self.fitting(name):
             for stage in range(sizes.stages):
                 expected = peak(schedule.order(stage, *sizes), sizes.virtual)
                 assert isclose(schedule.in_flight(stage, *sizes), expected)
 
     def test_at_least_one_and_at_most_all_microbatches_are_in_flight(self, name: str) -> None:
-        """A stage keeps what it works on, and nothing that does not exist."""
+        """A stage keeps the microbatch that it works on, and no more than there are."""
         for schedule, sizes in self.fitting(name):
             for stage in range(sizes.stages):
                 assert 1 <= schedule.in_flight(stage, *sizes) <= sizes.microbatches
 
     def test_idle_time_is_never_negative(self, name: str) -> None:
-        """Whatever the times."""
+        """For any times."""
         for schedule, sizes in self.fitting(name):
             for times_s in TIMES_S:
                 assert schedule.bubble(*sizes[:2], *times_s, sizes.virtual) >= 0
 
     def test_more_microbatches_never_enlarge_the_fraction_that_idles(self, name: str) -> None:
-        """Filling and draining the pipeline is paid once a step."""
+        """The pipeline is filled and drained once per step."""
         for times_s in TIMES_S:
             fractions: dict[tuple[int, int], float] = {}
             for schedule, sizes in self.fitting(name):

@@ -1,4 +1,4 @@
-"""What the suites share: one test run for each name."""
+"""Base of the suites: each test runs once per name."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ class Suite:
     """A class of tests that pytest runs once for each of `names`."""
 
     registry: ClassVar[Registry[Any]]
-    """Where the variants under test are registered."""
+    """Registry of the variants under test."""
     names: ClassVar[Iterable[str]] = ()
-    """Which of them to test."""
+    """Variants to test."""
 
     def pytest_generate_tests(self, metafunc: Any) -> None:
-        """Run each test for each name: pytest calls this, so that a test module needs nothing but the suite."""
+        """Parametrize each test by name; pytest calls this."""
         metafunc.parametrize("name", list(self.names))
 
     def test_it_says_what_it_is(self, name: str) -> None:
-        """A variant is described in a sentence; that which dataclasses make up does not count."""
+        """A variant has a docstring of its own, not the one that a dataclass generates."""
         variant = self.registry[name]
         text = (variant.__doc__ or "").strip()
         assert text

@@ -1,4 +1,4 @@
-"""What must hold of every topology."""
+"""What must hold for every topology."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def groups(sizes: tuple[int, ...] = SIZES, fewest: int = 2) -> Iterator[tuple[in
 
 
 class TopologySuite(Suite):
-    """Laws of links: there are some, they join everybody, and no more goes through them than they carry."""
+    """Laws of links: every NPU has some, they join all NPUs, and no traffic exceeds their bandwidth."""
 
     registry = topologies
 
@@ -34,22 +34,22 @@ class TopologySuite(Suite):
         assert self.registry[name].algorithm in algorithms
 
     def test_every_npu_has_a_link(self, name: str) -> None:
-        """From two NPUs on, each has at least one link, and no more than there are others."""
+        """From two NPUs on, each has at least one link, and at most one per other NPU."""
         for npus in SIZES:
             assert 1 <= self.registry[name].links(npus) <= npus - 1
 
     def test_the_diameter_is_at_least_one_link(self, name: str) -> None:
-        """Two NPUs are at least one link apart and no farther than a walk past everybody and one switch."""
+        """Two NPUs are at least one hop apart, and at most as many as there are NPUs."""
         for npus in SIZES:
             assert 1 <= self.registry[name].diameter(npus) <= npus
 
-    def test_nobody_is_farther_than_the_farthest(self, name: str) -> None:
-        """The mean distance is at least one link and no more than the diameter."""
+    def test_the_mean_distance_is_at_most_the_diameter(self, name: str) -> None:
+        """The mean distance is at least one hop, and at most the diameter."""
         for npus in SIZES:
             assert 1 <= self.registry[name].mean_hops(npus) <= self.registry[name].diameter(npus)
 
     def test_halving_it_cuts_links(self, name: str) -> None:
-        """The two halves are joined, by no more links than leave one half."""
+        """The halves are joined, by at most as many links as leave one half."""
         for npus in SIZES:
             cut = self.registry[name].bisection(npus)
             assert 1 <= cut <= self.registry[name].links(npus) * (npus - npus // 2)
@@ -60,24 +60,24 @@ class TopologySuite(Suite):
         assert cuts == sorted(cuts)
 
     def test_a_group_can_use_some_of_the_bandwidth_and_no_more_than_all(self, name: str) -> None:
-        """The share of any group is above 0 and at most 1; alone, an NPU lacks nothing."""
+        """The share of any group is above 0 and at most 1; that of a group of one is 1."""
         for members, npus, step in groups(fewest=1):
             share = self.registry[name].share(members, npus, step)
             assert 0 < share <= 1
             assert share == 1 or members > 1
 
     def test_the_whole_dimension_has_the_largest_share(self, name: str) -> None:
-        """No smaller group can use more of an NPU's links than all the NPUs together."""
+        """No group uses more of an NPU's links than the whole dimension does."""
         share = self.registry[name].share
         assert all(share(members, npus, step) <= share(npus, npus, 1) for members, npus, step in groups())
 
     def test_neighbours_in_a_group_are_linked(self, name: str) -> None:
-        """They are at least one link apart, and no more than the diameter."""
+        """They are at least one hop apart, and at most the diameter."""
         for members, npus, step in groups():
             assert 1 <= self.registry[name].hops(members, npus, step) <= self.registry[name].diameter(npus)
 
     def test_an_all_gather_never_beats_the_cut(self, name: str) -> None:
-        """What the halves must learn of each other takes no less time than the links between them need.
+        """The data that crosses the bisection takes at least the time of its links.
 
         With M bytes in all, each NPU receives M (p - 1) / p at the rate B share, while ceil(p / 2) M / p cross
         `bisection` links of B / links each: share ceil(p / 2) links <= (p - 1) bisection.
@@ -88,7 +88,7 @@ class TopologySuite(Suite):
             assert needed <= (npus - 1) * shape.bisection(npus) * (1 + 1e-12)
 
     def test_it_is_made_of_its_links(self, name: str) -> None:
-        """There are links for every NPU to send over, no more than leave the NPUs unless there are switches."""
+        """There are links to reach every NPU, and no more than leave the NPUs unless there are switches."""
         for npus in SIZES:
             shape = self.registry[name]
             parts, leaving = shape.parts(npus), npus * shape.links(npus)

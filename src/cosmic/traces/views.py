@@ -9,7 +9,7 @@ from typing import Any
 
 from cosmic.errors import one_line
 from cosmic.traces.trace import ABSENT, CollectiveType, Ints, NodeType, RankTrace
-from cosmic.units import BYTES, FLOP, SECONDS, Dimension, readable_unit
+from cosmic.units import BYTES, FLOP, SECONDS, PhysicalDimension, readable_unit
 
 COLOURS = {
     "METADATA": "#d9d9d9",
@@ -107,7 +107,7 @@ def summary(record: dict[str, Any]) -> str:
     return one_line(", ".join(text(record[name]) for name, text in texts.items() if name in record))
 
 
-def amount(value: float, dimension: Dimension) -> str:
+def amount(value: float, dimension: PhysicalDimension) -> str:
     """Return a quantity for a person to read.
 
     >>> amount(1536, BYTES), amount(0, FLOP), amount(2.5e-3, SECONDS)

@@ -18,12 +18,12 @@ from cosmic.validation.statistics import Summary, summarise
 from cosmic.validation.validating import Validation
 
 COLUMNS = ("rows", "predicted", "mean", "median", "worst", "bias")
-DEVICE_KINDS = ("training steps of one device", "prefill and decode of one device", "layers of one device")
+DEVICE_KINDS = ("training steps of one GPU", "prefill and decode of one GPU", "layers of one GPU")
 SECTIONS = (
     ("Training runs", ("training runs",)),
     ("One H200", DEVICE_KINDS),
     ("Serving", ("serving",)),
-    ("GEMM", ("matrix products", "matrix products of several devices")),
+    ("GEMM", ("GEMMs", "GEMMs of several GPUs")),
     ("Attention and memory-bound operators", ("attention", "memory-bound operators")),
     ("Collectives", ("collectives",)),
 )
@@ -125,7 +125,7 @@ def _by_set(verdicts: Sequence[Verdict], *, memory: bool = False) -> list[Summar
 
 def _name(verdict: Verdict) -> str:
     """Return the name of the set on the page: GEMMs of one accelerator in all number formats together."""
-    if verdict.kind == "matrix products of several devices" and "size" in verdict.row:
+    if verdict.kind == "GEMMs of several GPUs" and "size" in verdict.row:
         return f"gemm {verdict.row['hardware']} {verdict.row['size']}"
     return verdict.set
 

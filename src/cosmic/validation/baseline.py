@@ -1,12 +1,11 @@
-"""What there is to beat: Calculon's predictions of the same runs, and a constant efficiency for each accelerator.
+"""Baselines: Calculon's predictions of the same runs, and a constant efficiency per accelerator.
 
-The second is the fool's model. It knows nothing but that a token takes six operations for each active parameter, and
-is told the answer: the efficiency of an accelerator is the median of what the rows of a source reach on it,
+The second knows only that a token takes six operations per active parameter, and fits the answer: the efficiency of an
+accelerator is the median of what the rows of a source reach on it,
 
     predicted = flop / r        r = median over the source's rows on that accelerator of  flop / measured
 
-Calculon (Isaev et al., SC 2023) is an analytical model of the same scope; its predictions were made for the runs that
-it can describe.
+Calculon (Isaev et al., SC 2023) is an analytical model of the same scope; it predicted the runs that it can describe.
 """
 
 from __future__ import annotations
@@ -31,19 +30,19 @@ def calculon_seconds() -> Mapping[str, float]:
 
 
 def calculon(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts on those runs that Calculon predicted, with its predictions."""
+    """Return the verdicts on the runs that Calculon predicted, with its predictions."""
     known = calculon_seconds()
     return [replace(each, predicted_s=known[each.id]) for each in verdicts if each.id in known]
 
 
 def constant_efficiency(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Return the verdicts on those runs whose operations are known, with predictions of the fool's model."""
+    """Return the verdicts on the runs whose operations are known, predicted with a constant efficiency."""
     rates: dict[tuple[str, str], list[float]] = {}
-    told = [(each, each.flop, each.measured_s) for each in verdicts if each.flop and each.measured_s]
-    for each, flop, seconds in told:
+    known = [(each, each.flop, each.measured_s) for each in verdicts if each.flop and each.measured_s]
+    for each, flop, seconds in known:
         rates.setdefault(_machine(each), []).append((flop or 0.0) / (seconds or 1.0))
     usual = {name: median(found) for name, found in rates.items()}
-    return [replace(each, predicted_s=(flop or 0.0) / usual[_machine(each)]) for each, flop, _ in told]
+    return [replace(each, predicted_s=(flop or 0.0) / usual[_machine(each)]) for each, flop, _ in known]
 
 
 def _machine(verdict: Verdict) -> tuple[str, str]:

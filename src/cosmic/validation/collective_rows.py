@@ -1,7 +1,7 @@
-"""Rows of single collectives, mostly inside one node: as `cosmic.cost.fabric` times them on the catalog's links.
+"""Rows of single collectives, mostly inside one node, predicted by `cosmic.cost.fabric` on the catalog's links.
 
-Sizes are those of nccl-tests: the whole buffer, which is what an all-gather ends with and what others start from. A row
-that gives no time gives the bandwidth of its busiest link, from which the time follows:
+Sizes are those of nccl-tests: the whole buffer, the output of an all-gather and the input of the others. A row without
+a time gives the bus bandwidth:
 
     t = size * f / busbw        f = 2 (p - 1) / p for an all-reduce, (p - 1) / p for the others
 """
@@ -13,11 +13,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import get_args
 
-from cosmic import catalog
+from cosmic.catalog.systems import link_dimension
 from cosmic.cost.fabric import NetworkDimension, collective_seconds, subgroups
 from cosmic.cost.shapes import Span
-from cosmic.design import schema
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import Dimension
 from cosmic.errors import SpecError, require
 from cosmic.validation.hardware import fabric_in, machine
@@ -25,12 +24,12 @@ from cosmic.validation.rows import Fields, Row, Verdict, judged
 
 MEBI, MICRO = 2**20, 1e-6
 KINDS = {"alltoall": "all_to_all"}
-"""Names in rows that differ from ours."""
+"""Names in rows that differ from `CollectiveKind`."""
 
 
 @dataclass(frozen=True, slots=True)
-class Wires:
-    """What joins the accelerators of a node: a link of the catalog; and what joins nodes, if they are known."""
+class NodeLink:
+    """The link inside a node, and the accelerator whose system joins nodes, if known."""
 
     link: str
     accelerator: str = ""
@@ -39,22 +38,22 @@ class Wires:
 
 
 HARDWARE = {
-    "v100_sxm": Wires("nvlink2", "v100-sxm2-32gb", topology="hybrid_cube_mesh"),
-    "a100_sxm": Wires("nvlink3", "a100-sxm-80gb"),
-    "h100_sxm": Wires("nvlink4", "h100-sxm-80gb"),
-    "h200_sxm": Wires("nvlink4", "h200-sxm-141gb"),
-    "b200_sxm": Wires("nvlink5", "b200-sxm-180gb"),
-    "b300_sxm": Wires("nvlink5", "b300-sxm"),
-    "gb200": Wires("nvlink5", "gb200", most=72),
-    "gb300": Wires("nvlink5", "gb300", most=72),
-    "l40s": Wires("pcie4"),
-    "rtx_pro_6000_server": Wires("pcie5"),
-    "mi300x": Wires("xgmi", "mi300x", topology="fully_connected"),
+    "v100_sxm": NodeLink("nvlink2", "v100-sxm2-32gb", topology="hybrid_cube_mesh"),
+    "a100_sxm": NodeLink("nvlink3", "a100-sxm-80gb"),
+    "h100_sxm": NodeLink("nvlink4", "h100-sxm-80gb"),
+    "h200_sxm": NodeLink("nvlink4", "h200-sxm-141gb"),
+    "b200_sxm": NodeLink("nvlink5", "b200-sxm-180gb"),
+    "b300_sxm": NodeLink("nvlink5", "b300-sxm"),
+    "gb200": NodeLink("nvlink5", "gb200", most=72),
+    "gb300": NodeLink("nvlink5", "gb300", most=72),
+    "l40s": NodeLink("pcie4"),
+    "rtx_pro_6000_server": NodeLink("pcie5"),
+    "mi300x": NodeLink("xgmi", "mi300x", topology="fully_connected"),
 }
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """Return a verdict on each collective."""
+    """Return the verdict on each collective."""
     return [judged(row, _name(row, place), _set(row), _judge) for place, row in enumerate(rows)]
 
 
@@ -77,15 +76,15 @@ def _judge(fields: Fields) -> Verdict:
     require(name in HARDWARE, "hardware", name, f"must be one of {', '.join(HARDWARE)}")
     given = fields.text("collective")
     kind = KINDS.get(given, given)
-    require(kind in get_args(Kind), "collective", given, "no such collective")
+    require(kind in get_args(CollectiveKind), "collective", given, "no such collective")
     ranks, size = fields.whole("n_ranks"), _size(fields)
     nodes = fields.whole("n_nodes", 1)
     dims, chunks = _network(
-        name, ranks, nodes, fabric_in(fields.text("source")), adding=not fields.text("algo").startswith("Ring")
+        name, ranks, nodes, fabric_in(fields.text("source")), reducing=not fields.text("algo").startswith("Ring")
     )
     lanes = [_lane(dim) for dim in dims]
     parts = [Span(float(members), 1.0) for members in ((ranks // nodes, nodes) if nodes > 1 else (ranks,))]
-    known: Kind = kind  # type: ignore[assignment]  # it was checked above
+    known: CollectiveKind = kind  # type: ignore[assignment]  # it was checked above
     seconds = collective_seconds(subgroups(lanes, parts), known, size, chunks, "blueconnect")
     measured = _measured(fields, kind, ranks, size)
     return Verdict(row=fields.row, measured_s=measured, predicted_s=float(seconds), assumed=tuple(fields.assumed))
@@ -113,19 +112,15 @@ def _lane(dim: Dimension) -> NetworkDimension:
 
 
 @cache
-def _network(name: str, ranks: int, nodes: int, fabric: str, *, adding: bool) -> tuple[tuple[Dimension, ...], int]:
-    """Return the network's dimensions, innermost first, and the chunks that follow each other through them.
+def _network(name: str, ranks: int, nodes: int, fabric: str, *, reducing: bool) -> tuple[tuple[Dimension, ...], int]:
+    """Return the network's dimensions, innermost first, and the chunks that are pipelined through them.
 
-    Unless *adding*, switches do not reduce.
+    Unless *reducing*, switches do not reduce.
     """
-    wires = HARDWARE[name]
+    inner = HARDWARE[name]
     if nodes > 1:
-        require(bool(wires.accelerator), "hardware", name, "what joins its nodes is not known")
-        found = machine(wires.accelerator, ranks, ranks // nodes, fabric=fabric)
+        require(bool(inner.accelerator), "hardware", name, "what joins its nodes is not known")
+        found = machine(inner.accelerator, ranks, ranks // nodes, fabric=fabric)
         return found.network.dims, found.collective.chunks
-    if wires.link not in catalog.names("links"):
-        raise SpecError("hardware", name, "its links are not in the catalog")
-    entry = catalog.entry("links", wires.link)
-    tree = {key: entry[key] for key in ("bandwidth", "latency", "transport") if key in entry}
-    dim: Dimension = schema.read(Dimension, {"topology": wires.topology, "npus": wires.most, **tree}, "link")
-    return (dim if adding else replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0)),), 1
+    dim = link_dimension(inner.link, inner.most, inner.topology)
+    return (dim if reducing else replace(dim, transport=replace(dim.transport, reduction_efficiency=0.0)),), 1

@@ -1,12 +1,12 @@
-"""The machines of measured rows, made of what the catalog has.
+"""The machines of measured rows, composed from the catalog.
 
-Accelerators that the catalog lacks are derived from a relative that it has. One that is held to less power than its
-relative runs at a lower clock: the power of a chip grows with frequency × voltage², and voltage with frequency, so
-that in between those two and three powers of the clock,
+Accelerators that the catalog lacks are derived from a related one. One with a lower power limit runs at a lower clock:
+power grows with frequency × voltage², and voltage with frequency, so power grows with the second to third power of the
+clock,
 
     rate = rate of the relative × (power / power of the relative) ^ γ        1/3 ≤ γ ≤ 1/2
 
-Memory's bandwidth does not depend on it.
+Memory bandwidth does not change.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from cosmic.errors import UnknownName, require
 from cosmic.loading.designs import accelerator_layers
 
 POWER_EXPONENT = 0.4
-"""γ: between a cube root (voltage falls in step with frequency) and a square root (voltage is near its floor)."""
+"""γ: between 1/3 (voltage falls with frequency) and 1/2 (voltage is near its floor)."""
 RATES = ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Derived:
-    """An accelerator like one of the catalog, held to less power, perhaps with other memory."""
+    """An accelerator like one of the catalog, with a lower power limit, perhaps with other memory."""
 
     like: str
     why: str
@@ -45,7 +45,7 @@ class Derived:
     bandwidth_bytes_per_s: float | None = None
 
     def applied(self, compute: Compute, memory: Memory) -> tuple[Compute, Memory]:
-        """Return the layers of the relative, changed."""
+        """Return the layers of the related accelerator, changed."""
         slower = (self.power_w / (compute.power_w or self.power_w)) ** POWER_EXPONENT
         rates = {f"{key}_flop_per_s": getattr(compute, f"{key}_flop_per_s") for key in RATES}
         lower: dict[str, Any] = {name: rate * slower for name, rate in rates.items() if rate is not None}
@@ -90,13 +90,13 @@ ATTENTION_SHARES = {
     ("flash2", "h100"): (0.37, 0.32),
     ("flash2", "h200"): (0.37, 0.32),
 }
-"""Share of the peak that earlier attention kernels reach forward and backward, by generation and accelerator. The first
-FlashAttention reached 125 TFLOP/s on an A100 (Dao et al., NeurIPS 2022), the second 0.62 of its time; neither uses what
-Hopper has for it, where the second reaches 370 TFLOP/s (Shah et al., NeurIPS 2024)."""
+"""Share of the peak that earlier attention kernels reach, forward and backward, by generation and accelerator.
+FlashAttention reached 125 TFLOP/s on an A100 (Dao et al., NeurIPS 2022); FlashAttention-2 takes 0.62 of its time.
+Neither uses Hopper's new instructions: FlashAttention-2 reaches 370 TFLOP/s there (Shah et al., NeurIPS 2024)."""
 
 
 def with_attention(compute: Compute, generation: str) -> Compute:
-    """Return an accelerator that runs attention kernels of an earlier generation, where these are known to be slower.
+    """Return an accelerator with the attention kernels of an earlier generation, where they are known to be slower.
 
     >>> compute, _ = accelerator_layers("h100-sxm-80gb", "accelerator")
     >>> with_attention(compute, "flash2").attention_efficiency
@@ -117,12 +117,12 @@ AICONFIGURATOR = {
     "gb200": "gb200",
     "gb300": "gb300",
 }
-"""What the catalog calls the accelerators of aiconfigurator."""
+"""Accelerators of the catalog, by their name in aiconfigurator."""
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The hardware of a design, and what had to be assumed for it."""
+    """The hardware of a design, and the assumptions behind it."""
 
     compute: Compute
     memory: Memory
@@ -131,7 +131,7 @@ class Machine:
     assumed: tuple[str, ...] = ()
 
     def design(self, model: Model, workload: Workload) -> DesignPoint:
-        """Return a design that runs on it."""
+        """Return the design of *model* and *workload* on this hardware."""
         return DesignPoint(
             model=model,
             workload=workload,
@@ -143,11 +143,11 @@ class Machine:
 
 
 FABRICS = {"roce": "roce", "efa": "efa"}
-"""Links of the catalog for networks between nodes that are not the systems' own, by a word that tells them."""
+"""Links between nodes other than the system's own, by a word in the notes of a row."""
 
 
 def fabric_in(text: str) -> str:
-    """Return the link that joins nodes according to some *text*, or nothing if it does not say.
+    """Return the link between nodes that *text* names; empty if none.
 
     >>> fabric_in("1600 Gbps/node RoCE stated"), fabric_in("8x ConnectX-7 IB")
     ('roce', '')
@@ -160,8 +160,8 @@ def machine(
 ) -> Machine:
     """Return *count* accelerators in nodes of *per_node*, each with *gbps* between nodes, over links like *fabric*.
 
-    Where a scale-up domain is larger than a node (NVL72), it is what counts: the largest group in one domain that
-    divides the count. Where no rate between nodes is given it is that of the accelerator's usual system.
+    Where the scale-up domain is larger than a node (NVL72), the innermost dimension is the largest group of one domain
+    that divides the count. Without *gbps*, the rate between nodes is that of the accelerator's usual system.
 
     >>> [dim.npus for dim in machine("GB200", 256, per_node=4).network.dims]
     [64, 4]
@@ -188,7 +188,7 @@ def machine(
 def _joined(
     system: str, count: int, per_node: int | None, gbps: float | None, fabric: str
 ) -> tuple[Network, Collective]:
-    """Return the network of a system of the catalog brought to size, and the algorithms that suit it."""
+    """Return the network of a system of the catalog at the size of a row, and its collective layer."""
     entry = catalog.entry("systems", system)
     dims = [dict(dim) for dim in dimensions(system)]
     sizes = _sizes(count, _domain(dims, per_node))
@@ -206,14 +206,14 @@ def _joined(
 
 
 def _domain(dims: list[dict[str, Any]], per_node: int | None) -> int:
-    """Return how many accelerators the innermost dimension joins: a node's, or those of a whole rack."""
+    """Return the accelerators of the innermost dimension: of a node, or of a whole rack."""
     most = dims[0]["npus"]
     inner = most if isinstance(most, int) else 8
     return inner if per_node is None or inner > 8 else min(inner, per_node)
 
 
 def _sizes(count: int, domain: int) -> tuple[int, int]:
-    """Return how many are in one domain, and how many domains there are.
+    """Return the accelerators per domain, and the number of domains.
 
     >>> _sizes(256, 72), _sizes(16, 8), _sizes(4, 8)
     ((64, 4), (8, 2), (4, 1))

@@ -1,18 +1,21 @@
-"""Rows of single kernels: matrix products, fused attention, and operators that only stream through memory.
+"""Rows of single kernels: GEMMs, fused attention, and operators that stream through memory.
 
-Each file is predicted as arrays, by the functions that price a step. How a kernel was measured is part of the
-prediction: aiconfigurator replays products from a graph, a few times on a cool chip. The project's own rows are eager
-PyTorch over and over: the chip is warm, and from one event to the next the host adds a gap.
+Each file is predicted as arrays, by the cost functions of a step. The prediction follows how a kernel was measured:
+aiconfigurator replays GEMMs from a CUDA graph, a few times on a cool chip. The project's own rows are eager PyTorch,
+many times: the chip is warm, and the host adds an offset between the events (`offsets`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from cosmic import catalog
 from cosmic.cost.attention import Attention, AttentionRates, attention_backward_seconds, attention_seconds
 from cosmic.cost.gemm import ChipLoad, gemm_seconds, matrix_unit
 from cosmic.cost.streaming import PassPhase, Stream, memory_traffic, optimizer_seconds, streaming_seconds
@@ -26,9 +29,6 @@ from cosmic.validation.rows import Fields, Row, Verdict, judged
 
 OWN = "h200-sxm-141gb"
 """The accelerator of rows that name none."""
-OFFSETS_S = {"gemm": 17.6e-6, "fwd": 29e-6, "bwd": 82e-6, "stream": 9.9e-6}
-"""From one event to the next around eager kernels, beside the kernels: the host's part, and so the measurement's.
-`calibration/fit_gemm.py` and `calibration/fit_kernels.py` tell it from the kernels by their shapes."""
 FORMATS = {"bf16": "bf16", "bfloat16": "bf16", "fp16": "fp16", "fp8": "fp8", "fp8_block": "fp8_block", "nvfp4": "fp4"}
 FORWARD: tuple[PassPhase, ...] = ("forward",)
 OPERATORS: dict[str, tuple[str, tuple[PassPhase, ...]]] = {
@@ -40,66 +40,84 @@ OPERATORS: dict[str, tuple[str, tuple[PassPhase, ...]]] = {
     "softmax": ("softmax", FORWARD),
     "cross_entropy": ("loss", ("forward", "backward")),
 }
-"""The workload's kinds of the measured operators, and what was measured of them. A copy is of no kind, and takes what
-kinds take that are not listed: each element is read and written once."""
+"""Kind of a measured operator in the workload, and the passes that were measured. A copy is not listed among the
+kinds: it reads and writes each element once."""
 ADAMW_BYTES = 14
-"""That a fused AdamW moves for each parameter in pure bf16: 4 numbers read, 3 written."""
+"""Bytes that fused AdamW moves per parameter in pure bf16: 4 numbers read, 3 written."""
 MILLI = 1e-3
 Numbers = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offsets:
+    """Seconds between the events around an eager kernel, beyond the kernel: host time in our own measurements."""
+
+    gemm_s: float
+    attention_forward_s: float
+    attention_backward_s: float
+    streaming_s: float
+
+
+@cache
+def offsets() -> Offsets:
+    """Return the offsets that the calibration fitted."""
+    entry = catalog.load_mapping(catalog.FOLDER / "measurement_offsets.yaml")
+    found: Offsets = schema.read(Offsets, entry["offsets"], "measurement_offsets.yaml offsets")
+    return found
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
     """Return a verdict on each kernel, or two where a row has a forward and a backward time."""
     if "gemm_dtype" in rows[0]:
-        return _by_part(rows, ("hardware", "gemm_dtype"), _graph_products)
+        return _grouped(rows, ("hardware", "gemm_dtype"), _graph_gemms)
     if "k" in rows[0]:
-        return _by_part(rows, ("dtype",), _own_products)
+        return _grouped(rows, ("dtype",), _own_gemms)
     if "fwd_ms" in rows[0]:
         return [verdict for row in rows for verdict in _attention(row)]
     return [_streamed(row) for row in rows]
 
 
-def _by_part(
-    rows: Sequence[Row], keys: tuple[str, ...], judge_part: Callable[[Sequence[Row]], list[Verdict]]
+def _grouped(
+    rows: Sequence[Row], keys: tuple[str, ...], judge_group: Callable[[Sequence[Row]], list[Verdict]]
 ) -> list[Verdict]:
-    """Return the verdicts on rows that agree in some columns, part by part."""
-    parts: dict[tuple[str, ...], list[Row]] = {}
+    """Return the verdicts on rows, grouped by the columns *keys*."""
+    groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        parts.setdefault(tuple(row.get(key, "") for key in keys), []).append(row)
+        groups.setdefault(tuple(row.get(key, "") for key in keys), []).append(row)
     found = []
-    for part in parts.values():
+    for group in groups.values():
         try:
-            found += judge_part(part)
+            found += judge_group(group)
         except SpecError as error:
-            found += [Verdict(id=_name(row), set=_product_set(row), row=row, skipped=str(error)) for row in part]
+            found += [Verdict(id=_name(row), set=_gemm_set(row), row=row, skipped=str(error)) for row in group]
     return found
 
 
-# ------------------------------------------------------------------------------------------ matrix products
+# ---------------------------------------------------------------------------------------------------- GEMMs
 
 
-def _graph_products(rows: Sequence[Row]) -> list[Verdict]:
+def _graph_gemms(rows: Sequence[Row]) -> list[Verdict]:
     name = rows[0]["hardware"]
     require(name in AICONFIGURATOR, "hardware", name, f"must be one of {', '.join(AICONFIGURATOR)}")
-    return _products(rows, AICONFIGURATOR[name], ("latency", MILLI), "alone")
+    return _gemms(rows, AICONFIGURATOR[name], ("latency", MILLI), "alone")
 
 
-def _own_products(rows: Sequence[Row]) -> list[Verdict]:
-    return _products(rows, OWN, ("ms", MILLI), "repeated")
+def _own_gemms(rows: Sequence[Row]) -> list[Verdict]:
+    return _gemms(rows, OWN, ("ms", MILLI), "repeated")
 
 
-def _products(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: ChipLoad) -> list[Verdict]:
+def _gemms(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load: ChipLoad) -> list[Verdict]:
     number = rows[0].get("gemm_dtype") or rows[0].get("dtype", "")
     require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
     compute, memory = accelerator_layers(accelerator, "accelerator")
     unit = matrix_unit(_field(compute), memory.bandwidth_bytes_per_s, FORMATS[number], load=load)
     m, n, k = (_column(rows, name) for name in ("m", "n", "k"))
-    seconds = np.asarray(gemm_seconds(1, m, n, k, unit)) + (OFFSETS_S["gemm"] if load == "repeated" else 0.0)
+    seconds = np.asarray(gemm_seconds(1, m, n, k, unit)) + (offsets().gemm_s if load == "repeated" else 0.0)
     measured = _column(rows, time[0]) * time[1]
     return [
         Verdict(
             id=_name(row),
-            set=_product_set(row),
+            set=_gemm_set(row),
             row={**row, "size": _size(row)},
             measured_s=float(took),
             predicted_s=float(expected),
@@ -109,7 +127,7 @@ def _products(rows: Sequence[Row], accelerator: str, time: tuple[str, float], lo
 
 
 def _field(compute: Compute) -> Callable[[str], Any]:
-    """Return a function that looks up an accelerator's fields by their keys."""
+    """Return a function that looks up an accelerator's fields by key."""
     slots = schema.slots(Compute)
     return lambda key: getattr(compute, slots[key].name)
 
@@ -125,14 +143,14 @@ def _name(row: Row) -> str:
     return "-".join(filter(None, (row.get("hardware", ""), row.get("gemm_dtype") or row.get("dtype", ""), sizes)))
 
 
-def _product_set(row: Row) -> str:
+def _gemm_set(row: Row) -> str:
     where = row.get("hardware")
     number = row.get("gemm_dtype") or row.get("dtype", "")
     return f"gemm {where} {number} {_size(row)}" if where else f"h200-gemm {_size(row)}"
 
 
 def _size(row: Row) -> str:
-    """Return the class of a product by its operations."""
+    """Return the size class of a GEMM by its operations."""
     try:
         flop = 2 * float(row["m"]) * float(row["n"]) * float(row["k"])
     except (KeyError, ValueError):
@@ -157,13 +175,14 @@ def _attention(row: Row) -> list[Verdict]:
     work = Attention(batch, heads, kv_heads, tokens, tokens, width, width, visible)
     rates = attention_rates(*accelerator_layers(OWN, "accelerator"))
     found = {"fwd": attention_seconds(work, rates), "bwd": attention_backward_seconds(work, rates)}
+    added = {"fwd": offsets().attention_forward_s, "bwd": offsets().attention_backward_s}
     return [
         Verdict(
             id=f"{name}-{phase}",
             set=f"h200-attention {phase}",
             row=row,
             measured_s=times[phase],
-            predicted_s=float(found[phase]) + OFFSETS_S[phase],
+            predicted_s=float(found[phase]) + added[phase],
         )
         for phase in times
     ]
@@ -187,7 +206,7 @@ def _streamed(row: Row) -> Verdict:
 
 
 def _amount(row: Row) -> str:
-    """Return the class of an operator by the bytes that it moves."""
+    """Return the size class of an operator by the bytes that it moves."""
     try:
         return "≥ 64 MB" if float(row["bytes"]) >= 64e6 else "< 64 MB"
     except ValueError:
@@ -205,5 +224,5 @@ def _streaming(fields: Fields) -> Verdict:
         kind, phases = OPERATORS[operator]
         seconds = sum(streaming_seconds(memory_traffic(kind, phase), elements, 2, stream) for phase in phases)
     return Verdict(
-        row=fields.row, measured_s=fields.seconds("ms", MILLI), predicted_s=float(seconds) + OFFSETS_S["stream"]
+        row=fields.row, measured_s=fields.seconds("ms", MILLI), predicted_s=float(seconds) + offsets().streaming_s
     )

@@ -1,20 +1,19 @@
-"""Rows of parts of a model on one device: two LLaMA layers, or a head with its loss, forward and backward.
+"""Rows of single blocks on one GPU: two LLaMA layers, or an output head with its loss, forward and backward.
 
-They are as a tensor-parallel rank would hold them: heads of 128, of which there may be fewer than fill the hidden size.
-Nothing communicates, no optimizer runs, and gradients are dropped, not added up. A prediction is the sum
+Blocks are those of a tensor-parallel rank: heads of width 128, which may not fill the hidden size. There is no
+communication and no optimizer, and gradients are dropped, not accumulated. A prediction is the sum
 
-    t = Σ seconds of an operator × its runs         over the operators of the part, forward and backward
+    t = Σ seconds of an operator × its runs         over the operators of the block, forward and backward
 
-without the time that the host takes, as kernels of these sizes hide it. What stands in the column mode:
+without host time: kernels of these sizes are not launch-bound. The column mode says:
 
-    eager     one kernel for each operation
-    compiled  neighbours fused by PyTorch's compiler
-    fp8       compiled, products in 8 bits, each tensor cast by kernels of the compiler's
+    eager     one kernel per operation
+    compiled  fused by torch.compile
+    fp8       compiled, GEMMs in fp8, each tensor cast by kernels of the compiler
 
-Eager rows turn positions (rope) and take the loss in single precision, on a copy of 32 bits an element; the eager table
-of `cosmic.cost.streaming` has kernels in 16 bits. So eager layers are predicted 2 to 6 % too short, 14 % where products
-are small (hidden 2048), and eager heads 7 to 11 %. Compiled, those copies are never written: layers and heads are then
-off by 1 to 3 %.
+Eager rows compute rope and loss in fp32, on a copy; the eager table of `cosmic.cost.streaming` has 16-bit kernels. So
+predictions of eager layers are 2 to 6 % too short, 14 % with small GEMMs (hidden 2048), and those of eager heads 7 to
+11 %. Compiled code never writes those copies: layers and heads are then off by 1 to 3 %.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ from cosmic.validation.hardware import machine
 from cosmic.validation.rows import Fields, Row, Verdict, judged
 
 ACCELERATOR = "h200-sxm-141gb"
-"""On which rows were measured that do not say."""
-PARTS = {"layers": "layer", "head": "head"}
-"""What was measured, and the block of a model that it is."""
+"""Accelerator of rows that name none."""
+BLOCKS = {"layers": "layer", "head": "head"}
+"""Blocks of the model, by the column what."""
 MODES: dict[str, dict[str, Any]] = {
     "eager": {"execution": "eager", "precision": "bf16_pure"},
     "compiled": {"execution": "compiled", "precision": "bf16_pure"},
@@ -46,12 +45,12 @@ MILLI = 1e-3
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """Return a verdict on each row: of both passes together."""
+    """Return the verdict on each row, for both passes together."""
     return [judged(row, *_named(row, place), _judge) for place, row in enumerate(rows)]
 
 
 def _named(row: Row, place: int) -> tuple[str, str]:
-    """Return what a row is called, and its set."""
+    """Return the id and the set of a row."""
     what, mode = row.get("what", ""), row.get("mode", "")
     sizes = "-".join(row.get(name, "") for name in ("hidden", "ffn", "vocab", "batch", "sequence") if row.get(name))
     return row.get("id") or f"{what}-{mode}-{sizes}-{place}", row.get("set") or f"h200-{what} {mode}"
@@ -59,10 +58,10 @@ def _named(row: Row, place: int) -> tuple[str, str]:
 
 def _judge(fields: Fields) -> Verdict:
     what, mode = fields.text("what"), fields.text("mode")
-    require(what in PARTS, "what", what, f"must be one of {', '.join(PARTS)}")
+    require(what in BLOCKS, "what", what, f"must be one of {', '.join(BLOCKS)}")
     require(mode in MODES, "mode", mode, f"must be one of {', '.join(MODES)}")
-    step = profile(batch_of(part_design(fields)))
-    costs = [each for each in step.operators if each.use.block == PARTS[what]]
+    step = profile(batch_of(block_design(fields)))
+    costs = [each for each in step.operators if each.use.block == BLOCKS[what]]
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("fwd_ms", MILLI) + fields.seconds("bwd_ms", MILLI),
@@ -71,8 +70,8 @@ def _judge(fields: Fields) -> Verdict:
     )
 
 
-def part_design(fields: Fields) -> DesignPoint:
-    """Return a design that has the part of a row; weights count as sharded, so that no gradients are added up."""
+def block_design(fields: Fields) -> DesignPoint:
+    """Return a design with the block of a row. Its weights are sharded, so that no gradients are accumulated."""
     layers = fields.text("what") == "layers"
     samples, tokens, hidden = (fields.whole(name) for name in ("batch", "sequence", "hidden"))
     heads = fields.whole("heads") if layers else 1

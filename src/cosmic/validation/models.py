@@ -1,6 +1,6 @@
-"""The models of measured rows, from the sizes that rows give and from the catalog where they give too few.
+"""The models of measured rows: from the sizes in the row, or from the catalog where these are too few.
 
-A row's architecture says what its sizes do not:
+The column arch says the rest:
 
     gpt          learned positions, layer norm, biases, an ungated feed-forward network, tied embeddings
     gpt-sqrelu   rotary positions, layer norm, no biases, an ungated feed-forward network
@@ -38,7 +38,7 @@ NAMES = {
     "qwen3-235b-a22b": "qwen3-235b-a22b",
     "llama3.1-405b": "llama3-405b",
 }
-"""What the catalog calls models whose names in rows differ by more than case and separators."""
+"""Names of the catalog, for models whose names in rows differ by more than case and separators."""
 
 
 def model_of(fields: Fields, tp: int) -> Transformer:
@@ -53,7 +53,7 @@ def model_of(fields: Fields, tp: int) -> Transformer:
 
 
 def catalog_name(name: str) -> str:
-    """Return what the catalog calls a model, without remarks in brackets and cut layers.
+    """Return the catalog's name of a model, without remarks in brackets and numbers of layers.
 
     >>> catalog_name("Qwen3_30B_a3B (tokendrop)"), catalog_name("LLAMA3_70B-12layer"), catalog_name("GPT OSS 120B")
     ('qwen3-30b-a3b', 'llama3-70b', 'gpt-oss-120b')
@@ -88,7 +88,7 @@ def _from_sizes(fields: Fields, arch: str, tp: int) -> Transformer:
 
 
 def _padded(vocab: int, tp: int) -> int:
-    """Return a vocabulary as it is laid out: rounded up where it does not divide.
+    """Return a vocabulary as it is sharded: padded where it does not divide.
 
     >>> _padded(50257, 8), _padded(128256, 4)
     (51200, 128256)
@@ -98,7 +98,7 @@ def _padded(vocab: int, tp: int) -> int:
 
 
 def _as_in_row(model: Transformer, fields: Fields) -> Transformer:
-    """Return a model of the catalog with the layers that a row says, and what its notes say of them."""
+    """Return a model of the catalog with the row's number of layers, and with what its notes say."""
     layers = fields.whole("n_layers", model.layers, "as in the catalog")
     notes = fields.text("notes")
     experts = model.experts
@@ -113,9 +113,9 @@ def _as_in_row(model: Transformer, fields: Fields) -> Transformer:
 
 
 def _predicts_two(model: Transformer, fields: Fields) -> bool:
-    """Return whether a run of DeepSeek-V3 trains its module for the token after next: Megatron-Bridge's do.
+    """Return whether a run of DeepSeek-V3 trains its multi-token prediction module: Megatron-Bridge's do.
 
-    Where its tables do not say, the operations that they count per token are those of runs that say they do.
+    Where its tables do not say, they count as many operations per token as for runs that do.
     """
     said = f"{fields.text('notes')} {fields.text('model')}"
     without = "no MTP" in said or "w/o MTP" in said

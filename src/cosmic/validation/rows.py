@@ -1,12 +1,12 @@
-"""Measured rows: how files of them are read, told apart, and what a prediction of one says.
+"""Measured rows: reading CSV files, telling their kinds apart, and the verdict on a prediction.
 
-A file is CSV. Its columns say of which kind its rows are; each kind has a module of this package with a function
+The columns of a file say the kind of its rows. Each kind has a module of this package with a function
 
     judge(rows: Sequence[Row]) -> list[Verdict]
 
-that returns at least one verdict for each row: a measured and a predicted time, or the reason why there is none. A row
-that gives two times (forward and backward, first token and next) has two verdicts. All rows of a file come at once,
-so that a module may predict them as arrays.
+that returns at least one verdict for each row: a measured and a predicted time, or why there is no prediction. A row
+with two times (forward and backward, TTFT and TPOT) has two verdicts. A module gets all rows of a file at once, so that
+it can predict them as arrays.
 """
 
 from __future__ import annotations
@@ -24,34 +24,34 @@ from cosmic.errors import SpecError, require
 Row = Mapping[str, str]
 GIB = 2**30
 CARRIED = Path(__file__).parent / "data"
-"""Where the package keeps the rows that it is validated on."""
+"""The folder of the rows that the package carries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What is predicted of one measurement, or why nothing is."""
+    """A measurement and its prediction, or why there is none."""
 
     id: str = ""
     set: str = ""
-    """The source, or the part of a source, whose errors are added up together."""
+    """The source, or a part of one, whose errors are summarised together."""
     kind: str = ""
-    """Of which kind of rows it is."""
+    """The kind of its row."""
     row: Row = field(repr=False)
-    """The row as it was read: its columns may be asked for, to add errors up by them."""
+    """The row as read; errors can be summarised by its columns."""
     measured_s: float | None = None
     predicted_s: float | None = None
     skipped: str = ""
     """Why there is no prediction."""
     assumed: tuple[str, ...] = ()
-    """What the row leaves open, and what was taken for it."""
+    """What the row leaves open, and the assumptions made."""
     peak_bytes_measured: float | None = None
     peak_bytes_predicted: float | None = None
     flop: float | None = None
-    """Operations of each accelerator at six for each active parameter and token: what simple models know."""
+    """Operations per accelerator, at six per active parameter and token: for the constant-efficiency baseline."""
     group: tuple[str, ...] = ()
-    """Verdicts of one group do the same work in different ways: how well they are ranked is told by Kendall's τ."""
+    """Verdicts of one group do the same work with different mappings; Kendall's τ says how well they are ranked."""
     design: str = ""
-    """What tells the ways apart: two measurements of one are not ranked."""
+    """The mapping: two measurements of one mapping are not ranked."""
 
     @property
     def error(self) -> float | None:
@@ -60,7 +60,7 @@ class Verdict:
 
     @property
     def memory_error(self) -> float | None:
-        """The relative error of the peak of memory."""
+        """The relative error of peak memory."""
         return _relative(self.peak_bytes_predicted, self.peak_bytes_measured)
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,18 +84,18 @@ def _relative(predicted: float | None, measured: float | None) -> float | None:
 
 
 class Fields:
-    """The cells of a row, read one by one; whatever is taken for an empty one is noted in `assumed`."""
+    """The cells of a row; `assumed` notes the values taken for empty ones."""
 
     def __init__(self, row: Row) -> None:
         self.row = row
         self.assumed: list[str] = []
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a cell as it is, or *default* where it is empty, which is not noted."""
+        """Return a cell as text, or *default* if it is empty; that is not noted."""
         return (self.row.get(name) or "").strip() or default
 
     def number(self, name: str) -> float | None:
-        """Return a cell as a number above zero, or nothing where it is empty."""
+        """Return a cell as a number above zero; None if it is empty."""
         text = self.text(name)
         if not text:
             return None
@@ -107,7 +107,7 @@ class Fields:
         return value
 
     def whole(self, name: str, default: int | None = None, why: str = "") -> int:
-        """Return a cell as a whole number, or *default* where it is empty, noted with *why*."""
+        """Return a cell as a whole number, or *default* if it is empty, noted with *why*."""
         value = self.number(name)
         if value is None:
             require(default is not None, name, "", "is not given")
@@ -116,7 +116,7 @@ class Fields:
         return int(value)
 
     def seconds(self, name: str, unit_s: float) -> float:
-        """Return a cell that must hold a time, given in some unit."""
+        """Return a time in seconds; *unit_s* is the unit of the cell."""
         value = self.number(name)
         require(value is not None, name, "", "is not given")
         return float(value or 0.0) * unit_s
@@ -130,7 +130,7 @@ class Fields:
 
 
 def judged(row: Row, identity: str, collection: str, judge: Callable[[Fields], Verdict]) -> Verdict:
-    """Return the verdict of *judge* on a row, or one that says why it has none: rows never stop a validation."""
+    """Return the verdict of *judge* on a row, or one that says why it is skipped: a row never stops a validation."""
     try:
         verdict = judge(Fields(row))
     except SpecError as error:
@@ -144,40 +144,40 @@ def judged(row: Row, identity: str, collection: str, judge: Callable[[Fields], V
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """A kind of rows: what it is called, the columns that tell it, and the module that judges it."""
+class RowKind:
+    """A kind of rows: its name, the columns that identify it, and the module that predicts it."""
 
     name: str
     columns: frozenset[str]
     module: str
 
     def judge(self, rows: Sequence[Row]) -> list[Verdict]:
-        """Return what is predicted of *rows*."""
+        """Return the verdicts on *rows*."""
         found: list[Verdict] = import_module(f"cosmic.validation.{self.module}").judge(rows)
         return [replace(verdict, kind=self.name) for verdict in found]
 
 
-def _kind(name: str, module: str, columns: str) -> Kind:
-    return Kind(name, frozenset(columns.split()), module)
+def _kind(name: str, module: str, columns: str) -> RowKind:
+    return RowKind(name, frozenset(columns.split()), module)
 
 
 KINDS = (
     _kind("training runs", "training_rows", "id model n_layers accel n_accel seq_len gbs iter_time_s"),
-    _kind("training steps of one device", "single_device_rows", "layers hidden heads ffn vocab seq style step_ms"),
-    _kind("prefill and decode of one device", "single_device_rows", "layers hidden heads ffn phase batch context ms"),
-    _kind("layers of one device", "layer_rows", "what hidden heads ffn vocab batch sequence mode fwd_ms bwd_ms"),
-    _kind("matrix products", "kernel_rows", "m n k dtype ms"),
-    _kind("matrix products of several devices", "kernel_rows", "gemm_dtype m n k latency hardware"),
+    _kind("training steps of one GPU", "single_gpu_rows", "layers hidden heads ffn vocab seq style step_ms"),
+    _kind("prefill and decode of one GPU", "single_gpu_rows", "layers hidden heads ffn phase batch context ms"),
+    _kind("layers of one GPU", "layer_rows", "what hidden heads ffn vocab batch sequence mode fwd_ms bwd_ms"),
+    _kind("GEMMs", "kernel_rows", "m n k dtype ms"),
+    _kind("GEMMs of several GPUs", "kernel_rows", "gemm_dtype m n k latency hardware"),
     _kind("attention", "kernel_rows", "batch heads kv_heads seq head_dim causal fwd_ms bwd_ms"),
     _kind("memory-bound operators", "kernel_rows", "op rows cols dtype bytes ms"),
     _kind("collectives", "collective_rows", "hardware collective n_ranks n_nodes size_bytes time_us"),
     _kind("serving", "serving_rows", "id backend system isl osl silicon_ttft_ms silicon_tpot_ms"),
 )
-"""Every kind of rows; the first whose columns a file has is what its rows are."""
+"""Every kind of rows; a file is of the first kind whose columns it has."""
 
 
-def kind_of(columns: Sequence[str], where: str) -> Kind:
-    """Return the kind of rows that have these *columns*."""
+def row_kind(columns: Sequence[str], where: str) -> RowKind:
+    """Return the kind of rows with these *columns*."""
     for kind in KINDS:
         if kind.columns <= set(columns):
             return kind
@@ -185,8 +185,8 @@ def kind_of(columns: Sequence[str], where: str) -> Kind:
     raise SpecError(where, ", ".join(columns), f"these columns are of no known kind, which are {known}")
 
 
-def read_rows(path: Path | str) -> tuple[Kind, list[Row]]:
-    """Return the rows of the CSV file at *path*, and of which kind they are."""
+def read_rows(path: Path | str) -> tuple[RowKind, list[Row]]:
+    """Return the kind and the rows of the CSV file at *path*."""
     where = Path(path).name
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
@@ -197,7 +197,7 @@ def read_rows(path: Path | str) -> tuple[Kind, list[Row]]:
         raise SpecError("data", str(path), f"cannot be read: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error):
         raise SpecError("data", str(path), "is not a CSV file") from None
-    kind = kind_of(columns, where)
+    kind = row_kind(columns, where)
     require(bool(rows), where, 0, "there are no rows")
     return kind, rows
 

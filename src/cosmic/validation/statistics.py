@@ -1,4 +1,4 @@
-"""What errors add up to: how far off on average, how far at worst, to which side, and whether the order is right.
+"""Error statistics: mean, median and worst error, bias, and Kendall's τ of the order.
 
 Symbols, over n rows with measured times m and predicted times p:
 
@@ -6,11 +6,10 @@ Symbols, over n rows with measured times m and predicted times p:
     mean   = Σ |e| / n         median, worst  of |e|         bias = Σ e / n
     τ      = (C - D) / N       Kendall's, pooled over groups
     N        pairs of rows of one group, of different designs, whose measured times differ
-    C, D     such pairs that the predictions put in the same order, and in the other; predictions that are equal
-             count as neither
+    C, D     pairs that the predictions order alike, and inversely; equal predictions count as neither
 
-Pooled: pairs of all groups are counted together, so that a group of many rows weighs more than one of two. A group is
-rows that do the same work on the same machine with different mappings.
+Pooled: pairs of all groups are counted together, so large groups weigh more. A group is rows that do the same work on
+the same machine with different mappings.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ from cosmic.validation.rows import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The errors of some rows; nothing where no row was predicted."""
+    """The errors of some rows; None where no row was predicted."""
 
     name: str
     rows: int
-    """Given."""
+    """Rows given."""
     predicted: int
     mean: float | None
     median: float | None
@@ -39,13 +38,13 @@ class Summary:
     tau: float | None
     """None where no two rows can be compared."""
     pairs: int
-    """Compared for τ."""
+    """Pairs compared for τ."""
     skipped: dict[str, int]
-    """Reasons, and how many rows each befell."""
+    """Reasons, and the number of rows that each skipped."""
 
     @property
     def coverage(self) -> float:
-        """Predicted of given."""
+        """Share of the rows that was predicted."""
         return self.predicted / self.rows if self.rows else 0.0
 
     def to_dict(self, key: str) -> dict[str, Any]:
@@ -66,7 +65,7 @@ class Summary:
 
 
 def summarise(name: str, verdicts: Sequence[Verdict], *, memory: bool = False) -> Summary:
-    """Return what the errors of time, or of *memory*, add up to."""
+    """Return the statistics of the errors of time, or of *memory*."""
     errors = [verdict.memory_error if memory else verdict.error for verdict in verdicts]
     known = [error for error in errors if error is not None]
     sizes = sorted(map(abs, known))
@@ -103,7 +102,7 @@ def concordance(verdicts: Iterable[Verdict]) -> tuple[int, int]:
 
 
 def _pairs(times: Sequence[tuple[float, float, str]]) -> tuple[int, int]:
-    """Return C - D and N of one group, given what is measured, predicted and designed of its rows.
+    """Return C - D and N of one group, given measured time, predicted time and mapping of its rows.
 
     >>> _pairs([(1.0, 10.0, "a"), (2.0, 30.0, "b"), (3.0, 20.0, "c"), (4.0, 20.0, "c")])
     (1, 5)

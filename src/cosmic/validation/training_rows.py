@@ -1,22 +1,22 @@
-"""Published training runs: the design that each row describes, its step predicted beside its step measured.
+"""Published training runs: the design of each row, with its predicted and measured step.
 
-What a row leaves open takes a default, and its verdict says so:
+Empty cells take a default, which the verdict notes:
 
-    tp, pp, cp       1 in one node, as far as the model's data parallelism goes; elsewhere the row is skipped
-    ep               1; and where it is more than dp × cp, what the two share: Megatron-LM spreads experts over tp too
-    vpp              1; and where pp × vpp is more than the layers there are, the largest that is not: Megatron-LM
-                     counts embedding and head as layers of such pipelines
-    mbs              a pipeline is passed as many microbatches as it has stages
+    tp, pp, cp       1 within one node; with several nodes the row is skipped
+    ep               1; where it exceeds dp × cp, their greatest common divisor: Megatron-LM spreads experts over tp too
+    vpp              1; where pp × vpp exceeds the number of layers, the largest that does not: Megatron-LM counts
+                     embedding and head as layers of such pipelines
+    mbs              such that there are as many microbatches as stages
     recompute        none
     zero_stage       1 where there is data parallelism; 3 where weights and states do not fit otherwise
-    seq_par          with tensor parallelism, yes
+    seq_par          yes with tensor parallelism
     precision        bf16
-    rate of network  that of the accelerator's usual system
+    network rate     that of the accelerator's usual system
 
-The measured step is ``iter_time_s``; where it is empty, sequences × tokens / (tokens a second per accelerator ×
-accelerators); where that is empty too, what the model needs of operations over those done in a second.
+The measured step is ``iter_time_s``; if empty, it follows from tokens per second and accelerator; if that is empty
+too, from the model's operations and the published TFLOP/s.
 
-What is known of a source beyond its columns is in `PRACTICE` and `KERNELS`.
+`PRACTICE` and `KERNELS` hold what is known of a source beyond its columns.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cosmic.step.memory import footprint
 from cosmic.validation.hardware import fabric_in, machine, with_attention
 from cosmic.validation.models import model_of
 from cosmic.validation.rows import GIB, Fields, Row, Verdict, judged
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 
 MEGATRON_2021: dict[str, Any] = {"attention": "unfused", "dropout": True, "recompute_to_end": True}
 MEGATRON: dict[str, Any] = {"tp_overlap": True}
@@ -51,23 +51,23 @@ PRACTICE: dict[str, dict[str, Any]] = {
     "nemo": MEGATRON,
     "mlperf": MEGATRON,
 }
-"""What sources are known to do that no column says, by how the names of their sets begin: Megatron-LM before flash
-attention wrote scores out, trained with dropout, and repeated layers to their end; LLM Foundry did not compile models;
-the recipes of Megatron-Bridge, NeMo and MLPerf send what tensor parallelism needs beside the products."""
+"""What is known of a source beyond its columns, by the start of its set's name. Megatron-LM of 2021 had unfused
+attention and dropout, and recomputed layers to their end; LLM Foundry did not compile models; the recipes of
+Megatron-Bridge, NeMo and MLPerf overlap tensor-parallel communication with GEMMs."""
 FUSED_SINKS = 26.06
-"""The release of Megatron-Bridge that fused what earlier ones did in turn."""
+"""The release of Megatron-Bridge that fused attention with sinks and overlapped expert parallelism."""
 KERNELS = {"mosaic": "flash1", "torchtitan": "flash2"}
-"""Generations of attention kernels that sources ran, where they are not the accelerator's best."""
+"""Generation of attention kernels of a source, where it is not the accelerator's best."""
 SHARDING = {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"}
 RECOMPUTES = ("none", "selective", "alternate", "full")
 SCHEDULES = (("dual", "dualpipe"), ("zero", "zero_bubble"), ("zb", "zero_bubble"), ("gpipe", "gpipe"))
-"""How the names of rarer schedules begin."""
+"""Schedules by the start of their names in rows."""
 GROUP = ("set", "source", "model", "accel", "n_accel", "seq_len", "gbs", "precision")
-"""Rows that agree in these do the same work on the same machine with the same software."""
+"""Columns of rows that do the same work on the same machine with the same software."""
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """Return a verdict on each published run."""
+    """Return the verdict on each published run."""
     return [judged(row, row.get("id", ""), row.get("set") or "training", _judge) for row in rows]
 
 
@@ -96,22 +96,22 @@ def _judge(fields: Fields) -> Verdict:
 
 
 def require_fit(point: DesignPoint) -> None:
-    """Raise a `SpecError` with the reasons where a design does not fit together."""
-    if reasons := unfit(point):
+    """Raise a `SpecError` with the reasons if a design's mapping is invalid."""
+    if reasons := invalid_reasons(point):
         w = point.workload
         raise SpecError("mapping", f"dp {w.dp} × tp {w.tp} × cp {w.cp} × pp {w.pp}", "; ".join(reasons))
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A published run: the design, and how long its step took."""
+    """A published run: its design and its measured step."""
 
     point: DesignPoint
     measured_s: float
 
 
 def read_run(fields: Fields) -> Run:
-    """Return the run that a row describes."""
+    """Return the run of a row."""
     mesh = _mesh(fields)
     model = model_of(fields, mesh["tp"])
     hardware = machine(
@@ -124,17 +124,17 @@ def read_run(fields: Fields) -> Run:
     fields.assumed.extend(hardware.assumed)
     generation = KERNELS.get(fields.text("set"), "")
     hardware = replace(hardware, compute=with_attention(hardware.compute, generation))
-    point = _as_it_must_be(fields, hardware.design(model, _workload(fields, mesh, model)))
+    point = _sharded_if_needed(fields, hardware.design(model, _workload(fields, mesh, model)))
     return Run(point, _measured(fields, point))
 
 
-def _as_it_must_be(fields: Fields, point: DesignPoint) -> DesignPoint:
-    """Return *point* with sharded weights where whole ones cannot be: what stays from step to step does not fit.
+def _sharded_if_needed(fields: Fields, point: DesignPoint) -> DesignPoint:
+    """Return *point*, with zero3 if its weights and states do not fit in memory otherwise.
 
-    Some sources do not tell fully sharded runs from those that shard the optimizer's states alone.
+    Some sources do not distinguish fully sharded runs from those that shard optimizer states only.
     """
     workload = point.workload
-    if workload.pp > 1 or workload.dp == 1 or workload.weight_sharding == "zero3" or unfit(point):
+    if workload.pp > 1 or workload.dp == 1 or workload.weight_sharding == "zero3" or invalid_reasons(point):
         return point
     if footprint(batch_of(point)).static <= point.memory.capacity_bytes:
         return point
@@ -165,7 +165,7 @@ def _tokens(point: DesignPoint) -> int:
 
 
 def _mesh(fields: Fields) -> dict[str, int]:
-    """Return the degrees of parallelism; a mapping that is not published is data parallelism if one node is used."""
+    """Return the degrees of parallelism; within one node, a mapping that is not published is data parallelism."""
     count = fields.whole("n_accel")
     stated = bool(fields.text("tp") and fields.text("pp"))
     one_node = count <= fields.whole("accel_per_node", 8, "as usual")
@@ -178,7 +178,7 @@ def _mesh(fields: Fields) -> dict[str, int]:
 
 
 def _expert_spread(fields: Fields, ranks: int) -> int:
-    """Return over how many ranks experts are spread: Megatron-LM also counts those of tp, which split experts here."""
+    """Return the expert parallelism over dp × cp; Megatron-LM's also counts ranks of tp, which split experts here."""
     given = fields.whole("ep", 1)
     if ranks % given == 0:
         return given
@@ -207,20 +207,20 @@ def _workload(fields: Fields, mesh: dict[str, int], model: Transformer) -> Workl
 
 
 def overlaps(fields: Fields) -> bool:
-    """Return whether gradients are reduced while others are still computed: unless the row says no."""
+    """Return whether gradient reduction overlaps the backward pass: unless the row says no."""
     return not fields.text("overlap").lower().startswith("none")
 
 
 def tensors_overlap(fields: Fields) -> bool:
-    """Return whether tensor parallelism communicates beside its own products: only if the notes say so."""
+    """Return whether tensor-parallel communication overlaps GEMMs: only if the notes say so."""
     return "async" in fields.text("notes").lower()
 
 
 def _practice(fields: Fields) -> dict[str, Any]:
-    """Return what is known of the row's source.
+    """Return the settings that are known of the row's source.
 
-    TorchTitan gathers keys and values in context parallelism, and kept every copy of the logits in its runs of 2024.
-    That ranks took one piece of the sequence each is told by their times: they grow as the last one's work does.
+    TorchTitan all-gathers keys and values in context parallelism, and retained every copy of the logits in its runs of
+    2024. Its step times grow like the work of the last cp rank, so ranks took one chunk of the sequence each.
     """
     if _is_titan(fields):
         return {
@@ -236,10 +236,10 @@ def _practice(fields: Fields) -> dict[str, Any]:
 
 
 def _of_release(fields: Fields) -> dict[str, Any]:
-    """Return what a release of Megatron-Bridge does.
+    """Return the settings of a release of Megatron-Bridge.
 
-    From 26.06 on tokens travel to experts beside computation, and attention with sinks, of which GPT-OSS is made, is
-    fused, except where a row notes that it was not.
+    From 26.06 on, expert parallelism overlaps compute, and attention with sinks (GPT-OSS) is fused, unless a row notes
+    a regression.
     """
     found = re.search(r"summary (\d+\.\d+)", fields.text("source"))
     recent = found is not None and float(found[1]) >= FUSED_SINKS
@@ -270,7 +270,7 @@ def _schedule(fields: Fields, virtual: int) -> str:
 
 
 def _precision(fields: Fields) -> str:
-    """Return the number format of matrix products; of two that are named, the narrower."""
+    """Return the number format of GEMMs; of two that are named, the narrower."""
     name = fields.text("precision").lower()
     if not name:
         usual = "fp8" if fields.text("set").startswith("mlperf") else "bf16"
@@ -289,7 +289,7 @@ def _precision(fields: Fields) -> str:
 
 
 def _sharding(fields: Fields, mesh: dict[str, int]) -> str:
-    """Return how states are sharded; with pipeline stages TorchTitan keeps gathered weights until the step ends."""
+    """Return the sharding; with pipeline stages, TorchTitan keeps gathered weights until the step ends."""
     stage = fields.text("zero_stage").removesuffix(".0") or str(fields.assume("zero_stage", int(mesh["dp"] > 1)))
     require(stage in SHARDING, "zero_stage", stage, "must be 0, 1, 2 or 3")
     return SHARDING["1" if stage == "3" and mesh["pp"] > 1 and _is_titan(fields) else stage]
@@ -303,7 +303,7 @@ def _sequence_parallel(fields: Fields, tp: int) -> bool:
 
 
 def _recompute(fields: Fields) -> str:
-    """Return what is recomputed; TorchTitan's selection keeps every other matrix product."""
+    """Return the recomputation; TorchTitan's selective one keeps every other GEMM."""
     name = fields.text("recompute").lower() or str(fields.assume("recompute", "none"))
     require(name in RECOMPUTES, "recompute", name, f"must be one of {', '.join(RECOMPUTES)}")
     return "alternate" if name == "selective" and _is_titan(fields) else name

@@ -1,4 +1,4 @@
-"""Validation: rows of several files judged, and their errors added up by source.
+"""Validation: predict measured rows and summarise the errors by source.
 
 files ──▶ rows, of a kind ──▶ designs or kernels ──▶ predicted beside measured ──▶ errors by source
 """
@@ -17,15 +17,15 @@ from cosmic.validation.statistics import Summary, summarise
 
 @dataclass(frozen=True, slots=True)
 class Validation:
-    """What is predicted of measured rows, and how far off it is."""
+    """Verdicts on measured rows, and their error statistics."""
 
     verdicts: tuple[Verdict, ...]
     by: str
-    """The column by which errors are added up."""
+    """The column by which errors are summarised."""
     summary: tuple[Summary, ...]
     """Errors of times."""
     memory_summary: tuple[Summary, ...]
-    """Errors of the peak of memory, of the rows that give one."""
+    """Errors of peak memory, of the rows that give it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Return it all as plain data, in SI units."""
@@ -37,24 +37,24 @@ class Validation:
 
 
 def validate(
-    paths: Sequence[Path | str] | None = None, by: str = "set", tell: Callable[[str], None] = lambda _: None
+    paths: Sequence[Path | str] | None = None, by: str = "set", report: Callable[[str], None] = lambda _: None
 ) -> Validation:
-    """Predict every measured row of some CSV files and compare; without *paths*, of those the package carries.
+    """Predict every row of the CSV files at *paths*, by default those that the package carries, and compare.
 
-    Errors are added up *by* the rows' source, or by any of their columns. Kinds of files are told by their columns (see
-    `cosmic.validation.rows.KINDS`). How far it is, *tell* is told.
+    Errors are summarised *by* the rows' source, or by any of their columns. A file's columns say its kind (see
+    `cosmic.validation.rows.KINDS`). *report* gets a line of progress for each file.
     """
     files: Iterable[Path | str] = paths if paths is not None else carried_files()
     verdicts: list[Verdict] = []
     for path in files:
         kind, rows = read_rows(path)
-        tell(f"{Path(path).name}: {len(rows):,} rows")
+        report(f"{Path(path).name}: {len(rows):,} rows")
         verdicts += kind.judge(rows)
     return assess(verdicts, by)
 
 
 def assess(verdicts: Sequence[Verdict], by: str = "set") -> Validation:
-    """Return what *verdicts* add up to."""
+    """Return the error statistics of *verdicts*."""
     known = {"set", *(name for verdict in verdicts for name in verdict.row)}
     if by not in known:
         raise UnknownName.among("--by", by, "column", known)
@@ -63,6 +63,6 @@ def assess(verdicts: Sequence[Verdict], by: str = "set") -> Validation:
         name = verdict.set if by == "set" else verdict.row.get(by, "")
         parts.setdefault(name, []).append(verdict)
     summary = tuple(summarise(name, part) for name, part in parts.items())
-    weighed = {name: [each for each in part if each.peak_bytes_measured] for name, part in parts.items()}
-    memory = tuple(summarise(name, part, memory=True) for name, part in weighed.items() if part)
+    with_memory = {name: [each for each in part if each.peak_bytes_measured] for name, part in parts.items()}
+    memory = tuple(summarise(name, part, memory=True) for name, part in with_memory.items() if part)
     return Validation(tuple(verdicts), by, summary, memory)

@@ -162,7 +162,7 @@ RULES = {
 """Every rule by its name."""
 
 
-def unfit(design: DesignPoint | Batch) -> tuple[str, ...]:
+def invalid_reasons(design: DesignPoint | Batch) -> tuple[str, ...]:
     """Return why a design (or a batch of one) cannot run, one sentence for each rule that it breaks."""
     batch = batch_of(design) if isinstance(design, DesignPoint) else design
     return tuple(rule.sentence(batch.base) for rule in RULES.values() if not rule.holds(batch))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic.design.model import Transformer, mixture_layers
+from cosmic.design.model import Transformer, moe_layers
 from cosmic.workload.blocks import TOKENS, Block, Builder
 from cosmic.workload.graph import Tensor
 
@@ -13,7 +13,7 @@ SOURCE = ("batch", "source", "hidden")
 
 def transformer_blocks(model: Transformer, dropout: bool = False) -> tuple[Block, ...]:
     """Return the blocks of a transformer: embedding, each kind of layer, head."""
-    moe_count = mixture_layers(model)
+    moe_count = moe_layers(model)
     cross = model.family == "encoder_decoder"
     found = [embedding(model)]
     if cross:

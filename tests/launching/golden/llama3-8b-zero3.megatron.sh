@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # llama3-8b on 64 × h100-sxm-80gb, dp 32 × tp 1 × cp 2 × pp 1: Megatron-LM's arguments, as of commit 000c4ac24f61
-# note: Megatron-FSDP wants several device queues, tensor and context parallelism want one: it gets several
+# note: Megatron-FSDP needs CUDA_DEVICE_MAX_CONNECTIONS above 1, tensor and context parallelism want 1: it is 8
 export CUDA_DEVICE_MAX_CONNECTIONS=8
 torchrun --nnodes 8 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}" \
   pretrain_gpt.py \

@@ -1,4 +1,4 @@
-// A canvas as sharp as the screen, drawn anew when its size, its colours or what it shows changes.
+// A canvas at the screen's resolution, redrawn when its size, its colours or its content changes.
 
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
@@ -12,14 +12,14 @@ export interface Frame {
   ratio: number;
 }
 
-/** Whatever tells when it changes: a signal of anything. */
+/** A signal of any type. */
 export interface Told {
   listen(listener: () => void): () => void;
 }
 
 export interface CanvasProps {
   height: number;
-  /** What a screen reader says of it. */
+  /** Its description for screen readers. */
   label: string;
   draw: (frame: Frame) => void;
   /** A second layer for what changes often: cursor, brush, hover. */
@@ -28,7 +28,7 @@ export interface CanvasProps {
   on?: JSX.HTMLAttributes<HTMLCanvasElement>;
   /** Given the top layer, for handlers that must not be passive. */
   canvas?: (element: HTMLCanvasElement | null) => void;
-  /** Draws both layers anew when one of these changes, without drawing the component anew. */
+  /** Redraws both layers when one of these changes, without rendering the component. */
   again?: Told[];
   /** The same for the second layer alone. */
   againAbove?: Told[];
@@ -44,7 +44,7 @@ export function Canvas(props: CanvasProps) {
   const above = useRef<HTMLCanvasElement>(null);
   const latest = useRef(props);
   latest.current = props;
-  /** As the observer told it: to ask the box itself would lay out the whole page anew for every canvas. */
+  /** From the observer: reading the box itself would lay out the whole page for every canvas. */
   const width = useRef(0);
 
   const paintAbove = (): void => {
@@ -96,7 +96,7 @@ function pixels(length: number): number {
 function paintOn(canvas: HTMLCanvasElement, width: number, height: number, draw: (frame: Frame) => void): void {
   const ratio = window.devicePixelRatio || 1;
   const [wide, high] = [pixels(width), pixels(height)];
-  // The style sheet fits it to its box: were its size written here, the page would be laid out anew for every canvas.
+  // The style sheet fits it to its box: setting its size here would lay out the page for every canvas.
   if (canvas.width !== wide || canvas.height !== high) {
     canvas.width = wide;
     canvas.height = high;

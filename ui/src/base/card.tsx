@@ -1,4 +1,4 @@
-// The frame of every view: what it is, how to read it, the picture, and the same as a table.
+// The frame of every view: title, reading, picture, and its data as a table.
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
@@ -7,11 +7,11 @@ import { count } from "./format";
 export interface CardProps {
   id: string;
   title: string;
-  /** One sentence that says what to see in it. */
+  /** One sentence on what it shows. */
   reading?: string;
   /** Buttons at the right of the title. */
   tools?: ComponentChildren;
-  /** The same as a table: for screen readers, for copying, for whoever prefers numbers. Built when it is opened. */
+  /** Its data as a table, for screen readers and for copying. Built when it is opened. */
   twin?: () => Twin;
   wide?: boolean;
   children: ComponentChildren;

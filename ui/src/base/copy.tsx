@@ -1,4 +1,4 @@
-// Copy: by the clipboard where there is one, by a selection where the page is a file or in a frame.
+// Copying: through the clipboard, or through a selection where the page is a file or in a frame.
 
 import { useState } from "preact/hooks";
 

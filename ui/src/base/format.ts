@@ -1,4 +1,4 @@
-// Numbers for people: three significant digits and a unit; the exact value is one hover or copy away.
+// Numbers as text: three significant digits and a unit.
 
 const TIMES: [number, string][] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 const BYTES: [number, string][] = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];

@@ -1,4 +1,4 @@
-// A part of the page that fails says so in a sentence, and takes no other part with it.
+// An error boundary: a view that fails shows one sentence and leaves the others alone.
 
 import { Component, type ComponentChildren } from "preact";
 

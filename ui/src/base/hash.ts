@@ -12,7 +12,7 @@ export function readHash(name: string): string {
   return now().get(name) ?? "";
 }
 
-/** Keeps a value under a name; an empty one is forgotten. Written a moment later, as brushing changes it often. */
+/** Stores a value under a name, an empty one removes it. Written a moment later, as brushing changes it often. */
 export function writeHash(name: string, value: string): void {
   const next = now();
   if (value) next.set(name, value);
@@ -33,7 +33,7 @@ export function flushHash(): void {
   }
 }
 
-/** Calls `listener` when somebody else changes the address: a link, the back button. */
+/** Calls `listener` when the address changes from outside: a link, the back button. */
 export function onHash(listener: () => void): () => void {
   window.addEventListener("hashchange", listener);
   return () => window.removeEventListener("hashchange", listener);

@@ -1,18 +1,18 @@
-// Keys that work anywhere on the page, and what `?` shows of them.
+// Keyboard shortcuts of the page, and their help.
 
 export interface Key {
-  /** As `KeyboardEvent.key`; several for one thing. */
+  /** As `KeyboardEvent.key`; alternatives. */
   keys: string[];
   /** What it does, for the help. */
   help: string;
-  /** Where it holds only sometimes: whether it does now. */
+  /** Whether the key is active now; always, if it is left out. */
   when?: () => boolean;
   run: (event: KeyboardEvent) => void;
 }
 
 const groups = new Map<string, Key[]>();
 
-/** Adds keys under a heading of the help until the function that this returns is called. */
+/** Adds keys under a heading of the help; returns the function that removes them. */
 export function addKeys(group: string, keys: Key[]): () => void {
   groups.set(group, keys);
   return () => {
@@ -33,7 +33,7 @@ export function startKeys(): void {
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
     const fitting = [...groups.values()].flat().filter((each) => each.keys.includes(event.key) && (each.when?.() ?? true));
-    // What holds only here comes before what holds everywhere.
+    // Keys with a condition come before those without.
     const found = fitting.find((each) => each.when) ?? fitting[0];
     if (!found) return;
     event.preventDefault();

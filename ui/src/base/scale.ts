@@ -1,4 +1,4 @@
-// From values to pixels, and the ticks that say so.
+// Scales from values to pixels, and their ticks.
 
 export interface Scale {
   low: number;
@@ -57,7 +57,7 @@ function logTicks(low: number, high: number, most: number): number[] {
   return ticks;
 }
 
-/** Whether values span so much that only a logarithm shows them all. */
+/** Whether the range of values is so wide that it needs a logarithmic scale. */
 export function wantsLog(low: number, high: number): boolean {
   return low > 0 && high / low > 30;
 }

@@ -1,4 +1,4 @@
-// A value that tells who listens when it changes: all the state that views share.
+// A value that notifies its listeners when it changes: views share their state as signals.
 
 import { useEffect, useState } from "preact/hooks";
 
@@ -17,14 +17,14 @@ export class Signal<T> {
     for (const listener of [...this.listeners]) listener(next);
   }
 
-  /** Calls `listener` at every change until the function that this returns is called. */
+  /** Calls `listener` at every change; returns the function that ends it. */
   listen(listener: (value: T) => void): () => void {
     this.listeners.add(listener);
     return () => this.listeners.delete(listener);
   }
 }
 
-/** Returns a signal's value, and draws the component anew when it changes. */
+/** Returns a signal's value, and renders the component again when it changes. */
 export function useSignal<T>(signal: Signal<T>): T {
   const [value, setValue] = useState(() => signal.value);
   useEffect(() => {

@@ -22,7 +22,7 @@ export interface Palette {
 const CLASSES: Class[] = ["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"];
 const KEPT = "cosmic-theme";
 
-/** Counts how often colours have changed: whoever draws with them listens. */
+/** Counts changes of the colours; canvases listen. */
 export const repainted = new Signal(0);
 export const theme = new Signal<Theme>("auto");
 
@@ -75,7 +75,7 @@ export function setTheme(next: Theme): void {
   repaint();
 }
 
-/** Takes up the reader's last choice, and follows the system's where there is none. */
+/** Applies the reader's last choice, or follows the system's. */
 export function startTheme(): void {
   let kept = "";
   try {
@@ -85,7 +85,7 @@ export function startTheme(): void {
   }
   if (kept === "light" || kept === "dark") setTheme(kept);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", repaint);
-  // Paper is light: canvases are drawn anew for print, and again after it.
+  // Print is light: canvases are drawn for print, and again after it.
   window.addEventListener("beforeprint", () => {
     document.documentElement.dataset.print = "";
     repaint();

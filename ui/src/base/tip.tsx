@@ -1,4 +1,4 @@
-// What a mark says while the pointer is on it: one small box for the whole page. Screen readers have the table twins.
+// The tooltip of marks: one box for the whole page. Screen readers have the tables.
 
 import { Signal, useSignal } from "./signal";
 
@@ -19,7 +19,7 @@ export function hideTip(): void {
   tip.value = null;
 }
 
-/** Returns the handlers of a mark that says something. */
+/** Returns the handlers of a mark with a tooltip. */
 export function says(...lines: string[]) {
   const at = (event: PointerEvent): void => showTip(event, lines);
   return { onPointerEnter: at, onPointerMove: at, onPointerLeave: hideTip };

@@ -1,4 +1,4 @@
-// The state of the timeline that is looked at, and how pointers, wheels and keys change it.
+// The state of the timeline, and how pointers, wheels and keys change it.
 
 import { pointerAt } from "../base/canvas";
 import type { Key } from "../base/keys";
@@ -11,7 +11,7 @@ import { firstAt, spanAt } from "./spans";
 import { around, moved, type View, within, zoomed } from "./view";
 
 export interface Board {
-  /** Another one for each: what draws it is made anew. */
+  /** Changes with every board, so that its components are created again. */
   id: number;
   lanes: Lane[];
   rows: Row[];
@@ -31,7 +31,7 @@ export interface Board {
   toggle: (lane: number, process: number) => void;
 }
 
-/** The shortest time that can be looked at. */
+/** The shortest time that can be shown. */
 const LEAST = 20e-9;
 
 export function leastOf(until: number): number {
@@ -59,7 +59,7 @@ export function fitAll(board: Board): void {
   see(board, { from: 0, to: board.until });
 }
 
-/** Shows the selected area or span in full; all of the step where there is none, or where that is shown already. */
+/** Shows the selected area or span in full; the whole step where there is none, or where it is shown already. */
 export function fit(board: Board): void {
   const { area, selected, view, until } = board;
   let part: View | null = area.value;
@@ -75,7 +75,7 @@ export function fit(board: Board): void {
   else fitAll(board);
 }
 
-/** Selects a span, and moves the view and the rows so that it is seen. */
+/** Selects a span, and scrolls it into view. */
 export function select(board: Board, pick: Pick | null): void {
   board.selected.value = pick;
   if (!pick) return;
@@ -98,7 +98,7 @@ export function select(board: Board, pick: Pick | null): void {
   else if (row.top + row.height > box.scrollTop + room) box.scrollTop = row.top + 2 * row.height - room;
 }
 
-/** Selects a span that was searched for, and comes nearer where it is too small to be seen. */
+/** Selects a span that was found, and zooms in where it is too small. */
 export function reveal(board: Board, pick: Pick): void {
   const { spans } = board.lanes[pick.lane];
   const [start, end] = [spans.start[pick.span], spans.end[pick.span]];
@@ -107,7 +107,7 @@ export function reveal(board: Board, pick: Pick): void {
   select(board, pick);
 }
 
-/** Selects the next span on the same track, or the one at the same time on the next track that is shown. */
+/** Selects the next span on the same track, or the one at the same time on the next visible track. */
 export function step(board: Board, along: number, down: number): void {
   const now = board.selected.value;
   if (!now) {
@@ -239,7 +239,7 @@ export function pointers(board: Board, said: (pick: Pick, event: PointerEvent) =
   };
 }
 
-/** Zooms at the pointer with Ctrl, pans sideways; what else a wheel does is left to the page. */
+/** Zooms at the pointer with Ctrl, pans sideways; otherwise the page scrolls. */
 export function wheel(board: Board, event: WheelEvent): void {
   const scene = board.scene();
   const width = board.canvas!.clientWidth;
@@ -268,7 +268,7 @@ export function boardKeys(board: Board): Key[] {
     { keys: ["s", "S"], help: "zoom out", when: near, run: () => zoom(board, 1.4, cursorTime()) },
     { keys: ["a", "A"], help: "earlier", when: near, run: () => pan(board, -0.2) },
     { keys: ["d", "D"], help: "later", when: near, run: () => pan(board, 0.2) },
-    { keys: ["f", "F"], help: "show the selection in full, or all of the step", when: near, run: () => fit(board) },
+    { keys: ["f", "F"], help: "fit the selection, or the whole step", when: near, run: () => fit(board) },
     { keys: ["ArrowRight"], help: "next span", when: focused, run: () => step(board, 1, 0) },
     { keys: ["ArrowLeft"], help: "previous span", when: focused, run: () => step(board, -1, 0) },
     { keys: ["ArrowDown"], help: "the track below", when: focused, run: () => step(board, 0, 1) },
@@ -286,7 +286,7 @@ export function boardKeys(board: Board): Key[] {
     },
     {
       keys: ["Escape"],
-      help: "select nothing",
+      help: "clear the selection",
       when: () => focused() && (board.selected.value !== null || board.area.value !== null),
       run: () => {
         board.selected.value = null;

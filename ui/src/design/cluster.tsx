@@ -1,9 +1,9 @@
-// The picture of the cluster: every dimension of its network, who talks to whom there, and how busy its links are.
+// The cluster: every network dimension with its links, its groups and its utilization.
 
 import { useState } from "preact/hooks";
 import { Card, type Twin } from "../base/card";
 import { count, show } from "../base/format";
-import type { Axis, Cluster, Dimension } from "../document";
+import type { Cluster, NetworkDimension, ParallelAxis } from "../document";
 import { inGroup, type Layout, layOut, type Span, strides } from "./layout";
 
 const SIZE = 240;
@@ -36,7 +36,7 @@ export function ClusterCard({ cluster }: { cluster: Cluster }) {
         ))}
         <UseScale />
       </div>
-      <p class="axis-told" aria-live="polite">{axis ? axisSentence(cluster, axis) : groupSentence(cluster)}</p>
+      <p class="axis-sentence" aria-live="polite">{axis ? axisSentence(cluster, axis) : groupSentence(cluster)}</p>
       <div class="dimensions">
         {cluster.dims.map((_, place) => (
           <DimensionView key={place} cluster={cluster} place={place} fastest={fastest} lit={lit} />
@@ -47,11 +47,11 @@ export function ClusterCard({ cluster }: { cluster: Cluster }) {
 }
 
 function groupSentence({ npus, accelerator }: Cluster): string {
-  const filled = "Filled members are the group of accelerator 0 along each axis";
-  return `${count(npus)} × ${accelerator}. ${filled}; a box in dimension 2 and up is all of the dimension before it.`;
+  const filled = "Filled members are the group of accelerator 0 on each axis";
+  return `${count(npus)} × ${accelerator}. ${filled}; from dimension 2 on, a box is a whole instance of the dimension before.`;
 }
 
-export function axisSentence({ dims }: Cluster, { name, label, size }: Axis): string {
+export function axisSentence({ dims }: Cluster, { name, label, size }: ParallelAxis): string {
   const parts = dims.flatMap((dim, place) => {
     const here = dim.axes.find((each) => each.name === name);
     return here ? [`${here.ranks} of the ${dim.npus} members of dimension ${place + 1}`] : [];
@@ -62,13 +62,13 @@ export function axisSentence({ dims }: Cluster, { name, label, size }: Axis): st
   const lies = parts.length ? `${parts.join(" × ")}` : "no dimension by itself";
   const sends =
     bytes > 0
-      ? ` Each accelerator sends ${show(bytes, "B")} a step along it, ${show(seconds, "s")} of communication.`
-      : " It sends nothing that is counted.";
+      ? ` Each accelerator sends ${show(bytes, "B")} per step, in ${show(seconds, "s")} of communication.`
+      : " It has no communication.";
   return `${name}, ${label}: ${count(size)} ranks over ${lies}.${sends}`;
 }
 
-/** Returns what one link carries, from what an accelerator's links do together. */
-function linkBandwidth({ npus, links, bandwidth_bytes_per_s }: Dimension): number {
+/** Returns the bandwidth of one link: an accelerator's bandwidth divided by its links. */
+function linkBandwidth({ npus, links, bandwidth_bytes_per_s }: NetworkDimension): number {
   const own = links.filter(([from, to]) => from === 0 || to === 0).length;
   return bandwidth_bytes_per_s / Math.max(1, own || (npus > 2 ? 2 : 1));
 }
@@ -137,7 +137,7 @@ function DimensionView({ cluster, place, fastest, lit }: DimensionProps) {
             </span>
           </li>
         ))}
-        {!dim.load.length && <li class="faint">carries nothing</li>}
+        {!dim.load.length && <li class="faint">no traffic</li>}
       </ul>
     </figure>
   );
@@ -230,7 +230,7 @@ function Member({ x, y, size, member, layout, inner, spans, order, lit }: Member
   );
 }
 
-/** All of the dimension before, as it looks from here. */
+/** An instance of the dimension before, drawn small. */
 function Inside({ inner, x, y, size, filled }: { inner: Layout; x: number; y: number; size: number; filled: boolean }) {
   const spread = size * 0.62;
   const dot = Math.max(0.9, Math.min(size / 11, 0.42 * spread * nearest(inner)));
@@ -243,9 +243,9 @@ function Inside({ inner, x, y, size, filled }: { inner: Layout; x: number; y: nu
   );
 }
 
-/** How each axis lies over the members: cells in a row, those of one group side by side or apart. */
+/** The placement of each axis on the members: a row of cells, in which those of one group are filled. */
 function Bands({ cluster, spans, npus, lit }: { cluster: Cluster; spans: Span[]; npus: number; lit: string }) {
-  if (!spans.length) return <p class="faint band">no axis lies here</p>;
+  if (!spans.length) return <p class="faint band">no axis here</p>;
   const cells = Math.min(npus, 32);
   return (
     <div class="bands">
@@ -281,7 +281,7 @@ function UseScale() {
   );
 }
 
-export function dimensionSentence(dim: Dimension, place: number): string {
+export function dimensionSentence(dim: NetworkDimension, place: number): string {
   const axes = dim.axes.map((axis) => `${axis.name} ${axis.ranks}`).join(", ") || "no axis";
   const speed = `${show(dim.bandwidth_bytes_per_s, "B/s")}, ${show(dim.latency_s, "s")}, ${dim.algorithm.replaceAll("_", " ")}`;
   return `Dimension ${place + 1}: ${dim.label}, ${speed}, holds ${axes}, ${show(dim.utilization, "share")} used`;
@@ -289,12 +289,12 @@ export function dimensionSentence(dim: Dimension, place: number): string {
 
 function clusterTwin({ dims }: Cluster): Twin {
   const network = ["dimension", "network", "NPUs", "bandwidth", "latency", "algorithm", "axes", "used"];
-  const columns = [...network, "carries", "bytes a step", "seconds a step"];
+  const columns = [...network, "traffic", "bytes per step", "seconds per step"];
   const rows = dims.flatMap((dim, place) => {
     const axes = dim.axes.map((axis) => `${axis.name} ${axis.ranks}`).join(", ");
     const speed = [show(dim.bandwidth_bytes_per_s, "B/s"), show(dim.latency_s, "s"), dim.algorithm];
     const own = [place + 1, dim.label, dim.npus, ...speed, axes, show(dim.utilization, "share")];
-    const loads = dim.load.length ? dim.load : [{ label: "nothing", axis: "", bytes: 0, seconds: 0 }];
+    const loads = dim.load.length ? dim.load : [{ label: "none", axis: "", bytes: 0, seconds: 0 }];
     return loads.map(({ label, axis, bytes, seconds }) => [...own, axis ? `${label} (${axis})` : label, show(bytes, "B"), show(seconds, "s")]);
   });
   return { columns, rows };

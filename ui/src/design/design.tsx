@@ -1,4 +1,4 @@
-// "The design": one design as a whole, and how a step of it runs on its cluster.
+// "The design": one design, its cluster, timeline and roofline.
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Card } from "../base/card";
@@ -17,7 +17,7 @@ import type { Lane } from "./rows";
 import { spansOf } from "./spans";
 import { TimelineCard } from "./timeline";
 
-/** What the address calls a design: its trial, or what it is. */
+/** The name of a design in the address: its trial, or its label. */
 function keyOf(design: Design): string {
   return design.trial === null ? design.label : String(design.trial);
 }
@@ -53,9 +53,9 @@ export function DesignView({ shared }: { shared: Shared }) {
   }, [beside]);
 
   const shown = opened ?? (first === null ? null : { design: designs[first], binary: shared.source.binary });
-  if (!shown) return <p>There is no design to show: none can run, and the search had no base.</p>;
+  if (!shown) return <p>No design to show: none is feasible, and the search had no base.</p>;
   const { design } = shown;
-  // Trials that were opened from elsewhere stay in reach.
+  // Trials that were opened elsewhere stay in the list.
   const added = visited.current;
   const known = (each: Opened): boolean => each.design === design || each.design.identity === design.identity;
   if (!designs.includes(design) && !added.some(known)) added.push(shown);
@@ -78,7 +78,7 @@ export function DesignView({ shared }: { shared: Shared }) {
           beside={besideShown}
           chooser={
             <span class="choosing">
-              <label for="design-beside">beside it</label>
+              <label for="design-beside">compare with</label>
               <Chooser
                 id="design-beside"
                 all={all.filter((each) => each.design !== design && each.design.timeline)}
@@ -103,7 +103,7 @@ interface ChooserProps {
   id: string;
   all: Opened[];
   value: Design | null;
-  /** What choosing none is called; empty where one has to be chosen. */
+  /** The label of no choice; empty where one has to be chosen. */
   none: string;
   choose: (opened: Opened | null) => void;
 }
@@ -189,9 +189,9 @@ function Parts({ design }: { design: Design }) {
   return (
     <Card
       id="parts"
-      title="Where its time and memory go"
+      title="Breakdown of time and memory"
       twin={() => ({
-        columns: ["part", "of", "amount"],
+        columns: ["component", "of", "amount"],
         rows: [
           ...parts.map((each) => [each.label, "the step", show(each.seconds, "s")]),
           ...memory.map((each) => [each.label, "memory", show(each.bytes, "B")]),

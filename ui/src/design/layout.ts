@@ -1,11 +1,11 @@
-// Where the members of a dimension are drawn: every topology's places are known in closed form.
+// The positions of the members of a network dimension, in closed form for every topology.
 
 export type Place = [number, number];
 
 export interface Wire {
   from: number;
   to: number;
-  /** How far the middle is bent away from the straight line, as a share of its length. */
+  /** Distance of the middle from the straight line, as a share of its length. */
   bend: number;
 }
 
@@ -15,11 +15,11 @@ export interface Layout {
   /** How many are accelerators; the others are switches. */
   npus: number;
   wires: Wire[];
-  /** Whether only some of the members are drawn, for many. */
+  /** Whether a few members are drawn for many. */
   symbolic: boolean;
 }
 
-/** More accelerators than these are drawn as a few that stand for all. */
+/** Dimensions with more accelerators are drawn with a few of them. */
 const MOST = 64;
 
 /** Returns numbers whose product is `count`, as equal as they can be, smaller first: the sides of a grid. */
@@ -45,7 +45,7 @@ function sidesOf(topology: string, npus: number): number[] | null {
   return null;
 }
 
-/** Returns where the members of one instance of a dimension are drawn, and what connects them. */
+/** Returns the positions of the members of one instance of a dimension, and their links. */
 export function layOut(topology: string, npus: number, links: [number, number][]): Layout {
   if (!links.length || npus > MOST) return symbolic(topology, npus);
   const members = Math.max(npus, ...links.flat().map((member) => member + 1));
@@ -104,7 +104,7 @@ function cubeMesh(): Place[] {
   return [...quad, ...quad.map(([x, y]): Place => [x + 1.9, y])];
 }
 
-/** Levels of switches above the accelerators, each in the middle of what lies below it. */
+/** Levels of switches above the accelerators, each centred over those below it. */
 function treePlaces(npus: number, members: number, links: [number, number][]): Place[] {
   const level = new Array<number>(members).fill(0);
   for (let round = 0; round < 8; round++)
@@ -168,7 +168,7 @@ function between(places: Place[], from: number, to: number): boolean {
   });
 }
 
-/** Returns a few members that stand for many: the same shape, small. */
+/** Returns a small instance of the topology that stands for a large one. */
 function symbolic(topology: string, npus: number): Layout {
   const pairs: [number, number][] = [];
   const round = (count: number): void => {
@@ -222,7 +222,7 @@ export interface Span {
   stride: number;
 }
 
-/** Returns how far apart the ranks of each axis lie in a dimension. Experts lie inside the ranks of other axes. */
+/** Returns the stride between the ranks of each axis in a dimension; ep lies inside the ranks of other axes. */
 export function strides(axes: { name: string; ranks: number }[]): Span[] {
   let stride = 1;
   return axes.map(({ name, ranks }) => {

@@ -1,4 +1,4 @@
-// Colours and textures of spans. A texture goes with every class, so that colour is never the only cue.
+// Colours and textures of spans. Every class has a texture, so that colour is not the only cue.
 
 import { type Palette, palette } from "../base/theme";
 import type { Class } from "../document";
@@ -6,14 +6,14 @@ import type { Paint } from "./spans";
 
 export interface Look {
   fill: string;
-  /** What text on it is drawn with. */
+  /** The colour of text on it. */
   text: string;
 }
 
 export const CLASS_WORDS: Record<Class, string> = {
   compute: "compute",
   exposed: "exposed communication",
-  hidden: "hidden communication",
+  hidden: "overlapped communication",
   idle: "idle",
   memory: "memory",
   optimizer: "optimizer",

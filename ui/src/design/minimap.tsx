@@ -1,4 +1,4 @@
-// The whole step in one strip: how busy ranks are, where communication holds them up, and which part is looked at.
+// The whole step in one strip: compute and exposed communication, and which part is visible.
 
 import { useMemo } from "preact/hooks";
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
@@ -36,7 +36,7 @@ export function Minimap({ board }: { board: Board }) {
     });
     context.fillStyle = colours.faint;
     context.font = "11px system-ui, sans-serif";
-    context.fillText("all of it", 16, HEIGHT / 2 + 4);
+    context.fillText("whole step", 16, HEIGHT / 2 + 4);
   };
 
   const overlay = ({ context, width }: Frame): void => {
@@ -64,7 +64,7 @@ export function Minimap({ board }: { board: Board }) {
     <Canvas
       class="minimap"
       height={HEIGHT}
-      label="All of the step: time in computation, and above it time in exposed communication"
+      label="The whole step: time in compute, and above it time in exposed communication"
       draw={draw}
       overlay={overlay}
       againAbove={[board.view]}
@@ -74,7 +74,7 @@ export function Minimap({ board }: { board: Board }) {
           const { from, to } = board.view.value;
           event.currentTarget.setPointerCapture(event.pointerId);
           const length = to - from;
-          // A press outside the part that is shown moves it there first.
+          // A press outside the visible part moves it there first.
           if (at < from || at > to || length >= board.until) see(board, { from: at - length / 2, to: at + length / 2 });
           hold = { at, from: board.view.value.from };
         },

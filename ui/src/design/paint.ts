@@ -1,4 +1,4 @@
-// Draws the rows of a timeline: spans, counters, the critical path, and on the layer above what the reader points at.
+// Draws the rows of a timeline: spans, counters, the critical path.
 
 import { FONT, type Frame } from "../base/canvas";
 import { show } from "../base/format";
@@ -25,7 +25,7 @@ export interface Scene {
   gutter: number;
   head: number;
   criticalOnly: boolean;
-  /** By lane, which names are searched for; null where nothing is. */
+  /** By lane, which names match the search; null without a search. */
   wanted: (Uint8Array | null)[];
 }
 
@@ -93,7 +93,7 @@ function drawGrid(scene: Scene, { context, width, height }: Frame, colours: Pale
   context.font = FONT;
 }
 
-/** What a name is written as, and how wide that is. */
+/** A name as it is written, and its width. */
 interface Wording {
   full: number;
   brief: string;
@@ -102,7 +102,7 @@ interface Wording {
 
 const wordings = new Map<string, Wording>();
 
-/** Returns a name if it fits, else a shorter one that says the most; empty where that does not fit either. */
+/** Returns a name if it fits, else a short form; empty where that does not fit either. */
 function fitting(context: CanvasRenderingContext2D, name: string, room: number): string {
   if (room < 9) return "";
   let known = wordings.get(name);
@@ -115,7 +115,7 @@ function fitting(context: CanvasRenderingContext2D, name: string, room: number):
   return known.briefly <= room ? known.brief : "";
 }
 
-/** "forward 12" is F12, "mb3.layer0.attention.backward" is B3; other names have nothing shorter that says enough. */
+/** "forward 12" is F12, "mb3.layer0.attention.backward" is B3; other names have no short form. */
 export function shortName(name: string): string {
   const number = /\d+/.exec(name)?.[0];
   if (number === undefined) return "";
@@ -234,7 +234,7 @@ function drawCounter(scene: Scene, row: Row, y: number, frame: Frame, colours: P
   context.restore();
 }
 
-/** Draws what leads from span to span of the critical path where it changes tracks. */
+/** Draws the arrows of the critical path where it changes tracks. */
 function drawCriticalWay(scene: Scene, frame: Frame, colours: Palette): void {
   if (scene.lanes.some(({ spans }) => spans.from.length > 20_000) && !scene.criticalOnly) return;
   scene.lanes.forEach(({ spans }, lane) => {
@@ -248,7 +248,7 @@ function drawCriticalWay(scene: Scene, frame: Frame, colours: Palette): void {
   });
 }
 
-/** Draws an arrow from the end of a span to the start of another; returns whether both are to be seen. */
+/** Draws an arrow from the end of a span to the start of another; returns whether both are visible. */
 export function arrow(scene: Scene, frame: Frame, from: Pick, to: Pick, colour: string, thick: number): boolean {
   const { context, width } = frame;
   const { spans } = scene.lanes[from.lane];
@@ -277,7 +277,7 @@ export function arrow(scene: Scene, frame: Frame, from: Pick, to: Pick, colour: 
   return true;
 }
 
-/** Draws where a step ends, if others that are shown last longer. */
+/** Draws the end of a step, if another visible step is longer. */
 function drawEnd(scene: Scene, lane: Lane, place: number, { context, width }: Frame, colours: Palette): void {
   if (scene.lanes.length < 2) return;
   const rows = scene.rows.filter((row) => row.lane === place);

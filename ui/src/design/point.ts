@@ -1,4 +1,4 @@
-// Draws what the reader points at, on the layer above the timeline: a time, a span, what it waits for, an area.
+// Draws what the reader points at, on the layer above the timeline: a time, a span, its dependencies, an area.
 
 import { FONT, type Frame } from "../base/canvas";
 import { show } from "../base/format";

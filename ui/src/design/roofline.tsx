@@ -1,4 +1,4 @@
-// The roofline: how fast each operator runs, against what the accelerator and its memory allow.
+// The roofline: achieved flop/s of each operator, against the peak and the memory bandwidth.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { Card } from "../base/card";
@@ -18,7 +18,7 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
   const [wide, setWide] = useState(560);
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => {
-    // Letters keep their size: a narrow page gets a narrower picture, not a smaller one.
+    // On a narrow page the picture is narrower, but its letters are as large.
     const observer = new ResizeObserver(() => setWide(box.current!.clientWidth < NARROW ? 350 : 560));
     observer.observe(box.current!);
     return () => observer.disconnect();
@@ -36,9 +36,9 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
     const roof = Math.min(peak, bandwidth * each.intensity);
     return [
       each.name,
-      `${show(each.seconds, "s")} a step, ${each.bound} bound`,
+      `${show(each.seconds, "s")} per step, ${each.bound}-bound`,
       `${show(each.flop_per_s, "FLOP/s")} (${digits((100 * each.flop_per_s) / roof)} % of its roof)`,
-      `${digits(each.intensity)} FLOP for each byte`,
+      `${digits(each.intensity)} FLOP per byte`,
     ];
   };
   const low = Math.max(x.low, y.low / bandwidth);
@@ -55,7 +55,7 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
       title="Roofline"
       reading={roofline.reading}
       twin={() => ({
-        columns: ["operator", "bound by", "time a step", "FLOP/s", "FLOP/B"],
+        columns: ["operator", "bound by", "time per step", "FLOP/s", "FLOP/B"],
         rows: points.map((each) => [each.name, each.bound, show(each.seconds, "s"), show(each.flop_per_s, "FLOP/s"), digits(each.intensity)]),
       })}
     >
@@ -81,7 +81,7 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
             <text x={EDGE.left - 6} y={y.at(tick) + 4} text-anchor="end">{show(tick, "FLOP/s").replace("FLOP/s", "")}</text>
           </g>
         ))}
-        <text class="name" x={(EDGE.left + wide - EDGE.right) / 2} y={HIGH - 8} text-anchor="middle">FLOP for each byte of memory traffic</text>
+        <text class="name" x={(EDGE.left + wide - EDGE.right) / 2} y={HIGH - 8} text-anchor="middle">FLOP per byte of memory traffic</text>
         <text class="name" x={-(EDGE.top + HIGH - EDGE.bottom) / 2} y={13} text-anchor="middle" transform="rotate(-90)">FLOP/s</text>
         <path class="roof" d={`M${x.at(low)} ${y.at(low * bandwidth)}L${x.at(ridge)} ${y.at(peak)}H${wide - EDGE.right}`} />
         <text class="roof-name" x={wide - EDGE.right - 4} y={y.at(peak) - 22} text-anchor="end">{show(peak, "FLOP/s")}, {roofline.precision}</text>
@@ -100,8 +100,8 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
         <Names wide={wide} points={points.map((each) => ({ name: each.name, x: x.at(each.intensity), y: y.at(each.flop_per_s) }))} />
       </svg>
       </div>
-      <p class="roofline-told" aria-live="polite">
-        {place >= 0 ? line(place).join("; ") : <><i class="mark compute" /> compute bound <i class="mark memory" /> memory bound; larger marks take more of the step</>}
+      <p class="roofline-sentence" aria-live="polite">
+        {place >= 0 ? line(place).join("; ") : <><i class="mark compute" /> compute-bound <i class="mark memory" /> memory-bound; larger marks take more of the step</>}
       </p>
     </Card>
   );
@@ -127,7 +127,7 @@ function Mark({ bound, x, y, r, lit, on }: MarkProps) {
   return <path class={style} d={`M${x} ${y - r * 1.2}L${x + r * 1.1} ${y + r * 0.8}H${x - r * 1.1}Z`} {...on} />;
 }
 
-/** Names of the longest operators; those at one place have one name, and how many more there are. */
+/** Names of the longest operators; of several at one place, the first and how many more. */
 function Names({ points, wide }: { points: { name: string; x: number; y: number }[]; wide: number }) {
   const groups: { name: string; x: number; y: number; more: number }[] = [];
   for (const each of points) {
@@ -141,7 +141,7 @@ function Names({ points, wide }: { points: { name: string; x: number; y: number 
       {groups.slice(0, NAMED).map(({ name, x, y, more }, place) => {
         const text = more ? `${name} and ${more} more` : name;
         const long = text.length * 5.9;
-        // Below the roof there is room: to the right of a mark, or as far right as it goes.
+        // To the right of a mark, or as far right as it fits: there is room below the roof.
         const left = Math.max(EDGE.left + 2, Math.min(wide - EDGE.right - long, x + 12));
         let below = y + (left < x + 12 ? 28 : 14);
         while (taken.some((each) => Math.abs(each.y - below) < 13 && left < each.x1 && left + long > each.x0)) below += 13;

@@ -1,4 +1,4 @@
-// The rows of a timeline from top to bottom: designs, their processes, and what these do.
+// The rows of a timeline from top to bottom: designs, their processes, tracks and counters.
 
 import type { Counter, Spans } from "./spans";
 
@@ -14,7 +14,7 @@ export interface Row {
   process: number;
   /** The track, or the place of a counter. */
   place: number;
-  /** Other tracks that are drawn on the same row: what a stage waits, and all that a folded process does. */
+  /** Other tracks that are drawn on the same row: idle time, and all tracks of a folded process. */
   extra: number[];
   /** Whether it stands for its whole process. */
   folded: boolean;
@@ -48,7 +48,7 @@ function boundingProcess({ timeline, start, end, track, critical, count }: Spans
   return times.indexOf(Math.max(...times));
 }
 
-/** Returns the rows of all lanes; a folded process is one row. Idle time lies on the first row of its process. */
+/** Returns the rows of all lanes; a folded process is one row. Idle time is on the first row of its process. */
 export function layRows(lanes: Lane[], folds: Set<string>): Row[] {
   const rows: Row[] = [];
   let top = 0;
@@ -95,7 +95,7 @@ export function rowOf(rows: Row[], lane: number, track: number): Row | null {
   return rows.find((row) => row.kind === "track" && row.lane === lane && (row.place === track || row.extra.includes(track))) ?? null;
 }
 
-/** "stage 3 ×128": a process, and how many ranks do the same. */
+/** "stage 3 ×128": a process, and how many ranks are identical. */
 export function processText(spans: Spans, process: number): string {
   const { name, ranks } = spans.timeline.processes[process];
   return ranks > 1 ? `${name} ×${ranks.toLocaleString("en-US")}` : name;

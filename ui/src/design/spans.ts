@@ -1,9 +1,9 @@
-// A step's spans as typed arrays: what the timeline draws, finds and adds up. No object per span.
+// The spans of a step as typed arrays, which the timeline draws, searches and sums. No object per span.
 
 import { type Numbers, unpack } from "../container";
 import type { Class, Timeline } from "../document";
 
-/** The look of a span: its class, and a second shade for computation on the way back. */
+/** The look of a span: its class, and a second shade for the backward pass. */
 export interface Paint {
   class: Class;
   back: boolean;
@@ -33,7 +33,7 @@ export interface Spans {
   /** The latest end on its track so far: what lets a search by time find spans that overlap. */
   reach: Float64Array;
   paints: Paint[];
-  /** By paint: seconds of it in all spans before, so that any run of spans is added up at once. */
+  /** By paint: its seconds in all spans before (a prefix sum). */
   sums: Float64Array[];
   /** How many spans before lie on the critical path. */
   criticals: Uint32Array;
@@ -44,7 +44,7 @@ export interface Spans {
 
 const known = new WeakMap<Timeline, Spans>();
 
-/** Returns the spans of a timeline; those of one that was asked for before are kept. */
+/** Returns the spans of a timeline, cached. */
 export function spansOf(timeline: Timeline, binary: Uint8Array): Spans {
   const before = known.get(timeline);
   if (before) return before;
@@ -53,7 +53,7 @@ export function spansOf(timeline: Timeline, binary: Uint8Array): Spans {
   return made;
 }
 
-/** Names of work on the way back: "B12", "W3", "mb0.layer1.attention.backward". */
+/** Names of backward work: "B12", "W3", "mb0.layer1.attention.backward". */
 const BACK = /back|bwd|^[BW]\d/i;
 
 export function decodeSpans(timeline: Timeline, binary: Uint8Array): Spans {
@@ -144,8 +144,8 @@ const ALONE = 1.5;
 
 /** Calls `put` for all that a track shows from one time to another on `width` pixels: at most two calls a pixel.
  *
- * Spans narrower than 1.5 pixels are merged with all others that begin in the same pixel: what most of its time goes to
- * decides its look, and neighbours that look alike become one. */
+ * Spans narrower than 1.5 pixels are merged with all others that begin in the same pixel; the class with the most time
+ * decides the look, and neighbours with the same look become one. */
 export function eachBlock(spans: Spans, track: number, from: number, to: number, width: number, put: Put): void {
   const { start, end, paint, critical, criticals, sums } = spans;
   const last = spans.first[track + 1];
@@ -236,7 +236,7 @@ export function found(spans: Spans, text: string): Uint32Array {
   return Uint32Array.from(places).sort((a, b) => spans.start[a] - spans.start[b] || a - b);
 }
 
-/** Returns the spans that a span waits for (`before`) and those that wait for it (`after`). */
+/** Returns the spans that a span depends on (`before`) and those that depend on it (`after`). */
 export function neighbours(spans: Spans, span: number): { before: number[]; after: number[] } {
   const [before, after]: [number[], number[]] = [[], []];
   for (let flow = 0; flow < spans.from.length; flow++) {
@@ -246,7 +246,7 @@ export function neighbours(spans: Spans, span: number): { before: number[]; afte
   return { before, after };
 }
 
-/** Returns, for each of `bins` equal parts of a time, the mean share of it that ranks spend in each of two ways. */
+/** Returns, for each of `bins` equal intervals, the mean share of time in compute and in exposed communication. */
 export function heat(spans: Spans, until: number, bins: number): { busy: Float64Array; exposed: Float64Array } {
   const { timeline, start, end, paint, paints } = spans;
   const ranks = timeline.processes.reduce((sum, each) => sum + each.ranks, 0) || 1;

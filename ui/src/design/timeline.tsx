@@ -1,4 +1,4 @@
-// The timeline of a step: who does what when, what lies on the critical path, and what communication costs.
+// The timeline of a step: spans by rank, the critical path, exposed and overlapped communication.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
@@ -18,7 +18,7 @@ import { traceText } from "./perfetto";
 import { drawPointed } from "./point";
 import { firstFolds, foldKey, type Lane, layRows, processText, totalHeight } from "./rows";
 import { found } from "./spans";
-import { Legend, Picked, Split, spanTwin } from "./told";
+import { Legend, Picked, Split, spanTwin } from "./summary";
 import { type View, viewOf, viewText, within } from "./view";
 
 const HEAD = 24;
@@ -28,11 +28,11 @@ const NARROW = 560;
 export interface TimelineProps {
   /** One timeline, or two to compare, on one scale of time. */
   lanes: Lane[];
-  /** What chooses the other. */
+  /** The control that chooses the other. */
   chooser: ComponentChildren;
 }
 
-/** Returns the state of a timeline that is shown first or anew; a design that stays keeps what was seen of it. */
+/** Returns the state of a timeline; a design that stays keeps its view. */
 function newBoard(lanes: Lane[], before: Board | null): Board {
   const until = Math.max(...lanes.map(({ spans }) => spans.timeline.duration_s));
   const full = before !== null && before.view.value.to - before.view.value.from >= before.until;
@@ -54,7 +54,7 @@ function newBoard(lanes: Lane[], before: Board | null): Board {
   };
 }
 
-/** Returns what signals say once they have been still for a moment: for numbers and the address, not for drawing. */
+/** Returns a value read from signals once they have not changed for a moment: for numbers and the address. */
 function useSettled<T>(signals: Told[], read: () => T): T {
   const [value, setValue] = useState(read);
   useEffect(() => {
@@ -164,7 +164,7 @@ function Rows({ board, label }: { board: Board; label: string }) {
             on={{ ...on, tabIndex: 0, role: "application" }}
             canvas={(element) => {
               board.canvas = element;
-              // Wheel handlers are passive unless they say otherwise, and those cannot keep the page from zooming.
+              // Wheel handlers are passive by default, and those cannot keep the page from zooming.
               element?.addEventListener("wheel", (event) => turn.current(event), { passive: false });
             }}
           />

@@ -1,4 +1,4 @@
-// What part of a step is looked at, and how that changes. All times in seconds.
+// The visible part of a step, and how it changes. All times in seconds.
 
 export interface View {
   from: number;
@@ -43,7 +43,7 @@ export function viewOf(text: string, until: number, least: number): View | null 
 
 const UNITS: [number, string][] = [[1, "s"], [1e-3, "ms"], [1e-6, "µs"], [1e-9, "ns"]];
 
-/** Returns times for an axis in one unit, with the digits that tell neighbours `step` apart from each other. */
+/** Returns times for an axis in one unit, with enough digits to tell ticks `step` apart. */
 export function tickText(step: number, high: number): (time: number) => string {
   const [worth, name] = UNITS.find(([each]) => high >= each * 0.9999) ?? UNITS[3];
   const places = Math.min(9, Math.max(0, Math.ceil(-Math.log10(step / worth) - 1e-9)));

@@ -1,4 +1,4 @@
-// A column as an axis: where its values lie, in which of a few bins each trial is, and which axes to begin with.
+// A column as an axis: positions of values, bins of trials, and the first choice of axes.
 
 import { show } from "../base/format";
 import { type Scale, scale, wantsLog } from "../base/scale";
@@ -35,7 +35,7 @@ export function axisOf(trials: Trials, place: number, log: boolean): Axis {
   return isChoice(column) ? ordinalAxis(trials, place, column) : numericAxis(trials, place, column, log);
 }
 
-/** Returns codes as they follow each other: by number where there are numbers, else as they were given. */
+/** Returns codes in order: by number where the choices are numbers, else as given. */
 export function naturalOrder(column: TrialColumn): number[] {
   const codes = column.choices.map((_, code) => code);
   const numbers = column.choices.map((value, code) => (typeof value === "number" ? value : leading(column.labels[code])));
@@ -47,7 +47,7 @@ function leading(label: string): number {
   return /^-?\d/.test(label) ? parseFloat(label) : NaN;
 }
 
-/** Choices that no trial has take no room; the others lie evenly. */
+/** Choices without trials take no room; the others are evenly spaced. */
 function ordinalAxis(trials: Trials, place: number, column: TrialColumn): Axis {
   const codes = column.codes!;
   const used = new Uint8Array(column.choices.length);
@@ -116,7 +116,7 @@ export function termBetween(axis: Axis, from: number, to: number): Term | null {
   return codes.length ? termOfCodes(axis, codes) : null;
 }
 
-/** Returns the term that some neighbours along an axis of choices are: a range of numbers, or names. */
+/** Returns the term for neighbouring choices of an axis: a range of numbers, or names. */
 export function termOfCodes(axis: Axis, codes: number[]): Term {
   const { column, place } = axis;
   if (isNumeric(column) && codes.length > 2) {
@@ -135,7 +135,7 @@ export function choiceAt(axis: Axis, at: number, reach: number): number {
   return far(best) <= reach ? axis.order[best] : -1;
 }
 
-/** Returns the stretches of an axis, from 0 to 1, that a term covers: what a brush is drawn as. */
+/** Returns the intervals of an axis, from 0 to 1, that a term covers, to draw a brush. */
 export function stretches(axis: Axis, term: Term): [number, number][] {
   if (axis.scale) {
     if (term.kind !== "range") return [];
@@ -156,7 +156,7 @@ export function stretches(axis: Axis, term: Term): [number, number][] {
   return found;
 }
 
-// ----------------------------------------------------------------------------------------- which to begin with
+// ------------------------------------------------------------------------------------------------- first choice
 
 const FIRST_AXES = 9;
 
@@ -168,7 +168,7 @@ export function varying(trials: Trials): number[] {
   });
 }
 
-/** Returns the axes to begin with: the parameters that the objective depends on most, in order, then the objectives. */
+/** Returns the first axes: the parameters that the objective depends on most, in order, then the objectives. */
 export function firstAxes(trials: Trials): number[] {
   const objectives = trials.columns.map((_, place) => place).filter((place) => trials.columns[place].spec.objective);
   const aim = trials.columns[objectives[0]];
@@ -185,20 +185,20 @@ export function firstAxes(trials: Trials): number[] {
   return [...parameters, ...more, ...objectives.reverse()];
 }
 
-/** Returns the metrics to set against a single objective, most telling first. */
+/** Returns the metrics to plot against a single objective, most useful first. */
 export function companions(trials: Trials): number[] {
   const wanted = ["network_usd", "cost_usd", "memory_bytes", "step_s", "mfu", "energy_j"];
   const places = wanted.map((name) => trials.columns.findIndex(({ spec }) => spec.name === name && !spec.objective));
   return places.filter((place) => place >= 0 && trials.columns[place].high > trials.columns[place].low);
 }
 
-/** Returns an objective of every trial as it varies evenly, its logarithm where it spans much; NaN where none runs. */
+/** Returns the objective of every trial, as its logarithm where the range is wide; NaN for trials that cannot run. */
 export function aimsOf(trials: Trials, aim: TrialColumn): Float64Array {
   const log = wantsLog(aim.low, aim.high);
   return aim.values.map((raw, place) => (trials.outcomes[place] !== 0 ? NaN : log ? Math.log(raw) : raw));
 }
 
-/** Returns how much of an objective's variation the choice of a parameter explains: 0 to 1. */
+/** Returns the share of an objective's variance that a parameter explains: 0 to 1. */
 export function effect({ codes, choices }: TrialColumn, aims: Float64Array): number {
   if (!codes) return 0;
   const [sums, counts] = [new Float64Array(choices.length), new Float64Array(choices.length)];
@@ -220,7 +220,7 @@ export function effect({ codes, choices }: TrialColumn, aims: Float64Array): num
   return count && whole > 0 ? between / whole : 0;
 }
 
-/** Returns the metrics that the scatter plot begins with: two objectives, or what an objective costs, and itself. */
+/** Returns the first metrics of the scatter plot: two objectives, or a cost and the objective. */
 export function firstMetrics(trials: Trials): [string, string] {
   const metrics = trials.columns.map((_, place) => place).filter((place) => trials.columns[place].spec.role === "metric");
   const objectives = metrics.filter((place) => trials.columns[place].spec.objective);

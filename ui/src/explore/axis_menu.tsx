@@ -1,4 +1,4 @@
-// How an axis is drawn and what of it is selected, by keyboard as well as by pointer.
+// The menu of an axis: how it is drawn, and its selection, by keyboard as well as by pointer.
 
 import { useState } from "preact/hooks";
 import type { Axis } from "./axes";

@@ -1,4 +1,4 @@
-// What is selected, in words: the count, the filters as text, what to do with them.
+// The selection: its count, its filters as text, and actions.
 
 import { useEffect, useRef, useState } from "preact/hooks";
 import { CopyButton, download } from "../base/copy";
@@ -31,7 +31,7 @@ export function Bar({ model }: { model: Explorer }) {
   const [edited, setEdited] = useState(-1);
   const [text, setText] = useState("");
 
-  // These two change with every move of a brush: written straight into the page, not through components.
+  // These two change with every move of a brush, so they are written without rendering components.
   const write = (): void => {
     if (number.current) number.current.textContent = selectedText(model);
     if (brushed.current) {
@@ -70,9 +70,9 @@ export function Bar({ model }: { model: Explorer }) {
       <div class="row">
         <strong ref={number} class="selected-count">{selectedText(model)}</strong>
         <span class="group">
-          <button type="button" disabled={!model.brush.length} onClick={() => model.keep()} title="only what is brushed (k)">Keep</button>
-          <button type="button" disabled={!model.brush.length} onClick={() => model.exclude()} title="all but what is brushed (x)">Exclude</button>
-          <button type="button" disabled={!model.canUndo} onClick={() => model.undo()} title="take back the last filter or brush (z)">Undo</button>
+          <button type="button" disabled={!model.brush.length} onClick={() => model.keep()} title="keep only the brushed trials (k)">Keep</button>
+          <button type="button" disabled={!model.brush.length} onClick={() => model.exclude()} title="exclude the brushed trials (x)">Exclude</button>
+          <button type="button" disabled={!model.canUndo} onClick={() => model.undo()} title="undo the last filter or brush (z)">Undo</button>
           <button type="button" disabled={!model.chips.length && !model.brush.length} onClick={() => model.change([], [])}>Show all</button>
         </span>
         <span class="group">
@@ -130,7 +130,7 @@ function hint(model: Explorer): string {
   return labels.length > 1 ? `filter, such as ${short} = ${labels.slice(0, 2).join("|")}` : "filter: / to type";
 }
 
-/** Why trials cannot run, each reason a switch that leaves its trials out. */
+/** The outcomes of trials, each a switch that excludes its trials. */
 function Outcomes({ model }: { model: Explorer }) {
   const { trials, chips } = model;
   if (trials.reasons.length < 2) return null;
@@ -143,13 +143,13 @@ function Outcomes({ model }: { model: Explorer }) {
     const others = chips.filter((_, each) => each !== place);
     model.change(next.length ? [...others, { not: false, terms: [{ kind: "among", column: OUTCOME, labels: next, not: true }] }] : others);
   };
-  const told = new Map(model.shared.source.document.trust.failures.map(({ reason, label }) => [reason, label]));
+  const sentences = new Map(model.shared.source.document.trust.failures.map(({ reason, label }) => [reason, label]));
   const shown = labels.map((_, code) => code).filter((code) => counts[code]).sort((a, b) => (a === 0 ? -1 : b === 0 ? 1 : counts[b] - counts[a]));
   const most = 8;
   return (
     <div class="row outcomes" role="group" aria-label="trials by outcome">
       {shown.slice(0, most).map((code) => (
-        <button key={code} type="button" class={code ? "outcome failing" : "outcome"} aria-pressed={!out.includes(labels[code])} title={told.get(labels[code]) ?? ""} onClick={() => toggle(labels[code])}>
+        <button key={code} type="button" class={code ? "outcome failing" : "outcome"} aria-pressed={!out.includes(labels[code])} title={sentences.get(labels[code]) ?? ""} onClick={() => toggle(labels[code])}>
           {code ? `✕ ${labels[code]}` : "✓ runs"} <span class="number">{count(counts[code])}</span>
         </button>
       ))}

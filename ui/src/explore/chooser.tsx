@@ -1,4 +1,4 @@
-// A panel under a button: what to show, or how. Escape and a click elsewhere close it.
+// A panel under a button. Escape and a click elsewhere close it.
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -58,7 +58,7 @@ export function Chooser({ title, columns, chosen, onChoose, onReset }: ChooserPr
         <Panel label={title} onClose={() => setOpen(false)}>
           <p class="row">
             <button type="button" onClick={() => onChoose(columns.map(({ spec }) => spec.name))}>all</button>
-            <button type="button" onClick={onReset}>as at first</button>
+            <button type="button" onClick={onReset}>reset</button>
             <button type="button" onClick={() => setOpen(false)}>close</button>
           </p>
           {[...groups].map(([name, members]) => (

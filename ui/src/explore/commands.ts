@@ -1,4 +1,4 @@
-// A selection as commands, as Python and as a table: to go on with it elsewhere.
+// A selection as commands, as Python and as a table.
 
 import { count } from "../base/format";
 import type { Shared } from "../state";
@@ -15,12 +15,12 @@ export interface Selection {
   best: number;
 }
 
-/** Returns a word that a shell leaves as it is. */
+/** Returns a word quoted for a shell. */
 export function shellWord(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replace(/'/g, `'\\''`)}'`;
 }
 
-/** Returns the command that evaluates a trial again: as the document has it, or the base with the trial's parameters. */
+/** Returns the command that evaluates a trial: that of the document, or the base with the trial's parameters. */
 export function evaluateCommand({ source }: Shared, trials: Trials, place: number): string {
   const { designs, base } = source.document;
   const kept = designs.find((design) => design.trial === trials.first + place);
@@ -47,7 +47,7 @@ export function asCommands(shared: Shared, selection: Selection): string {
   if (limits.length && verdict.command.startsWith("cosmic search")) {
     const left = [...terms.filter((term) => !constraints(trials, term).length && term.column >= 0)];
     const note = left.length ? `; parameters are limited in the space: ${left.map((term) => termText(trials, term)).join(" & ")}` : "";
-    lines.push(`# a search that keeps to the same limits${note}`);
+    lines.push(`# a search within the same limits${note}`);
     const again = verdict.command.replace(/ --out (?:'[^']*'|\S+)/, "");
     lines.push(`${again}${limits.map((limit) => ` --constraint ${shellWord(limit)}`).join("")}`);
   }
@@ -88,7 +88,7 @@ function pythonTerm(trials: Trials, term: Term): string {
   const column = term.column === NUMBER ? null : trials.columns[term.column];
   const series = `trials[${JSON.stringify(column ? column.spec.name : "trial")}]`;
   if (term.kind === "among" && !column) return `${term.not ? "~" : ""}${series}.isin([${term.labels.join(", ")}])`;
-  // Labels such as "50 GB/s" are text in the table: what a range of them means is spelled out.
+  // Labels such as "50 GB/s" are text in the table: a range of them is listed.
   if (column && isChoice(column) && (term.kind === "among" || !plainNumbers(column))) return pythonChoices(series, column, term);
   const { low, high, openLow, openHigh } = term as Term & { kind: "range" };
   if (low === high) return `((${series} - ${low}).abs() <= ${Math.abs(low) * 1e-4})`;
@@ -139,7 +139,7 @@ function pythonOutcome(term: Term): string {
 const FORMULA = /^[=+\-@\t\r]/;
 
 function cell(text: string): string {
-  // Spreadsheets would take such text for a formula, and might run it.
+  // Spreadsheets would run such text as a formula.
   const harmless = FORMULA.test(text) && !Number.isFinite(Number(text)) ? `'${text}` : text;
   return /[",\r\n]/.test(harmless) ? `"${harmless.replace(/"/g, '""')}"` : harmless;
 }

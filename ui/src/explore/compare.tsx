@@ -1,4 +1,4 @@
-// A few trials beside each other: the parameters in which they differ, and their metrics.
+// A few trials compared: their metrics, and the parameters in which they differ.
 
 import { Card } from "../base/card";
 import { CopyButton } from "../base/copy";
@@ -28,7 +28,7 @@ export function Compare({ model }: { model: Explorer }) {
   const same = parameters.length - differing.length;
   return (
     <Card id="explore-compare" title={places.length > 1 ? "Compared trials" : "One trial"} wide tools={<button type="button" onClick={() => model.setView({ compared: [] })}>close</button>}
-      reading={places.length > 1 ? `${same ? `${same} of ${parameters.length} parameters are the same in all and left out. ` : ""}▸ is the best of a row.` : "Shift-click other trials to set them beside it, four at most."}>
+      reading={places.length > 1 ? `${same ? `${same} of ${parameters.length} parameters are the same in all and left out. ` : ""}▸ marks the best of a row.` : "Shift-click other trials to compare them, four at most."}>
       <div class="trials" tabIndex={0} role="region" aria-label="compared trials">
         <table>
           <thead>

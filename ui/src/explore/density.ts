@@ -1,4 +1,4 @@
-// Densities: how many trials lie at a place, as an image. What that costs hangs on the pixels, hardly on the trials.
+// Densities of trials as an image. The cost depends on the pixels, hardly on the trials.
 
 export interface Grid {
   width: number;
@@ -6,10 +6,10 @@ export interface Grid {
   counts: Float32Array;
 }
 
-/** An image that is drawn often: its memory is kept. */
+/** An image that is drawn often and keeps its memory. */
 export class Layer {
   readonly grid: Grid = { width: 0, height: 0, counts: new Float32Array(0) };
-  /** What it shows, for whoever draws it to know whether it still does; forgotten when it is emptied. */
+  /** The key of its content, to know whether it is up to date; cleared with the image. */
   key = "";
   private image: ImageData | null = null;
   private canvas: HTMLCanvasElement | null = null;
@@ -63,7 +63,7 @@ export interface Strip {
   right: Float32Array;
 }
 
-/** Adds the lines between two axes to a grid whose columns lie one after another, as heavy as trials run along them. */
+/** Adds the lines between two axes to a column-major grid, weighted by their numbers of trials. */
 export function addLines(into: Grid, counts: Uint32Array, strip: Strip): void {
   const { left, right, from, to } = strip;
   const first = Math.max(0, Math.ceil(from));

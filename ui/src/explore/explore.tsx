@@ -44,8 +44,8 @@ export function Explore({ shared }: { shared: Shared }) {
 
 function keys(model: Explorer) {
   return [
-    { keys: ["k"], help: "keep only what is brushed", run: () => model.keep() },
-    { keys: ["x"], help: "exclude what is brushed", run: () => model.exclude() },
+    { keys: ["k"], help: "keep only the brushed trials", run: () => model.keep() },
+    { keys: ["x"], help: "exclude the brushed trials", run: () => model.exclude() },
     { keys: ["z"], help: "undo the last filter or brush", run: () => model.undo() },
     { keys: ["/"], help: "write a filter", run: () => document.getElementById(FILTER_ID)?.focus() },
     { keys: ["Escape"], help: "clear the brush", when: () => model.brush.length > 0, run: () => model.clearBrush() },

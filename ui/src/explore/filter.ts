@@ -1,10 +1,10 @@
 // Filters as text: `tp >= 8 & cost_usd < 30`, `topology = ring|switch`, `not (10 ms <= step_s <= 20 ms)`.
-// Every selection of the page can be written so, which is why it fits into a link, a chip and a command.
+// Every selection of the page can be written so, in a link, a chip and a command.
 
 import type { TrialColumn, Trials } from "../trials";
 import { read, written } from "./units";
 
-/** What stands where a column could: whether a trial runs (and why not), and its number. */
+/** Pseudo-columns: the outcome of a trial, and its number. */
 export const OUTCOME = -1;
 export const NUMBER = -2;
 export const RUNS = "runs";
@@ -27,7 +27,7 @@ export class FilterError extends Error {}
 
 const shortNames = new WeakMap<TrialColumn[], string[]>();
 
-/** Returns what each column is called in filters: the shortest end of its path that no other column has. */
+/** Returns the name of each column in filters: the shortest unique end of its path. */
 export function namesOf(columns: TrialColumn[]): string[] {
   let names = shortNames.get(columns);
   if (!names) {

@@ -1,20 +1,20 @@
-// What is best: the front of two metrics, and the best by the first objective.
+// The Pareto front of two metrics, and the best by the first objective.
 
 import type { TrialColumn, Trials } from "../trials";
 import type { Mask } from "./mask";
 
 const BINS = 4096;
 
-/** Returns 1 where less is better, -1 where more is: times it, less is always better. */
+/** Returns 1 where less is better, -1 where more is: multiplied by it, less is always better. */
 export function sense(column: TrialColumn): number {
   return column.spec.better === "more" ? -1 : 1;
 }
 
 /**
- * Returns the places of the trials that no other is better than in both metrics, along the first.
+ * Returns the places of the trials on the Pareto front of two metrics, sorted by the first.
  *
- * One pass finds the best of each of many narrow strips, a second keeps only what no strip before beats: what is left
- * to sort is a few hundred of 100,000.
+ * One pass finds the best of each of many narrow strips, a second drops what an earlier strip dominates: of 100,000
+ * trials a few hundred remain to be sorted.
  */
 export function frontOf(trials: Trials, x: TrialColumn, y: TrialColumn, among: Mask): number[] {
   const [sx, sy] = [sense(x), sense(y)];

@@ -1,4 +1,4 @@
-// Which trials a filter lets through: a byte for each trial, so that any of them is worth one pass over one column.
+// Which trials pass a filter: a byte for each trial; each term is one pass over one column.
 
 import type { TrialColumn, Trials } from "../trials";
 import { type Chip, NUMBER, OUTCOME, RUNS, type Term } from "./filter";
@@ -60,12 +60,12 @@ function byNumber(trials: Trials, term: Term, mask: Mask): void {
   }
 }
 
-/** Takes out of `into` whatever `other` does not let through. */
+/** Removes from `into` all trials that are not in `other`. */
 export function meet(into: Mask, other: Mask): void {
   for (let place = 0; place < into.length; place++) into[place] &= other[place];
 }
 
-/** Returns the trials that every chip lets through. */
+/** Returns the trials that pass every chip. */
 export function keptBy(trials: Trials, chips: Chip[]): Mask {
   const kept = new Uint8Array(trials.count).fill(1);
   const scratch = new Uint8Array(trials.count);
@@ -91,7 +91,7 @@ export function outcomesOf(trials: Trials, mask: Mask): number[] {
   return found;
 }
 
-/** Returns the places that a mask lets through, into a buffer of its length: without a branch, which chance would mislead. */
+/** Writes the places in a mask into a buffer of its length; branch-free, as branches would be mispredicted. */
 export function placesOf(mask: Mask, into: Uint32Array): Uint32Array {
   let found = 0;
   for (let place = 0; place < mask.length; place++) {

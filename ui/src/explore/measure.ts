@@ -1,4 +1,4 @@
-// How long a move of a brush takes until all views show it.
+// The time from a move of a brush until all views show it.
 
 import type { Shared } from "../state";
 import type { Term } from "./filter";

@@ -1,4 +1,4 @@
-// What is explored, and how: filters, brush, the axes that are looked at. Views draw from it; it tells them when.
+// The state of the explorer: filters, brush, axes. Views draw from it, and it notifies them.
 
 import { readHash, writeHash } from "../base/hash";
 import { Signal } from "../base/signal";
@@ -12,7 +12,7 @@ import { counted, keptBy, type Mask, maskOf, meet, placesOf } from "./mask";
 
 export const MOST_COMPARED = 4;
 const BEST_SHARE = 0.05;
-/** Trials before which a study is too young to choose its axes for good. */
+/** Trials from which the first choice of axes is final. */
 const EARLY = 200;
 
 export type { Drawn } from "./address";
@@ -24,7 +24,7 @@ export interface View {
   axes: Drawn[];
   focus: Focus;
   sort: Sort;
-  /** Columns of the table by name; null for those that it begins with. */
+  /** Columns of the table by name; null for the first choice. */
   columns: string[] | null;
   compared: number[];
 }
@@ -43,7 +43,7 @@ export class Explorer {
   chips: Chip[] = [];
   brush: Term[] = [];
   view!: View;
-  /** Trials that the chips let through, and of those the ones in the brush. */
+  /** Trials that pass the chips, and of those the ones in the brush. */
   kept!: Mask;
   selected!: Mask;
   keptCount = 0;
@@ -55,9 +55,9 @@ export class Explorer {
   places: Uint32Array = new Uint32Array(0);
   focus!: Mask;
   focusCount = 0;
-  /** Counts changes that change more than pictures: components listen. */
+  /** Counts changes that components must render. */
   readonly revision = new Signal(0);
-  /** What to tell the reader: why a filter cannot be read, why a design cannot be opened. */
+  /** A message: why a filter cannot be read, why a design cannot be opened. */
   readonly said = new Signal<{ text: string; command: string; bad: boolean } | null>(null);
 
   /** Count how often pictures are to be drawn: wholly, and only what lies over them. */
@@ -79,7 +79,7 @@ export class Explorer {
     this.readHash();
   }
 
-  /** Takes up trials that have come since. */
+  /** Loads new trials. */
   load(trials: Trials): void {
     const early = this.trials.count < EARLY && this.view.axes.map(drawnText).join() === this.firstAxes.join();
     this.trials = trials;
@@ -91,7 +91,7 @@ export class Explorer {
     this.revision.value += 1;
   }
 
-  /** Chooses axes anew: the first few trials of a study do not tell which matter. */
+  /** Chooses axes again: the first few trials of a study do not show which matter. */
   private begin(): void {
     const { trials, view } = this;
     const [x, y] = firstMetrics(trials);
@@ -134,7 +134,7 @@ export class Explorer {
     return this.brush.find((term) => term.column === column);
   }
 
-  /** Remembers how it is now, for `undo`. */
+  /** Saves the state for `undo`. */
   remember(): void {
     this.undone.push({ chips: this.chips, brush: this.brush });
   }
@@ -165,7 +165,7 @@ export class Explorer {
     this.committed("all");
   }
 
-  /** Makes what is brushed the whole that is looked at. */
+  /** Keeps only the brushed trials. */
   keep(): void {
     if (this.brush.length) this.change([...this.chips, { not: false, terms: this.brush }], []);
   }
@@ -178,7 +178,7 @@ export class Explorer {
     if (this.brush.length) this.change(this.chips, []);
   }
 
-  /** Ends a gesture: the address takes it up. */
+  /** Ends a gesture: writes the address. */
   committed(changed: Changed = "brush"): void {
     this.writeHash();
     this.tell(changed);
@@ -233,7 +233,7 @@ export class Explorer {
 
   // ------------------------------------------------------------------------------------------------ painting
 
-  /** Calls `painter` after pictures are drawn anew, at most once a frame. */
+  /** Calls `painter` when pictures must be drawn, at most once per frame. */
   onPaint(painter: (changed: Changed) => void): () => void {
     this.painters.add(painter);
     return () => this.painters.delete(painter);
@@ -250,7 +250,7 @@ export class Explorer {
     const changed = this.pending;
     this.pending = null;
     if (!changed) return;
-    // Pictures first: they ask for their size, which must not wait for a table that has just changed.
+    // Pictures first: they read their size, which would force a layout after the table has changed.
     if (changed === "hover") this.touched.value += 1;
     else this.drawn.value += 1;
     for (const painter of this.painters) painter(changed);
@@ -258,7 +258,7 @@ export class Explorer {
 
   // ------------------------------------------------------------------------------------------------- address
 
-  /** Takes up what the address says; what cannot be read there is as if it were not. */
+  /** Reads the state from the address; ignores what cannot be read. */
   readHash(): void {
     const { trials } = this;
     this.firstAxes = firstAxes(trials).map((place) => trials.columns[place].spec.name);
@@ -282,7 +282,7 @@ export class Explorer {
     this.filter();
   }
 
-  /** A front of one or two says little: then the best are looked at. */
+  /** With a front of one or two trials, the focus is on the best. */
   private get firstFocus(): Focus {
     return this.shared.source.front.value.length > 2 ? "front" : "best";
   }
@@ -292,7 +292,7 @@ export class Explorer {
     return { name: first?.spec.name ?? "trial", down: first?.spec.better === "more" };
   }
 
-  /** Takes up an address that somebody else has changed. */
+  /** Reads an address that was changed from outside. */
   follow(): void {
     this.readHash();
     this.tell("all");

@@ -1,10 +1,10 @@
-// What columns are called in front of people.
+// Labels of columns.
 
 import { count, show } from "../base/format";
 import type { TrialColumn, Trials } from "../trials";
 import { isChoice } from "./filter";
 
-/** Returns a label for a narrow place: "bandwidth dim 1". */
+/** Returns a short label: "bandwidth dim 1". */
 export function shortLabel(column: TrialColumn): string {
   return column.spec.label.replace(/ of dimension (\d+)$/, " dim $1");
 }

@@ -1,4 +1,4 @@
-// Opening the design of a trial, or adding the trial to those that are compared.
+// Opening the design of a trial, or adding the trial to the comparison.
 
 import { evaluateCommand } from "./commands";
 import type { Explorer } from "./model";

@@ -1,4 +1,4 @@
-// Parallel coordinates: every trial a line over its parameters and metrics; brush an axis to see what goes with it.
+// Parallel coordinates: every trial is a line over its parameters and metrics; brushing an axis selects trials.
 
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
@@ -19,7 +19,7 @@ import { tipOf } from "./scatter";
 
 const HEIGHT = 400;
 const LEAST_SPACING = 56;
-/** Where all cannot be seen at once anyway, there is room for their labels. */
+/** The width of an axis with its labels, where all axes do not fit at once anyway. */
 const SCROLLED_SPACING = 70;
 const LEFT = 16;
 const CLICK = 4;
@@ -35,7 +35,7 @@ export function Parallel({ model }: { model: Explorer }) {
   const [menu, setMenu] = useState(-1);
   const [current, setCurrent] = useState(0);
   const drag = useRef<{ lane: Lane; from: number; y: number; moved: boolean; grip: number | null } | null>(null);
-  // The canvas is as wide as what is seen of the axes, and stays there while they scroll: its cost has a bound.
+  // The canvas covers the visible axes and stays while they scroll, which bounds its cost.
   const [wide, setWide] = useState(600);
   useLayoutEffect(() => {
     if (!box.current) return undefined;
@@ -190,8 +190,8 @@ function spacingFor(width: number, axes: number): number {
 
 function whyEmpty({ trials, view }: Explorer): string {
   if (!trials.count) return "No trials yet.";
-  if (trials.count === 1) return "One trial: there is nothing to set against it yet.";
-  if (!varying(trials).length) return "No parameter varies among these trials: there is nothing to set against each other.";
+  if (trials.count === 1) return "One trial: nothing to compare yet.";
+  if (!varying(trials).length) return "No parameter varies among these trials: nothing to compare.";
   return view.axes.length ? "Lines need two axes: choose another above." : "No axis is chosen: choose some above.";
 }
 

@@ -1,4 +1,4 @@
-// How parallel coordinates are painted: kept trials in grey, selected ones in the accent, the focus in its colour.
+// Painting of parallel coordinates: kept trials in grey, selected ones in the accent, the focus in its colour.
 
 import type { Frame } from "../base/canvas";
 import { palette } from "../base/theme";

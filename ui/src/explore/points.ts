@@ -1,4 +1,4 @@
-// Where trials lie in a plane of two metrics: pixels, density, which one is nearest.
+// Trials in the plane of two metrics: pixels, density, the nearest trial.
 
 import { type Scale, scale } from "../base/scale";
 import type { TrialColumn, Trials } from "../trials";

@@ -1,4 +1,4 @@
-// The rows of the table that are in sight: a few elements, filled anew as the reader scrolls, sorts or brushes.
+// The visible rows of the table: a few elements, refilled as the reader scrolls, sorts or brushes.
 
 import type { TrialColumn } from "../trials";
 import { isChoice } from "./filter";
@@ -46,14 +46,14 @@ export class Rows {
     for (const spacer of [this.above, this.below]) spacer.setAttribute("aria-hidden", "true");
   }
 
-  /** Takes up how the table is scrolled and how high it is: asked for only when it changes, as asking is not for free. */
+  /** Reads the scroll position and the height, only when they change, as reading forces a layout. */
   look(): void {
     this.top = this.box.scrollTop;
     this.high = this.box.clientHeight || this.high;
     this.fill();
   }
 
-  /** Takes other columns: builds rows for them. */
+  /** Sets the columns and builds rows for them. */
   show(fields: Field[]): void {
     this.fields = fields;
     this.pool = [];
@@ -61,7 +61,7 @@ export class Rows {
     this.select();
   }
 
-  /** Takes up what is selected and how it is sorted. */
+  /** Updates the selection and the order. */
   select(): void {
     const { trials, view, selected } = this.model;
     if (this.counted !== trials.count) {
@@ -86,7 +86,7 @@ export class Rows {
     return order;
   }
 
-  /** Fills the rows in sight. */
+  /** Fills the visible rows. */
   fill(): void {
     const { top, high } = this;
     const number = this.list.length;
@@ -136,7 +136,7 @@ export class Rows {
     for (const row of this.pool) row.classList.toggle("hovered", now !== null && Number(row.dataset.place) === now - this.model.trials.first);
   }
 
-  /** Returns where a trial stands in the table; -1 where it is not selected. */
+  /** Returns the row of a trial; -1 where it is not selected. */
   indexOf(trial: number | null): number {
     return trial === null ? -1 : this.list.indexOf(trial - this.model.trials.first);
   }
@@ -150,7 +150,7 @@ export class Rows {
   }
 }
 
-/** What is on the front, and the best, have the same marks as in every view. */
+/** Returns the mark of a trial on the front, or of the best: the same as in every view. */
 function mark(model: Explorer, place: number): string {
   if (place === model.best) return "◆ ";
   return model.view.focus === "front" && model.focus[place] ? "○ " : "";

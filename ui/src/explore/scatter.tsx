@@ -1,4 +1,4 @@
-// The plane of two metrics: which trials are worth a look, and what more of one costs of the other.
+// The trade-off between two metrics: a scatter plot with the Pareto front.
 
 import { useRef } from "preact/hooks";
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
@@ -38,7 +38,7 @@ export function Scatter({ model }: { model: Explorer }) {
   if (columns.some((column) => !(trials.columns[column]?.low <= trials.columns[column]?.high)))
     return (
       <Card id="explore-scatter" title="Trade-off">
-        <p class="empty">{trials.count ? "No trial runs, so there is no metric to draw: the outcomes above say why." : "No trials yet."}</p>
+        <p class="empty">{trials.count ? "No trial can run, so there is no metric to draw: the outcomes above say why." : "No trials yet."}</p>
       </Card>
     );
 
@@ -124,7 +124,7 @@ export function Scatter({ model }: { model: Explorer }) {
     <Card
       id="explore-scatter"
       title="Trade-off"
-      reading="Each place is as dark as trials are many; rings and steps are the front: no trial is better in both. Drag to select, click to open a design."
+      reading="Darker: more trials. Rings and steps: the Pareto front. Drag to select, click to open a design."
       tools={<AxisTools model={model} />}
       twin={() => twinOf(model, scene(wide.current))}
     >
@@ -154,7 +154,7 @@ function hover(model: Explorer, scene: Scene, event: PointerEvent, place: number
 
 const MOST_LINES = 9;
 
-/** Returns what is said of a trial under the pointer: both metrics, objectives, then the axes that are looked at. */
+/** Returns the tooltip of a trial: both metrics, objectives, then the axes. */
 export function tipOf(model: Explorer, scene: Pick<Scene, "columns"> | null, place: number): string[] {
   const { trials, view } = model;
   const shown = [...(scene?.columns ?? []), ...trials.columns.filter(({ spec }) => spec.objective), ...view.axes.map((each) => trials.columns[model.column(each.name)])];

@@ -1,4 +1,4 @@
-// How the scatter plot is painted: density below, the front as steps and rings, base and best over it.
+// Painting of the scatter plot: density below, the front as steps and rings, base and best above.
 
 import type { Frame } from "../base/canvas";
 import { show } from "../base/format";
@@ -87,7 +87,7 @@ export function paintScene({ context, width, height }: Frame, model: Explorer, s
   paintBest(context, scene, columns, width);
   if (plane.without >= model.keptCount) {
     context.textAlign = "center";
-    haloed(context, "None of the trials that are kept has both values.", plane.left + plane.width / 2, plane.top + plane.height / 2, colours.ink, colours.paper);
+    haloed(context, "None of the kept trials has both values.", plane.left + plane.width / 2, plane.top + plane.height / 2, colours.ink, colours.paper);
     context.textAlign = "left";
   }
 }

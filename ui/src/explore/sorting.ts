@@ -43,7 +43,7 @@ export function orderOf(values: ArrayLike<number>, down: boolean): Uint32Array {
   return places;
 }
 
-/** Puts right what 32 bits could not tell apart: neighbours, so that it takes one pass. */
+/** Sorts values that are equal in 32 bits: neighbours, so that it takes one pass. */
 function settle(places: Uint32Array, known: number, values: ArrayLike<number>, sign: number): void {
   for (let at = 1; at < known; at++) {
     const place = places[at];

@@ -1,4 +1,4 @@
-// All selected trials as a table, of which only the rows in sight exist.
+// The selected trials as a table; only its visible rows exist.
 
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { Card } from "../base/card";
@@ -14,7 +14,7 @@ import { type Field, fieldOf, isRight, Rows, ROW } from "./rows";
 const FIRST_METRICS = ["step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd"];
 const MOST_FIRST = 14;
 
-/** Returns the columns that the table begins with: objectives, main metrics, and the parameters that are looked at. */
+/** Returns the first columns of the table: objectives, main metrics, and the parameters of the axes. */
 export function firstColumns(model: Explorer): string[] {
   const { trials, view, firstAxes } = model;
   const known = (name: string): boolean => {

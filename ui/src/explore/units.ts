@@ -1,7 +1,7 @@
-// Quantities as people write them: "12.5 ms", "80 GB", "40 %". What is printed here is read here, and means the same.
+// Quantities with units: "12.5 ms", "80 GB", "40 %". What `written` prints, `read` reads.
 
 const PREFIXES: [string, number][] = [["P", 1e15], ["T", 1e12], ["G", 1e9], ["M", 1e6], ["k", 1e3], ["", 1]];
-/** Numbers and money: as they are, but for very many. */
+/** Prefixes of numbers and money: only for large ones. */
 const LARGE: [string, number][] = [["T", 1e12], ["G", 1e9], ["M", 1e6], ["", Number.MIN_VALUE]];
 const BINARY: [string, number][] = [["TiB", 2 ** 40], ["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10], ["B", 1]];
 

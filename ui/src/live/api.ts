@@ -1,14 +1,14 @@
-// What the live page asks of its server. Every mistake comes back as one sentence, and is thrown as such.
+// Requests of the live page to its server. Every error is one sentence, and is thrown.
 
 import { type Container, open } from "../container";
 import type { Design, ReportDocument } from "../document";
 
 export interface Row {
   id: string;
-  /** Why the study cannot be read; then all that it would say is null. */
+  /** Why the study cannot be read; then the other fields are null. */
   problem: string | null;
   state: "running" | "stopped" | "done" | "damaged";
-  /** Whether this server runs its search, and so can stop it. */
+  /** Whether this server runs its search, and can stop it. */
   ours: boolean;
   /** Why a search of this server failed. */
   failure: string | null;
@@ -19,9 +19,9 @@ export interface Row {
   objectives: string[] | null;
   constraints: string[] | null;
   stacks: string[] | null;
-  /** Asked for. */
+  /** Requested. */
   trials: number | null;
-  /** Written, with those that do not fit together. */
+  /** Written, invalid mappings included. */
   n: number | null;
   evaluated: number | null;
   feasible: number | null;
@@ -48,7 +48,7 @@ export interface Setting {
 export interface Agent {
   name: string;
   summary: string;
-  /** What it lacks here, in a sentence; empty where it can run. */
+  /** The package that it lacks, in a sentence; empty where it can run. */
   needs: string;
   settings: Setting[];
 }
@@ -114,18 +114,18 @@ async function checked(response: Response): Promise<Response> {
   try {
     said = ((await response.json()) as { error?: string }).error ?? "";
   } catch {
-    // No JSON: something between us and the server answered.
+    // No JSON: a proxy answered.
   }
   throw new Error(said || `the server answered ${response.status}`);
 }
 
-/** Throws a sentence where nobody answers at all. */
+/** Sends a request; throws a sentence where the server does not answer. */
 async function reach(path: string, init?: RequestInit): Promise<Response> {
   let response: Response;
   try {
     response = await fetch(path, init);
   } catch {
-    throw new Error("nobody answers: is cosmic ui still running?");
+    throw new Error("the server does not answer: is cosmic ui still running?");
   }
   return checked(response);
 }
@@ -159,7 +159,7 @@ export const getDocument = (id: string): Promise<Container<ReportDocument>> => g
 export const getDesign = (id: string, trial: number | "best" | "base"): Promise<Container<Design>> =>
   getContainer(studyPath(id, `/trials/${trial}`));
 
-/** Returns what a design of a study achieves with other settings. */
+/** Returns a design of a study with some settings changed. */
 export async function tryDesign(
   study: string,
   trial: number | "best" | "base",

@@ -1,4 +1,4 @@
-// Studies beside each other: who found what, and how soon.
+// Several studies compared: their best designs and convergence.
 
 import { count, show } from "../base/format";
 import type { Convergence } from "../document";
@@ -16,9 +16,9 @@ export function Compare({ studies }: { studies: string[] }) {
 
   return (
     <section aria-labelledby="compare-title">
-      <h2 id="compare-title">{count(studies.length)} studies beside each other</h2>
+      <h2 id="compare-title">{count(studies.length)} studies compared</h2>
       <Failed text={failure} />
-      {!found && !failure && <p class="reading">Looking …</p>}
+      {!found && !failure && <p class="reading">Loading …</p>}
       {found && (
         <>
           <div class="scroll" tabIndex={0} role="region" aria-label="Studies compared">
@@ -26,7 +26,7 @@ export function Compare({ studies }: { studies: string[] }) {
               <thead>
                 <tr>
                   {["study", "agent"].map((name) => <th key={name} scope="col">{name}</th>)}
-                  {["seed", "trials", "can run", `best ${found.label}`, "behind the best", "trials to 5 %"].map((name) => (
+                  {["seed", "trials", "feasible", `best ${found.label}`, "behind the best", "trials to 5 %"].map((name) => (
                     <th key={name} scope="col" class="number">{name}</th>
                   ))}
                 </tr>

@@ -1,4 +1,4 @@
-/** What went wrong, in a sentence, where a reader and a screen reader meet it. */
+/** An error in one sentence, announced by screen readers. */
 export function Failed({ text }: { text: string }) {
   return <p role="alert" class="failure" hidden={!text}>{text}</p>;
 }

@@ -1,4 +1,4 @@
-// What the server says now, asked again and again while a page is open.
+// An answer of the server, polled while a page is open.
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "./api";
@@ -6,7 +6,7 @@ import { get } from "./api";
 export interface Polled<T> {
   /** The last answer; null before the first. */
   value: T | null;
-  /** Why there was no newer one; empty where there was. */
+  /** Why the last request failed; empty if it did not. */
   failure: string;
 }
 

@@ -1,4 +1,4 @@
-// Which page of the live page is shown: part of the address after #, beside the state of the views.
+// Which page is shown: in the address after #, beside the state of the views.
 
 import { onHash, readHash } from "../base/hash";
 import { Signal } from "../base/signal";

@@ -6,7 +6,7 @@ import { type Agent, type Catalog, get, type Label, post, type Schema, type Sear
 import { Failed } from "./failed";
 import { go } from "./route";
 
-/** For each parameter that is not as open as its set leaves it, the labels that are left. */
+/** The remaining labels of each parameter that was restricted. */
 export type Restrictions = Record<string, Label[]>;
 
 export function SearchForm({ catalog, space }: { catalog: Catalog; space: string }) {
@@ -53,7 +53,7 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
   const objective = schema?.["x-cosmic"].objective ?? catalog.spaces.find((each) => each.name === name)?.objective;
   return (
     <form onSubmit={send} aria-labelledby="search-title" class="search">
-      <h2 id="search-title">A new search</h2>
+      <h2 id="search-title">New search</h2>
       <div class="fields">
         <Field label="parameter set" for="space">
           <select id="space" name="space" value={name} onChange={(event) => setName(event.currentTarget.value)}>
@@ -78,13 +78,13 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
             {catalog.engines.map((each) => <option key={each}>{each}</option>)}
           </select>
         </Field>
-        <Field label="name of the study" for="name" note="Left empty, it is named after the set and the agent.">
+        <Field label="name of the study" for="name" note="If empty, named after the set and the agent.">
           <input id="name" name="name" type="text" maxLength={80} />
         </Field>
         {chosen?.settings.map((each) => <SettingField key={`${agent}.${each.name}`} setting={each} />)}
       </div>
       <fieldset>
-        <legend>Objectives, best by the first; none: {objective}</legend>
+        <legend>Objectives, the first decides; default: {objective}</legend>
         <div class="choices">
           {catalog.metrics.map((each) => (
             <label key={each.name} title={`${each.label}: ${each.better} is better`}>
@@ -93,7 +93,7 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
           ))}
         </div>
       </fieldset>
-      <Field label="limits, one on a line" for="constraints" note="Such as memory_bytes <= 80 GB.">
+      <Field label="limits, one per line" for="constraints" note="Such as memory_bytes <= 80 GB.">
         <textarea id="constraints" name="constraints" rows={2} />
       </Field>
       {schema && (
@@ -133,7 +133,7 @@ function openIn(schema: Schema): [string, Schema["properties"][string]][] {
   return Object.entries(schema.properties).filter(([, property]) => property.enum);
 }
 
-/** Returns the layers that are searched and the values that are left, as the server takes them. */
+/** Returns the layers to search and the remaining values, as the server takes them. */
 export function varying(schema: Schema, frozen: string[], restrict: Restrictions): { stacks?: string[]; restrict: Restrictions } {
   const stacks = stacksOf(schema).filter((stack) => !frozen.includes(stack));
   if (!stacks.length) throw new Error("what may vary = nothing: leave at least one layer open");
@@ -249,7 +249,7 @@ export function labelText(label: Label): string {
   return Array.isArray(label) ? label.map(labelText).join(", ") : String(label);
 }
 
-/** Returns in words how many designs a choice leaves; asked a moment after the last change. */
+/** Returns the number of valid designs of a choice as text; requested a moment after the last change. */
 function useCount(space: string, schema: Schema, frozen: string[], restrict: Restrictions): string {
   const [said, setSaid] = useState("");
   let asked = "";

@@ -1,4 +1,4 @@
-// Every study of the directory: how far it is, and how good.
+// The studies of the directory: state, progress and best value.
 
 import { useState } from "preact/hooks";
 import { count, show } from "../base/format";
@@ -36,11 +36,11 @@ export function Studies({ catalog }: { catalog: Catalog }) {
         </div>
       </div>
       <Failed text={failure} />
-      {rows === null && !failure && <p class="reading">Looking …</p>}
+      {rows === null && !failure && <p class="reading">Loading …</p>}
       {rows?.length === 0 && (
         <p class="reading">
-          There is no study here yet. <a href={linkTo({ page: "search", space: "" })}>Start a search</a>, or run{" "}
-          <code>cosmic search</code> in this directory's parent: it appears here by itself.
+          No studies yet. <a href={linkTo({ page: "search", space: "" })}>Start a search</a>, or run{" "}
+          <code>cosmic search</code> in the parent of this directory: its study appears here.
         </p>
       )}
       {!!rows?.length && (
@@ -52,7 +52,7 @@ export function Studies({ catalog }: { catalog: Catalog }) {
                 <th scope="col">study</th>
                 <th scope="col">state</th>
                 <th scope="col" class="number">trials</th>
-                <th scope="col" class="number">can run</th>
+                <th scope="col" class="number">feasible</th>
                 <th scope="col">best</th>
                 <th scope="col">space</th>
                 <th scope="col">agent</th>

@@ -1,4 +1,4 @@
-// One study, as it grows: the views of the report over what the server holds.
+// One study as it grows: the views of the report, fed by the server.
 
 import { useEffect, useState } from "preact/hooks";
 import { count } from "../base/format";
@@ -16,7 +16,7 @@ import { State, worth } from "./studies";
 import { WhatIf } from "./what_if";
 
 const SOON_MS = 500;
-/** What is said of a running search is renewed when it has so many times as many trials. */
+/** The document of a running search is reloaded when it has this many times as many trials. */
 const OLD = 8;
 
 interface Delta {
@@ -30,7 +30,7 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
   const [shared, setShared] = useState<Shared | null>(null);
   const [row, setRow] = useState<Row | null>(null);
   const [failure, setFailure] = useState("");
-  /** Counts how often the whole document was wanted anew: at first, and when a search ends. */
+  /** Counts the loads of the whole document: at first, and when a search ends. */
   const [wanted, setWanted] = useState(0);
 
   useEffect(() => {
@@ -39,7 +39,7 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
       let now = await get<Row>(studyPath(id, "/status"));
       while (now.state === "running" && !now.n && !gone) {
         setRow(now);
-        await new Promise((after) => setTimeout(after, SOON_MS)); // it was begun just now: nothing is written yet
+        await new Promise((after) => setTimeout(after, SOON_MS)); // it has just started: nothing is written yet
         now = await get<Row>(studyPath(id, "/status"));
       }
       if (gone) return;
@@ -78,12 +78,12 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
         </p>
         <div class="tools">
           {row?.state === "running" && row.ours && <button type="button" onClick={() => command("stop")}>stop</button>}
-          {row?.state === "stopped" && <button type="button" onClick={() => command("resume")}>go on</button>}
+          {row?.state === "stopped" && <button type="button" onClick={() => command("resume")}>resume</button>}
           <a class="button" href={studyPath(id, "/report.html")} download>report</a>
         </div>
       </div>
       <Failed text={failure} />
-      {!shared && !failure && <p class="reading">{row?.state === "running" ? "The search begins …" : "Opening the study …"}</p>}
+      {!shared && !failure && <p class="reading">{row?.state === "running" ? "The search is starting …" : "Opening the study …"}</p>}
       {shared && row?.state === "running" && <Converging shared={shared} renew={() => setWanted((before) => before + 1)} />}
       {shared && (
         <StudyView shared={shared} key={wanted}>
@@ -106,11 +106,11 @@ function Progress({ row, catalog }: { row: Row; catalog: Catalog }) {
   );
 }
 
-/** How a search is getting better while it runs, and whether what is said of it below still holds. */
+/** The convergence of a running search, and as of how many designs the views below are. */
 function Converging({ shared, renew }: { shared: Shared; renew: () => void }) {
   const trials = useSignal(shared.source.trials);
-  const told = shared.source.document.trials.count;
-  const old = trials.count > OLD * Math.max(1, told);
+  const loaded = shared.source.document.trials.count;
+  const old = trials.count > OLD * Math.max(1, loaded);
   useEffect(() => {
     if (old) renew();
   }, [old]);
@@ -118,14 +118,14 @@ function Converging({ shared, renew }: { shared: Shared; renew: () => void }) {
     <>
       <ConvergenceCard convergence={courseOf(trials, shared.source.document.convergence)} />
       <p class="reading">
-        What is said below is as of {count(told)} designs; the explorer goes on by itself.{" "}
-        <button type="button" disabled={trials.count === told} onClick={renew}>bring it up to date</button>
+        The sections below are as of {count(loaded)} designs; the explorer is up to date.{" "}
+        <button type="button" disabled={trials.count === loaded} onClick={renew}>update</button>
       </p>
     </>
   );
 }
 
-/** Returns the best so far over the trials that a page holds. */
+/** Returns the convergence over the trials that the page holds. */
 export function courseOf(trials: Trials, about: Convergence): Convergence {
   const column = trials.columns.find((each) => each.spec.objective);
   const points: [number, number][] = [];
@@ -157,7 +157,7 @@ function newShared(id: string, document: ReportDocument, binary: Uint8Array): Sh
   return sharedOf(source);
 }
 
-/** Listens to a study and pulls what is new; returns what ends that. */
+/** Listens to the events of a study and pulls new trials; returns the function that ends it. */
 function follow(id: string, source: Source | null, tell: (row: Row) => void, ended: () => void): () => void {
   if (!source) return () => undefined;
   let gone = false;
@@ -179,7 +179,7 @@ function follow(id: string, source: Source | null, tell: (row: Row) => void, end
       if (was === "running" && row.state !== "running" && !gone) ended();
       was = row.state;
     } catch {
-      // The next event asks again; the list of studies says what is wrong.
+      // The next event tries again; the list of studies shows the error.
     } finally {
       busy = false;
       if (again && !gone) {
@@ -192,7 +192,7 @@ function follow(id: string, source: Source | null, tell: (row: Row) => void, end
   const events = new EventSource(studyPath(id, "/events"));
   events.onmessage = () => void look();
   void look();
-  // Where the server has no stream left it closes this one: then the page asks by itself.
+  // A server without a free stream closes this one: then the page polls.
   const timer = window.setInterval(() => events.readyState === EventSource.CLOSED && void look(), 2000);
   return () => {
     gone = true;
@@ -214,7 +214,7 @@ async function pull(id: string, source: Source, isGone: () => boolean): Promise<
   }
 }
 
-/** Returns the numbers of the trials that none is better than; with one objective, that is the best. */
+/** Returns the numbers of the trials on the front; with one objective, the best. */
 function liveFront(trials: Trials): number[] {
   const wanted = trials.columns.filter((column) => column.spec.objective);
   if (!wanted.length) return [];

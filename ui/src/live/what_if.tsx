@@ -1,4 +1,4 @@
-// What if: a design of the study with other values, and what they change, at once.
+// What if: a design of the study with some values changed, evaluated at once.
 
 import { useEffect, useState } from "preact/hooks";
 import { Card } from "../base/card";
@@ -21,7 +21,7 @@ export function WhatIf({ id, shared }: { id: string; shared: Shared }) {
   const opened = useSignal(shared.opened);
   const [schema, setSchema] = useState<Schema | null>(null);
   const [start, setStart] = useState<Start>({ trial: "best", label: "The best design" });
-  /** Which trial that is: the best may become another while one looks. */
+  /** The number of that trial: the best may change while the search runs. */
   const [trial, setTrial] = useState<number | "base">("base");
   const [values, setValues] = useState<Values>({});
   const [before, setBefore] = useState<Opened | null>(null);
@@ -90,7 +90,7 @@ export function WhatIf({ id, shared }: { id: string; shared: Shared }) {
       id="what-if"
       title="What if"
       wide
-      reading={`${start.label} with other values: what they change, at once.`}
+      reading={`${start.label} with some values changed, evaluated at once.`}
       tools={
         <>
           <select
@@ -157,7 +157,7 @@ function Outcome({ before, after }: { before: Design; after: Design | null }) {
             <th scope="col">metric</th>
             <th scope="col" class="number">before</th>
             <th scope="col" class="number">now</th>
-            <th scope="col" class="number">times</th>
+            <th scope="col" class="number">ratio</th>
           </tr>
         </thead>
         <tbody>

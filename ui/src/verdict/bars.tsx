@@ -1,4 +1,4 @@
-// Bars of two kinds: parts stacked to a whole, and factors on a logarithmic scale.
+// Bars of two kinds: components stacked to a whole, and factors on a logarithmic scale.
 
 import { digits, times } from "../base/format";
 import { says } from "../base/tip";
@@ -20,16 +20,16 @@ export interface Bar {
   /** Why there is no bar. */
   problem?: string;
   strong?: boolean;
-  /** By how much it is more than the limit allows. */
+  /** By how much it exceeds the limit. */
   failure?: string;
 }
 
 interface StackedProps {
   bars: Bar[];
-  /** The amount that fills the width; null draws each bar as wide as there is room: shares. */
+  /** The amount that fills the width; null draws every bar at full width, as shares. */
   most: number | null;
   show: (amount: number) => string;
-  /** The fill that stands out; the others fade. */
+  /** The highlighted fill; the others fade. */
   lit?: string;
 }
 
@@ -109,7 +109,7 @@ export function Legend({ entries, light }: { entries: LegendEntry[]; light?: (fi
   );
 }
 
-/** Returns bounds of a logarithmic scale that holds 1 and all factors, never empty. */
+/** Returns the bounds of a logarithmic scale that holds 1 and all factors; never empty. */
 export function factorBounds(factors: (number | null)[]): [number, number] {
   const known = factors.filter((each): each is number => each !== null && each > 0 && Number.isFinite(each));
   const [low, high] = [Math.min(1, ...known), Math.max(1, ...known)];

@@ -1,4 +1,4 @@
-// The changes from the base to the best that matter most, and the factor that each is worth.
+// The changes from the base to the best that matter most, each with its factor.
 
 import { Card } from "../base/card";
 import { digits, times } from "../base/format";
@@ -7,7 +7,7 @@ import { FactorBar, factorBounds } from "./bars";
 import { methodReading } from "./readings";
 
 const SHOWN = 4;
-const ALONE = "the gain when the base takes only this change, where that fits together";
+const ALONE = "the gain when the base takes only this change, where that is a valid mapping";
 
 export function Changes({ study }: { study: ReportDocument }) {
   const { why, verdict } = study;
@@ -48,14 +48,14 @@ export function Changes({ study }: { study: ReportDocument }) {
 }
 
 function emptyReason({ base, best }: ReportDocument): string {
-  if (best === null) return "No design that was looked at can run, so there is nothing to explain.";
+  if (best === null) return "No evaluated design can run, so there is nothing to explain.";
   if (base === null) return "This study has no base design to compare with.";
   return "The best design is the base design: nothing changed.";
 }
 
 function ChangeRow({ change, bounds }: { change: Change; bounds: [number, number] }) {
   const { fields } = change;
-  const shown = fields.length <= SHOWN + 1 ? fields.length : SHOWN; // one more takes no more room than saying so
+  const shown = fields.length <= SHOWN + 1 ? fields.length : SHOWN; // one more field takes no more room than "1 more"
   return (
     <li class="change">
       <span class="change-name">{change.label}</span>

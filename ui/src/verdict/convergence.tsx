@@ -1,4 +1,4 @@
-// How each search came to its best: the best so far over the designs looked at.
+// The convergence of each search: the best so far over the designs evaluated.
 
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
 import { Card } from "../base/card";
@@ -49,12 +49,12 @@ export function ConvergenceCard({ convergence }: { convergence: Convergence }) {
       title="How the searches converged"
       reading={convergenceReading(convergence)}
       twin={() => ({
-        columns: ["search", "designs looked at", `best ${convergence.label} so far`],
+        columns: ["search", "designs evaluated", `best ${convergence.label} so far`],
         rows: series.flatMap((each) => each.points.map(([at, value]) => [each.name, at, value])),
       })}
     >
       {series.length === 0 ? (
-        <p class="empty">There is nothing to draw: no search found a design that runs.</p>
+        <p class="empty">Nothing to draw: no search found a feasible design.</p>
       ) : (
         <ConvergenceChart convergence={{ ...convergence, series }} />
       )}
@@ -85,7 +85,7 @@ export function ConvergenceChart({ convergence }: { convergence: Convergence }) 
       </ul>
       <Canvas
         height={HEIGHT}
-        label={`Best ${label} so far over designs looked at. ${convergenceReading(convergence)}`}
+        label={`Best ${label} so far over designs evaluated. ${convergenceReading(convergence)}`}
         draw={(frame) => draw(frame, convergence)}
         on={{ onPointerMove: hover, onPointerLeave: hideTip }}
       />
@@ -142,7 +142,7 @@ function drawAxes(context: CanvasRenderingContext2D, width: number, { x, y }: Ax
     context.fillText(count(tick), Math.min(x.at(tick), width - 2), HEIGHT - MARGIN.bottom + 6);
   }
   context.textAlign = "right";
-  context.fillText("designs looked at", width - MARGIN.right, HEIGHT - 14);
+  context.fillText("designs evaluated", width - MARGIN.right, HEIGHT - 14);
   context.textAlign = "left";
   context.fillText(`best ${label} so far: ${better} is better`, MARGIN.left, 4);
 }

@@ -1,4 +1,4 @@
-// What the designs achieve, need and cost, side by side.
+// The metrics of the designs, side by side.
 
 import { Card } from "../base/card";
 import type { Design, Fact } from "../document";
@@ -17,18 +17,18 @@ export function Costs({ compared, base, best }: CostsProps) {
   const ratios = base !== null && best !== null && base !== best && designs.includes(base);
   const left = compared.filter((design) => !designs.includes(design)).map((design) => design.label);
   const reading = ratios
-    ? "What each achieves, needs and costs; the last column is the best over the base."
-    : "What each achieves, needs and costs.";
+    ? "Metrics of each design; the last column is the best over the base."
+    : "Metrics of each design.";
   return (
     <Card id="costs" title="Side by side" reading={reading} wide>
       {designs.length === 0 ? (
-        <p class="empty">There is no design whose figures are known.</p>
+        <p class="empty">No design has metrics.</p>
       ) : (
-        <div class="scroll" tabIndex={0} role="region" aria-label="figures of the designs, side by side">
+        <div class="scroll" tabIndex={0} role="region" aria-label="metrics of the designs, side by side">
           <table class="costs">
             <thead>
               <tr>
-                <th scope="col">figure</th>
+                <th scope="col">metric</th>
                 {designs.map((design) => (
                   <th key={design.label} scope="col" class="number">{design.label}</th>
                 ))}
@@ -51,7 +51,7 @@ export function Costs({ compared, base, best }: CostsProps) {
           </table>
         </div>
       )}
-      {left.length > 0 && designs.length > 0 && <p class="faint">Without figures, as they cannot run: {left.join(", ")}.</p>}
+      {left.length > 0 && designs.length > 0 && <p class="faint">Without metrics, as they cannot run: {left.join(", ")}.</p>}
     </Card>
   );
 }

@@ -1,4 +1,4 @@
-// A number as people read it that gives the exact one: on hover, and to the clipboard on a click.
+// A rounded number that shows the exact one on hover, and copies it on a click.
 
 import { useState } from "preact/hooks";
 import { copyText } from "../base/copy";

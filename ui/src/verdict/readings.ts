@@ -1,4 +1,4 @@
-// What there is to see in a chart, in one sentence: worked out from what it shows.
+// One sentence on each chart, computed from its data.
 
 import { count, digits, show, times } from "../base/format";
 import type { Class, Convergence, Design, ReportDocument, Trust, Why } from "../document";
@@ -6,7 +6,7 @@ import type { Class, Convergence, Design, ReportDocument, Trust, Why } from "../
 export const CLASS_LABELS: Record<Class, string> = {
   compute: "compute",
   exposed: "exposed communication",
-  hidden: "hidden communication",
+  hidden: "overlapped communication",
   idle: "idle",
   memory: "memory traffic",
   optimizer: "optimizer",
@@ -30,8 +30,8 @@ export function breakdownReading(base: Design | null, best: Design | null): stri
   const after = new Map(totals);
   const saved = classTotals(base).map(([name, before]): [Class, number] => [name, before - (after.get(name) ?? 0)]);
   const [name, gain] = saved.sort((one, other) => other[1] - one[1])[0];
-  if (gain <= 0) return `${most}; no kind of time is shorter than in the base.`;
-  return `${most}; what shrank most against the base is ${CLASS_LABELS[name]}, by ${show(gain, "s")}.`;
+  if (gain <= 0) return `${most}; no class of time is shorter than in the base.`;
+  return `${most}; ${CLASS_LABELS[name]} shrank most against the base, by ${show(gain, "s")}.`;
 }
 
 export function memoryReading(best: Design | null): string {
@@ -40,16 +40,16 @@ export function memoryReading(best: Design | null): string {
   const used = parts.reduce((sum, each) => sum + each.bytes, 0);
   const largest = parts.reduce((one, other) => (other.bytes > one.bytes ? other : one));
   const of = best.capacity_bytes > 0 ? ` of ${show(best.capacity_bytes, "B")} (${percent(used / best.capacity_bytes)})` : "";
-  return `The best design needs ${show(used, "B")}${of} on its fullest device; the largest part is ${largest.label}.`;
+  return `The best design needs ${show(used, "B")}${of} on its fullest accelerator; the largest component is ${largest.label}.`;
 }
 
 const METHODS: Record<string, string> = {
-  exact: "Worth is the mean over all orders of making the changes (Shapley value): factors that multiply to the gain.",
-  sampled: "Worth is the mean over a sample of the orders of making the changes: factors that multiply to the gain.",
-  one_at_a_time: "Worth is the mean of making a change first and making it last; what only several do together is in the rest.",
+  exact: "Worth is the mean over all orders of the changes (Shapley value): factors that multiply to the gain.",
+  sampled: "Worth is the mean over a sample of orders of the changes: factors that multiply to the gain.",
+  one_at_a_time: "Worth is the mean of making a change first and making it last; joint effects are in the rest.",
 };
 
-/** Returns how the worth of changes was found. */
+/** Returns how the worth of changes was computed. */
 export function methodReading(why: Why): string {
   return METHODS[why.method] ?? "";
 }
@@ -61,30 +61,30 @@ export function convergenceReading({ series, better, unit }: Convergence): strin
   const { name, points } = found.reduce((one, other) => (end(other.points) < end(one.points) ? other : one));
   const [evaluations, best] = points[points.length - 1];
   const near = points.find(([, value]) => (better === "less" ? value <= 1.05 * best : value >= best / 1.05))!;
-  const came = `The best search, ${name}, came to ${show(best, unit)} after ${count(evaluations)} designs`;
-  return `${came}, and within 5 % of that after ${count(near[0])}.`;
+  const came = `The best search, ${name}, reached ${show(best, unit)} after ${count(evaluations)} designs`;
+  return `${came}, and came within 5 % of that after ${count(near[0])}.`;
 }
 
 export function failuresReading(trust: Trust): string {
   const failed = trust.failures.reduce((sum, each) => sum + each.count, 0);
-  if (trust.evaluated === 0 && failed === 0) return "No design has been looked at yet.";
-  if (failed === 0) return `All ${count(trust.evaluated)} designs that were looked at can run.`;
+  if (trust.evaluated === 0 && failed === 0) return "No design has been evaluated yet.";
+  if (failed === 0) return `All ${count(trust.evaluated)} evaluated designs can run.`;
   return `${count(failed)} designs cannot run; the most frequent reason is ${trust.failures[0].label}.`;
 }
 
 /** Returns why there is no design to explain. */
 export function nothingReading({ trust }: ReportDocument): string {
-  if (trust.feasible > 0) return "This study judges several workloads together: there is no single design to take apart.";
+  if (trust.feasible > 0) return "This study evaluates several workloads together: there is no single design to explain.";
   const more = trust.failures.length > 0 ? " The reasons are counted under Trust." : "";
-  if (trust.evaluated === 0) return "No design has been looked at yet.";
-  return `No design that was looked at can run, so there is nothing to explain.${more}`;
+  if (trust.evaluated === 0) return "No design has been evaluated yet.";
+  return `No evaluated design can run, so there is nothing to explain.${more}`;
 }
 
-/** Returns what error to expect; empty where nothing runs. */
+/** Returns the expected error; empty where no design is feasible. */
 export function expectedReading({ verdict }: ReportDocument): string {
   if (verdict.expected_error === null) return "";
   const on = verdict.expected_on ? ` (${verdict.expected_on})` : "";
-  return `Expect the step to be off by ${percent(verdict.expected_error)} on average${on}.`;
+  return `The step time is expected to be off by ${percent(verdict.expected_error)} on average${on}.`;
 }
 
 /** Returns how many times better `best` is than `base` by a number. */

@@ -1,9 +1,9 @@
-// The same in the shell and in Python, to take along.
+// The command and the Python lines of a search, under tabs.
 
 import { useState } from "preact/hooks";
 import { CopyButton } from "../base/copy";
 
-/** Texts under tabs; on paper all of them are seen. */
+/** Texts under tabs; printed, all of them are shown. */
 export function Tabs({ id, label, tabs }: { id: string; label: string; tabs: { name: string; text: string }[] }) {
   const [chosen, setChosen] = useState(0);
   const shown = tabs.filter((each) => each.text);

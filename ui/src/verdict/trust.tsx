@@ -1,4 +1,4 @@
-// How far to trust it: what went in, what was looked at, what failed, what the model leaves out, how to check.
+// How far to trust a study: inputs, coverage, infeasible designs, what the model leaves out, how to check.
 
 import { Card } from "../base/card";
 import { CopyButton } from "../base/copy";
@@ -14,8 +14,8 @@ export function TrustView({ study }: { study: ReportDocument }) {
     <div class="grid">
       <Coverage trust={trust} study={study} />
       <Failures trust={trust} />
-      <Named id="inputs" title="Inputs" reading="What the search was asked: the same inputs give the same study." pairs={trust.inputs} />
-      <Named id="versions" title="Versions" reading="What computed these numbers." pairs={trust.versions} />
+      <Named id="inputs" title="Inputs" reading="The same inputs give the same study." pairs={trust.inputs} />
+      <Named id="versions" title="Versions" reading="The software that computed these numbers." pairs={trust.versions} />
       <Card id="limits" title="What the model leaves out" reading="Read these before acting on a small difference.">
         {trust.limits.length === 0 ? (
           <p class="empty">No limit is stated.</p>
@@ -27,7 +27,7 @@ export function TrustView({ study }: { study: ReportDocument }) {
           </ul>
         )}
       </Card>
-      <Card id="checks" title="Check it yourself" reading="Commands that compute this again, or look at it from another side." wide>
+      <Card id="checks" title="Check it yourself" reading="Commands that compute this again, or export it." wide>
         {trust.commands.length === 0 && <p class="empty">The study was not kept, so there is nothing to replay.</p>}
         {trust.commands.map((each) => (
           <div key={each.label} class="command">
@@ -43,7 +43,7 @@ export function TrustView({ study }: { study: ReportDocument }) {
   );
 }
 
-/** Returns a whole number, however large: spaces of designs have more than people can read. */
+/** Returns a whole number; sizes of spaces can have very many digits. */
 export function whole(value: number): string {
   return value < 1e12 ? count(value) : digits(value);
 }
@@ -53,10 +53,10 @@ function Coverage({ trust, study }: { trust: Trust; study: ReportDocument }) {
     ["combinations", trust.raw],
     ["valid designs", trust.valid],
     ["evaluated", trust.evaluated],
-    ["can run", trust.feasible],
+    ["feasible", trust.feasible],
   ];
   return (
-    <Card id="coverage" title="What was looked at" reading={trust.coverage}>
+    <Card id="coverage" title="Coverage" reading={trust.coverage}>
       <dl class="tiles small">
         {steps.map(([label, value]) => (
           <div key={label} class="tile">
@@ -101,7 +101,7 @@ function Named({ id, title, reading, pairs }: { id: string; title: string; readi
   return (
     <Card id={id} title={title} reading={reading}>
       {pairs.length === 0 ? (
-        <p class="empty">None are stated.</p>
+        <p class="empty">None.</p>
       ) : (
         <dl class="pairs">
           {pairs.map(([name, value]) => (

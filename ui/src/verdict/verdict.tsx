@@ -9,9 +9,9 @@ import { Exact } from "./exact";
 import { capital, expectedReading } from "./readings";
 import { Tabs } from "./reproduce";
 
-/** Letters from which a note is said elsewhere: the error to expect has a line of its own. */
+/** Letters from which a note is left out: the expected error has a line of its own. */
 const LONG = 60;
-/** Letters up to which a sentence is read at one look, and may be large. */
+/** Letters up to which a sentence is set in large type. */
 const ONE_LOOK = 110;
 
 interface VerdictProps {
@@ -39,7 +39,7 @@ export function VerdictView({ shared, jump }: VerdictProps) {
       </div>
       {study.best !== null && <Gains gains={verdict.gains} bound={verdict.bound} objective={study.convergence.label} />}
       {verdict.facts.length > 0 && (
-        <dl class="tiles" aria-label="figures of the best design">
+        <dl class="tiles" aria-label="metrics of the best design">
           {verdict.facts.map((each) => (
             <div key={each.label} class="tile">
               <dt>{each.label}</dt>
@@ -53,10 +53,10 @@ export function VerdictView({ shared, jump }: VerdictProps) {
       )}
       <Confidence study={study} />
       <div class="reproduce">
-        <h3>Search it again</h3>
+        <h3>Reproduce this search</h3>
         <Tabs
           id="reproduce"
-          label="Search it again"
+          label="Reproduce this search"
           tabs={[
             { name: "shell", text: verdict.command },
             { name: "Python", text: verdict.python },
@@ -89,9 +89,9 @@ function Gains({ gains, bound, objective }: { gains: Gain[]; bound: string; obje
   const bounds = factorBounds(gains.map((each) => each.times));
   return (
     <div class="gains">
-      <h3>How many times better{objective && <span class="faint"> by {objective}</span>}</h3>
+      <h3>Gain{objective && <span class="faint"> in {objective}</span>}</h3>
       {gains.length === 0 ? (
-        <p class="empty">There is nothing to compare with.</p>
+        <p class="empty">Nothing to compare with.</p>
       ) : (
         <ul>
           {gains.map((each) => (
@@ -115,7 +115,7 @@ function Gains({ gains, bound, objective }: { gains: Gain[]; bound: string; obje
   );
 }
 
-/** What kind of numbers these are, and how far off they may be. */
+/** The provenance of the numbers, and their expected error. */
 export function Confidence({ study }: { study: ReportDocument }) {
   const { provenance } = study.verdict;
   const expected = expectedReading(study);

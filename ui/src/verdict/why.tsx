@@ -1,4 +1,4 @@
-// Why the best is best: where the time of each design goes, what changed, what it needs and costs.
+// Why the best is best: breakdown of time and memory, changes, metrics.
 
 import { useState } from "preact/hooks";
 import { Card } from "../base/card";
@@ -12,15 +12,15 @@ import { breakdownReading, CLASS_LABELS, memoryReading, nothingReading } from ".
 
 const CLASSES = Object.keys(CLASS_LABELS) as Class[];
 const FILLS = ["compute", "exposed", "hidden", "memory", "optimizer", "idle", "other"];
-const REST = "other parts";
+const REST = "other components";
 
 export function WhyView({ study }: { study: ReportDocument }) {
   const { designs, why, convergence } = study;
   const compared = why.compared.map((place) => designs[place]);
   const base = study.base === null ? null : designs[study.base];
   const best = study.best === null ? null : designs[study.best];
-  // Where the search was after something else than the step, shorter bars are not the point.
-  const goal = convergence.objective === "step_s" ? "" : ` The search was after ${convergence.label}.`;
+  // Where the objective is not the step time, shorter bars are not the goal.
+  const goal = convergence.objective === "step_s" ? "" : ` The objective was ${convergence.label}.`;
   const searches = <ConvergenceCard convergence={{ ...convergence, series: wholeFirst(convergence.series) }} />;
   if (compared.length === 0)
     return (
@@ -40,7 +40,7 @@ export function WhyView({ study }: { study: ReportDocument }) {
   );
 }
 
-/** Returns the search of the whole first, so that it is the solid line, and those of single layers after it. */
+/** Returns the full-stack search first, so that it is the solid line, then those of single layers. */
 function wholeFirst(series: Convergence["series"]): Convergence["series"] {
   const isolated = (name: string): number => Number(name.endsWith(" alone"));
   return [...series].sort((one, other) => isolated(one.name) - isolated(other.name));
@@ -51,7 +51,7 @@ interface Sides {
   best: Design | null;
 }
 
-/** Returns a design's step as a bar: its parts by class, and those of a class together. */
+/** Returns a design's step as a bar: its components, grouped by class. */
 export function stepBar(design: Design, best: Design | null): Bar {
   const parts = [...design.parts].filter((each) => each.seconds > 0);
   parts.sort((one, other) => CLASSES.indexOf(one.class) - CLASSES.indexOf(other.class));
@@ -66,7 +66,7 @@ export function stepBar(design: Design, best: Design | null): Bar {
 
 /** Returns why a design has no bar. */
 function whyNot(design: Design): string {
-  return design.feasible ? "not taken apart" : `cannot run: ${design.reasons[0] ?? "no reason given"}`;
+  return design.feasible ? "no breakdown" : `cannot run: ${design.reasons[0] ?? "no reason given"}`;
 }
 
 function Breakdown({ compared, base, best, goal }: Sides & { compared: Design[]; goal: string }) {
@@ -116,13 +116,13 @@ function Memory({ base, best }: Sides) {
       twin={() => partsTable(designs, (design) => design.memory.map((each) => [each.label, each.bytes]), "bytes")}
     >
       {bars.length === 0 ? (
-        <p class="empty">There is no design whose memory is known.</p>
+        <p class="empty">No design has a breakdown of memory.</p>
       ) : (
         <>
           <Legend entries={entries.filter((each) => drawn.has(each.fill))} light={setLit} />
           <StackedBars bars={bars} most={most} show={(bytes) => show(bytes, "B")} lit={lit} />
           <p class="limit-note">
-            <i class="limit-key" /> capacity of a device: {[...new Set(designs.map((each) => show(each.capacity_bytes, "B")))].join(", ")}
+            <i class="limit-key" /> capacity of an accelerator: {[...new Set(designs.map((each) => show(each.capacity_bytes, "B")))].join(", ")}
           </p>
         </>
       )}
@@ -130,7 +130,7 @@ function Memory({ base, best }: Sides) {
   );
 }
 
-/** Returns the parts of memory that have a colour of their own: as many as there are, largest first. */
+/** Returns the components of memory that have a colour of their own, largest first. */
 export function largestParts(designs: Design[]): string[] {
   const sizes = new Map<string, number>();
   for (const { label, bytes } of designs.flatMap((design) => design.memory))
@@ -160,12 +160,12 @@ function memoryBar(design: Design, names: string[], strong: boolean): Bar {
   };
 }
 
-/** Returns a table with a row for each part that any of the designs has, and a column for each design. */
+/** Returns a table with a row for each component of any design, and a column for each design. */
 export function partsTable(designs: Design[], parts: (design: Design) => [string, number][], unit: string) {
   const tables = designs.map((design) => new Map(parts(design)));
   const names = [...new Set(tables.flatMap((table) => [...table.keys()]))];
   return {
-    columns: ["part", ...designs.map((design) => `${design.label}, ${unit}`)],
+    columns: ["component", ...designs.map((design) => `${design.label}, ${unit}`)],
     rows: names.map((name) => [name, ...tables.map((table) => table.get(name) ?? 0)]),
   };
 }

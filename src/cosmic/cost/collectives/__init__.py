@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.design.collective import Kind
+from cosmic.design.collective import CollectiveKind
 from cosmic.numeric import Numeric
 
 
-def passes(kind: Kind) -> int:
+def passes(kind: CollectiveKind) -> int:
     """Return how many times the data passes through the group: 2 for an all-reduce, else 1."""
     return 2 if kind == "all_reduce" else 1
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.numeric import Numeric
 
 
@@ -19,7 +19,7 @@ class Auto:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Numeric) -> Numeric:
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return p - 1 a pass, once round; 1 + log2 p for an all-to-all, whose sends start one after another.
 
         >>> float(Auto.steps("all_reduce", 8)), float(Auto.steps("all_to_all", 8))
@@ -30,7 +30,7 @@ class Auto:
         return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Numeric) -> Numeric:
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return (p - 1) / p a pass.
 
         >>> Auto.traffic("all_reduce", 4), Auto.traffic("all_to_all", 4)

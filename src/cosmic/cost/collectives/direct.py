@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.numeric import Numeric
 
 
@@ -14,12 +14,12 @@ class Direct:
     """One step a pass, at the bandwidth bound; needs a link between every two NPUs."""
 
     @staticmethod
-    def steps(kind: Kind, p: Numeric) -> Numeric:
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return 1 a pass."""
         return 1.0 * passes(kind) * (p > 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Numeric) -> Numeric:
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return (p - 1) / p a pass: all parts but the NPU's own.
 
         >>> Direct.traffic("all_gather", 8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, depth, halving_distance, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.numeric import Numeric
 
 
@@ -14,7 +14,7 @@ class DoubleBinaryTree:
     """Logarithmic steps; an NPU inside one tree is a leaf of the other (Sanders, Speck & Träff, 2009)."""
 
     @staticmethod
-    def steps(kind: Kind, p: Numeric) -> Numeric:
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return ceil(log2 p) a pass: up the tree to reduce, down to broadcast.
 
         >>> float(DoubleBinaryTree.steps("all_reduce", 8)), float(DoubleBinaryTree.steps("all_reduce", 5))
@@ -23,7 +23,7 @@ class DoubleBinaryTree:
         return passes(kind) * depth(p)
 
     @staticmethod
-    def traffic(kind: Kind, p: Numeric) -> Numeric:
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return 1 a pass for three or more: half up in both trees, and two halves down in one of them.
 
         Two NPUs form trees of one edge each, which meet the bound. An all-to-all reduces nothing: it is direct.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, halving_distance, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.numeric import Numeric
 
 
@@ -18,7 +18,7 @@ class HalvingDoubling:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Numeric) -> Numeric:
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return log2 q a pass, plus one unless p = q.
 
         >>> float(HalvingDoubling.steps("all_reduce", 8)), float(HalvingDoubling.steps("all_reduce", 9))
@@ -28,7 +28,7 @@ class HalvingDoubling:
         return passes(kind) * (rounds + (p > 2**rounds))
 
     @staticmethod
-    def traffic(kind: Kind, p: Numeric) -> Numeric:
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return (q - 1) / q a pass, plus 1/2 unless p = q; for an all-to-all log2 p / 2 (Bruck's algorithm)."""
         if kind == "all_to_all":
             return np.maximum(all_but_own(p), np.log2(np.maximum(p, 1)) / 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.numeric import Numeric
 
 
@@ -18,12 +18,12 @@ class InNetwork:
     """
 
     @staticmethod
-    def steps(kind: Kind, p: Numeric) -> Numeric:
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return 1: sends up and receives down overlap."""
         return 1.0 * (np.asarray(p) > 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Numeric) -> Numeric:
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return 1 for an all-reduce, each byte sent once; (p - 1) / p otherwise.
 
         >>> float(InNetwork.traffic("all_reduce", 8))

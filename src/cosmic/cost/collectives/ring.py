@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.collectives import all_but_own, passes
-from cosmic.design.collective import Kind, algorithms
+from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.numeric import Numeric
 
 
@@ -14,12 +14,12 @@ class Ring:
     """Meets the bandwidth bound with sends to neighbours only (Patarasuk & Yuan, JPDC 69(2), 2009)."""
 
     @staticmethod
-    def steps(kind: Kind, p: Numeric) -> Numeric:
+    def steps(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return p - 1 a pass: once round."""
         return passes(kind) * (p - 1)
 
     @staticmethod
-    def traffic(kind: Kind, p: Numeric) -> Numeric:
+    def traffic(kind: CollectiveKind, p: Numeric) -> Numeric:
         """Return (p - 1) / p a pass; for an all-to-all p / 4, as parts travel a quarter round on average.
 
         >>> Ring.traffic("all_reduce", 4), float(Ring.traffic("all_to_all", 16))

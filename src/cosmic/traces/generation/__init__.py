@@ -26,13 +26,13 @@ from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.pieces import Piece, Run, collectives_of
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
-from cosmic.workload.checks import unfit
+from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.schedule import Task, schedules
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Job:
-    """One step of a design, ready to be played or written to files."""
+    """One step of a design, ready to be simulated or written to files."""
 
     point: DesignPoint
     traces: TraceSet
@@ -52,7 +52,7 @@ class Job:
 def generate(point: DesignPoint) -> Job:
     """Return the traces of one step of *point*, and the communicator groups that they name."""
     batch = batch_of(point)
-    if reasons := unfit(batch):
+    if reasons := invalid_reasons(batch):
         raise SpecError("design", point.identity, reasons[0])
     plan = _plan(profile(batch))
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]

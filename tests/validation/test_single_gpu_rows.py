@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cosmic.design.model import parameters
 from cosmic.validation.rows import CARRIED, Fields, read_rows
-from cosmic.validation.single_device_rows import judge, training_design
+from cosmic.validation.single_gpu_rows import judge, training_design
 from cosmic.validation.statistics import summarise
 
 STEPS = read_rows(CARRIED / "h200_training.csv")[1]

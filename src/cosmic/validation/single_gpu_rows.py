@@ -1,14 +1,14 @@
-"""Rows measured on one device: whole training steps, and prefill and decode of stacks of layers.
+"""Rows of one GPU: whole training steps, and prefill and decode of stacks of layers.
 
-Training steps are pure bf16 (weights, gradients and both of Adam's moments), eager, without dropout, with an untied
-head. Styles:
+Training steps are pure bf16 (weights, gradients and both Adam moments), eager, without dropout, with an untied head.
+Styles:
 
     gpt    learned positions, layer norm, biases
     llama  rotary positions, RMS norm, a gated feed-forward network
-    vit    pictures cut into patches, learned positions, 1,000 classes; no class token, but a position for one
+    vit    images in patches, learned positions, 1,000 classes; no class token, but a position for one
 
-Prefill and decode rows have neither embedding nor head: the design has a vocabulary of one, which costs next to
-nothing, and no norm at its end.
+Prefill and decode rows have neither embedding nor head: the design has a vocabulary of 1, which takes almost no time,
+and no final norm.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from cosmic.validation.hardware import machine
 from cosmic.validation.rows import Fields, Row, Verdict, judged
 
 ACCELERATOR = "h200-sxm-141gb"
-"""On which rows were measured that do not say."""
+"""Accelerator of rows that name none."""
 STYLES: dict[str, dict[str, Any]] = {
     "gpt": {"biases": ("qkv", "out", "ffn")},
     "llama": {"gated": True, "norm": "rmsnorm"},
     "vit": {"family": "vision", "biases": ("qkv", "out", "ffn")},
 }
-PICTURES = {197: (224, 16), 257: (256, 16), 577: (384, 16)}
-"""Pixels of a picture and of a patch, by the tokens that they give."""
+IMAGES = {197: (224, 16), 257: (256, 16), 577: (384, 16)}
+"""Pixels per side of an image and of a patch, by the number of tokens."""
 CLASSES = 1000
 MILLI = 1e-3
 
 
 def judge(rows: Sequence[Row]) -> list[Verdict]:
-    """Return a verdict on each step."""
+    """Return the verdict on each step."""
     return [
         judged(row, *_named(row, place), _training if "style" in row else _inference) for place, row in enumerate(rows)
     ]
 
 
 def _named(row: Row, place: int) -> tuple[str, str]:
-    """Return what a row is called, and its set."""
+    """Return the id and the set of a row."""
     if "style" in row:
         sizes = "-".join(row.get(name, "") for name in ("style", "layers", "hidden", "seq", "micro_batch"))
         return row.get("id") or f"{sizes}-{place}", row.get("set") or "h200-training"
@@ -96,8 +96,8 @@ def training_design(fields: Fields) -> DesignPoint:
 
 
 def _image(tokens: int) -> Image:
-    require(tokens in PICTURES, "seq", tokens, f"a picture gives one of {', '.join(map(str, PICTURES))} tokens")
-    size, patch = PICTURES[tokens]
+    require(tokens in IMAGES, "seq", tokens, f"an image has {' or '.join(map(str, IMAGES))} tokens")
+    size, patch = IMAGES[tokens]
     return Image(size=size, patch=patch, class_token=False)
 
 

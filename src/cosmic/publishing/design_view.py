@@ -1,4 +1,4 @@
-"""One design for people: what it achieves, where its time and its memory go, and where it lies on the cluster."""
+"""One design as the page shows it: metrics, breakdown of time and memory, cluster, roofline, timeline."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CLASSES: dict[str, Class] = {
     "optimizer": "optimizer",
     "offload": "memory",
 }
-"""The colour of a part of a step; all that is not listed is communication that shows."""
+"""The colour class of a component of a step; components that are not listed are exposed communication."""
 FACTS = (
     "step_s",
     "ttft_s",
@@ -54,25 +54,25 @@ MEMORY = {
     "activations": "activations",
     "loss": "logits and loss",
     "buffers": "communication buffers",
-    "kv_cache": "keys and values",
+    "kv_cache": "KV cache",
     "allowance": "fragmentation",
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A design, and how a report calls it."""
+    """A design with its label and role in a report."""
 
     label: str
     role: Role
     point: DesignPoint
     trial: int | None = None
     file: str = ""
-    """Where it lies as YAML, if it does."""
+    """Its YAML file, if there is one."""
 
 
 def design_of(named: Named, engine: str, binary: Binary) -> Design:
-    """Return a design for a page, evaluated by *engine*, with its cluster, its roofline and its timeline."""
+    """Return a design for a page, evaluated by *engine*, with its cluster, roofline and timeline."""
     found = undrawn(named, engine)
     if found["feasible"]:
         found["timeline"] = packed_timeline(timeline_of(named.point, engine), binary)
@@ -80,7 +80,7 @@ def design_of(named: Named, engine: str, binary: Binary) -> Design:
 
 
 def undrawn(named: Named, engine: str) -> Design:
-    """Return the same without a timeline, which takes most bytes."""
+    """Return a design for a page without a timeline, which takes most of the bytes."""
     point = named.point
     outcome: Outcome = evaluate(point, engine)
     profile = bounding_profile(batch_of(point))
@@ -106,21 +106,19 @@ def undrawn(named: Named, engine: str) -> Design:
 
 
 def evaluation_command(named: Named, engine: str) -> str:
-    """Return a command that evaluates a design again, from its YAML where that lies, or is to be saved."""
+    """Return a command that evaluates a design from its YAML file, or from the name under which to save it."""
     file = named.file or re.sub(r"[^a-z0-9]+", "-", named.label.lower()).strip("-") + ".yaml"
     return f"cosmic evaluate {shlex.quote(file)}{'' if engine == 'analytic' else f' --engine {engine}'}"
 
 
 def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
-    """Return what a design achieves."""
+    """Return the metrics of a design as facts."""
     off = f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
     priced, powered = point.compute.price_usd is not None, point.compute.power_w is not None
     notes = {
         "step_s": off,
-        "cost_usd": "to buy: accelerators and network"
-        if priced
-        else "the network's alone: the accelerator has no price",
-        "energy_j": "everything at full power" if powered else "the network's alone: the accelerator states no power",
+        "cost_usd": "to buy: accelerators and network" if priced else "network only: the accelerator has no price",
+        "energy_j": "all at full power" if powered else "network only: the accelerator has no stated power",
     }
     found: list[Fact] = []
     for name in FACTS:
@@ -133,13 +131,13 @@ def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
     of = f"of {size(capacity)} on each accelerator"
     million = 1e6 * metrics.cost_usd_per_token
     found.append({"label": "memory", "text": size(metrics.memory_bytes), "value": metrics.memory_bytes, "note": of})
-    owned = "to own and run" if priced and powered else "to own and run what has a price"
-    found.append({"label": "a million tokens", "text": f"{million:.3g} USD", "value": million, "note": owned})
+    owned = "to own and run" if priced and powered else "to own and run; some prices are not known"
+    found.append({"label": "cost per million tokens", "text": f"{million:.3g} USD", "value": million, "note": owned})
     return found
 
 
 def parts_of(metrics: Metrics) -> list[Part]:
-    """Return where the seconds of a step go; they add up to it."""
+    """Return the components of a step with their seconds, which add up to the step."""
     return [
         {"name": name, "label": PARTS[name], "class": CLASSES.get(name, "exposed"), "seconds": seconds}
         for name, seconds in metrics.breakdown.items()
@@ -148,7 +146,7 @@ def parts_of(metrics: Metrics) -> list[Part]:
 
 
 def memory_of(metrics: Metrics) -> list[MemoryPart]:
-    """Return what lies in the memory of the fullest accelerator."""
+    """Return the components of the peak memory of the accelerator that needs most."""
     return [
         {"name": name, "label": MEMORY.get(name, name.replace("_", " ")), "bytes": held}
         for name, held in metrics.memory.items()
@@ -157,7 +155,7 @@ def memory_of(metrics: Metrics) -> list[MemoryPart]:
 
 
 def timeline_of(point: DesignPoint, engine: str) -> Timeline:
-    """Return the timeline of a step of a design that can run: scheduled, or as it was played."""
+    """Return the timeline of a step of a feasible design: scheduled in closed form, or simulated."""
     if engine == "analytic":
         return scheduled_timeline(point)
     from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  only this engine needs it

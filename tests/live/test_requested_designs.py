@@ -52,6 +52,7 @@ def test_a_parameter_of_the_study_takes_a_label_and_derived_fields_follow(client
     assert workload["pp"] == other
     assert workload["tp"] == space.base.network.npus // (workload["dp"] * workload["cp"] * other)
     assert found["label"].endswith(", changed")
+    assert design(client, {"study": "study", "settings": {"pp": other}})["identity"] == found["identity"]
 
 
 def test_other_fields_are_set_by_path(client: Client) -> None:
@@ -69,7 +70,7 @@ def test_other_fields_are_set_by_path(client: Client) -> None:
         ({"design": "gpt3-175b@x"}, "system = 'x': no such system"),
         ({"design": "gpt4@dgx-h100"}, "model = 'gpt4': no such model"),
         ({"design": "gpt3-175b@dgx-h100", "study": "study"}, "give a study or a design, not both"),
-        ({"trial": 3}, "trial = 3: say of which study"),
+        ({"trial": 3}, "trial = 3: needs a study"),
         ({"study": "study", "trial": True}, "trial = True: must be a number"),
         (
             {"study": "study", "settings": {"workload.pp": 3}},
@@ -78,7 +79,7 @@ def test_other_fields_are_set_by_path(client: Client) -> None:
         ({"study": "study", "settings": {"workload.pp": True}}, "workload.pp = True: no such value"),
         ({"study": "study", "settings": {"workload.tpp": 3}}, "no such key"),
         ({"study": "study", "settings": []}, "settings = []: must map names to values"),
-        ({"design": "gpt3-175b@dgx-h100:8388608"}, "the page works out at most"),
+        ({"design": "gpt3-175b@dgx-h100:8388608"}, "the page evaluates at most"),
         ({"desing": "x"}, "desing = 'x': no such key; did you mean 'design'?"),
     ],
 )
@@ -107,7 +108,7 @@ def test_what_takes_too_long_is_given_up_with_a_sentence(client: Client, monkeyp
     monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: time.sleep(0.4))
     first = client.get("/api/studies")
     assert (first.status, first.header("retry-after")) == (503, "1")
-    assert "how long an answer may take" in first.error
+    assert "is the longest time of an answer" in first.error
     assert "are being worked on" in client.get("/api/studies").error  # the thread is still at it
     client.loop.run_until_complete(__import__("asyncio").sleep(0.6))
     monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: [])

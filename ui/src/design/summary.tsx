@@ -1,4 +1,4 @@
-// The timeline in words and numbers: totals of what is seen, the span that was picked, the same as a table.
+// The timeline in numbers: totals of the visible part, the selected span, and the spans as a table.
 
 import { useMemo } from "preact/hooks";
 import type { Twin } from "../base/card";
@@ -11,7 +11,7 @@ import { type Lane, processText } from "./rows";
 import { classSeconds, firstAt, meanSeconds, neighbours, type Spans } from "./spans";
 import type { View } from "./view";
 
-/** Seconds of a step, or of a part of it; hidden communication runs beside the rest. */
+/** Seconds of a step, or of a part of it; overlapped ("hidden") communication runs beside the rest. */
 interface Sums {
   compute: number;
   exposed: number;
@@ -25,7 +25,7 @@ function sumsOfAll({ totals }: Timeline): Sums {
   return { compute: totals.compute_s, exposed: totals.exposed_s, hidden: totals.hidden_s, idle: totals.idle_s };
 }
 
-/** Returns the sums of a part of the step, of a mean rank: what is neither work nor waiting for it is idle. */
+/** Returns the sums of a part of the step, as the mean of all ranks: time without compute or exposed communication is idle. */
 export function sumsOfPart(spans: Spans, from: number, to: number): Sums {
   const mean = meanSeconds(spans.timeline, classSeconds(spans, from, to));
   const compute = mean.compute + mean.optimizer + mean.other;
@@ -37,7 +37,7 @@ export function Split({ board, view, area }: { board: Board; view: View; area: V
   const part = area ?? view;
   const whole = !area && part.from <= 0 && part.to >= board.until;
   const where = whole
-    ? "all of the step, on the stage that bounds it"
+    ? "the whole step, on the slowest stage"
     : `${show(part.from, "s")} to ${show(part.to, "s")} (${show(part.to - part.from, "s")}${area ? ", selected" : ""}), mean of all ranks`;
   const sums = useMemo(
     () => board.lanes.map(({ spans }) => (whole ? sumsOfAll(spans.timeline) : sumsOfPart(spans, part.from, part.to))),
@@ -55,9 +55,9 @@ export function Split({ board, view, area }: { board: Board; view: View; area: V
 }
 
 function SplitLine({ label, sums, most }: { label: string; sums: Sums; most: number }) {
-  const talk = sums.exposed + sums.hidden;
-  const percent = (seconds: number): string => `${Math.round((100 * seconds) / talk)} %`;
-  // What rounding left over is nothing.
+  const communication = sums.exposed + sums.hidden;
+  const percent = (seconds: number): string => `${Math.round((100 * seconds) / communication)} %`;
+  // Rounding errors are shown as 0.
   const time = (seconds: number): string => show(seconds < most * 1e-6 ? 0 : seconds, "s");
   return (
     <div class="split">
@@ -72,9 +72,9 @@ function SplitLine({ label, sums, most }: { label: string; sums: Sums; most: num
           <span key={kind}>{kind} <span class="number">{time(sums[kind])}</span></span>
         ))}
         <span>
-          {talk > 0 ? (
+          {communication > 0 ? (
             <>
-              communication <span class="number">{time(talk)}</span>: <span class="number">{percent(sums.hidden)}</span> hidden,{" "}
+              communication <span class="number">{time(communication)}</span>: <span class="number">{percent(sums.hidden)}</span> overlapped,{" "}
               <span class="number">{percent(sums.exposed)}</span> exposed
             </>
           ) : "no communication"}
@@ -109,8 +109,8 @@ export function Legend({ lanes }: { lanes: Lane[] }) {
   );
 }
 
-const HINT = "Click a span for what it waits for. W S zoom, A D pan, F fits; drag pans, Shift-drag measures, Ctrl-wheel zooms.";
-const TOUCH_HINT = "Tap a span for what it waits for; two fingers zoom, one finger moves, a tap on a name folds.";
+const HINT = "Click a span for its dependencies. W S zoom, A D pan, F fits; drag pans, Shift-drag measures, Ctrl-wheel zooms.";
+const TOUCH_HINT = "Tap a span for its dependencies; two fingers zoom, one finger moves, a tap on a name folds.";
 const MOST_LINKS = 6;
 
 export function Picked({ board, selected }: { board: Board; selected: Pick | null }) {
@@ -129,7 +129,7 @@ export function Picked({ board, selected }: { board: Board; selected: Pick | nul
         <span class="number">{show(spans.start[span], "s")}</span> on {processText(spans, track.process)} · {track.name};{" "}
         {CLASS_WORDS[kind]}, {spans.critical[span] ? "on the critical path" : "not on the critical path"}.
       </p>
-      {[["waits for", before] as const, ["then", after] as const].map(([word, places]) => places.length > 0 && (
+      {[["depends on", before] as const, ["needed by", after] as const].map(([word, places]) => places.length > 0 && (
         <p key={word} class="ways">
           {word}{" "}
           {places.slice(0, MOST_LINKS).map((each) => (
@@ -146,7 +146,7 @@ export function Picked({ board, selected }: { board: Board; selected: Pick | nul
 
 const MOST_ROWS = 5000;
 
-/** Returns the spans that are seen, or the totals of a selected area, as a table. */
+/** Returns the visible spans, or the totals of a selected area, as a table. */
 export function spanTwin(board: Board, part: View, criticalOnly: boolean): Twin {
   const many = board.lanes.length > 1;
   const rows: (string | number)[][] = [];

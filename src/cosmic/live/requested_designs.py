@@ -1,4 +1,4 @@
-"""Designs that a request asks for: a trial of a study, the base, or any of the catalog, with some fields changed."""
+"""The design of a request: a trial of a study, its base, or one of the catalog, with some fields changed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from cosmic import catalog
 from cosmic.design import schema
+from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.exploration.problem import replace_base
@@ -22,14 +23,14 @@ from cosmic.loading.designs import design_tree, load_design, unflatten
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import label
 from cosmic.psa.space import ParameterSet
-from cosmic.publishing.designs import Named
+from cosmic.publishing.design_view import Named
 
 KEYS = ("study", "trial", "design", "settings")
 MOST_NPUS = 2**22
 MOST_LAYERS = 10_000
 MOST_STAGES = 512
 MOST_TURNS = 1_000_000
-"""Micro-batches of a step times stages: what is larger is for the command line, where nobody waits for a picture."""
+"""Microbatches of a step times pipeline stages: larger steps take too long to draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Chosen:
     study: Study
     space: ParameterSet
     row: Indices | None
-    """Its point of the parameter set; None for a base that is none."""
+    """Its point of the parameter set; None for a base outside the set."""
     trial: int | None
 
     @property
@@ -49,14 +50,14 @@ class Chosen:
 
     @property
     def named(self) -> Named:
-        """The design and what the page calls it."""
+        """The design with its label on the page."""
         if self.trial is None:
             return Named("base", "base", self.point)
         return Named(f"trial {self.trial}", "other", self.point, self.trial)
 
 
 def chosen(library: Library, study: str, trial: str) -> Chosen:
-    """Return a design of a study: of a trial by its number, the ``best``, or the ``base``."""
+    """Return a design of a study: a trial by its number, the ``best``, or the ``base``."""
     if trial == "base":
         found = library.study(study)
         space = _space(found)
@@ -64,7 +65,7 @@ def chosen(library: Library, study: str, trial: str) -> Chosen:
     if trial == "best":
         best = library.best(study)
         if best is None:
-            raise Refusal(CONFLICT, "trial", "best", "no design of this study can run yet")
+            raise Refusal(CONFLICT, "trial", "best", "this study has no feasible design yet")
         return chosen(library, study, str(best))
     try:
         place = number(trial, "trial")
@@ -79,12 +80,12 @@ def chosen(library: Library, study: str, trial: str) -> Chosen:
 
 
 def _space(study: Study) -> ParameterSet:
-    """Return the parameter set around what the system runs: the first workload where there are several."""
+    """Return the parameter set of a study's workload: of the first where there are several."""
     return replace_base(study.problem.space, study.problem.shares[0])
 
 
 def values(one: Chosen) -> dict[str, Any]:
-    """Return the labels of a design's parameters, and of what follows from them."""
+    """Return the labels of a design's parameters and derived fields."""
     space, point = one.space, one.point
     if one.row is not None:
         labels = space.labels(one.row)
@@ -103,12 +104,12 @@ def values(one: Chosen) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------- what if
 
 
-def asked(library: Library, body: Mapping[str, Any]) -> Named:
+def requested(library: Library, body: Mapping[str, Any]) -> Named:
     """Return the design that a request describes."""
     only(body, KEYS)
-    settings = mapping(body, "settings")
+    settings = {full_path(name): value for name, value in mapping(body, "settings").items()}
     if "study" not in body:
-        require("trial" not in body, "trial", body.get("trial"), "say of which study")
+        require("trial" not in body, "trial", body.get("trial"), "needs a study")
         return Named("what if", "other", checked(load_design(_given(body.get("design")), _plain(settings))))
     require("design" not in body, "design", body.get("design"), "give a study or a design, not both")
     one = chosen(library, text(body, "study"), _trial(body.get("trial", "best")))
@@ -122,7 +123,7 @@ def _trial(value: Any) -> str:
 
 
 def changed(one: Chosen, settings: Mapping[str, Any]) -> Named:
-    """Return a design with some of its parameters, and then some other fields, set otherwise."""
+    """Return a design with some of its parameters, and some other fields, changed."""
     parameters = {each.name: (place, each) for place, each in enumerate(one.space.parameters)}
     point, row = one.point, None if one.row is None else np.array(one.row)
     fields: dict[str, Any] = {}
@@ -147,7 +148,7 @@ def changed(one: Chosen, settings: Mapping[str, Any]) -> Named:
 
 
 def _given(design: Any) -> dict[str, Any]:
-    """Return a design as the content of a file, in which no name is one of a file."""
+    """Return a design as the content of a file; it may name entries of the catalog, but no files."""
     if isinstance(design, str):
         model, at, system = design.rpartition("@")
         require(bool(at), "design", design, "give MODEL@SYSTEM, or a design")
@@ -158,7 +159,7 @@ def _given(design: Any) -> dict[str, Any]:
 
 
 def _plain(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *tree* (or settings by path) if what it names is in the catalog: a file could lie anywhere."""
+    """Return *tree* (or settings by path) if its names are in the catalog; they could be paths of files."""
     for path, value in _names(unflatten(tree)):
         kind = "accelerators" if path.startswith("compute") else "models" if path.startswith("model") else "systems"
         stem = value.partition(":")[0] if kind == "systems" and isinstance(value, str) else value
@@ -168,7 +169,7 @@ def _plain(tree: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _names(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    """Return what stands where a name may: with its path."""
+    """Return the values of the fields that can name an entry of the catalog, with their paths."""
     found = []
     for layer, key in (("model", "base"), ("compute", "accelerator"), ("system", "")):
         given = tree.get(layer)
@@ -180,7 +181,7 @@ def _names(tree: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def checked(point: DesignPoint) -> DesignPoint:
-    """Return *point* if it is of a size that can be worked out while somebody waits."""
+    """Return *point* if it is small enough to evaluate and draw within a request."""
     npus, workload = point.network.npus, point.workload
     turns = workload.pp * max(1, workload.global_batch // max(1, workload.dp * workload.micro_batch))
     layers = getattr(point.model, "layers", 1)
@@ -188,7 +189,7 @@ def checked(point: DesignPoint) -> DesignPoint:
         ("network.npus", npus, MOST_NPUS),
         ("model.layers", layers, MOST_LAYERS),
         ("workload.pp", workload.pp, MOST_STAGES),
-        ("stages × micro-batches", turns, MOST_TURNS),
+        ("stages × microbatches", turns, MOST_TURNS),
     ):
-        require(value <= most, where, value, f"the page works out at most {most:,}; use 'cosmic evaluate'")
+        require(value <= most, where, value, f"the page evaluates at most {most:,}; use 'cosmic evaluate'")
     return point

@@ -1,0 +1,94 @@
+"""The values that Typer offers a shell for arguments and options: each function returns those that match.
+
+A shell calls them at every TAB, so they import as little as they can: NumPy only for fields whose values a registry
+knows, such as topologies.
+A candidate that ends in '@' or '=' is continued: the scripts of `cosmic completion` write no space behind it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+PLACES = ("0", "1", "2", "3")
+"""Places of a list that are offered: no system of the catalog has more network dimensions."""
+
+
+def one_of(*values: str) -> Callable[[str], list[str]]:
+    """Return the candidates of an option that takes one of *values*."""
+
+    def candidates(incomplete: str) -> list[str]:
+        return _matching(values, incomplete)
+
+    return candidates
+
+
+def designs(incomplete: str) -> list[str]:
+    """Return MODEL@, and MODEL@SYSTEM once the model is written."""
+    from cosmic.catalog import names  # noqa: PLC0415  only where a design is completed
+
+    model, at, _ = incomplete.partition("@")
+    found = (f"{model}@{name}" for name in names("systems")) if at else (f"{name}@" for name in names("models"))
+    return _matching(found, incomplete)
+
+
+def spaces(incomplete: str) -> list[str]:
+    """Return the parameter sets of the catalog."""
+    from cosmic.catalog import names  # noqa: PLC0415  only where a space is completed
+
+    return _matching(names("spaces"), incomplete)
+
+
+def settings(incomplete: str) -> list[str]:
+    """Return PATH= for each field of a design, also by its short name, and PATH=VALUE where a field takes only some."""
+    from cosmic.design.paths import patterns  # noqa: PLC0415  only where a field is completed
+
+    fields = patterns()
+    ends = Counter(path.rpartition(".")[2] for path in fields)
+    short = {end: path for path in fields if ends[end := path.rpartition(".")[2]] == 1 and "*" not in path}
+    name, equals, _ = incomplete.partition("=")
+    if not equals:
+        whole = (path.replace("*", place, 1) for path in fields for place in (PLACES if "*" in path else ("",)))
+        return _matching((f"{path}=" for path in (*short, *whole)), incomplete)
+    slot = fields.get(".".join("*" if part.isdecimal() else part for part in short.get(name, name).split(".")))
+    if slot is None:
+        return []
+    values = ("true", "false") if slot.hint is bool else sorted(slot.choices() or ())
+    return _matching((f"{name}={value}" for value in values), incomplete)
+
+
+def metrics(incomplete: str) -> list[str]:
+    """Return the metrics that a search can better or limit."""
+    from cosmic.reporting.words import METRICS  # noqa: PLC0415  only where a metric is completed
+
+    return _matching(METRICS, incomplete)
+
+
+def agents(incomplete: str) -> list[str]:
+    """Return the agents by the files that hold them: the registry would import them all."""
+    from cosmic.registry import user_files  # noqa: PLC0415  only where an agent is completed
+
+    own = (Path(__file__).parents[1] / "exploration" / "agents").glob("[!_]*.py")
+    return _matching(sorted(path.stem for path in (*own, *user_files("agents", "*.py"))), incomplete)
+
+
+def several(candidates: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
+    """Return the candidates of an option that takes several values, separated by commas, each once."""
+
+    def continued(incomplete: str) -> list[str]:
+        first, comma, last = incomplete.rpartition(",")
+        return [f"{first}{comma}{each}" for each in candidates(last) if each not in first.split(",")]
+
+    return continued
+
+
+def stacks(incomplete: str) -> list[str]:
+    """Return the layers of a design, separated by commas."""
+    from cosmic.design.point import STACKS  # noqa: PLC0415  only where a layer is completed
+
+    return several(one_of(*STACKS))(incomplete)
+
+
+def _matching(values: Iterable[str], incomplete: str) -> list[str]:
+    return [each for each in values if each.startswith(incomplete)]

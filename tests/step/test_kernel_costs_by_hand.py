@@ -1,0 +1,512 @@
+"""Seconds of kernels and launches, worked out by hand.
+
+Three accelerators make one term visible at a time: ROOFLINE states no SMs; STREAMING multiplies in no time, so that a
+GEMM takes its bytes at 100 bytes/s; MULTIPLYING moves bytes in no time, so that a GEMM of one tile takes the
+2 * 64 * 64 * k flop of that tile at 1000 flop/s. Constants that are fitted are replaced by round numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.cost import attention, gemm, streaming
+from cosmic.design.batch import batch_of_changes
+from cosmic.design.model import MLA, Experts
+from cosmic.step import kernel_costs
+from cosmic.step.compute import OperatorUse, operators
+from cosmic.step.kernel_costs import KernelCosts, LaunchConstants, Passes
+from tests.step.tiny import Changes, batch, point, switch
+
+STREAMING: Changes = {"compute": {"sms": 1, "bf16_flop_per_s": 1e30, "fp8_flop_per_s": 1e30, "fp4_flop_per_s": 1e30}}
+MULTIPLYING: Changes = {"compute": {"sms": 1}, "memory": {"bandwidth_bytes_per_s": 1e30}}
+TILE = 2 * 64 * 64 / 1000
+"""Seconds of a tile for each row of its weight, on `MULTIPLYING`."""
+COMPRESSED = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
+ONE_OF_TWO = Experts(count=2, active=1, ffn=6)
+
+
+@pytest.fixture(autouse=True)
+def _round_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    constants = LaunchConstants(
+        fused_cast=0.25,
+        backward_launch=0.5,
+        queue_gap_s=3.0,
+        graph_gap_s=7.0,
+        attention_kernels=Passes(forward=1.0, backward=3.0),
+        unfused_kernels=Passes(forward=12.0, backward=24.0),
+        collective_kernels=2.0,
+    )
+    monkeypatch.setattr(kernel_costs, "CONSTANTS", constants)
+    monkeypatch.setattr(gemm, "CONSTANTS", replace(gemm.CONSTANTS, cast_share=0.5))
+    monkeypatch.setattr(streaming, "CONSTANTS", replace(streaming.CONSTANTS, optimizer_pace=0.5))
+    monkeypatch.setattr(attention, "CONSTANTS", replace(attention.CONSTANTS, one_reader=1.0, read_alone=1.0))
+
+
+def with_compute(base: Changes, **compute: Any) -> Changes:
+    """Return an accelerator with changes."""
+    return base | {"compute": base.get("compute", {}) | compute}
+
+
+def use_of(name: str, phase: str = "forward", **changes: Any) -> tuple[KernelCosts, OperatorUse]:
+    made = batch(**changes)
+    return KernelCosts(made), next(use for use in operators(made) if (use.name, use.phase) == (name, phase))
+
+
+def seconds(name: str, phase: str = "forward", **changes: Any) -> float:
+    costs, use = use_of(name, phase, **changes)
+    return float(costs.seconds(use))
+
+
+def launch_s(name: str, phase: str = "forward", **changes: Any) -> float:
+    """Return the seconds to launch an operator on a host that launches a kernel a second."""
+    costs, use = use_of(name, phase, **with_compute(changes, host_launch_s=1.0))
+    return float(costs.launch_s(use))
+
+
+# ------------------------------------------------------------------------------------------------------ roofline
+
+
+def test_an_accelerator_without_sms_is_a_roofline() -> None:
+    assert seconds("ffn_up") == pytest.approx(max(1024 / 1000, 448 / 100))
+    fast: Changes = {"memory": {"bandwidth_bytes_per_s": 1e4}}
+    assert seconds("ffn_up", **fast) == pytest.approx(1024 / 1000)
+    assert seconds("attention", **fast) == pytest.approx(320 / 1000)
+    assert seconds("ffn_up", "backward", **fast) == pytest.approx(2048 / 1000)
+
+
+def test_a_roofline_takes_each_efficiency_and_a_launch() -> None:
+    shares: Changes = {"gemm_efficiency": 0.5, "attention_efficiency": 0.25, "memory_efficiency": 0.8, "launch_s": 2.0}
+    fast: Changes = {"memory": {"bandwidth_bytes_per_s": 1e4}, "compute": shares}
+    assert seconds("ffn_up", **fast) == pytest.approx(1024 / 500 + 2)
+    assert seconds("attention", **fast) == pytest.approx(320 / 250 + 2)
+    assert seconds("ffn_up", compute=shares) == pytest.approx(448 / 80 + 2)
+
+
+def test_a_roofline_multiplies_in_the_precision_of_the_workload() -> None:
+    eight: Changes = {"memory": {"bandwidth_bytes_per_s": 1e4}, "compute": {"fp8_flop_per_s": 4000.0}}
+    assert seconds("ffn_up", precision="fp8", **eight) == pytest.approx(1024 / 4000)
+    assert seconds("attention", precision="fp8", **eight) == pytest.approx(320 / 4000)
+
+
+def test_a_batch_mixes_rooflines_and_accelerators_with_sms() -> None:
+    many = batch_of_changes(point(compute={"straggler_slack": 0.5}), [{"compute.sms": 0}, {"compute.sms": 1}])
+    costs = KernelCosts(many)
+    use = next(use for use in operators(many) if use.name == "y")
+    assert np.asarray(costs.seconds(use)).tolist() == pytest.approx([192 / 100, 192 / 100 + 3])  # and a gap
+
+
+# --------------------------------------------------------------------------------------------------------- GEMMs
+
+
+def test_a_gemm_reads_both_operands_and_writes_its_result() -> None:
+    assert seconds("ffn_up", **STREAMING) == pytest.approx(2 * (4 * 8 + 8 * 16 + 4 * 16) / 100)
+    assert seconds("ffn_up", precision="fp32", **STREAMING) == pytest.approx(4 * (4 * 8 + 8 * 16 + 4 * 16) / 100)
+
+
+def test_a_gemm_takes_its_tile() -> None:
+    assert seconds("ffn_up", **MULTIPLYING) == pytest.approx(TILE * 8)
+    assert seconds("ffn_down", **MULTIPLYING) == pytest.approx(TILE * 16)
+
+
+def test_the_backward_gemms_have_the_shapes_of_both_gradients() -> None:
+    """The gradient dx sums over 16 columns, dw over 4 tokens."""
+    assert seconds("ffn_up", "backward", **MULTIPLYING) == pytest.approx(TILE * (16 + 4))
+
+
+def test_gemms_multiply_in_the_narrow_format_but_for_head_and_router() -> None:
+    eight: Changes = with_compute(MULTIPLYING, fp8_flop_per_s=4000.0, fp4_flop_per_s=8000.0)
+    moe: Changes = {"model": {"experts": ONE_OF_TWO}} | eight
+    assert seconds("ffn_up", precision="fp8", **eight) == pytest.approx(TILE * 8 / 4)
+    assert seconds("logits", precision="fp8", **eight) == pytest.approx(TILE * 8)
+    assert seconds("router", precision="fp8", **moe) == pytest.approx(TILE * 8)
+    four = 2 * 128 * 256 / 8000  # NVFP4 has tiles of 128 x 256
+    assert seconds("ffn_up", precision="fp4", **eight) == pytest.approx(four * 8)
+    assert seconds("ffn_up", precision="int4", **eight) == pytest.approx(TILE * 8)
+    assert seconds("ffn_up", precision="bf16", **eight) == pytest.approx(TILE * 8)
+
+
+def test_fp32_multiplies_at_its_own_rate_in_head_and_router_too() -> None:
+    wide = with_compute(MULTIPLYING, fp32_flop_per_s=500.0)
+    moe: Changes = {"model": {"experts": ONE_OF_TWO}} | wide
+    for name, changes in (("ffn_up", wide), ("logits", wide), ("router", moe)):
+        assert seconds(name, precision="fp32", **changes) == pytest.approx(TILE * 8 * 2)
+
+
+def test_serving_multiplies_in_blocks_of_fp8_and_leaves_wide_what_the_format_leaves() -> None:
+    shares: Changes = {"fp8_efficiency": 0.5, "fp8_block_efficiency": 0.25, "fp4_efficiency": 0.125}
+    eight: Changes = with_compute(MULTIPLYING, fp8_flop_per_s=4000.0, fp4_flop_per_s=8000.0, **shares)
+    moe: Changes = {"model": {"experts": ONE_OF_TWO}} | eight
+    assert seconds("ffn_up", precision="fp8", **eight) == pytest.approx(TILE * 8 / 4 / 0.5)
+    assert seconds("ffn_up", precision="fp8", task="prefill", **eight) == pytest.approx(TILE * 8 / 4 / 0.25)
+    assert seconds("q", precision="fp4", task="prefill", **moe) == pytest.approx(TILE * 8)
+    four = 2 * 128 * 256 / 8000 / 0.125
+    assert seconds("q", precision="fp4", task="prefill", **eight) == pytest.approx(four * 8)
+    assert seconds("logits", precision="fp8", task="prefill", **eight) == pytest.approx(TILE * 8)
+
+
+def test_serving_reads_weights_in_their_format() -> None:
+    for precision, width in (("bf16", 2.0), ("fp8", 1.0), ("fp4", 0.5625), ("int4", 0.5625)):
+        moved = width * (4 * 8 + 8 * 16) + 2 * 4 * 16
+        eager: Changes = {"task": "prefill", "precision": precision} | STREAMING
+        casts = {"fp8": 3.0, "fp4": 2.5625}.get(precision, 0.0) / 50 * 4 * 8  # 16 bits in, the format out
+        assert seconds("ffn_up", **eager) == pytest.approx(moved / 100 + casts)
+
+
+def test_in_an_moe_below_8_bits_serving_reads_attention_in_16() -> None:
+    changes: Changes = {"task": "prefill", "precision": "fp4", "model": {"experts": ONE_OF_TWO}} | STREAMING
+    assert seconds("out", **changes) == pytest.approx(2 * (4 * 8 + 8 * 8 + 4 * 8) / 100)
+
+
+# --------------------------------------------------------------------------------------------------------- casts
+
+
+def test_a_fused_cast_is_part_of_the_kernel_before() -> None:
+    """Per element 5 bytes at half of 100 bytes/s, a quarter of that fused; weights at full speed."""
+    narrow = (4 * 8 + 8 * 16) + 2 * 4 * 16
+    fused = with_compute(STREAMING, fp8_cast_s=11.0)
+    cast = 5 / 50 * 0.25 * 4 * 8
+    weights = 8 * 16 * 5 / 100
+    assert seconds("ffn_up", precision="fp8", **fused) == pytest.approx(narrow / 100 + cast + weights)
+    eager = seconds("ffn_up", precision="fp8", execution="eager", **fused)
+    assert eager == pytest.approx(narrow / 100 + 4 * cast + 11 + weights)
+    compiled = seconds("ffn_up", precision="fp8", execution="compiled", **fused)
+    assert compiled == pytest.approx(eager)
+
+
+def test_gemms_that_read_one_tensor_cast_it_once() -> None:
+    eager: Changes = {"precision": "fp8", "execution": "eager"} | with_compute(STREAMING, fp8_cast_s=11.0)
+    narrow = (4 * 8 + 8 * 8) + 2 * 4 * 8
+    weights = 8 * 8 * 5 / 100
+    assert seconds("q", **eager) == pytest.approx(narrow / 100 + 5 / 50 * 4 * 8 + 11 + weights)
+    assert seconds("k", **eager) == pytest.approx(narrow / 100 + weights)
+
+
+def test_ranks_cast_their_part_before_they_gather_it() -> None:
+    split: Changes = {"precision": "fp8", "execution": "eager", "tp": 2} | STREAMING
+    narrow = (4 * 8 + 8 * 8) + 2 * 4 * 8  # 8 of 16 columns
+    cast = 5 / 50 * 4 * 8 / 2
+    assert seconds("ffn_up", **split) == pytest.approx(narrow / 100 + cast + 8 * 8 * 5 / 100)
+    down = (4 * 8 + 8 * 8) + 2 * 4 * 8
+    assert seconds("ffn_down", **split) == pytest.approx(down / 100 + 5 / 50 * 4 * 8 + 8 * 8 * 5 / 100)
+
+
+def test_weights_are_cast_once_a_step_but_at_each_use_where_they_are_gathered() -> None:
+    weights = 8 * 16 * 5 / 100
+    four: Changes = {"precision": "fp8", "global_batch": 4} | STREAMING
+    once = seconds("ffn_up", **four)
+    assert seconds("ffn_up", weight_sharding="zero3", **four) - once == pytest.approx(weights * (1 - 1 / 4))
+    assert seconds("ffn_up", precision="fp8", **STREAMING) - once == pytest.approx(weights * (1 - 1 / 4))
+
+
+def test_a_serving_engine_casts_in_the_kernel_before() -> None:
+    block = with_compute(STREAMING, block_cast_s=11.0)
+    fused = seconds("ffn_up", precision="fp8", task="prefill", **block)
+    eager = seconds("ffn_up", precision="fp8", task="prefill", execution="eager", **block)
+    assert eager - fused == pytest.approx(11)
+
+
+def test_the_backward_pass_casts_the_gradient_and_reads_the_cast_input() -> None:
+    """The gradient dy of 4 x 16 is cast for dx; x of 8 x 4 for dw, unless an earlier GEMM of the same input did."""
+    eager: Changes = {"precision": "fp8", "execution": "eager", "weight_sharding": "zero2"} | STREAMING
+    by_input = (4 * 16 + 16 * 8) + 2 * 4 * 8
+    by_weight = (8 * 4 + 4 * 16) + 2 * 8 * 16
+    casts = 5 / 50 * (4 * 16 + 8 * 4)
+    weights = 8 * 16 * 5 / 100
+    assert seconds("ffn_up", "backward", **eager) == pytest.approx((by_input + by_weight) / 100 + casts + weights)
+
+
+def test_the_second_gemm_of_an_input_casts_only_its_gradient_backward_and_adds_to_the_first() -> None:
+    eager: Changes = {"precision": "fp8", "execution": "eager", "weight_sharding": "zero2"} | STREAMING
+    by_input = (4 * 8 + 8 * 8) + 2 * 4 * 8
+    by_weight = (8 * 4 + 4 * 8) + 2 * 8 * 8
+    first = (by_input + by_weight) / 100 + 5 / 50 * (4 * 8 + 8 * 4) + 8 * 8 * 5 / 100
+    assert seconds("q", "backward", **eager) == pytest.approx(first)
+    added = 3 * 2 * 4 * 8 / 100 + 3  # two gradients read, their sum written, and a gap
+    assert seconds("k", "backward", **eager) == pytest.approx(first - 5 / 50 * 8 * 4 + added)
+
+
+# -------------------------------------------------------------------------------------------------- accumulation
+
+
+@pytest.mark.parametrize(
+    ("changes", "moved"),
+    [
+        ({}, 2 * 4 - 2),  # fused: fp32 gradients read and written in place of a 16-bit result
+        ({"execution": "eager"}, 2 * 4 + 2),  # eager: the 16-bit result is read as well
+        ({"execution": "compiled"}, 2 * 4 - 2),
+        ({"precision": "bf16_pure"}, 2 * 2 - 2),
+        ({"precision": "fp32"}, 2 * 4 - 4),
+        ({"weight_sharding": "zero1"}, 2 * 4 - 2),
+        ({"weight_sharding": "zero2"}, 0),
+        ({"weight_sharding": "zero3"}, 0),
+    ],
+)
+def test_gradients_are_added_to_those_of_earlier_microbatches(changes: dict[str, Any], moved: float) -> None:
+    width = 4 if changes.get("precision") == "fp32" else 2
+    gemms = width * ((4 * 16 + 16 * 8 + 4 * 8) + (8 * 4 + 4 * 16 + 8 * 16))
+    found = seconds("ffn_up", "backward", **changes, **STREAMING)
+    assert found == pytest.approx((gemms + moved * 8 * 16) / 100)
+
+
+def test_the_gradients_of_all_experts_are_added_up() -> None:
+    """Of 2 experts, 4 tokens that select one hit 2 (1 - 1/16): grouped GEMMs of 4/2 / (15/16) tokens each."""
+    hit = 2 * 15 / 16
+    m = 2 * 16 / 15
+    gemms = 2 * hit * ((m * 6 + 6 * 8 + m * 8) + (8 * m + m * 6 + 8 * 6))
+    found = seconds("expert_ffn_up", "backward", model={"experts": ONE_OF_TWO}, **STREAMING)
+    assert found == pytest.approx((gemms + 6 * hit * 6 * 8) / 100)
+
+
+def test_the_gradients_of_what_experts_read_are_added_for_all_of_them() -> None:
+    """Gate and up read the same 4 slots of 8 numbers; backward of the gate, two gradients become one."""
+    changes: Changes = {"model": {"experts": ONE_OF_TWO, "gated": True}} | STREAMING
+    alone, added = (seconds(name, "backward", **changes) for name in ("expert_ffn_up", "expert_ffn_gate"))
+    assert added - alone == pytest.approx(3 * 2 * 4 * 8 / 100 + 3)
+
+
+# ------------------------------------------------------------------------------------------------------- fusion
+
+
+def test_serving_engines_fuse_the_gemms_of_one_input() -> None:
+    """The GEMM v adds 8 columns to the 16 of q and k: their weights and results, not the input again."""
+    served: Changes = {"task": "prefill"} | STREAMING
+    assert seconds("v", **served) == pytest.approx(2 * (8 * 8 + 4 * 8) / 100)
+    assert seconds("q", **served) == pytest.approx(2 * (4 * 8 + 8 * 8 + 4 * 8) / 100)
+    whole = 2 * (4 * 8 + 8 * 8 + 4 * 8) / 100
+    assert seconds("v", execution="eager", **served) == pytest.approx(whole)
+    assert seconds("v", **STREAMING) == pytest.approx(whole)  # training runs each by itself
+
+
+def test_columns_that_fit_the_tile_of_their_neighbours_take_no_time() -> None:
+    """Of q, k and v with 64 columns each in tiles of 64, one tile each; with 8 columns, one for all."""
+    wide: Changes = {"model": {"heads": 2, "head_dim": 32}, "task": "prefill"} | MULTIPLYING
+    assert seconds("v", **wide) == pytest.approx(TILE * 8, rel=1e-6)
+    assert seconds("v", task="prefill", **MULTIPLYING) == pytest.approx(0, abs=1e-6)
+
+
+# -------------------------------------------------------------------------------- rates that many keep together
+
+
+def test_several_accelerators_keep_the_steady_rate() -> None:
+    shares: Changes = {"steady_efficiency": 0.5, "narrow_steady_efficiency": 0.25, "fp8_flop_per_s": 4000.0}
+    steady = with_compute(MULTIPLYING, **shares)
+    assert seconds("ffn_up", **steady) == pytest.approx(TILE * 8)  # alone
+    assert seconds("ffn_up", precision="fp8", **steady) == pytest.approx(TILE * 8 / 4)
+    assert seconds("ffn_up", dp=2, **steady) == pytest.approx(TILE * 8 / 0.5)
+    assert seconds("ffn_up", dp=2, precision="fp8", **steady) == pytest.approx(TILE * 8 / 4 / 0.25)
+    assert seconds("logits", dp=2, precision="fp8", **steady) == pytest.approx(TILE * 8 / 0.5)
+
+
+@pytest.mark.parametrize("npus", [2, 8])
+def test_the_slowest_of_many_is_waited_for(npus: int) -> None:
+    """The largest of n deviates of a tenth is sqrt(2 ln n) tenths."""
+    found = seconds("ffn_up", dp=npus, **with_compute(MULTIPLYING, straggler_slack=0.1))
+    assert found == pytest.approx(TILE * 8 * (1 + 0.1 * sqrt(2 * log(npus))))
+
+
+def test_one_accelerator_waits_for_nobody() -> None:
+    assert seconds("ffn_up", **with_compute(MULTIPLYING, straggler_slack=0.1)) == pytest.approx(TILE * 8)
+
+
+def test_stragglers_are_among_all_npus_of_the_network() -> None:
+    found = seconds("y", dims=(switch(4), switch(2)), **with_compute(STREAMING, straggler_slack=0.1))
+    assert found == pytest.approx((3 * 2 * 32 / 100 + 3) * (1 + 0.1 * sqrt(2 * log(8))))
+
+
+# ----------------------------------------------------------------------------------------------------- streaming
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "execution", "passes", "kernels"),
+    [
+        ("y", "forward", "eager", 3, 1),
+        ("y", "backward", "fused", 3, 1),
+        ("ffn_inner", "forward", "eager", 3, 1),
+        ("ffn_inner", "backward", "eager", 6, 2),
+        ("ffn_inner", "backward", "fused", 5, 1),
+        ("ffn_inner", "backward", "compiled", 5, 1),
+    ],
+)
+def test_streaming_operators_take_their_passes_ramps_and_gaps(
+    name: str, phase: str, execution: str, passes: float, kernels: float
+) -> None:
+    """A sum of 4 x 8 numbers and a gate of 4 x 16; a ramp of 50 bytes, and a gap of 3 s a kernel."""
+    elements = {"y": 4 * 8, "ffn_inner": 4 * 16}[name]
+    changes: Changes = {"model": {"gated": True}, "execution": execution} | with_compute(
+        STREAMING, stream_ramp_bytes=50.0
+    )
+    expected = (passes * 2 * elements + kernels * 50) / 100 + kernels * 3
+    assert seconds(name, phase, **changes) == pytest.approx(expected)
+
+
+def test_decoding_replays_a_graph_with_smaller_gaps_and_no_ramp() -> None:
+    changes: Changes = {"task": "decode"} | with_compute(STREAMING, stream_ramp_bytes=50.0)
+    assert seconds("y", **changes) == pytest.approx(3 * 2 * 1 * 8 / 100 + 7)
+    prefill: Changes = {"task": "prefill"} | with_compute(STREAMING, stream_ramp_bytes=50.0)
+    assert seconds("y", **prefill) == pytest.approx((3 * 2 * 4 * 8 + 50) / 100 + 3)
+
+
+def test_streaming_reaches_the_memory_efficiency() -> None:
+    found = seconds("y", **with_compute(STREAMING, memory_efficiency=0.5))
+    assert found == pytest.approx(3 * 2 * 32 / 50 + 3)
+
+
+# ----------------------------------------------------------------------------------------------------- attention
+
+
+def test_fused_attention_moves_its_tensors_once() -> None:
+    assert seconds("attention", **STREAMING) == pytest.approx(2 * 4 * 4 * 8 / 100)
+    one_kv_head: Changes = {"model": {"kv_heads": 1}} | STREAMING
+    assert seconds("attention", **one_kv_head) == pytest.approx(2 * (2 * 4 * 8 + 2 * 4 * 4) / 100)
+    assert seconds("attention", precision="fp32", **STREAMING) == pytest.approx(4 * 4 * 4 * 8 / 100)
+    assert seconds("attention", task="prefill", precision="fp8", **STREAMING) == pytest.approx(2 * 4 * 4 * 8 / 100)
+
+
+def test_fused_attention_streams_gradients_backward() -> None:
+    """Twice its tensors; output and its gradient; the query's gradient in fp32, three times, and rounded."""
+    rows = 2 * 4
+    streamed = rows * (2 * 4 * 2 + 4 * (3 * 4 + 2))
+    assert seconds("attention", "backward", **STREAMING) == pytest.approx((2 * 2 * 4 * 4 * 8 + streamed) / 100)
+
+
+def test_fused_attention_multiplies_tiles_of_128_at_its_own_efficiencies() -> None:
+    """A tile for each of two heads of an encoder, widths filled up to 64: two GEMMs forward, five backward."""
+    shares: Changes = {"attention_efficiency": 0.5, "attention_backward_efficiency": 0.25, "attention_ramp_s": 1e4}
+    encoder: Changes = {"model": {"family": "encoder"}} | with_compute(MULTIPLYING, **shares)
+    pairs = 128 * 128
+    forward = pairs * 2 * (64 + 64) / 500
+    assert seconds("attention", **encoder) == pytest.approx(2 * forward + 2 * 1e4, rel=1e-6)
+    backward = pairs * 2 * (3 * 64 + 2 * 64) / 250
+    assert seconds("attention", "backward", **encoder) == pytest.approx(2 * backward + 2 * 2.5e4, rel=1e-6)
+    two_sms: Changes = encoder | {"compute": encoder["compute"] | {"sms": 2}}
+    assert seconds("attention", **two_sms) == pytest.approx(2 * forward + 1e4, rel=1e-6)  # both heads at once
+
+
+def test_attention_multiplies_in_16_bits_whatever_the_precision() -> None:
+    eight: Changes = {"model": {"family": "encoder"}} | with_compute(
+        MULTIPLYING, fp8_flop_per_s=1e30, fp32_flop_per_s=2000.0
+    )
+    each = 128 * 128 * 2 * (64 + 64) / 1000
+    assert seconds("attention", precision="fp8", **eight) == pytest.approx(2 * each, rel=1e-6)
+    assert seconds("attention", precision="fp32", **eight) == pytest.approx(each, rel=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "cache"), [("bf16", 2), ("fp8", 1), ("int4", 2), ("fp32", 4)])
+def test_decoding_takes_the_time_to_read_the_cache(precision: str, cache: float) -> None:
+    changes: Changes = {"task": "decode", "precision": precision, "sequence": 6} | STREAMING
+    assert seconds("attention", **changes) == pytest.approx(cache * 2 * 6 * (4 + 4) / 100)
+
+
+def test_an_eager_decoder_with_grouped_heads_reads_with_one_sm_for_each_kv_head() -> None:
+    """Of 4 SMs, one reads the one KV head."""
+    changes: Changes = {"task": "decode", "sequence": 6} | with_compute(STREAMING, sms=4)
+    one = {"kv_heads": 1}
+    cache = 2 * 6 * (4 + 4) / 100
+    assert seconds("attention", model=one, **changes) == pytest.approx(cache)
+    assert seconds("attention", model=one, execution="eager", **changes) == pytest.approx(4 * cache)
+    assert seconds("attention", execution="eager", **changes) == pytest.approx(2 * cache)  # as many heads
+
+
+def test_unfused_attention_writes_its_scores() -> None:
+    """Keys of 6 columns, values of 3; 2 heads of 4 x 4 scores, passed over twice forward and 3 times backward."""
+    changes: Changes = {"model": {"mla": COMPRESSED}, "attention": "unfused"} | STREAMING
+    scores = 2 * 2 * (4 * 6 + 6 * 4 + 4 * 4)
+    values = 2 * 2 * (4 * 4 + 4 * 3 + 4 * 3)
+    pairs = 2 * 4 * 4
+    assert seconds("attention", **changes) == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3)
+    backward = 2 * (scores + values) + 3 * 2 * pairs
+    assert seconds("attention", "backward", **changes) == pytest.approx(backward / 100 + 3)
+    two = seconds("attention", micro_batch=2, global_batch=2, **changes)
+    assert two == pytest.approx(2 * (scores + values + 2 * 2 * pairs) / 100 + 3)
+    dropped = 2.5 * 2 * pairs / 100 + 3
+    found = seconds("attention", dropout=True, **changes)
+    assert found == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3 + dropped)
+    serving = seconds("attention", dropout=True, task="prefill", **changes)
+    assert serving == pytest.approx((scores + values + 2 * 2 * pairs) / 100 + 3)
+
+
+def test_unfused_attention_runs_the_gemms_of_its_shapes() -> None:
+    """One of 6 rows and one of 4, for each head a tile; backward 4 + 4 and 3 + 4."""
+    changes: Changes = {"model": {"mla": COMPRESSED}, "attention": "unfused"} | MULTIPLYING
+    assert seconds("attention", **changes) == pytest.approx(2 * TILE * (6 + 4) + 3)
+    assert seconds("attention", "backward", **changes) == pytest.approx(2 * TILE * (4 + 4 + 3 + 4) + 3)
+    wide = with_compute(changes, fp8_flop_per_s=1e30, fp32_flop_per_s=2000.0)
+    assert seconds("attention", precision="fp8", **wide) == pytest.approx(2 * TILE * (6 + 4) + 3)
+    assert seconds("attention", precision="fp32", **wide) == pytest.approx(TILE * (6 + 4) + 3)
+
+
+# ------------------------------------------------------------------------------------------------------ launches
+
+
+@pytest.mark.parametrize(
+    ("name", "phase", "changes", "kernels"),
+    [
+        ("ffn_up", "forward", {}, 1),
+        ("ffn_up", "forward", {"precision": "fp8"}, 3),  # with a cast of each operand
+        ("logits", "forward", {"precision": "fp8"}, 1),
+        ("ffn_up", "forward", {"precision": "fp8", "task": "prefill"}, 3),
+        ("ffn_up", "backward", {}, 2),
+        ("k", "backward", {}, 3),  # and the sum with the gradient of q's input
+        ("ffn_up", "backward", {"precision": "fp8"}, 6),
+        ("k", "backward", {"precision": "fp8"}, 7),
+        ("expert_ffn_up", "forward", {"model": {"experts": ONE_OF_TWO}}, 2 * 15 / 16),  # experts one by one
+        ("expert_ffn_up", "backward", {"model": {"experts": ONE_OF_TWO}}, 2 * 2 * 15 / 16),
+        ("attention", "forward", {}, 1),
+        ("attention", "backward", {}, 3),
+        ("attention", "forward", {"attention": "unfused"}, 12),
+        ("attention", "backward", {"attention": "unfused"}, 24),
+        ("y", "forward", {}, 1),
+        ("ffn_inner", "backward", {"model": {"gated": True}, "execution": "eager"}, 2),
+        ("ffn_inner", "backward", {"model": {"gated": True}}, 1),
+        ("ffn_up", "forward", {"task": "decode"}, 0),  # a replayed graph
+    ],
+)
+def test_the_host_launches_each_kernel_and_backward_ones_at_half_the_cost(
+    name: str, phase: str, changes: dict[str, Any], kernels: float
+) -> None:
+    each = 0.5 if phase == "backward" else 1.0
+    assert launch_s(name, phase, **changes) == pytest.approx(each * kernels)
+
+
+def test_fewer_than_one_expert_is_still_a_launch() -> None:
+    """One token hits 1/2 of the one expert that a rank holds of two."""
+    changes: Changes = {"model": {"experts": ONE_OF_TWO}, "task": "prefill", "sequence": 1}
+    assert launch_s("expert_ffn_up", **changes) == 1
+
+
+def test_a_host_that_takes_no_time_launches_nothing() -> None:
+    costs, use = use_of("ffn_up")
+    assert costs.launch_s(use) == 0
+    many = batch_of_changes(point(), [{"compute.host_launch": 0.0}, {"compute.host_launch": 2.0}])
+    use = next(use for use in operators(many) if (use.name, use.phase) == ("k", "backward"))
+    assert np.asarray(KernelCosts(many).launch_s(use)).tolist() == [0, 3]
+
+
+def test_a_collective_costs_two_launches() -> None:
+    costs = KernelCosts(batch(compute={"host_launch_s": 1.0}))
+    found = [costs.collective_launch_s(phase) for phase in ("forward", "backward", "step")]
+    assert found == [2, 1, 2]
+    assert KernelCosts(batch(compute={"host_launch_s": 1.0}, task="decode")).collective_launch_s("forward") == 0
+
+
+# ----------------------------------------------------------------------------------------------------- optimizer
+
+
+@pytest.mark.parametrize(
+    ("precision", "each"),
+    [
+        ("bf16", 4 + 2 + 2 * (8 + 4)),  # gradient read, weight written, moments and master copy read and written
+        ("bf16_pure", 2 + 2 * 2 + 2 * 4),
+        ("fp32", 4 + 2 * 4 + 2 * 8),
+    ],
+)
+def test_the_optimizer_streams_its_states_at_its_pace(precision: str, each: float) -> None:
+    found, moved = KernelCosts(batch(precision=precision)).update(10.0)
+    assert [float(found), float(moved)] == pytest.approx([10 * each / 100, 10 * each])
+    found, moved = KernelCosts(batch(precision=precision, **STREAMING)).update(10.0)
+    assert [float(found), float(moved)] == pytest.approx([10 * each / 50, 10 * each])

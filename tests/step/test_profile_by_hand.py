@@ -1,0 +1,379 @@
+"""A profile's traffic, its roofline and what bounds it, worked out by hand.
+
+The tiny design of `tests.step.tiny`: 1000 flop/s, 100 bytes/s of memory, 10 bytes/s of network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.model import Experts, Recommender
+from cosmic.step import network_costs
+from cosmic.step.bound import bounded_by, busy_seconds
+from cosmic.step.compute import Kernel, OperatorUse
+from cosmic.step.network_costs import ExposedShares
+from cosmic.step.network_load import NetworkLoad
+from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, memory_of, profile, profiles
+from cosmic.step.roofline import RooflineOperator, peak_of, ridge_of, roofline_operators
+from cosmic.workload.sizes import Stage
+from tests.step.tiny import batch, point, switch
+
+FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
+STREAM = 2 * 4 * 8
+"""Bytes of the residual stream of a microbatch."""
+
+
+def of(stage: Stage | None = None, **changes: Any) -> StepProfile:
+    return profile(batch(**changes), stage)
+
+
+# ------------------------------------------------------------------------------------------------------- traffic
+
+
+def brief(each: CollectiveCost) -> tuple[Any, ...]:
+    """Return role, phase, kind, block, calls, bytes and seconds."""
+    numbers = (float(each.calls), float(each.bytes), float(each.seconds))
+    return (each.role, each.phase, each.kind, each.block, *numbers)
+
+
+def test_alike_collectives_of_all_blocks_are_one_but_for_the_head() -> None:
+    """Two all-reduces a layer, one of the embedding, 3 microbatches; 64 bytes among two take 6.4 s."""
+    found = [brief(each) for each in of(tp=2, sequence_parallel=False, global_batch=3).traffic]
+    assert found == [
+        ("tp", "forward", "all_reduce", "", 15, STREAM, pytest.approx(15 * 6.4)),
+        ("tp", "backward", "all_reduce", "", 12, STREAM, pytest.approx(12 * 6.4)),
+        ("tp", "forward", "all_reduce", "head", 3, 2 * 4, pytest.approx(3 * 0.8)),
+        ("tp", "backward", "all_reduce", "head", 3, STREAM, pytest.approx(3 * 6.4)),
+    ]
+
+
+def test_a_call_of_merged_collectives_has_their_mean_size() -> None:
+    """The matrices of two layers in one buffer each, and the head's; the embedding's gradients come last."""
+    found = [brief(each) for each in of(dp=2).traffic]
+    matrices, norms = 4 * 512, 4 * 16
+    assert found == [
+        ("weights", "step", "all_reduce", "embedding", 1, 4 * 80, pytest.approx(32)),
+        ("weights", "step", "all_reduce", "", 3, (2 * matrices + 4 * 80) / 3, pytest.approx(2 * 204.8 + 32)),
+        ("weights", "step", "all_reduce", "", 3, (2 * norms + 4 * 8) / 3, pytest.approx(2 * 6.4 + 3.2)),
+    ]
+    assert [each.axes for each in of(dp=2).traffic] == [("cp", "dp"), ("cp", "dp"), ("tp", "cp", "dp")]
+
+
+def test_sharded_embeddings_are_gathered_with_all_weights_and_scattered_apart() -> None:
+    found = {(each.kind, each.block): each for each in of(dp=2, weight_sharding="zero3").traffic}
+    assert set(found) == {("all_gather", ""), ("reduce_scatter", ""), ("reduce_scatter", "embedding")}
+    forward = [each for each in of(dp=2, weight_sharding="zero3").traffic if each.phase == "forward"]
+    assert [each.calls for each in forward] == [4]
+    assert forward[0].bytes == pytest.approx(2 * (80 + 2 * 528 + 88) / 4)
+
+
+def test_blocks_of_other_stages_are_left_out_of_what_the_next_operator_needs() -> None:
+    """Two stages of one layer: the fullest has the head, and no embedding."""
+    tp = [each for each in of(tp=2, pp=2, sequence_parallel=False).traffic if each.role == "tp"]
+    assert {(each.phase, each.block): each.calls for each in tp} == {
+        ("forward", ""): 2,
+        ("backward", ""): 2,
+        ("forward", "head"): 1,
+        ("backward", "head"): 1,
+    }
+    first = [each for each in of("first", tp=2, pp=2, sequence_parallel=False).traffic if each.role == "tp"]
+    assert {(each.phase, each.block): each.calls for each in first} == {
+        ("forward", ""): 3,
+        ("backward", ""): 2,
+        ("forward", "head"): 0,
+        ("backward", "head"): 0,
+    }
+
+
+def test_compute_overlaps_all_sends_but_one() -> None:
+    found = [brief(each) for each in of(pp=2, global_batch=3).traffic]
+    assert found == [
+        ("pp", "forward", "send", "", 3, STREAM, pytest.approx(6.4)),
+        ("pp", "backward", "send", "", 3, STREAM, pytest.approx(6.4)),
+    ]
+    one = [brief(each) for each in of(pp=2).traffic if each.phase == "forward"]
+    assert one == [("pp", "forward", "send", "", 1, STREAM, pytest.approx(6.4))]
+
+
+def test_gradients_of_embeddings_are_reduced_whatever_the_stage() -> None:
+    """They come last in the step, and all stages wait for that."""
+    found = [each for each in of(dp=2, pp=2).traffic if each.block == "embedding"]
+    assert [(each.role, each.calls, each.bytes) for each in found] == [("weights", 1, 4 * 80)]
+
+
+def test_groups_of_one_have_no_traffic() -> None:
+    assert of().traffic == ()
+    assert {each.role for each in of(tp=2, sequence_parallel=False).traffic} == {"tp"}
+
+
+def test_designs_with_groups_of_one_in_a_batch_have_no_calls() -> None:
+    many = batch_of_changes(point(sequence_parallel=False, tp=2), [{"workload.tp": 1}, {"workload.tp": 2}])
+    forward = next(each for each in profile(many).traffic if (each.role, each.phase) == ("tp", "forward"))
+    assert np.asarray(forward.calls).tolist() == [0, 5]
+    assert np.asarray(forward.bytes).tolist() == [0, STREAM]
+    assert np.asarray(forward.seconds).tolist() == pytest.approx([0, 5 * 6.4])
+
+
+def test_overlapped_communication_counts_with_its_exposed_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_costs, "EXPOSED", ExposedShares(tp=0.25, ep=0.125))
+    found = of(tp=2, sequence_parallel=False, tp_overlap=True)
+    assert found.traffic[0].seconds == pytest.approx(5 * 6.4 / 4)
+    assert [float(found.seconds(use)) for use in found.collectives[:1]] == pytest.approx([6.4 / 4])
+
+
+def test_seconds_of_a_collective_take_its_copies_into_account() -> None:
+    """Two copies of 8 tokens to 2 x 2 ranks: three quarters cross between nodes."""
+    moe: dict[str, Any] = {"dp": 4, "ep": 4, "model": {"experts": FOUR_EXPERTS}, "dims": (switch(2), switch(2))}
+    found = of(collective={"algorithms": ("direct", "direct")}, **moe)
+    sent = next(use for use in found.collectives if use.tensor == "sent")
+    assert float(found.seconds(sent)) == pytest.approx(64 / 10 + 0.75 * 64 / 10)
+    merged = next(each for each in found.traffic if (each.role, each.phase) == ("ep", "forward"))
+    assert merged.seconds == pytest.approx(4 * (6.4 + 0.75 * 6.4))
+
+
+def test_the_host_launches_every_blocking_collective() -> None:
+    """3 microbatches: two a layer, one each of embedding and head; sends of two stages besides."""
+    found = of(tp=2, sequence_parallel=False, global_batch=3)
+    assert [found.launched_calls(phase) for phase in ("forward", "backward", "step")] == [18, 15, 0]
+    staged = of(pp=2, global_batch=3)
+    assert [staged.launched_calls(phase) for phase in ("forward", "backward", "step")] == [3, 3, 0]
+    assert of(dp=2, weight_sharding="zero3").launched_calls("forward") == 0  # overlapped
+    assert of().launched_calls("forward") == 0
+
+
+# ----------------------------------------------------------------------------------------------------- operators
+
+
+def runs(stage: Stage | None, **changes: Any) -> dict[str, float]:
+    return {each.use.name: float(each.runs) for each in of(stage, **changes).operators if each.use.phase == "forward"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "embedded", "q", "logits"),
+    [(None, 0, 9, 3), ("first", 3, 9, 0), ("middle", 0, 9, 0), ("last", 0, 3, 3)],
+)
+def test_operators_run_where_their_block_is(stage: Stage | None, embedded: float, q: float, logits: float) -> None:
+    found = runs(stage, pp=3, global_batch=3, model={"layers": 7})
+    assert (found["embedded"], found["q"], found["logits"]) == (embedded, q, logits)
+
+
+def test_one_stage_has_embedding_and_head() -> None:
+    found = runs(None, global_batch=3)
+    assert (found["embedded"], found["q"], found["logits"]) == (3, 6, 3)
+
+
+def test_operators_have_seconds_and_launches_of_one_run() -> None:
+    found = {(each.use.name, each.use.phase): each for each in of(compute={"host_launch_s": 2.0}).operators}
+    assert float(found["q", "forward"].seconds) == pytest.approx(2.56)
+    assert found["q", "forward"].launch_s == 2
+
+
+def test_a_profile_knows_its_collectives_alone_and_together() -> None:
+    found = of("last", tp=2, pp=3, model={"layers": 7}, sequence_parallel=False)
+    alone = [use.tensor for use in found.collectives if use.role == "tp" and use.phase == "forward" and use.group > 1]
+    assert alone == ["embedded", "out", "ffn_down", "loss"]
+    together = [use for use in found.grouped if use.role == "tp" and use.phase == "forward" and use.group > 1]
+    assert [(use.block, use.calls) for use in together] == [("embedding", 1), ("layer", 2), ("head", 1)]
+    assert found.microbatches == 1
+
+
+def test_blocks_that_are_not_on_every_stage_have_a_share() -> None:
+    assert of(pp=2).shares == {"embedding": 0}
+    assert of("first", pp=2).shares == {"head": 0}
+    assert of().shares == {"embedding": 1}
+    model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
+    assert profile(batch_of(replace(point(), model=model))).shares == {}  # neither embedding nor head
+
+
+# ------------------------------------------------------------------------------------------------------ profiles
+
+
+def stages(**changes: Any) -> list[Stage | None]:
+    return [each.stage for each in profiles(batch(**changes))]
+
+
+def test_one_profile_stands_for_all_stages_where_layers_are_alike() -> None:
+    mixed = Experts(count=4, active=2, ffn=6, dense_first=1)
+    assert stages(pp=2) == [None]
+    assert stages(model={"experts": FOUR_EXPERTS}, pp=2) == [None]
+    assert stages(model={"experts": mixed}) == [None]
+    assert stages(model={"experts": mixed}, pp=2) == ["first", "middle", "last"]
+
+
+def test_a_batch_has_three_profiles_if_any_design_has_stages() -> None:
+    mixed = Experts(count=4, active=2, ffn=6, dense_first=1)
+    many = batch_of_changes(point(model={"experts": mixed}), [{"workload.pp": 1}, {"workload.pp": 2}])
+    assert [each.stage for each in profiles(many)] == ["first", "middle", "last"]
+
+
+def test_a_profile_and_its_memory_are_worked_out_once() -> None:
+    made = batch()
+    assert profile(made) is profile(made)
+    assert profile(made) is not profile(made, "first")
+    assert profile(made).stage is None
+    assert profile(made).memory is memory_of(made)
+
+
+def test_a_device_waits_for_launches_that_take_longer_than_its_kernels() -> None:
+    assert launch_delay_s(5.0, 3.0) == 2
+    assert launch_delay_s(3.0, 5.0) == 0
+    assert np.asarray(launch_delay_s(np.array([1.0, 4.0]), 2.0)).tolist() == [0, 2]
+
+
+# ------------------------------------------------------------------------------------------------------ roofline
+
+
+def test_the_ridge_is_where_peak_and_bandwidth_meet() -> None:
+    assert (peak_of(point()), ridge_of(point())) == (1000, 10)
+    eight = point(precision="fp8", compute={"fp8_flop_per_s": 4000.0})
+    assert (peak_of(eight), ridge_of(eight)) == (4000, 40)
+
+
+def test_a_roofline_operator_has_all_its_runs() -> None:
+    """2 layers and 3 microbatches; forward twice with recomputation."""
+    found = {each.name: each for each in roofline_operators(of(global_batch=3, recompute="full"))}
+    assert found["layer q, forward"] == RooflineOperator("layer q, forward", "einsum", 12 * 512, 12 * 256, 12 * 2.56)
+    assert found["layer q, backward"] == RooflineOperator("layer q, backward", "einsum", 6 * 1024, 6 * 512, 6 * 5.12)
+    assert found["layer ffn up, forward"].intensity == pytest.approx(1024 / 448)
+    assert found["head logits, forward"].flop == 3 * 640
+
+
+def test_an_operator_right_of_the_ridge_moves_its_tensors() -> None:
+    """A ridge at 1000 / 10^4 flop a byte; a GEMM of 512 flop takes 0.512 s."""
+    found = {each.name: each for each in roofline_operators(of(memory={"bandwidth_bytes_per_s": 1e4}))}
+    assert found["layer q, forward"] == RooflineOperator("layer q, forward", "einsum", 2 * 512, 2 * 256, 2 * 0.512)
+    assert found["layer y, forward"].seconds == pytest.approx(2 * 32 / 1000)
+
+
+def test_operators_without_work_or_time_are_no_part_of_the_roofline() -> None:
+    """An embedding has no flop; a fused gate takes no time of its own; another stage's embedding norm never runs."""
+    names = {each.name for each in roofline_operators(of())}
+    assert "embedding embedded, forward" not in names
+    fast: dict[str, Any] = {"compute": {"sms": 1}, "model": {"gated": True, "embedding_norm": True}}
+    fused = {each.name for each in roofline_operators(of(**fast))}
+    assert "layer ffn gate open, forward" not in fused
+    assert {"layer ffn inner, forward", "embedding embedding norm, forward"} <= fused
+    assert "embedding embedding norm, forward" not in {each.name for each in roofline_operators(of(pp=2, **fast))}
+
+
+def test_only_operators_with_flop_bytes_and_seconds_have_a_place_on_the_roofline() -> None:
+    made = of()
+    some = {"all": (0.5, 0.25, 1.0), "flop": (0, 1, 1), "bytes": (1, 0, 1), "seconds": (1, 1, 0)}
+    vars(made)["operators"] = tuple(
+        OperatorCost(OperatorUse(name, "einsum", "layer", "forward", flop, moved, 1, Kernel()), 1, seconds, 0)
+        for name, (flop, moved, seconds) in some.items()
+    )
+    assert roofline_operators(made) == [RooflineOperator("layer all, forward", "einsum", 0.5, 0.25, 1.0)]
+
+
+def test_a_fused_operator_moves_no_more_than_the_memory_transfers_in_its_time() -> None:
+    """Fused with q and k, v reads its weight and writes its result: 192 bytes in place of 256."""
+    serving: dict[str, Any] = {"compute": {"sms": 1, "bf16_flop_per_s": 1e30}, "task": "prefill"}
+    found = {each.name: each for each in roofline_operators(of(**serving))}
+    assert found["layer v, forward"].bytes == pytest.approx(2 * 192)
+    assert found["layer out, forward"].bytes == pytest.approx(2 * 256)
+
+
+# -------------------------------------------------------------------------------------------------- what bounds it
+
+
+def test_the_network_dimension_that_is_busy_longest_bounds_communication() -> None:
+    found = of(dp=4, dims=(switch(2), switch(2)))
+    assert bounded_by(found, {"gemm": 1.0, "dp": 3.0}) == (
+        "network dimension 1 bounds it (gradient reduction, 75 % of the step)"
+    )
+    slow = of(dp=4, dims=(switch(2), switch(2, bandwidth_bytes_per_s=1.0)))
+    assert bounded_by(slow, {"gemm": 1.0, "dp": 3.0}).startswith("network dimension 2 bounds it")
+
+
+def test_a_part_of_the_closed_form_is_exposed_seconds_however_busy_a_dimension_is() -> None:
+    found = of(tp=2, sequence_parallel=False)
+    assert bounded_by(found, {"tp": 1e9}).startswith("network dimension 1 bounds it (tensor-parallel")
+
+
+def test_only_the_part_that_takes_longest_counts() -> None:
+    """Tensor parallelism is busy in dimension 1, gradients in dimension 2."""
+    found = of(tp=2, dp=2, sequence_parallel=False, dims=(switch(2), switch(2)))
+    assert bounded_by(found, {"tp": 2.0, "dp": 1.0}).startswith("network dimension 1 bounds it (tensor-parallel")
+    assert bounded_by(found, {"tp": 1.0, "dp": 2.0}).startswith("network dimension 2 bounds it (gradient")
+
+
+def test_communication_without_a_busy_dimension_is_named_itself() -> None:
+    assert bounded_by(of(), {"tp": 1.0}) == "tensor-parallel communication bounds it (100 % of the step)"
+
+
+def test_simulated_communication_is_waiting_unless_a_dimension_is_busy_for_most_of_it() -> None:
+    """Two all-reduces of 64 bytes a layer each way, one of the embedding, and the head's: 10 x 6.4 s and 0.8 s."""
+    found = of(tp=2, sequence_parallel=False)
+    busy = 10 * 6.4 + 0.8
+    assert bounded_by(found, {"communication": 1.99 * busy, "compute": 1.0}).startswith("network dimension 1 bounds it")
+    waiting = bounded_by(found, {"communication": 2.01 * busy, "compute": 0.0})
+    assert waiting == "waiting for other stages and their messages bounds it (100 % of the step)"
+    assert bounded_by(of(), {"communication": 1.0}).startswith("waiting for other stages")
+
+
+def test_exactly_half_is_not_most() -> None:
+    """64 bytes at 16 bytes/s are 4 s, 8 bytes half a second: 40.5 s."""
+    exact = of(tp=2, sequence_parallel=False, dims=(switch(2, bandwidth_bytes_per_s=16.0),))
+    assert bounded_by(exact, {"communication": 81.0}).startswith("waiting")
+    assert bounded_by(exact, {"communication": 80.9}).startswith("network dimension 1")
+
+
+SQUARE: dict[str, Any] = {"model": {"layers": 1, "ffn": 8, "vocab": 8}, "memory": {"bandwidth_bytes_per_s": 128.0}}
+"""Seven GEMMs of 4 x 8 x 8, 512 flop and 256 bytes, 2 s each at 128 bytes/s: 14 s forward, 28 s backward."""
+
+
+def test_memory_bounds_gemms_left_of_the_ridge() -> None:
+    """2 flop a byte, and a ridge at 1000 / 128."""
+    found = of(**SQUARE)
+    assert bounded_by(found, {"gemm": 42.0, "other": 14.0}) == "memory bandwidth bounds it (GEMMs, 75 % of the step)"
+    assert bounded_by(found, {"gemm": 83.0}) == "memory bandwidth bounds it (GEMMs, 100 % of the step)"
+    assert bounded_by(found, {"gemm": 84.0}) == "GEMMs bound it (100 % of the step)"  # exactly half of it
+    assert bounded_by(found, {"gemm": 1.0}) == "memory bandwidth bounds it (GEMMs, 100 % of the step)"
+
+
+def test_the_tensor_cores_bound_gemms_at_the_ridge_and_right_of_it() -> None:
+    at_ridge = of(**SQUARE, compute={"bf16_flop_per_s": 256.0})
+    assert bounded_by(at_ridge, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
+    right = of(**SQUARE, compute={"bf16_flop_per_s": 200.0})
+    assert bounded_by(right, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
+
+
+def test_gemms_and_attention_are_told_apart_and_compute_is_both() -> None:
+    """Attention has 320 flop for 256 bytes: left of a ridge at 1.5, where GEMMs are right of it."""
+    found = of(**SQUARE, compute={"bf16_flop_per_s": 192.0})
+    assert bounded_by(found, {"attention": 1.0}) == "memory bandwidth bounds it (attention, 100 % of the step)"
+    assert bounded_by(found, {"gemm": 1.0}) == "GEMMs bound it (100 % of the step)"
+    assert bounded_by(found, {"compute": 1.0}) == "compute bounds it (100 % of the step)"
+    assert bounded_by(of(**SQUARE), {"compute": 1.0}) == "memory bandwidth bounds it (compute, 100 % of the step)"
+    # 2 s forward and 4 s backward of attention beside 42 s of GEMMs: compute of 90 s is more than twice both.
+    assert bounded_by(of(**SQUARE), {"compute": 95.0}) == "memory bandwidth bounds it (compute, 100 % of the step)"
+    assert bounded_by(of(**SQUARE), {"compute": 97.0}) == "compute bounds it (100 % of the step)"
+
+
+@pytest.mark.parametrize(
+    ("part", "sentence"),
+    [
+        ("launch", "kernel launches bound it"),
+        ("other", "memory-bound operators bound it"),
+        ("recompute", "recomputation bounds it"),
+        ("bubble", "the pipeline bubble bounds it"),
+        ("optimizer", "the optimizer bounds it"),
+        ("offload", "offloading bounds it"),
+        ("idle", "waiting bounds it"),
+    ],
+)
+def test_other_parts_bound_the_step_themselves(part: str, sentence: str) -> None:
+    assert bounded_by(of(), {part: 2.0, "gemm": 1.0}) == f"{sentence} (67 % of the step)"
+
+
+def test_busy_seconds_add_up_by_dimension() -> None:
+    loads = [NetworkLoad(0, "tp", 1, 1.0), NetworkLoad(0, "dp", 1, 2.0), NetworkLoad(1, "dp", 1, 4.0)]
+    assert busy_seconds(loads, "dp") == {0: 2, 1: 4}
+    assert busy_seconds(loads, "communication") == {0: 3, 1: 4}
+    assert busy_seconds(loads, "ep") == {}

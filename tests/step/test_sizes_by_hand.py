@@ -1,0 +1,273 @@
+"""Sizes of a microbatch, what queries see, layers on stages, and bytes of numbers: each worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.model import Experts, Image, Recommender
+from cosmic.workload.plan import plan_of
+from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
+from cosmic.workload.sizes import (
+    Stage,
+    block_shares,
+    layers_on_stage,
+    microbatches,
+    sizes_of,
+    structural_paths,
+    visible_share,
+)
+from tests.step.tiny import batch, point
+
+# --------------------------------------------------------------------------------------------------------- sizes
+
+
+def test_the_batch_dimension_is_that_of_all_replicas() -> None:
+    found = sizes_of(batch(dp=4, ep=2, tp=3, cp=5, pp=6, micro_batch=7, sequence=11))
+    axes = {axis: found[axis] for axis in ("dp", "edp", "ep", "tp", "cp", "pp")}
+    assert axes == {"dp": 4, "edp": 2, "ep": 2, "tp": 3, "cp": 5, "pp": 6}
+    tokens = {dim: found[dim] for dim in ("batch", "samples", "sequence", "context", "source")}
+    assert tokens == {"batch": 28, "samples": 28, "sequence": 11, "context": 11, "source": 11}
+    assert (found["hidden"], found["vocab"]) == (8, 10)
+
+
+def test_decoding_has_one_query_in_a_context() -> None:
+    found = sizes_of(batch(task="decode", sequence=11))
+    assert (found["sequence"], found["context"], found["source"]) == (1, 11, 11)
+    prefill = sizes_of(batch(task="prefill", sequence=11))
+    assert prefill["sequence"] == 11
+
+
+def test_sizes_of_many_designs_are_arrays() -> None:
+    many = batch_of_changes(point(task="decode"), [{"workload.sequence": 4}, {"workload.sequence": 9}])
+    assert np.asarray(sizes_of(many)["sequence"]).tolist() == [1, 1]
+    assert np.asarray(sizes_of(many)["context"]).tolist() == [4, 9]
+
+
+def test_designs_share_a_graph_if_switches_and_models_agree() -> None:
+    many = batch_of_changes(point(), [{"model.layers": 2, "workload.tp": 1}, {"model.layers": 3, "workload.tp": 2}])
+    paths = structural_paths(many)
+    assert {"workload.task", "workload.recompute", "workload.precision", "model.layers"} <= set(paths)
+    assert "workload.tp" not in paths
+    assert "model.hidden" not in paths
+
+
+@pytest.mark.parametrize(
+    ("global_batch", "micro_batch", "dp", "count"),
+    [(6, 1, 2, 3), (7, 1, 2, 4), (12, 2, 3, 2), (13, 2, 3, 3), (1, 2, 3, 1), (1, 1, 1, 1)],
+)
+def test_a_replica_passes_its_part_of_the_batch_in_microbatches(
+    global_batch: int, micro_batch: int, dp: int, count: int
+) -> None:
+    assert microbatches(batch(global_batch=global_batch, micro_batch=micro_batch, dp=dp)) == count
+
+
+def test_a_batch_of_designs_has_its_own_microbatches_each() -> None:
+    many = batch_of_changes(point(global_batch=12), [{"workload.dp": 1}, {"workload.dp": 5}, {"workload.dp": 24}])
+    assert np.asarray(microbatches(many)).tolist() == [12, 3, 1]
+
+
+# ------------------------------------------------------------------------------------------------- visible share
+
+
+def seen(block: str = "layer", **changes: Any) -> float:
+    made = batch(**changes)
+    return float(visible_share(made, next(each.block for each in plan_of(made) if each.block.name == block)))
+
+
+T5 = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, (1 + 2 + 3 + 4) / 16),
+        ({"sequence": 5}, (1 + 2 + 3 + 4 + 5) / 25),
+        ({"task": "prefill"}, 10 / 16),
+        ({"task": "decode"}, 1.0),
+        ({"model": {"family": "encoder"}}, 1.0),
+        ({"model": T5}, 10 / 16),
+        ({"model": {"window": 1}}, 4 / 16),
+        ({"model": {"window": 2}}, (1 + 2 + 2 + 2) / 16),
+        ({"model": {"window": 3}}, (1 + 2 + 3 + 3) / 16),
+        ({"model": {"window": 4}}, 10 / 16),
+        ({"model": {"window": 9}}, 10 / 16),
+        ({"model": {"window": 3}, "task": "decode"}, 3 / 4),
+        ({"model": {"window": 9}, "task": "decode"}, 1.0),
+        # Each fourth layer attends to everything, the others to a window of 2.
+        ({"model": {"window": 2, "full_attention_every": 4}}, (10 + 3 * 7) / 4 / 16),
+        ({"model": {"window": 2, "full_attention_every": 1}}, 10 / 16),
+        ({"model": {"window": 1, "full_attention_every": 4}, "task": "decode"}, (1 + 3 / 4) / 4),
+        # Unbalanced, the last of c ranks sees 2 - 1/c times the mean, and everything at most.
+        ({"cp": 2, "cp_balanced": False}, 10 / 16 * 1.5),
+        ({"cp": 2, "cp_balanced": False, "sequence": 2}, 1.0),
+        ({"cp": 1, "cp_balanced": False}, 10 / 16),
+        ({"cp": 2}, 10 / 16),
+        ({"cp": 2, "cp_balanced": False, "task": "decode"}, 1.0),
+    ],
+)
+def test_a_query_sees_a_share_of_the_keys(changes: dict[str, Any], share: float) -> None:
+    assert seen(**changes) == pytest.approx(share)
+
+
+def test_an_encoder_beside_a_decoder_sees_everything() -> None:
+    assert seen("encoder_layer", model=T5) == 1.0
+
+
+def test_a_picture_is_seen_whole() -> None:
+    image = Image(size=4, patch=2, class_token=False)
+    assert seen(model={"family": "vision", "image": image}) == 1.0
+
+
+def test_a_recommender_has_nothing_to_mask() -> None:
+    model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
+    made = batch_of(replace(point(), model=model))
+    assert visible_share(made, plan_of(made)[0].block) == 1.0
+
+
+def test_a_batch_of_designs_sees_shares_of_its_own_sequences() -> None:
+    many = batch_of_changes(point(), [{"workload.sequence": 2}, {"workload.sequence": 4}])
+    layer = next(each.block for each in plan_of(many) if each.block.name == "layer")
+    assert np.asarray(visible_share(many, layer)).tolist() == [3 / 4, 10 / 16]
+
+
+# -------------------------------------------------------------------------------------------------------- stages
+
+
+def on_stage(stage: Stage, layers: int, pp: int, dense_first: int | None = None) -> list[int]:
+    """Return the layers of each kind on a stage: dense ones first, then those with experts."""
+    experts = None if dense_first is None else Experts(count=2, active=1, ffn=4, dense_first=dense_first)
+    made = batch(model={"layers": layers, "experts": experts}, pp=pp)
+    blocks = tuple(each.block for each in plan_of(made))
+    return [int(count) for count in layers_on_stage(made, stage, blocks).values()]
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "first", "middle", "last"),
+    [(8, 4, 2, 2, 2), (7, 3, 3, 3, 1), (5, 2, 3, 2, 2), (5, 4, 2, 1, 0), (3, 1, 3, 3, 3), (6, 5, 2, 2, 0)],
+)
+def test_stages_get_equal_layers_and_the_last_what_is_left(
+    layers: int, pp: int, first: int, middle: int, last: int
+) -> None:
+    assert [on_stage(stage, layers, pp) for stage in ("first", "middle", "last")] == [[first], [middle], [last]]
+
+
+@pytest.mark.parametrize(
+    ("dense_first", "first", "middle", "last"),
+    [
+        (3, [3, 0], [0, 3], [0, 1]),  # 7 layers on 3 stages: 3, 3, 1
+        (4, [3, 0], [1, 2], [0, 1]),
+        (2, [2, 1], [0, 3], [0, 1]),
+        (6, [3, 0], [3, 0], [0, 1]),
+    ],
+)
+def test_layers_of_several_kinds_are_dealt_out_in_order(
+    dense_first: int, first: list[int], middle: list[int], last: list[int]
+) -> None:
+    found = [on_stage(stage, 7, 3, dense_first) for stage in ("first", "middle", "last")]
+    assert found == [first, middle, last]
+
+
+def test_only_layers_are_dealt_out() -> None:
+    made = batch(pp=2)
+    assert set(layers_on_stage(made, "first", tuple(each.block for each in plan_of(made)))) == {"layer"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "head", "many", "one"),
+    [
+        ("first", True, {"head": 0}, {"head": 1}),
+        ("middle", True, {"embedding": 0, "head": 0}, {"embedding": 1, "head": 1}),
+        ("last", True, {"embedding": 0}, {"embedding": 1}),
+        (None, True, {"embedding": 0}, {"embedding": 1}),
+        (None, False, {}, {}),
+        ("last", False, {"embedding": 0}, {"embedding": 1}),
+    ],
+)
+def test_embedding_and_head_are_on_the_first_and_the_last_stage(
+    stage: Stage | None, head: bool, many: dict[str, float], one: dict[str, float]
+) -> None:
+    assert block_shares(stage, 4, head=head) == many
+    assert block_shares(stage, 1, head=head) == one
+    both = {
+        name: np.asarray(share).tolist() for name, share in block_shares(stage, np.array([1, 2]), head=head).items()
+    }
+    assert both == {name: [1, 0] for name in many}
+
+
+# ----------------------------------------------------------------------------------------------------- precision
+
+
+def numbers(recipe: Recipe) -> tuple[float, ...]:
+    moved = (recipe.weight, recipe.gradient, recipe.master, recipe.moments, recipe.activation)
+    return (*moved, recipe.cache, recipe.wide, recipe.optimizer)
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [
+        # weight, gradient, master copy, two moments, activation; cache, wide weights; optimizer = master + moments
+        ("fp32", (4, 4, 0, 8, 4, 4, 4, 8)),
+        ("bf16", (2, 4, 4, 8, 2, 2, 2, 12)),
+        ("fp16", (2, 4, 4, 8, 2, 2, 2, 12)),
+        ("fp8", (2, 4, 4, 8, 2, 2, 2, 12)),
+        ("fp4", (2, 4, 4, 8, 2, 2, 2, 12)),
+        ("int4", (2, 4, 4, 8, 2, 2, 2, 12)),
+        ("bf16_pure", (2, 2, 0, 4, 2, 2, 2, 4)),
+    ],
+)
+def test_training_keeps_these_bytes_of_a_parameter(precision: str, expected: tuple[float, ...]) -> None:
+    assert numbers(recipe_of(precision, "training")) == expected
+
+
+@pytest.mark.parametrize(
+    ("precision", "weight", "cache", "wide"),
+    [
+        ("fp32", 4, 4, 4),
+        ("bf16", 2, 2, 2),
+        ("fp16", 2, 2, 2),
+        ("bf16_pure", 2, 2, 2),
+        ("fp8", 1, 1, 2),
+        ("fp4", (4 + 8 / 16) / 8, 1, 2),  # 4 bits, and 8 bits of scale for 16 numbers
+        ("int4", (4 + 16 / 32) / 8, 2, 2),  # 4 bits, and 16 bits of scale for 32 numbers
+    ],
+)
+def test_serving_keeps_these_bytes_of_weights_and_kv_cache(
+    precision: str, weight: float, cache: float, wide: float
+) -> None:
+    for task in ("prefill", "decode"):
+        found = recipe_of(precision, task)
+        assert numbers(found) == (weight, 0, 0, 0, 4 if precision == "fp32" else 2, cache, wide, 0)
+
+
+def test_every_precision_has_both_recipes() -> None:
+    assert set(RECIPES) == set(SERVING) == {"fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"}
+
+
+TABLES = ("w_embedding", "w_vocabulary", "w_head", "w_positions")
+ROUTERS = ("w_router", "b_router", "w_shared_gate")
+SMALL = ("w_attention_norm", "w_final_norm", "b_q", "b_expert_down", "b_head", "w_sinks")
+FFN = ("w_ffn_up", "w_ffn_gate", "w_ffn_down", "w_shared_ffn_up", "w_shared_ffn_gate", "w_shared_ffn_down")
+EXPERTS = ("w_expert_ffn_up", "w_expert_ffn_gate", "w_expert_down")
+ATTENTION = ("w_q", "w_k", "w_v", "w_out", "w_q_down", "w_kv_down", "w_k_up")
+
+
+@pytest.mark.parametrize(("precision", "width"), [("fp8", 1.0), ("fp4", 0.5625), ("int4", 0.5625), ("bf16", 2.0)])
+@pytest.mark.parametrize("moe", [False, True])
+def test_a_format_covers_gemms_but_not_tables_routers_norms_and_offsets(
+    precision: str, width: float, moe: bool
+) -> None:
+    recipe = SERVING[precision]
+    assert {weight_bytes(recipe, name, moe=moe) for name in (*TABLES, *ROUTERS, *SMALL)} == {2.0}
+    assert {weight_bytes(recipe, name, moe=moe) for name in (*FFN, *EXPERTS)} == {width}
+    left = 2.0 if moe and width < 1 else width  # below 8 bits, an MoE's attention stays in 16
+    assert {weight_bytes(recipe, name, moe=moe) for name in ATTENTION} == {left}
+
+
+def test_wide_weights_are_as_wide_as_the_recipe_says() -> None:
+    assert weight_bytes(SERVING["fp32"], "w_head", moe=False) == 4
+    assert weight_bytes(RECIPES["fp8"], "w_q", moe=True) == 2
