@@ -18,7 +18,8 @@ from pathlib import Path
 
 from .operators import Mutant
 
-FILE = Path(__file__).with_name("survivors.toml")
+FILE = Path("benchmarks/mutation/survivors.toml")
+"""Below the root of the tree that is mutated."""
 EQUIVALENT = "equivalent:"
 
 Key = tuple[str, str, str]

@@ -28,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     root = options.root.resolve()
     tree = Tree(root, root / options.package)
+    options.accepted = options.accepted or root / accepted.FILE
     everything = tree.mutants(_modules(tree, options.only))
     _check(tree, options, everything)
     mutants = [mutant for mutant in everything if mutant.falls_in(options.sample)]
@@ -54,7 +55,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", type=int, default=2, help="how many mutants run at once")
     parser.add_argument("--budget", type=float, default=BUDGET_S, metavar="S", help="seconds of tests for a mutant")
     parser.add_argument("--threshold", type=float, default=0.0, help="fail where a package's score is below")
-    parser.add_argument("--accepted", type=Path, default=accepted.FILE, metavar="FILE", help="accepted survivors")
+    parser.add_argument("--accepted", type=Path, metavar="FILE", help=f"accepted survivors [ROOT/{accepted.FILE}]")
     parser.add_argument("--survivors", type=Path, metavar="FILE", help="write the survivors there")
     parser.add_argument("--list", action="store_true", help="list the mutants, and run none")
     parser.add_argument("--json", action="store_true", help="print JSON")

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 import pytest
 
+from cosmic.cost.fabric import usable_share
 from cosmic.cost.topologies.dragonfly import Dragonfly
 from cosmic.cost.topologies.fat_tree import FatTree
 from cosmic.cost.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh
@@ -170,12 +171,6 @@ def test_more_than_eight_are_a_grid_of_quads() -> None:
     assert np.asarray(both).tolist() == near([4 / 6, 3 / 5])
 
 
-def test_switches_carry_the_data_of_three_topologies_only() -> None:
-    assert {name for name in topologies if topologies[name].switched} == {"switch", "fat_tree", "dragonfly"}
-    assert not Line.switched
-    assert not Product.switched
-
-
 def test_the_wiring_of_a_dgx_1() -> None:
     """Each quad has three double and three single links; two pairs of twins have two lanes, two have one."""
     lanes = {tuple(sorted(pair)): count for pair, count in WIRING.items()}
@@ -188,3 +183,26 @@ def test_the_wiring_of_a_dgx_1() -> None:
 def test_splits_of_small_and_odd_grids() -> None:
     assert [HybridCubeMesh.split(npus) for npus in (1, 2, 4, 8, 12)] == [(1,), (2,), (4, 1), (4, 2), (2, 2, 3)]
     assert [Hypercube.split(npus) for npus in (1, 2, 12, 30)] == [(1,), (2,), (2, 2, 3), (2, 3, 5)]
+
+
+def test_only_switches_carry_any_traffic_at_full_rate() -> None:
+    """Between NPUs that are wired to each other, an algorithm uses the links that lead to its peers, and no others."""
+    switched = {name for name in topologies if topologies[name].switched}
+    assert switched == {"dragonfly", "fat_tree", "switch"}
+
+
+@pytest.mark.parametrize(
+    ("topology", "npus", "share"),
+    [
+        ("switch", 8, 1.0),
+        ("fat_tree", 8, 1.0),
+        ("dragonfly", 8, 1.0),
+        ("fully_connected", 8, 2 / 7),  # a ring uses two of seven links
+        ("ring", 8, 1.0),  # both of two
+        ("hypercube", 8, 2 / 3),  # two of three
+        ("torus_2d", 16, 2 / 4),
+        ("torus_3d", 64, 2 / 6),
+    ],
+)
+def test_a_ring_uses_two_links_of_an_npu(topology: str, npus: int, share: float) -> None:
+    assert usable_share(topology, "ring", npus, npus, 1) == near(share)
