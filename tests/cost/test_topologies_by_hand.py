@@ -10,7 +10,8 @@ import pytest
 from cosmic.cost.fabric import usable_share
 from cosmic.cost.topologies.dragonfly import Dragonfly
 from cosmic.cost.topologies.fat_tree import FatTree
-from cosmic.cost.topologies.hybrid_cube_mesh import HybridCubeMesh
+from cosmic.cost.topologies.hybrid_cube_mesh import LANES, WIRING, HybridCubeMesh
+from cosmic.cost.topologies.hypercube import Hypercube
 from cosmic.cost.topologies.line import Line
 from cosmic.cost.topologies.product import Product
 from cosmic.cost.topologies.torus_2d import Torus2D
@@ -168,6 +169,20 @@ def test_more_than_eight_are_a_grid_of_quads() -> None:
     assert float(HybridCubeMesh.share(16, 16, 1)) == 1
     both = HybridCubeMesh.share(np.array([4.0, 4.0]), np.array([8.0, 16.0]), np.array([1.0, 1.0]))
     assert np.asarray(both).tolist() == near([4 / 6, 3 / 5])
+
+
+def test_the_wiring_of_a_dgx_1() -> None:
+    """Each quad has three double and three single links; two pairs of twins have two lanes, two have one."""
+    lanes = {tuple(sorted(pair)): count for pair, count in WIRING.items()}
+    quad = {(0, 1): 1, (0, 2): 1, (0, 3): 2, (1, 2): 2, (1, 3): 1, (2, 3): 2}
+    twins = {(0, 4): 2, (1, 5): 2, (2, 6): 1, (3, 7): 1}
+    assert lanes == quad | twins | {(a + 4, b + 4): count for (a, b), count in quad.items()}
+    assert {sum(count for pair, count in lanes.items() if npu in pair) for npu in range(8)} == {LANES}
+
+
+def test_splits_of_small_and_odd_grids() -> None:
+    assert [HybridCubeMesh.split(npus) for npus in (1, 2, 4, 8, 12)] == [(1,), (2,), (4, 1), (4, 2), (2, 2, 3)]
+    assert [Hypercube.split(npus) for npus in (1, 2, 12, 30)] == [(1,), (2,), (2, 2, 3), (2, 3, 5)]
 
 
 def test_only_switches_carry_any_traffic_at_full_rate() -> None:
