@@ -269,3 +269,12 @@ def test_what_is_not_kept_is_made_again_and_takes_its_time(attention: str, tp: i
     assert selective == 0 if attention == "fused" else 0 < selective < full  # fused attention keeps no scores
     assert 0 < alternate < full
     assert sizes == sorted(sizes, reverse=True)
+
+
+def test_an_evaluated_batch_keeps_no_profile_that_would_wait_for_the_garbage_collector() -> None:
+    space = load_space("cosmic-512-full-stack")
+    columns = space.columns(space.sample(8, np.random.default_rng(0)))
+    kept = {path: column for path, column in columns.items() if path.startswith("network.")}
+    batch = Batch(space.base, kept)
+    evaluate_batch(batch)
+    assert batch.known == {}

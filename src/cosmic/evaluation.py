@@ -233,7 +233,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
     wires = network_usd(*dims)
     bought = capital_usd(_known(batch["compute.price"]), npus, wires)
     power = npus * _known(batch["compute.power"]) + network_w(*dims)
-    return {
+    found = {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
         "tpot_s": seconds if decoding else np.nan,
@@ -251,6 +251,8 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},
     }
+    batch.known.clear()  # profiles refer to their batch: their arrays would wait for the garbage collector
+    return found
 
 
 def _inverse(value: Any) -> Any:
