@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
+
+T = TypeVar("T")
 
 
 class Names:
@@ -66,6 +68,13 @@ class Batch:
             return self.columns[path]
         fields = self.base.fields
         return fields[path] if path in fields else schema.get(self.base, path)
+
+    def once(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return what *compute* gives, computed the first time that *key* is asked for."""
+        if key not in self.known:
+            self.known[key] = compute()
+        found: T = self.known[key]
+        return found
 
     @property
     def size(self) -> int:

@@ -73,13 +73,13 @@ class StepProfile:
 
     @cached_property
     def kernels(self) -> KernelCosts:
-        """What kernels cost on the accelerator."""
-        return KernelCosts(self.batch)
+        """What kernels cost on the accelerator, the same for all stages."""
+        return self.batch.once(KernelCosts, lambda: KernelCosts(self.batch))
 
     @cached_property
     def network(self) -> NetworkCosts:
-        """What collectives cost on the network."""
-        return NetworkCosts(self.batch)
+        """What collectives cost on the network, the same for all stages."""
+        return self.batch.once(NetworkCosts, lambda: NetworkCosts(self.batch))
 
     @cached_property
     def operators(self) -> tuple[OperatorCost, ...]:
@@ -160,11 +160,7 @@ def _block_apart(use: CollectiveUse) -> str:
 
 def profile(batch: Batch, stage: Stage | None = None) -> StepProfile:
     """Return what a pipeline stage does in a step: the same value each time it is asked of *batch*."""
-    key = (profile, stage)
-    if key not in batch.known:
-        batch.known[key] = StepProfile(batch, stage)
-    found: StepProfile = batch.known[key]
-    return found
+    return batch.once((profile, stage), lambda: StepProfile(batch, stage))
 
 
 def profiles(batch: Batch) -> tuple[StepProfile, ...]:
@@ -175,10 +171,7 @@ def profiles(batch: Batch) -> tuple[StepProfile, ...]:
 
 def memory_of(batch: Batch) -> Footprint:
     """Return the footprint of the fullest device, worked out once for a batch."""
-    if memory_of not in batch.known:
-        batch.known[memory_of] = footprint(batch)
-    found: Footprint = batch.known[memory_of]
-    return found
+    return batch.once(memory_of, lambda: footprint(batch))
 
 
 def launch_delay_s(launched_s: Numeric, busy_s: Numeric) -> Numeric:

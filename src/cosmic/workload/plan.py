@@ -34,12 +34,10 @@ class BlockPlan:
 
 def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
     """Return the plan that all designs of *batch* share (see `cosmic.workload.sizes.structural_paths`)."""
-    if plan_of not in batch.known:
-        workload = batch.base.workload
-        names, training = strategies_of(workload), workload.task == "training"
-        batch.known[plan_of] = plan(batch.base.model, names, training, training and workload.dropout)
-    found: tuple[BlockPlan, ...] = batch.known[plan_of]
-    return found
+    workload = batch.base.workload
+    training = workload.task == "training"
+    dropout = training and workload.dropout
+    return batch.once(plan_of, lambda: plan(batch.base.model, strategies_of(workload), training, dropout))
 
 
 @cache

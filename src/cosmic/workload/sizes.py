@@ -44,10 +44,7 @@ def sizes_of(batch: Batch) -> SizeTable:
     The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
     its microbatch. dp is two axes, edp and ep, whose product it is: see `cosmic.workload.strategies`.
     """
-    if sizes_of not in batch.known:
-        batch.known[sizes_of] = _sizes_of(batch)
-    table: SizeTable = batch.known[sizes_of]
-    return table
+    return batch.once(sizes_of, lambda: _sizes_of(batch))
 
 
 def _sizes_of(batch: Batch) -> SizeTable:
@@ -87,10 +84,12 @@ def visible_share(batch: Batch, block: Block) -> Numeric:
 
 def microbatches(batch: Batch) -> Numeric:
     """Return how many microbatches each replica passes through the pipeline in one step."""
-    if microbatches not in batch.known:
-        per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
-        batch.known[microbatches] = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
-    count: Numeric = batch.known[microbatches]
+    return batch.once(microbatches, lambda: _microbatches(batch))
+
+
+def _microbatches(batch: Batch) -> Numeric:
+    per_replica = batch["workload.dp"] * batch["workload.micro_batch"]
+    count: Numeric = np.maximum(1, -(-batch["workload.global_batch"] // per_replica))
     return count
 
 
