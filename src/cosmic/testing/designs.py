@@ -1,0 +1,143 @@
+"""Random designs of every family of models, task, schedule and system, for relations that must hold for all of them.
+
+    rng = random.Random(7)
+    point = random_design(rng)                       # any kind
+    point = random_design(rng, task="decode")        # the rest is drawn
+
+Every design can run as far as its mapping goes (`cosmic.workload.checks`); it may need more memory than there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from math import prod
+from random import Random
+from typing import Any
+
+from cosmic.arithmetic import divisors
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.loading.designs import load_design
+from cosmic.workload.checks import invalid_reasons
+
+MODELS = {
+    "dense": ("llama3-8b", "llama3-70b", "qwen3-32b", "gpt3-13b", "gpt3-175b", "megatron-22b", "nemotron-340b"),
+    "window": ("mistral-7b", "gpt-oss-20b"),
+    "moe": ("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "gpt-oss-120b", "minimax-m2.5"),
+    "mla": ("deepseek-v2", "deepseek-v3", "kimi-k2"),
+    "encoder": ("bert-large",),
+    "encoder_decoder": ("t5-3b", "t5-11b"),
+    "vision": ("vit-huge", "vit-large"),
+    "recommender": ("dlrm-criteo",),
+}
+"""Models by what sets them apart."""
+FAMILIES = ("dense", "dense", "dense", "window", "moe", "moe", "mla", "mla", *list(MODELS)[4:])
+"""What is drawn from: the commonest most often."""
+SYSTEMS = ("dgx-h100", "dgx-h200", "dgx-a100", "dgx-b200", "gb200-nvl72", "mi300x", "tpu-v4", "tpu-v5p")
+ACCELERATORS = (1, 2, 4, 8, 8, 16, 16, 32, 64, 64, 128)
+PAPER = ("cosmic-512", "cosmic-1024")
+"""Idealised systems of a fixed size."""
+TASKS = ("training", "training", "training", "prefill", "decode")
+SWITCHES: Mapping[str, tuple[Any, ...]] = {
+    "weight_sharding": ("none", "zero1", "zero1", "zero2", "zero3"),
+    "sequence_parallel": (True, True, False),
+    "recompute": ("none", "none", "selective", "alternate", "full"),
+    "recompute_to_end": (False, True),
+    "attention": ("fused", "fused", "fused", "unfused"),
+    "cp_comm_type": ("ring", "all_gather", "ulysses"),
+    "cp_balanced": (True, True, False),
+    "loss": ("eager", "chunked", "retained"),
+    "dropout": (False, False, True),
+    "execution": ("fused", "fused", "compiled", "eager"),
+    "dp_overlap": (True, True, False),
+    "tp_overlap": (False, True),
+    "ep_overlap": (False, True),
+    "precision": ("bf16", "bf16", "bf16_pure", "fp8"),
+    "placement": (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"), ("tp", "pp", "dp", "cp")),
+}
+"""Switches of a workload, the usual value most often; each is drawn half of the time."""
+TRAINING_ONLY = ("recompute", "recompute_to_end", "loss", "dropout", "weight_sharding", "sequence_parallel")
+COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
+TRIES = 1000
+
+
+def random_designs(count: int, seed: int = 0, **fixed: Any) -> Iterator[DesignPoint]:
+    """Yield *count* random designs; *fixed* as in `random_design`."""
+    rng = Random(seed)
+    for _ in range(count):
+        yield random_design(rng, **fixed)
+
+
+def random_design(
+    rng: Random, *, family: str | None = None, accelerators: int | None = None, **workload: Any
+) -> DesignPoint:
+    """Return a design whose mapping can run, drawn by *rng*.
+
+    *family* is a key of `MODELS`, *accelerators* their number, *workload* fixes keys of the workload.
+    """
+    chosen = family or rng.choice(FAMILIES)
+    for _ in range(TRIES):
+        found = _drawn(rng, chosen, accelerators, workload)
+        if found is not None:
+            return found
+    raise SpecError("random_design", {"family": family, **workload}, f"no such design in {TRIES} draws")
+
+
+def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[str, Any]) -> DesignPoint | None:
+    """Return a design, or None where what was drawn does not go together."""
+    name = rng.choice(MODELS[family])
+    paper = accelerators is None and rng.random() < 0.1
+    system = rng.choice(PAPER) if paper else f"{rng.choice(SYSTEMS)}:{accelerators or rng.choice(ACCELERATORS)}"
+    task = fixed.get("task", rng.choice(TASKS))
+    try:
+        bare = load_design(f"{name}@{system}", {"task": task, "tp": 1, "cp": 1, "pp": 1})
+        overrides = _workload(rng, bare, task) | dict(fixed)
+        layers = {f"collective.{key}": rng.choice(of) for key, of in COLLECTIVE.items() if rng.random() < 0.3}
+        point = load_design(f"{name}@{system}", overrides | layers | _shorter(rng, bare))
+    except SpecError:
+        return None
+    return None if invalid_reasons(point) else point
+
+
+def _shorter(rng: Random, bare: DesignPoint) -> dict[str, Any]:
+    """Return fewer layers for some designs: what divides by nothing in particular."""
+    if not isinstance(bare.model, Transformer) or rng.random() < 0.5:
+        return {}
+    return {"model.layers": rng.randint(2, bare.model.layers)}
+
+
+def _workload(rng: Random, bare: DesignPoint, task: str) -> dict[str, Any]:
+    """Return a mapping and switches."""
+    mesh = _mesh(rng, bare)
+    found: dict[str, Any] = {"task": task, **mesh}
+    for key, values in SWITCHES.items():
+        if rng.random() < 0.5 and (task == "training" or key not in TRAINING_ONLY):
+            found[key] = rng.choice(values)
+    if task == "training":
+        found["schedule"] = rng.choice(("1f1b", "1f1b", "gpipe", "interleaved", "zero_bubble", "dualpipe"))
+        if found["schedule"] == "interleaved" and mesh["pp"] > 1:
+            found["virtual_stages"] = rng.choice((1, 2, 3, 4))
+    found["micro_batch"] = rng.choice((1, 1, 2, 4))
+    turns = rng.choice((1, 2, 4, 8, 16)) * (mesh["pp"] if rng.random() < 0.5 else 1)
+    found["global_batch"] = mesh["dp"] * found["micro_batch"] * turns
+    if isinstance(bare.model, Transformer) and bare.model.image is None:
+        found["sequence"] = rng.choice((512, 2048, 4096, 8192, 32768))
+    return found
+
+
+def _mesh(rng: Random, bare: DesignPoint) -> dict[str, int]:
+    """Return degrees of parallelism that use every accelerator."""
+    left = bare.network.npus
+    mesh = {"tp": 1, "cp": 1, "pp": 1, "ep": 1}
+    model = bare.model
+    if isinstance(model, Transformer):
+        limits = {"tp": model.heads, "cp": 8, "pp": min(16, model.layers)}
+        for axis in rng.sample(("tp", "cp", "pp"), 3):
+            if rng.random() < (0.3 if axis == "cp" else 0.6):
+                mesh[axis] = rng.choice([each for each in divisors(left) if each <= limits[axis]])
+                left //= mesh[axis]
+        if model.experts:
+            ranks = bare.network.npus // mesh["pp"]
+            mesh["ep"] = rng.choice([each for each in divisors(ranks) if model.experts.count % each == 0])
+    return {**mesh, "dp": bare.network.npus // prod(mesh[axis] for axis in ("tp", "cp", "pp"))}
