@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
@@ -28,6 +29,7 @@ from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.schedule import Task, schedules
+from cosmic.workload.sizes import layers_per_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,21 +105,14 @@ def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
 
 
 def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:
-    """Return the parts of the model: layers are dealt to stages as `cosmic.workload.sizes.layers_on_stage` says.
+    """Return the parts of the model: layers are dealt out as `cosmic.workload.sizes.blocks_on_stage` says.
 
-    A stage that is divided shares out its layers evenly; the embedding goes with the first part, the head with the
-    last.
+    The embedding goes with the first part, the head with the last.
     """
     repeated = [piece for piece in found if piece.part == "layers" for _ in range(piece.repeats)]
     labels = (f"{piece.name}{place}" if len(repeated) > 1 else piece.name for place, piece in enumerate(repeated))
     layers = iter([Layer(label, piece) for label, piece in zip(labels, repeated, strict=True)])
-    each = -(-len(repeated) // stages)
-    parts: list[tuple[Layer, ...]] = []
-    for part in range(stages * virtual):
-        chunk, stage = divmod(part, stages)
-        here = max(0, min(each, len(repeated) - stage * each))
-        taken = here // virtual + (chunk < here % virtual)
-        parts.append(tuple(next(layers) for _ in range(taken)))
+    parts = [tuple(islice(layers, taken)) for taken in layers_per_part(len(repeated), stages * virtual)]
     first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
     last = tuple(Layer(piece.name, piece) for piece in found if piece.part == "last")
     parts[0] = first + parts[0]
