@@ -68,8 +68,10 @@ class ComputeTime:
     backward: Numeric = 0.0
     """Without recomputation."""
     gemm_forward: Numeric = 0.0
+    gemm_again: Numeric = 0.0
     attention_forward: Numeric = 0.0
-    """Of these, GEMMs and attention."""
+    attention_again: Numeric = 0.0
+    """GEMMs and attention of the forward pass, and of its recomputation."""
     launch_forward: Numeric = 0.0
     launch_backward: Numeric = 0.0
     """On the host, recomputation included."""
@@ -79,8 +81,9 @@ class ComputeTime:
         """Return what runs in a pass that communication can overlap: GEMMs, attention, all compute."""
         if phase == "forward":
             return self.gemm_forward, self.attention_forward, self.forward
-        gemms = self.gemm - self.gemm_forward + self.recompute
-        return gemms, self.attention - self.attention_forward, self.backward + self.recompute
+        gemms = self.gemm - self.gemm_forward + self.gemm_again
+        attention = self.attention - self.attention_forward + self.attention_again
+        return gemms, attention, self.backward + self.recompute
 
 
 Communicated = Mapping[tuple[Role, str], Numeric]
@@ -104,6 +107,11 @@ class StageTime:
         compute = self.compute.beside(phase)[2]
         return compute + self.delay[phase] + sum(value for (_, when), value in self.exposed.items() if when == phase)
 
+    @property
+    def weight_gradients_s(self) -> Numeric:
+        """The part of the backward pass that makes the gradients of weights: half of its compute, half of its delay."""
+        return (self.compute.backward + self.delay["backward"]) / 2
+
     def hidden(self, phase: str) -> Numeric:
         """Return the seconds of communication that the compute of a pass hides."""
         found = (self.communication[key] - value for key, value in self.exposed.items() if key[1] == phase)
@@ -117,8 +125,6 @@ class Anatomy:
     step: Step
     profile: StepProfile
     stage: StageTime
-    head: StageTime
-    """Of this, the head's, as if it were a stage."""
     others: tuple[Numeric, Numeric, Numeric]
     """F, B and W of one microbatch on the other stages, on average (see `cosmic.workload.schedule`)."""
 
@@ -154,7 +160,6 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     """Return the step if the stage of *profile* bounds it."""
     batch = profile.batch
     stage = stage_time(batch, profile.counts)
-    head = {name: count for name, count in profile.counts.items() if name == "head"}
     others = _other_stages(profile)
     compute = stage.compute
     parts: dict[str, Numeric] = {name: getattr(compute, name) for name in (*COMPUTE_PARTS, "recompute")}
@@ -168,7 +173,7 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     offloaded = profile.network.offload_seconds(profile.memory.offload_traffic)
     parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
     whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
-    return Anatomy(whole, profile, stage, stage_time(batch, head), others)
+    return Anatomy(whole, profile, stage, others)
 
 
 SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bubble", "optimizer")
@@ -200,9 +205,11 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
     for each in unit.operators:
         _add(compute[each.use.block], _compute_time(each))
     for call in unit.traffic:
-        _add(communication[call.block], {(call.role, call.phase): call.seconds})
-        if call.role in BLOCKING:
-            _add(launched[call.block], {call.phase: call.calls})
+        for phase in PASSES if call.recomputed else (call.phase,):
+            share = 0.5 if call.recomputed else 1.0
+            _add(communication[call.block], {(call.role, phase): call.seconds * share})
+            if call.role in BLOCKING:
+                _add(launched[call.block], {phase: call.calls * share})
     return {
         name: BlockTime(ComputeTime(**compute.get(name, {})), communication[name], launched[name])
         for name in communication
@@ -227,7 +234,8 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
     if use.block == "head" and use.phase == "forward":
         launch = 0.0  # the device still has layers to run
     if use.recomputed:
-        return found | {"recompute": own, "launch_forward": launch / 2, "launch_backward": launch / 2}
+        again = {"recompute": own} | ({f"{kind}_again": own} if kind != "other" else {})
+        return found | again | {"launch_forward": launch / 2, "launch_backward": launch / 2}
     return found | {f"launch_{use.phase}": launch}
 
 
@@ -386,8 +394,7 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     forward, backward = stage.seconds("forward") / rest / count, stage.seconds("backward") / rest / count
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
-    weight_s = np.maximum(stage.compute.backward, stage.compute.launch_backward) / 2 / rest / count
-    weight_s = np.minimum(weight_s, backward)
+    weight_s = stage.weight_gradients_s / rest / count
     return forward, backward - weight_s, weight_s
 
 
@@ -401,7 +408,7 @@ def _between_stages(
     """
     batch, count = profile.batch, profile.microbatches
     stages, workload = batch["workload.pp"], batch.base.workload
-    sent_s = {phase: _transfer_s(profile, phase) for phase in PASSES}
+    sent_s = {phase: transfer_s(profile, phase) for phase in PASSES}
     if workload.task == "training":
         virtual = batch["workload.virtual_stages"]
         schedule = schedules[workload.schedule]
@@ -417,7 +424,7 @@ def _between_stages(
     return bubble, np.maximum(0.0, idle + sent - busy) - bubble
 
 
-def _transfer_s(profile: StepProfile, phase: str) -> Numeric:
+def transfer_s(profile: StepProfile, phase: str) -> Numeric:
     """Return the seconds of one transfer from stage to stage."""
     found = (each for each in profile.traffic if each.role == "pp" and each.phase == phase)
     return sum((each.seconds / np.maximum(each.calls, 1) for each in found), 0.0)

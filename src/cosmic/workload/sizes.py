@@ -24,6 +24,7 @@ STRUCTURE = (
     "loss",
     "dropout",
     "execution",
+    "reduce_every",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
@@ -129,20 +130,25 @@ def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> di
 def _one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
     stages = batch["workload.pp"]
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
-    parts, total = stages * virtual, _layers(blocks)
+    parts = stages * virtual
     found: dict[str, Numeric] = {}
     for block in blocks:
         if block.part != "layers":
             here = place == (0 if block.part == "first" else stages - 1)
             found[block.name] = 1.0 * here
     for chunk in range(int(np.max(virtual))):
-        part = place + chunk * stages
-        start = part * (total // parts) + np.minimum(part, total % parts)
-        end = start + total // parts + (part < total % parts)
-        passed, before = _first_layers(batch.base.model, blocks, end), _first_layers(batch.base.model, blocks, start)
-        for name, count in passed.items():
-            found[name] = found.get(name, 0) + (count - before[name]) * (chunk < virtual)
+        for name, count in layers_of_part(batch.base.model, blocks, place + chunk * stages, parts).items():
+            found[name] = found.get(name, 0) + count * (chunk < virtual)
     return {block.name: found[block.name] for block in blocks}
+
+
+def layers_of_part(model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model."""
+    total = _layers(blocks)
+    start = part * (total // parts) + np.minimum(part, total % parts)
+    end = start + total // parts + (part < total % parts)
+    before = _first_layers(model, blocks, start)
+    return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
 
 
 def layers_per_part(layers: int, parts: int) -> list[int]:
