@@ -100,9 +100,9 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     for role in (*BLOCKING, "weights"):
         parts[role] = sum(stage.exposed.get((role, phase), 0.0) for phase in PASSES)
     parts["cp"] = parts["cp"] + sum(stage.exposed.get(("ring", phase), 0.0) for phase in PASSES)
+    parts["optimizer"] = optimizer_s(profile)
     parts["dp"] = parts["dp"] + sum(after_step(profile, stage))
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
-    parts["optimizer"] = _optimizer(profile)
     offloaded = profile.network.offload_seconds(profile.memory.offload_traffic)
     parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
     whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
@@ -119,7 +119,7 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     Gradients overlap the backward pass of the last microbatch, except those of the embedding, which come last; updated
     weights overlap the first forward pass of the next step. Virtual stages finish one after the other, so that all but
     the last of them have more passes beside them. Where the newest collective goes first, gradients overlap the next
-    forward pass too.
+    forward pass too, and the update of what is already reduced.
     """
     batch, count = profile.batch, profile.microbatches
     efficiency = profile.network.efficiency("weights")
@@ -135,7 +135,7 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
         _beyond(updated, passes["forward"], efficiency, turns, virtual),
     )
     both = reduced + updated
-    together = both - np.minimum(both * efficiency, passes["forward"] + passes["backward"])
+    together = both - np.minimum(both * efficiency, passes["forward"] + passes["backward"] + optimizer_s(profile))
     together = np.minimum(together, in_order[0] + in_order[1])
     newest_first = batch["collective.scheduling"] == "lifo"
     return np.where(newest_first, together, in_order[0]), np.where(newest_first, 0.0, in_order[1])
@@ -211,7 +211,7 @@ def transfer_s(profile: StepProfile, phase: str) -> Numeric:
     return sum((each.seconds / np.maximum(each.calls, 1) for each in found), 0.0)
 
 
-def _optimizer(profile: StepProfile) -> Numeric:
+def optimizer_s(profile: StepProfile) -> Numeric:
     """Return the seconds to update the weights of a device."""
     workload, memory = profile.batch.base.workload, profile.memory
     if workload.task != "training":

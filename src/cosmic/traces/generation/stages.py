@@ -303,19 +303,15 @@ class StageTrace:
         if not self.plan.training or part in self.opened:
             return
         self.opened.add(part)
-        exposed: list[Collective] = []
-        for layer in self.plan.parts[part]:
-            label = f"previous.{layer.label}"
-            ready: tuple[int, ...] = ()
+        layers = self.plan.parts[part]
+        late = [call for layer in layers if layer.label in left for call in layer.piece.reduces]
+        rest = self.rest([*late, *(call for layer in layers for call in layer.piece.updates)], "previous", ())
+        for layer in layers:
+            label, ready = f"previous.{layer.label}", rest
             if layer.label in left:
-                exposed += layer.piece.reduces
-                ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ())),)
-            exposed += layer.piece.updates
+                ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ready) or ready),)
             ready = self.overlapped(layer.piece.updates, label, ready) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
-        first = min((self.begun[layer.label] for layer in self.plan.parts[part]), default=None)
-        if first is not None:
-            self.after(self.data, ((first, row) for row in self.rest(exposed, "previous", ())))
 
     def close(self, layers: Sequence[Layer]) -> None:
         """Write the reductions and updates of *layers*, which are in the order of the backward pass.
@@ -326,9 +322,8 @@ class StageTrace:
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made[layer.label]
             reduced += self.overlapped(layer.piece.reduces, layer.label, made) or made
-        before = (*dict.fromkeys(reduced),)
-        done = self.passed[-1][0] if self.passed else ()
-        before += self.rest([call for layer in layers for call in layer.piece.reduces], "all", done)
+        before = (*dict.fromkeys((*reduced, *(self.passed[-1][0] if self.passed else ()))),)
+        before = self.rest([call for layer in layers for call in layer.piece.reduces], "all", before) or before
         for layer in layers:
             before = (self.update(layer, layer.label, before),)
 

@@ -116,7 +116,7 @@ class Pace:
     exposed: Mapping[Role, float] = field(default_factory=dict)
     """Share of blocking collectives that compute waits for, 1 where nothing is said."""
     efficiency: float = 1.0
-    """Share of the collectives of weights and gradients that runs beside compute."""
+    """Share of what is reduced and gathered once a step that compute can hide."""
 
 
 @dataclass(slots=True)
@@ -208,22 +208,18 @@ class Recorder:
     def gather(self, call: Collective, label: str) -> int:
         """Write the all-gather of a block's weights."""
         tape = self.tape
-        place = self.add(self.overlapped(call, label), ())
+        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), ())
         if len(tape.ends) >= AHEAD:
             tape.control += [(place, end) for end in tape.ends[-AHEAD]]
         else:
             tape.early.append(place)
         return place
 
-    def overlapped(self, call: Collective, label: str) -> Row:
-        """Return the node of a collective that runs beside compute."""
-        row = collective_row(call, f"{label}.{call.name}", self.groups)
-        return row._replace(seconds=row.seconds * self.pace.efficiency)
-
     def flush(self) -> None:
         """Write the pending reductions."""
         for label, unit, made in self.late:
-            places = [self.add(self.overlapped(call, label), made) for call in unit.reduces]
+            rows = [collective_row(call, f"{label}.{call.name}", self.groups) for call in unit.reduces]
+            places = [self.add(row, made) for row in rows]
             self.tape.reduced += places
             self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
         self.late.clear()
