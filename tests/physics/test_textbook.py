@@ -349,8 +349,8 @@ def test_fsdp_states_are_split_over_all_ranks(fsdp: DesignPoint) -> None:
 
 
 def test_fsdp_activations(fsdp: DesignPoint) -> None:
-    # a token of a layer in 16 bits: inputs and outputs of two norms (4 h), queries and attention's output (2 h), keys and
-    # values (2 · 1024), gate, up and their product (3 f), with an unfused SiLU its result, too (4 f)
+    # a token of a layer in 16 bits: inputs and outputs of two norms (4 h), queries and attention's output (2 h), keys
+    # and values (2 · 1024), gate, up and their product (3 f), with an unfused SiLU its result, too (4 f)
     fused = BF16 * (6 * 4096 + 2 * 1024 + 3 * 14336) + 4 * 32
     head = 8192 * BF16 * 3 * 4096
     found = run(fsdp).memory["activations"]
@@ -364,8 +364,8 @@ def test_fsdp_logits(fsdp: DesignPoint) -> None:
 
 
 # ------------------------------------------------------------------------------------------------ 5
-# DeepSeek-V3 on 2,048 H800 (technical report, sections 3 and 4.2): pp 16, ep 64 over eight nodes, dp 128, ZeRO-1; 15,360
-# sequences of 4,096 tokens. GEMMs and dispatch in fp8, combine in bf16.
+# DeepSeek-V3 on 2,048 H800 (technical report, sections 3 and 4.2): pp 16, ep 64 over eight nodes, dp 128, ZeRO-1;
+# 15,360 sequences of 4,096 tokens. GEMMs and dispatch in fp8, combine in bf16.
 
 S5, H5, M5 = 4096, 7168, 15360 // 128
 ATTENTION5 = H5 * 1536 + 1536 * 128 * 192 + H5 * (512 + 64) + 512 * 128 * (128 + 128) + 128 * 128 * H5
@@ -379,7 +379,7 @@ def v3(**changes: object) -> DesignPoint:
     return design(
         "deepseek-v3",
         "dgx-h800:2048",
-        **{  # type: ignore[arg-type]
+        **{
             "sequence": S5,
             "global_batch": 15360,
             "pp": 16,
@@ -431,7 +431,9 @@ def test_v3_all_to_all_is_bound_by_infiniband() -> None:
     point = v3(precision="bf16")
     calls = M5 * 4 * 6
     found = run(point).breakdown["ep"]
-    within(found, 5 / 6 * calls * S5 * 3 * H5 * BF16 / 50e9, calls * (S5 * 8 * H5 * BF16 * 56 / 64 / (0.75 * 50e9) + 2e-4))
+    within(
+        found, 5 / 6 * calls * S5 * 3 * H5 * BF16 / 50e9, calls * (S5 * 8 * H5 * BF16 * 56 / 64 / (0.75 * 50e9) + 2e-4)
+    )
 
 
 def test_v3_states_of_the_fullest_stage() -> None:
@@ -480,7 +482,7 @@ def ring_attention(**changes: object) -> DesignPoint:
     return design(
         "llama3-8b",
         "dgx-h100:16",
-        **{  # type: ignore[arg-type]
+        **{
             "sequence": S6,
             "global_batch": 1,
             "cp": CP,
@@ -492,8 +494,8 @@ def ring_attention(**changes: object) -> DesignPoint:
 
 
 def test_ring_passes_keys_and_values_past_every_rank() -> None:
-    # a chunk of 8,192 tokens, 8 heads of 128 for keys and for values: 33.6 MB, 15 times a layer. Backward keys and values
-    # go round again, and their gradients with them
+    # a chunk of 8,192 tokens, 8 heads of 128 for keys and for values: 33.6 MB, 15 times a layer. Backward keys and
+    # values go round again, and their gradients with them
     chunk = S6 // CP * 2 * 8 * 128 * BF16
     point = ring_attention(recompute="none")
     forward, backward = (sent(point, "ring", "collective_permute", phase) for phase in ("forward", "backward"))
@@ -505,7 +507,9 @@ def test_ring_shares_the_work_below_the_diagonal() -> None:
     found = run(ring_attention())
     core = 32 * core_flop(causal(S6), 4096) / CP
     # three times forward with full recomputation, and backward (5 products for 2); FlashAttention at 0.5 to 0.75
-    within(found.breakdown["attention"] + found.breakdown["recompute"], 4 * core / H100, 4.5 * core / (0.5 * H100) + 0.5)
+    within(
+        found.breakdown["attention"] + found.breakdown["recompute"], 4 * core / H100, 4.5 * core / (0.5 * H100) + 0.5
+    )
     dense = 2 * S6 // CP * (32 * (LAYER8 - 2 * 4096) + EMBEDDING8)
     assert found.mfu * found.step_s == near(3 * (core + dense) / H100, 1e-6)
 
@@ -514,7 +518,14 @@ def test_ring_hides_what_attention_is_long_enough_for() -> None:
     # a step of the ring crosses nodes at 50 GB/s: 0.67 ms; attention of 8,192 queries to 8,192 keys, on average half of
     # them visible, 0.55 TFLOP at 500 TFLOP/s: 1.1 ms. All but the start can hide; backward is as much better off
     whole = 3 * 32 * (CP - 1) * (S6 // CP * 2 * 1024 * BF16) / 50e9
-    within(run(ring_attention(recompute="none", micro_batch=1)).breakdown["cp"], 0.0, 0.3 * whole)
+    within(run(ring_attention(recompute="none")).breakdown["cp"], 0.0, 0.05 * whole)
+
+
+@pytest.mark.xfail(strict=True, reason="recomputed attention does not hide its own ring")
+def test_ring_of_recomputation_hides_behind_recomputed_attention() -> None:
+    # as much attention and as many bytes again: nothing more is exposed
+    whole = 4 * 32 * (CP - 1) * (S6 // CP * 2 * 1024 * BF16) / 50e9
+    within(run(ring_attention(recompute="full")).breakdown["cp"], 0.0, 0.05 * whole)
 
 
 def test_gathered_context_takes_the_time_of_its_bytes() -> None:
@@ -548,9 +559,7 @@ ALL70 = 80 * LAYER70 + 2 * 128256 * 8192 + 8192
 
 @pytest.fixture(scope="module")
 def decode70() -> DesignPoint:
-    return design(
-        "llama3-70b", "dgx-h200:8", task="decode", sequence=4096, global_batch=64, micro_batch=64, tp=8
-    )
+    return design("llama3-70b", "dgx-h200:8", task="decode", sequence=4096, global_batch=64, micro_batch=64, tp=8)
 
 
 def test_decode_reads_weights_and_cache(decode70: DesignPoint) -> None:
@@ -562,6 +571,12 @@ def test_decode_reads_weights_and_cache(decode70: DesignPoint) -> None:
     # 4.8 TB/s; kernels reach 70 to 95 % of it
     within(found.breakdown["gemm"], weights / 4.8e12, weights / (0.65 * 4.8e12) + 80 * 4 * 5e-6)
     within(found.breakdown["attention"], cache / 4.8e12, cache / (0.65 * 4.8e12) + 80 * 1e-5)
+
+
+@pytest.mark.xfail(strict=True, reason="attention of a decoded token is given a copy of its layer's cache")
+def test_decode_needs_little_beside_weights_and_cache(decode70: DesignPoint) -> None:
+    # 64 tokens: the widest tensor is the gate and up of SwiGLU, 64 · 2 · 28,672 / 8 numbers; a dozen such are plenty
+    assert run(decode70).memory["activations"] <= 12 * 64 * 2 * 28672 / 8 * BF16
 
 
 def test_decode_reduces_twice_a_layer(decode70: DesignPoint) -> None:
@@ -622,13 +637,26 @@ def test_prefill_head_sees_the_last_token(prefill70: DesignPoint) -> None:
     assert flop(prefill70, "einsum", "forward") == near(layers + 2 * 128256 * 8192 / 8, 1e-6)
 
 
+@pytest.mark.xfail(strict=True, reason="a prefill keeps the logits of every token")
+def test_prefill_keeps_the_logits_of_one_token() -> None:
+    # LLaMA-3 8B reads 131,072 tokens on one H100: weights 16.1 GB, cache 17.2 GB, gate and up of a layer 7.5 GB
+    point = design("llama3-8b", "dgx-h100:1", task="prefill", sequence=131072, global_batch=1)
+    assert run(point).memory["loss"] <= 128256 * FP32
+
+
+@pytest.mark.xfail(strict=True, reason="encoders get a KV cache")
+@pytest.mark.parametrize(("model", "sequence"), [("bert-large", 512), ("vit-large", 197)])
+def test_an_encoder_keeps_no_cache(model: str, sequence: int) -> None:
+    point = design(model, "dgx-h100:1", task="prefill", sequence=sequence, global_batch=32, micro_batch=32)
+    assert run(point).memory["kv_cache"] == 0
+
+
 # ------------------------------------------------------------------------------------------------ 9
 # DLRM on Criteo (MLPerf) on 8 A100: 65,536 samples a step, 26 tables of 204 million rows, width 128.
 
-ROWS = (
-    [40000000, 39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 40000000, 3067956, 405282, 10, 2209, 11938]
-    + [155, 4, 976, 14, 40000000, 40000000, 40000000, 590152, 12973, 108, 36]
-)
+LARGE_ROWS = [40000000] * 5 + [3067956, 590152, 405282]
+SMALL_ROWS = [39060, 17295, 7424, 20265, 3, 7122, 1543, 63, 10, 2209, 11938, 155, 4, 976, 14, 12973, 108, 36]
+ROWS = LARGE_ROWS + SMALL_ROWS
 MLP = 13 * 512 + 512 * 256 + 256 * 128 + (351 + 128) * 1024 + 1024 * 1024 + 1024 * 512 + 512 * 256 + 256
 """Weights of both MLPs; 351 = 27 · 26 / 2 pairs of 26 embeddings and the dense features."""
 
@@ -656,6 +684,14 @@ def test_dlrm_exchanges_embeddings_each_way(dlrm: DesignPoint) -> None:
 def test_dlrm_tables_are_split_and_dense_weights_are_not(dlrm: DesignPoint) -> None:
     found = run(dlrm).memory
     within(found["weights"], BF16 * sum(ROWS) * 128 / 8, 1.05 * FP32 * sum(ROWS) * 128 / 8 + FP32 * MLP)
+
+
+@pytest.mark.xfail(strict=True, reason="a rank gets four tables of the mean size, of which there are none")
+def test_dlrm_tables_are_split_by_rows_or_by_tables(dlrm: DesignPoint) -> None:
+    # by rows: an eighth of all. By tables: the largest are alone on a rank, 40 million rows
+    found = run(dlrm).memory["weights"]
+    ways = [size * rows * 128 for size in (BF16, FP32) for rows in (sum(ROWS) / 8, max(ROWS))]
+    assert any(found == near(way + FP32 * MLP / 2, 0.02) for way in ways)
 
 
 @pytest.mark.xfail(strict=True, reason="every row of every table has a gradient and is updated")
@@ -729,7 +765,7 @@ def mixtral(system: str = "dgx-h200:16", **changes: object) -> DesignPoint:
     return design(
         "mixtral-8x7b",
         system,
-        **{  # type: ignore[arg-type]
+        **{
             "sequence": S11,
             "global_batch": 16,
             "dp": 16,
@@ -797,7 +833,7 @@ def llama405(**changes: object) -> DesignPoint:
     return design(
         "llama3-405b",
         "dgx-h200:8192",
-        **{  # type: ignore[arg-type]
+        **{
             "sequence": S12,
             "global_batch": 2048,
             "tp": 8,
@@ -872,6 +908,13 @@ def test_v3_decode_cache_is_the_latent(v3_decode: DesignPoint) -> None:
     within(run(v3_decode).memory["kv_cache"], numbers, 1.001 * BF16 * numbers)
 
 
+@pytest.mark.xfail(strict=True, reason="keys and values of all heads are laid out for every cached token")
+def test_v3_decode_never_expands_the_latent(v3_decode: DesignPoint) -> None:
+    # DeepSeek-V2, section 2.1.2: up-projections are absorbed, so that attention reads the latent itself. What is left:
+    # queries of 128 heads in the latent's width, dispatched tokens
+    within(run(v3_decode).memory["activations"], 0.0, 8 * 32 * (128 * 576 + 8 * H5) * BF16)
+
+
 def test_v3_decode_reads_every_weight_it_has(v3_decode: DesignPoint) -> None:
     # 256 tokens choose 8 of 256: every expert of a rank is hit (1 - (1 - 1/32)^256 = 99.97 %)
     own = 61 * ATTENTION5 + 3 * DENSE5 + 58 * (EXPERT5 + 32 * EXPERT5)
@@ -896,7 +939,9 @@ def test_v3_decode_all_to_all(v3_decode: DesignPoint) -> None:
 @pytest.mark.xfail(strict=True, reason="the flop of the model ignore the window")
 def test_mistral_attends_to_its_window_only() -> None:
     s, w = 131072, 4096
-    point = design("mistral-7b", "dgx-h100:8", sequence=s, global_batch=1, cp=8, weight_sharding="zero3", recompute="full")
+    point = design(
+        "mistral-7b", "dgx-h100:8", sequence=s, global_batch=1, cp=8, weight_sharding="zero3", recompute="full"
+    )
     pairs = w * (w + 1) // 2 + (s - w) * w
     dense = 2 * s * (32 * (2 * 4096**2 + 2 * 4096 * 1024 + 3 * 4096 * 14336) + 32000 * 4096)
     found = run(point)
@@ -915,3 +960,23 @@ def test_t5_work_is_that_of_both_stacks() -> None:
     head = 2 * s * h * 32128
     found = run(point)
     assert found.mfu * found.step_s == near(3 * 8 * (encoder + decoder + head) / (8 * A100), 0.01)
+
+
+@pytest.mark.xfail(strict=True, reason="each decoded token runs the encoder and projects its output anew")
+def test_t5_decodes_with_its_decoder_only() -> None:
+    # the encoder's output is projected to keys and values once, at the start. A token passes 4 projections of its own
+    # attention, 2 of cross-attention and the MLP of 24 decoder layers, and the head
+    h, inner, f = 1024, 128 * 128, 65536
+    point = design("t5-11b", "dgx-h100:1", task="decode", sequence=512, global_batch=32, micro_batch=32)
+    token = 24 * 2 * (6 * h * inner + 2 * h * f) + 2 * h * 32128
+    assert flop(point, "einsum", "forward") == near(32 * token, 1e-3)
+
+
+# ------------------------------------------------------------------------------------------------ the optimizer
+
+
+def test_adam_moves_its_states_once(fsdp: DesignPoint) -> None:
+    # a parameter: gradient read, master copy and two moments read and written, weight written: 28 to 30 bytes at least;
+    # norm, clipping and clearing of gradients another 16; kernels reach 0.7 of the bandwidth or more
+    shard = ALL8 / 8
+    within(run(fsdp).breakdown["optimizer"], 28 * shard / 3.35e12, (30 + 16) * shard / (0.65 * 3.35e12))

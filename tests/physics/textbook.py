@@ -49,7 +49,7 @@ MAPPING: dict[str, Any] = {
     "offload": [],
     "placement": ["tp", "cp", "dp", "pp"],
 }
-"""Every key of a mapping, so that no default of COSMIC matters; communication does not overlap unless a test says so."""
+"""Every key of a mapping, so that no default matters; communication does not overlap unless a test says so."""
 
 
 def design(model: str | dict[str, Any], system: str, **workload: Any) -> DesignPoint:
