@@ -169,7 +169,7 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts |= _communicated(profile, compute, communication, stage)
     parts["bubble"] = _bubble(profile, others)
     parts["optimizer"] = _optimizer(profile)
-    offloaded = profile.network.offload_seconds(profile.memory.offload_traffic)
+    offloaded = profile.network.offload_seconds(profile.memory.tier_traffic)
     parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
     whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
     return Anatomy(whole, profile, compute, communication, stage, others)

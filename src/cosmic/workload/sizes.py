@@ -19,6 +19,8 @@ SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompu
 STRUCTURE = (
     *SWITCHES,
     "recompute_to_end",
+    "recompute_modules",
+    "recompute_num_layers",
     "cp_comm_type",
     "cp_balanced",
     "loss",
@@ -27,7 +29,10 @@ STRUCTURE = (
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
+    "grad_reduce_in_fp32",
+    "moments",
     "offload",
+    "offload_num_layers",
     "placement",
     "strategies",
 )
@@ -128,21 +133,36 @@ def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> di
 
 def _one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
     stages = batch["workload.pp"]
-    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
-    parts, total = stages * virtual, _layers(blocks)
     found: dict[str, Numeric] = {}
     for block in blocks:
         if block.part != "layers":
             here = place == (0 if block.part == "first" else stages - 1)
             found[block.name] = 1.0 * here
+    for part in layers_by_part(batch, place, blocks):
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
+    return {block.name: found[block.name] for block in blocks}
+
+
+def layers_by_part(
+    batch: Batch, place: Numeric, blocks: Sequence[Block], most: int | None = None
+) -> list[dict[str, Numeric]]:
+    """Return how many layers of each kind are in each virtual stage of stage number *place*, in one direction.
+
+    With *most*, only the first so many layers of each virtual stage count.
+    """
+    stages = batch["workload.pp"]
+    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    parts, total = stages * virtual, _layers(blocks)
+    found: list[dict[str, Numeric]] = []
     for chunk in range(int(np.max(virtual))):
         part = place + chunk * stages
         start = part * (total // parts) + np.minimum(part, total % parts)
-        end = start + total // parts + (part < total % parts)
+        taken = total // parts + (part < total % parts)
+        end = start + (taken if most is None else np.minimum(taken, most))
         passed, before = _first_layers(batch.base.model, blocks, end), _first_layers(batch.base.model, blocks, start)
-        for name, count in passed.items():
-            found[name] = found.get(name, 0) + (count - before[name]) * (chunk < virtual)
-    return {block.name: found[block.name] for block in blocks}
+        found.append({name: (count - before[name]) * (chunk < virtual) for name, count in passed.items()})
+    return found
 
 
 def layers_per_part(layers: int, parts: int) -> list[int]:
