@@ -37,6 +37,7 @@ from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import footprint
 from cosmic.validation.hardware import fabric_in, machine, with_attention
 from cosmic.validation.models import model_of
+from cosmic.validation.recipes import megatron_bridge
 from cosmic.validation.rows import GIB, Fields, Row, Verdict, judged
 from cosmic.workload.checks import invalid_reasons
 
@@ -232,7 +233,14 @@ def _practice(fields: Fields) -> dict[str, Any]:
         }
     name = fields.text("set")
     known = next((known for start, known in PRACTICE.items() if name.startswith(start)), {})
-    return known | (_of_release(fields) if name.startswith("mbridge") else {})
+    if not name.startswith("mbridge"):
+        return known
+    recipe = megatron_bridge(
+        *(fields.text(column) for column in ("model", "accel", "precision", "mbs")), stages=fields.whole("pp", 1)
+    )
+    if fields.text("recompute"):
+        recipe.pop("recompute", None)
+    return known | recipe | _of_release(fields)
 
 
 def _of_release(fields: Fields) -> dict[str, Any]:
