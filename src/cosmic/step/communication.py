@@ -64,6 +64,8 @@ class CollectiveUse:
     why: str
     copies: int = 1
     """Copies of each token that an all-to-all sends, to as many experts."""
+    recomputed: bool = False
+    """Whether every second call is recomputation, in the backward pass."""
 
     @property
     def overlaps(self) -> bool:
@@ -74,6 +76,12 @@ class CollectiveUse:
     def part(self) -> str:
         """The part of the step's breakdown that its exposed seconds belong to."""
         return part_of(self.role, self.phase)
+
+
+def reduced_once(workload: Workload) -> bool:
+    """Return whether gradients are reduced once a step, after the last microbatch; otherwise after each of them."""
+    once = workload.weight_sharding == "zero2" and workload.reduce_every == "step"
+    return once or workload.weight_sharding in ("none", "zero1")
 
 
 def part_of(role: Role, phase: str) -> str:
@@ -132,11 +140,12 @@ class _Step:
         found = alike[0]
         weight, gradient = _belongs(each, found.tensor)
         ring = self.workload.cp_comm_type == "ring" and found.tensor in RING_TENSORS and found.axes == ("cp",)
-        deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
+        deferred = gradient and reduced_once(self.workload)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
         calls = (len(alike) / together) * (1 if deferred else self.microbatches)
-        if not weight and is_repeated(found, each.block, self.workload):
-            calls = calls * 2  # again in the recomputation
+        again = not weight and is_repeated(found, each.block, self.workload)
+        if again:
+            calls = calls * 2
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
         axes = named_axes(found.axes)
@@ -152,6 +161,7 @@ class _Step:
             role="ring" if ring else "weights" if weight or gradient else _axis_role(axes[0]),
             why=found.why,
             copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
+            recomputed=again,
         )
 
     @property

@@ -60,6 +60,8 @@ class CollectiveCost:
     """Of all calls."""
     block: str
     """Empty for what is sent between stages."""
+    recomputed: bool = False
+    """Whether every second call is recomputation, in the backward pass."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +138,9 @@ class StepProfile:
 
     def _cost(self, use: CollectiveUse) -> CollectiveCost:
         calls = use.calls * (use.group > 1)  # in a batch, some designs have groups of one
+        seconds = calls * self.seconds(use)
         return CollectiveCost(
-            use.role, use.phase, use.kind, use.axes, calls, use.bytes, calls * self.seconds(use), use.block
+            use.role, use.phase, use.kind, use.axes, calls, use.bytes, seconds, use.block, use.recomputed
         )
 
     def _counted(self, use: CollectiveUse) -> CollectiveUse:

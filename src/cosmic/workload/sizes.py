@@ -26,6 +26,7 @@ STRUCTURE = (
     "loss",
     "dropout",
     "execution",
+    "reduce_every",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
@@ -151,18 +152,28 @@ def layers_by_part(
 
     With *most*, only the first so many layers of each virtual stage count.
     """
-    stages = batch["workload.pp"]
+    stages, model = batch["workload.pp"], batch.base.model
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
-    parts, total = stages * virtual, _layers(blocks)
     found: list[dict[str, Numeric]] = []
     for chunk in range(int(np.max(virtual))):
-        part = place + chunk * stages
-        start = part * (total // parts) + np.minimum(part, total % parts)
-        taken = total // parts + (part < total % parts)
-        end = start + (taken if most is None else np.minimum(taken, most))
-        passed, before = _first_layers(batch.base.model, blocks, end), _first_layers(batch.base.model, blocks, start)
-        found.append({name: (count - before[name]) * (chunk < virtual) for name, count in passed.items()})
+        layers = layers_of_part(model, blocks, place + chunk * stages, stages * virtual, most)
+        found.append({name: count * (chunk < virtual) for name, count in layers.items()})
     return found
+
+
+def layers_of_part(
+    model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric, most: int | None = None
+) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model.
+
+    With *most*, only its first so many layers count.
+    """
+    total = _layers(blocks)
+    start = part * (total // parts) + np.minimum(part, total % parts)
+    taken = total // parts + (part < total % parts)
+    end = start + (taken if most is None else np.minimum(taken, most))
+    before = _first_layers(model, blocks, start)
+    return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
 
 
 def layers_per_part(layers: int, parts: int) -> list[int]:
