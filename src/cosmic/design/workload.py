@@ -20,7 +20,7 @@ RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe",
 Moments = Literal["fp32", "bf16"]
 Attention = Literal["fused", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
-Loss = Literal["chunked", "eager", "retained"]
+Loss = Literal["auto", "chunked", "fused", "half", "eager", "retained"]
 Execution = Literal["fused", "compiled", "eager"]
 Offloaded = Literal["weights", "optimizer", "activations"]
 
@@ -87,13 +87,15 @@ class Workload:
     cp_balanced: bool = True
     """Whether each cp rank takes an early and a late chunk of the sequence. With one chunk each, a causal mask gives
     the last rank nearly twice the mean work."""
-    loss: Loss = "eager"
-    """Copies of the logits at the memory peak: of a chunk (chunked), the usual (eager), or all ever made (retained)."""
+    loss: Loss = "auto"
+    """Copies of the logits at the memory peak: of a chunk (chunked), in 16 bits alone, whose gradient takes their place
+    (fused), in 16 bits kernel by kernel (half), in fp32 as is usual (eager), or all ever made (retained). If not given
+    (auto), a compiler fuses the loss, and others have it eager."""
     dropout: bool = False
     """Whether the model trains with dropout."""
     execution: Execution = "fused"
-    """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler (compiled); fused by hand, casts
-    included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
+    """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler, each pass one graph (compiled);
+    fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
     dp_overlap: bool = True
     """Whether gradient reductions and weight gathers overlap compute."""
     tp_overlap: bool = False

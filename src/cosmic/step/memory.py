@@ -18,6 +18,7 @@ from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.step.activations import (
     keeping_of,
@@ -35,6 +36,7 @@ from cosmic.workload.sizes import blocks_on_stage, layers_by_part, microbatches,
 
 INDEX_BYTES = 16
 """Of a token id and of its label, 8 each."""
+FP32_BYTES = 4
 STATIC = ("weights", "gradients", "optimizer", "inputs", "workspace")
 COMPONENTS = (*STATIC, "activations", "loss", "buffers", "kv_cache", "allowance")
 
@@ -44,12 +46,17 @@ class LogitBytes:
     """Bytes alive per logit, by how the loss is computed."""
 
     chunked_bytes: float
+    fused_bytes: float
+    half_bytes: float
     eager_bytes: float
     retained_bytes: float
 
-    def of(self, loss: str) -> float:
-        """Return the bytes of one way to compute the loss."""
-        return {"chunked": self.chunked_bytes, "eager": self.eager_bytes, "retained": self.retained_bytes}[loss]
+    def of(self, workload: Workload) -> float:
+        """Return the bytes of a workload's way to compute the loss."""
+        usual = "fused" if workload.execution == "compiled" else "eager"
+        way = usual if workload.loss == "auto" else workload.loss
+        found: float = getattr(self, f"{way}_bytes")
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,31 +369,50 @@ class _Stage:
         head_kept = self.has_head * model.kept_bytes("head") if "head" in model.blocks else 0.0
         logits, stream = model.head("logits"), model.head("x")
         fixed = self.fixed_buffers()
+        running = self.layer_gradient_bytes() + self.weight_gradient("layers")
         moments = [
             {
                 "activations": activations + head_kept,
-                "loss": self.has_head * CONSTANTS.loss.of(self.workload.loss) * logits,
+                "loss": self.has_head * CONSTANTS.loss.of(self.workload) * logits,
                 "buffers": fixed,
             },
             {
                 "activations": activations + head_kept,
-                "loss": self.has_head * CONSTANTS.head_gradient.of(self.workload.loss) * logits,
+                "loss": self.has_head * CONSTANTS.head_gradient.of(self.workload) * logits,
                 "buffers": fixed + self.has_head * (recipe.activation * stream + self.weight_gradient("last")),
             },
-            {
-                "activations": activations + self.remade_bytes(),
-                "loss": 0.0,
-                "buffers": fixed + self.layer_gradient_bytes() + self.weight_gradient("layers"),
-            },
+            {"activations": activations + self.remade_bytes(), "loss": 0.0, "buffers": fixed + running},
         ]
-        return {**static, **_worst(moments)}
+        return {**static, **_worst([*moments, *self.end_of_graph(fixed)])}
 
     def weight_gradient(self, part: str) -> Numeric:
         """Bytes of a weight gradient beside the accumulated one, where the GEMM does not add to it directly."""
         if self.workload.weight_sharding == "zero3":
             return 0.0  # counted with the gathered layer
-        fused = self.recipe.master > 0  # frameworks with a master copy accumulate inside the matrix product
+        fused = self.recipe.master > 0 and not self.compiled  # with a master copy, GEMMs accumulate themselves
         return 0.0 if fused else self.recipe.weight * self.model.largest_weight(part)
+
+    @property
+    def compiled(self) -> bool:
+        """Whether a backward pass is one graph, which gives all gradients of weights when it ends."""
+        return self.workload.execution == "compiled" and self.workload.weight_sharding != "zero3"
+
+    def end_of_graph(self, fixed: Numeric) -> list[dict[str, Numeric]]:
+        """Return the moments at the end of a compiled backward pass: its first layer, and the embedding.
+
+        All gradients of weights are there, beside those that they will be added to. An embedding's is summed in fp32.
+        """
+        if not self.compiled:
+            return []
+        waiting = self.in_flight - self.per_microbatch
+        whole = self.most(lambda name: self.model.kept_bytes(name, whole=True), self.model.layers)
+        tables = self.total(lambda name: self.model.elements(name, False) * (self.model.blocks[name].block.part == "first"))
+        gradients = self.recipe.weight * self.weights(False)
+        layer = gradients - self.recipe.weight * tables + self.layer_gradient_bytes()
+        return [
+            {"activations": waiting + whole, "loss": 0.0, "buffers": fixed + layer},
+            {"activations": waiting, "loss": 0.0, "buffers": fixed + gradients + FP32_BYTES * tables},
+        ]
 
     def fixed_buffers(self) -> Numeric:
         """Bytes of communication buffers: gathered weights and their gradient, gathered activations."""
