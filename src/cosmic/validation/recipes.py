@@ -1,7 +1,8 @@
 """What the performance recipes of Megatron-Bridge set beside the columns of its published tables.
 
 The tables give a run's mapping and batch and refer to its recipe for the rest. All recipes reduce gradients in bf16
-(``grad_reduce_in_fp32 = False`` in every ``set_*_common_configs``); those of DeepSeek-V3 and Kimi-K2 keep Adam's moments
+(``grad_reduce_in_fp32 = False`` in every ``set_*_common_configs``) and compute the loss with Transformer Engine's kernel
+(``cross_entropy_fusion_impl = "te"``); those of DeepSeek-V3 and Kimi-K2 keep Adam's moments
 in bf16 (``use_precision_aware_optimizer``). What else a recipe sets depends on model, accelerator and number format:
 ``scripts/performance/configs/*/*_workload_base_configs.py`` of github.com/NVIDIA-NeMo/Megatron-Bridge.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-COMMON: dict[str, Any] = {"grad_reduce_in_fp32": False}
+COMMON: dict[str, Any] = {"grad_reduce_in_fp32": False, "loss": "fused"}
 NARROW_MOMENTS = ("deepseekv3", "kimi_k2")
 
 

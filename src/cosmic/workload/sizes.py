@@ -166,11 +166,13 @@ def layers_of_part(
 ) -> dict[str, Numeric]:
     """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model.
 
-    With *most*, only its first so many layers count.
+    With *most*, only its first so many layers count. Where there are more parts than layers, the last has the head
+    alone, and the first the embedding.
     """
     total = _layers(blocks)
-    start = part * (total // parts) + np.minimum(part, total % parts)
-    taken = total // parts + (part < total % parts)
+    place = part - np.maximum(0, parts - total) // 2
+    start = np.maximum(0, place * (total // parts) + np.minimum(place, total % parts))
+    taken = total // parts + ((place >= 0) & (place < total % parts))
     end = start + (taken if most is None else np.minimum(taken, most))
     before = _first_layers(model, blocks, start)
     return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
@@ -179,10 +181,11 @@ def layers_of_part(
 def layers_per_part(layers: int, parts: int) -> list[int]:
     """Return the layers of each stage, or of each virtual stage, as `blocks_on_stage` deals them out.
 
-    >>> layers_per_part(61, 4)
-    [16, 15, 15, 15]
+    >>> layers_per_part(61, 4), layers_per_part(2, 4)
+    ([16, 15, 15, 15], [0, 1, 1, 0])
     """
-    return [layers // parts + (part < layers % parts) for part in range(parts)]
+    alone = max(0, parts - layers) // 2
+    return [layers // parts + (0 <= part - alone < layers % parts) for part in range(parts)]
 
 
 def _layers(blocks: Sequence[Block]) -> int:
