@@ -406,7 +406,9 @@ class _Stage:
             return []
         waiting = self.in_flight - self.per_microbatch
         whole = self.most(lambda name: self.model.kept_bytes(name, whole=True), self.model.layers)
-        tables = self.total(lambda name: self.model.elements(name, False) * (self.model.blocks[name].block.part == "first"))
+        tables = self.total(
+            lambda name: self.model.elements(name, False) * (self.model.blocks[name].block.part == "first")
+        )
         gradients = self.recipe.weight * self.weights(False)
         layer = gradients - self.recipe.weight * tables + self.layer_gradient_bytes()
         return [

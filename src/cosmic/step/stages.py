@@ -52,15 +52,17 @@ def _starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     stages: Numeric = batch["workload.pp"]
     virtual: Numeric = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
     total, parts = sum(block.repeats for block in layers), stages * virtual
-    each, more = total // parts, total % parts
-    if len(layers) == 1:
-        return [stages * 0, more % stages] if bidirectional(batch) else [stages * 0]
-    starts = [stages * 0, more % stages]
+    each, more, alone = total // parts, total % parts, np.maximum(0, parts - total) // 2
+    starts = [stages * 0]
+    if np.any(alone):
+        starts.append(alone % stages)  # the embedding has a virtual stage to itself
+    if len(layers) == 1 and not bidirectional(batch):
+        return starts
+    starts.append((more + alone) % stages)
     for end in _ends(batch, layers):
-        within = np.where(
-            end < more * (each + 1), end // (each + 1), more + (end - more * (each + 1)) // np.maximum(each, 1)
-        )
-        starts += [within % stages, within % stages + 1]
+        short = more + (end - more * (each + 1)) // np.maximum(each, 1)
+        within = (alone + np.where(end < more * (each + 1), end // (each + 1), short)) % stages
+        starts += [within, within + 1]
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
     apart = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
     return [start + offset for start in starts for offset in range(apart)]

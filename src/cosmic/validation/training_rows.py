@@ -126,7 +126,9 @@ def read_run(fields: Fields) -> Run:
     hardware = replace(hardware, compute=with_attention(hardware.compute, generation))
     workload = _workload(fields, mesh, model)
     if workload.offload:
-        hardware = replace(hardware, memory=replace(hardware.memory, tiers=(host_memory(hardware.compute.accelerator),)))
+        hardware = replace(
+            hardware, memory=replace(hardware.memory, tiers=(host_memory(hardware.compute.accelerator),))
+        )
     point = _sharded_if_needed(fields, hardware.design(model, workload))
     return Run(point, _measured(fields, point))
 
