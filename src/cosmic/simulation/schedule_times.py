@@ -10,13 +10,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from cosmic.design.batch import Batch
-from cosmic.simulation.analytic import Anatomy, StageTime, after_step, stage_time, transfer_s
+from cosmic.simulation.analytic import Anatomy, after_step, transfer_s
 from cosmic.simulation.timeline import Class
 from cosmic.step.communication import Role, part_of
-from cosmic.workload.plan import plan_of
+from cosmic.step.stage_time import StageTime, part_times
 from cosmic.workload.schedule import TaskKind
-from cosmic.workload.sizes import layers_of_part
 
 
 class Piece(NamedTuple):
@@ -92,7 +90,7 @@ def step_times(found: Anatomy) -> StepTimes:
             tasks["B", part] = both.with_more(piece._replace(seconds=-piece.seconds) for piece in later.pieces)
     reducing, returning = (float(each) for each in after_step(found.profile, found.stage))
     whole = sum(float(found.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated"))
-    offloaded = float(found.profile.network.offload_seconds(memory.offload_traffic))
+    offloaded = float(found.profile.network.offload_seconds(memory.tier_traffic))
     beyond = float(found.step.parts["offload"])
     return StepTimes(
         tasks=tasks,
@@ -104,21 +102,6 @@ def step_times(found: Anatomy) -> StepTimes:
         offloading=(offloaded - beyond, beyond),
         rates=_rates(found),
     )
-
-
-def part_times(batch: Batch) -> list[StageTime]:
-    """Return what each part of the model takes: a stage, or a virtual stage."""
-    workload = batch.base.workload
-    virtual = workload.virtual_stages if workload.task == "training" and workload.pp > 1 else 1
-    blocks = [each.block for each in plan_of(batch)]
-    parts = workload.pp * virtual
-    found = []
-    for part in range(parts):
-        ends = {"first": part == 0, "last": part == parts - 1}
-        counts = {block.name: float(ends[block.part]) for block in blocks if block.part in ends}
-        layers = layers_of_part(batch.base.model, blocks, part, parts)
-        found.append(stage_time(batch, counts | {name: float(count) for name, count in layers.items()}))
-    return found
 
 
 @dataclass(frozen=True, slots=True)

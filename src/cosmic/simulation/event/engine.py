@@ -81,6 +81,10 @@ class Job:
             check(script)
 
 
+APART = 0.02
+"""From this relative difference on, durations in the traces are worth a sentence."""
+
+
 def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     *,
     workload: str | Path,
@@ -114,7 +118,22 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
         rendezvous=rendezvous,
         compat=compat,
     )
-    return run(job, began=began)
+    result = run(job, began=began)
+    return replace(result, warnings=(*result.warnings, *_other_durations(result, traces, settings)))
+
+
+def _other_durations(result: Result, traces: TraceSet, system: System) -> Iterator[str]:
+    """Yield a sentence where the traces record other durations of compute than the roofline that replaces them."""
+    if not system.roofline or system.replay_only:
+        return
+    slowest = max(result.per_npu, key=lambda npu: npu.cycles)
+    template = traces.ranks[slowest.npu].template
+    recorded = int(template.duration_us[template.type == NodeType.COMP].sum()) * 1000
+    if recorded > 0 and abs(slowest.compute_cycles / recorded - 1) > APART:
+        yield (
+            f"compute takes {slowest.compute_cycles:,} cycles by the roofline of the system file, {recorded:,} as the"
+            " traces record it: roofline-enabled 0 plays the latter"
+        )
 
 
 def _scripts(system: System, beside: Path) -> dict[str, TraceSet]:
