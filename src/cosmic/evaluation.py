@@ -67,6 +67,8 @@ class Metrics:
     """Hardware FLOP utilisation: recomputation counts as work."""
     memory_bytes: float
     memory: dict[str, float]
+    memory_stage: int
+    """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     offloaded_bytes: float
     """Bytes offloaded to the outer tiers, for each accelerator."""
     cost_usd: float
@@ -169,15 +171,17 @@ def _evaluate(point: DesignPoint) -> Outcome:
     values = {name: float(value) for name, value in _evaluate_group(batch).items()}
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
-        return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
+        return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
     if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch)):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
+    stage = int(values.pop("memory_stage"))
     plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     expected = expected_error(point)
     return Metrics(
         **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
         memory=memory,
+        memory_stage=stage,
         breakdown=breakdown,
         provenance=point.compute.provenance,
         expected_error=expected.error,
@@ -185,10 +189,11 @@ def _evaluate(point: DesignPoint) -> Outcome:
     )
 
 
-def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float]) -> str:
+def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
     largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
-    return f"needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
+    where = f"stage {stage} of {point.workload.pp} " if point.workload.pp > 1 else ""
+    return f"{where}needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
 
 
 def _outer_bytes(batch: Batch) -> Any:
@@ -241,6 +246,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         "mfu": needed * tokens / (seconds * npus * peak),
         "hfu": took.flop / (seconds * peak),
         "memory_bytes": memory.total,
+        "memory_stage": memory.stage,
         "offloaded_bytes": sum(memory.offloaded.values()),
         "cost_usd": bought,
         "network_usd": wires,

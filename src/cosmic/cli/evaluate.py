@@ -105,7 +105,9 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     capacity = point.memory.capacity_bytes
     kept = [(name, value) for name, value in metrics.memory.items() if value > 0]
     rows = [[name, f"{value / 2**30:.2f} GiB", bar(value / capacity)] for name, value in kept]
-    rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB"])
+    stages = point.workload.pp
+    where = f", on stage {metrics.memory_stage} of {stages}" if stages > 1 else ""
+    rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB{where}"])
     emit_table("", ["memory", "size", ""], rows)
     emit(["", f"to buy {metrics.cost_usd:,.0f} USD (network {metrics.network_usd:,.0f})"])
     emit([f"per million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · per step {metrics.energy_j:.3g} J", ""])

@@ -103,7 +103,7 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts["optimizer"] = optimizer_s(profile)
     parts["dp"] = parts["dp"] + sum(after_step(profile, stage))
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
-    offloaded = profile.network.offload_seconds(profile.memory.offload_traffic)
+    offloaded = profile.network.offload_seconds(profile.memory.tier_traffic)
     parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
     whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
     return Anatomy(whole, profile, stage, others)

@@ -5,6 +5,7 @@ Numbers, or arrays over a batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,9 +76,14 @@ class NetworkCosts:
             return OVERLAP.ep if workload.ep_overlap else 0.0
         return self._batch["collective.overlap_efficiency"] if workload.dp_overlap else 0.0
 
-    def offload_seconds(self, moved_bytes: Numeric) -> Numeric:
-        """Return the seconds to move bytes to or from the nearest outer tier, if there is one."""
-        if not self._batch.base.memory.tiers:
-            return 0.0
-        bandwidth: Numeric = self._batch["memory.tiers.0.bandwidth"]
-        return moved_bytes / bandwidth
+    def offload_seconds(self, tier_traffic: Sequence[Numeric]) -> Numeric:
+        """Return the seconds in which bytes travel between the device and its outer tiers, so many to or from each.
+
+        Tiers are a chain: what lies in the second passes the link of the first too. Links work at the same time, so
+        that the slowest counts; transfers start ahead of their use, which hides their latency.
+        """
+        slowest: Numeric = 0.0
+        for place in range(len(tier_traffic)):
+            beyond = sum(tier_traffic[place:])
+            slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{place}.bandwidth"])
+        return slowest

@@ -127,7 +127,7 @@ RULES = {
     ),
     "tokens": Rule(_tokens_split, _tokens_sentence),
     "stages": Rule(
-        lambda b: _w(b, "pp") * _w(b, "virtual_stages") <= _layers(b.base),
+        lambda b: _w(b, "pp") * _w(b, "virtual_stages") <= _layers(b.base) + 2 * (_w(b, "virtual_stages") > 1),
         lambda p: (
             f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_layers(p)} "
             "layers there are: lower it"

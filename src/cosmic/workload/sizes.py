@@ -19,6 +19,8 @@ SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompu
 STRUCTURE = (
     *SWITCHES,
     "recompute_to_end",
+    "recompute_modules",
+    "recompute_num_layers",
     "cp_comm_type",
     "cp_balanced",
     "loss",
@@ -28,7 +30,10 @@ STRUCTURE = (
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
+    "grad_reduce_in_fp32",
+    "moments",
     "offload",
+    "offload_num_layers",
     "placement",
     "strategies",
 )
@@ -129,24 +134,46 @@ def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> di
 
 def _one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
     stages = batch["workload.pp"]
-    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
-    parts = stages * virtual
     found: dict[str, Numeric] = {}
     for block in blocks:
         if block.part != "layers":
             here = place == (0 if block.part == "first" else stages - 1)
             found[block.name] = 1.0 * here
-    for chunk in range(int(np.max(virtual))):
-        for name, count in layers_of_part(batch.base.model, blocks, place + chunk * stages, parts).items():
-            found[name] = found.get(name, 0) + count * (chunk < virtual)
+    for part in layers_by_part(batch, place, blocks):
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
     return {block.name: found[block.name] for block in blocks}
 
 
-def layers_of_part(model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric) -> dict[str, Numeric]:
-    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model."""
+def layers_by_part(
+    batch: Batch, place: Numeric, blocks: Sequence[Block], most: int | None = None
+) -> list[dict[str, Numeric]]:
+    """Return how many layers of each kind are in each virtual stage of stage number *place*, in one direction.
+
+    With *most*, only the first so many layers of each virtual stage count.
+    """
+    stages, model = batch["workload.pp"], batch.base.model
+    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    found: list[dict[str, Numeric]] = []
+    for chunk in range(int(np.max(virtual))):
+        layers = layers_of_part(model, blocks, place + chunk * stages, stages * virtual, most)
+        found.append({name: count * (chunk < virtual) for name, count in layers.items()})
+    return found
+
+
+def layers_of_part(
+    model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric, most: int | None = None
+) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model.
+
+    With *most*, only its first so many layers count. Where there are more parts than layers, the last has the head
+    alone, and the first the embedding.
+    """
     total = _layers(blocks)
-    start = part * (total // parts) + np.minimum(part, total % parts)
-    end = start + total // parts + (part < total % parts)
+    place = part - np.maximum(0, parts - total) // 2
+    start = np.maximum(0, place * (total // parts) + np.minimum(place, total % parts))
+    taken = total // parts + ((place >= 0) & (place < total % parts))
+    end = start + (taken if most is None else np.minimum(taken, most))
     before = _first_layers(model, blocks, start)
     return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
 
@@ -154,10 +181,11 @@ def layers_of_part(model: Model, blocks: Sequence[Block], part: Numeric, parts: 
 def layers_per_part(layers: int, parts: int) -> list[int]:
     """Return the layers of each stage, or of each virtual stage, as `blocks_on_stage` deals them out.
 
-    >>> layers_per_part(61, 4)
-    [16, 15, 15, 15]
+    >>> layers_per_part(61, 4), layers_per_part(2, 4)
+    ([16, 15, 15, 15], [0, 1, 1, 0])
     """
-    return [layers // parts + (part < layers % parts) for part in range(parts)]
+    alone = max(0, parts - layers) // 2
+    return [layers // parts + (0 <= part - alone < layers % parts) for part in range(parts)]
 
 
 def _layers(blocks: Sequence[Block]) -> int:

@@ -81,8 +81,8 @@ def _plan(profile: StepProfile) -> Plan:
     parts = _parts(found, workload.pp, virtual)
     count = int(profile.microbatches)
     alone = workload.pp == 1
-    traffic = float(profile.memory.offload_traffic) if workload.offload else 0.0
-    each = traffic / (count * virtual * (2 if training else 1))
+    passes = count * virtual * (2 if training else 1)
+    traffic = [float(moved) / passes for moved in profile.memory.tier_traffic] if workload.offload else []
     return Plan(
         parts=parts,
         groups=axes_of_groups(found),
@@ -93,7 +93,7 @@ def _plan(profile: StepProfile) -> Plan:
         training=training,
         updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
         paces=tuple(_paces(part, profile) for part in part_times(profile.batch)),
-        offloaded=(float(profile.network.offload_seconds(each)), each),
+        offloaded=(float(profile.network.offload_seconds(traffic)), sum(traffic)),
     )
 
 
