@@ -51,7 +51,7 @@ class CollectiveUse:
 
     kind: CommunicationKind
     axes: tuple[str, ...]
-    """Mesh axes whose ranks take part: tp, cp, dp or pp, or several; of experts etp, ep or edp, or oep: ep outside tp."""
+    """Mesh axes whose ranks take part: tp, cp, dp, pp, or several; of experts etp, ep, edp, and oep: ep outside tp."""
     group: Numeric
     """Ranks that take part."""
     bytes: Numeric

@@ -20,7 +20,7 @@ from math import prod
 
 import numpy as np
 
-from cosmic.cost.fabric import Subgroup, deduplicated_share, ring_factor, subgroups
+from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, ring_factor, subgroups
 from cosmic.cost.shapes import Span, together
 from cosmic.cost.themis import ThemisInput, orders
 from cosmic.cost.transport import StageCost
@@ -28,7 +28,6 @@ from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Numeric
 from cosmic.step.communication import CollectiveUse
-from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.profile import StepProfile
 
 SCHEDULED_BYTES = 2**30
@@ -52,7 +51,7 @@ def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
     total: dict[tuple[int, str], list[float]] = {}
     for use in sent_collectives(profile):
         parts = together([network.shapes[axis] for axis in use.axes])
-        for dimension, sent, seconds in _sent(use, point, network, parts):
+        for dimension, sent, seconds in _sent(use, point, network.dims, parts, network.copies(use.axes, use.copies)):
             entry = total.setdefault((dimension, use.part), [0.0, 0.0])
             entry[0] += float(use.calls) * sent
             entry[1] += float(use.calls) * seconds
@@ -66,11 +65,15 @@ def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
 
 
 def _sent(
-    use: CollectiveUse, point: DesignPoint, network: NetworkCosts, parts: Sequence[Span]
+    use: CollectiveUse,
+    point: DesignPoint,
+    lanes: Sequence[NetworkDimension],
+    parts: Sequence[Span],
+    copies: Numeric = 1,
 ) -> Iterator[tuple[int, float, float]]:
     """Yield for each dimension that one collective crosses the bytes that an accelerator sends, and the seconds."""
     places = [place for place, part in enumerate(parts) if part.members > 1]
-    group = subgroups(network.dims, parts)
+    group = subgroups(lanes, parts)
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
         place, door = places[-1], group[-1].point_to_point()
@@ -79,7 +82,6 @@ def _sent(
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
     alone = len(group) == 1
-    copies = network.copies(use.axes, use.copies)
     for place, each, share in zip(places, group, entering(kind, point, group, copies), strict=True):
         traffic = float(algorithms[str(each.dimension.algorithm)].traffic(kind, each.span.members))
         yield place, payload * share * traffic, _busy(each.collective(kind, alone), payload * share, chunks)

@@ -24,7 +24,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import gcd
 from typing import Any, get_args
 
 from cosmic.design.batch import batch_of
@@ -174,17 +173,8 @@ def _mesh(fields: Fields) -> dict[str, int]:
     ways = tp * pp * cp
     require(count % ways == 0, "n_accel", count, f"does not divide by tp × pp × cp = {ways}")
     dp = fields.whole("dp", count // ways, "what the other axes leave")
-    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": _expert_spread(fields, dp * cp)}
-
-
-def _expert_spread(fields: Fields, ranks: int) -> int:
-    """Return the expert parallelism over dp × cp; Megatron-LM's also counts ranks of tp, which split experts here."""
-    given = fields.whole("ep", 1)
-    if ranks % given == 0:
-        return given
-    nearest = gcd(given, ranks)
-    fields.assumed.append(f"ep: {nearest} for {given}, as it spreads over dp × cp = {ranks} only")
-    return nearest
+    experts = {"etp": fields.whole("etp")} if fields.text("etp") else {}
+    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": fields.whole("ep", 1), **experts}
 
 
 def _workload(fields: Fields, mesh: dict[str, int], model: Transformer) -> Workload:

@@ -43,8 +43,8 @@ class Rule:
     """The axes of some dimensions, for the tensors that have them."""
 
     tensors: tuple[str, ...]
-    """Names of tensors; ``weight`` for all weights but those of experts, ``expert_weight`` for these, ``residual`` for the
-    residual stream."""
+    """Names of tensors; ``weight`` for all weights but those of experts, ``expert_weight`` for these, ``residual`` for
+    the residual stream."""
     dims: tuple[tuple[str, tuple[str, ...]], ...]
     """Dimensions with the axes that split them, major to minor."""
     instead: tuple[str, ...] = ()

@@ -183,8 +183,8 @@ def _activated(
 def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add an MoE: route, dispatch each token to its experts, compute, and combine the results.
 
-    An expert gets a ``share`` of the tokens, active / experts of them on average. To experts a token is a token, whatever
-    its sequence: batch and sequence are one dimension, ``tokens``.
+    An expert gets a ``share`` of the tokens, active / experts of them on average. To experts a token is a token of any
+    sequence: batch and sequence are one dimension, ``tokens``.
     """
     bias = "experts" in model.biases
     scores = build.linear("router", read, ("hidden",), ("experts",), bias="router" in model.biases)

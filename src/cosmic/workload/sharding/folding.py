@@ -1,7 +1,7 @@
 """Two meshes over the same devices: dense layers split them into dp, cp and tp, experts into edp, ep and etp.
 
-This is Megatron-LM's parallel folding (Liu et al., arXiv 2504.14960). Tokens cross from one mesh to the other where they
-are dispatched to experts, and back where the results are combined:
+This is Megatron-LM's parallel folding (Liu et al., arXiv 2504.14960). Tokens cross from one mesh to the other where
+they are dispatched to experts, and back where the results are combined:
 
     every device has tokens of its own (sequence parallelism)
         all-to-all over ep, all-gather over etp   ▶  experts  ▶   reduce-scatter over etp, all-to-all over ep

@@ -180,7 +180,9 @@ class _AsWritten(_Best):
         for tensor in operator.inputs:
             kept = self.homes[tensor.name]
             leaves = tensor.name in folded
-            inputs.append(self._crossed(tensor, folding.leaving(tokens, kept)) if leaves else self._fetch(tensor, assignment))
+            inputs.append(
+                self._crossed(tensor, folding.leaving(tokens, kept)) if leaves else self._fetch(tensor, assignment)
+            )
         for tensor in operator.outputs:
             if tensor.name in folded:
                 outputs.append(self._crossed(tensor, folding.entering(tokens, self.wanted[tensor.name])))
@@ -193,7 +195,10 @@ class _AsWritten(_Best):
     def _crossed(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
         """Return the transfer of a tensor from one mesh to the other."""
         wire = sum(
-            float(wire_share(step.kind, group_size(step.axes, self.sizes)) * step.payload.elements(tensor.dims, self.sizes))
+            float(
+                wire_share(step.kind, group_size(step.axes, self.sizes))
+                * step.payload.elements(tensor.dims, self.sizes)
+            )
             for step in steps
         )
         return Transfer(tensor, steps[0].before, steps[-1].after, steps, wire)
