@@ -54,7 +54,7 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
 
 
 def replicating_axes(sharding: Sharding) -> tuple[str, ...]:
-    """Return the axes of ranks that use the same weight: edp for experts, else dp and cp; tables are split over them."""
+    """Return the axes of ranks that use the same weight: edp for experts, else dp and cp; a table is on one."""
     if "ep" in sharding.axes("experts"):
         return ("edp",)
     return tuple(axis for axis in ("dp", "cp") if axis not in sharding.axes("tables"))
