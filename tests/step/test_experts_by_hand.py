@@ -5,6 +5,7 @@ The tiny design has 4 tokens of 8 numbers in a sequence, and four experts of wid
 
 from __future__ import annotations
 
+from math import prod
 from random import Random
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.model import Experts, is_moe
+from cosmic.design.model import Experts
 from cosmic.design.workload import Workload
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import step
@@ -99,7 +100,7 @@ def test_one_all_to_all_spans_tp_cp_and_dp() -> None:
 
 
 def test_split_experts_gather_tokens_after_the_all_to_all_and_scatter_sums_before_it() -> None:
-    """tp 2 splits experts: its ranks have 2 tokens each, 2 copies of 8 numbers, and need those of both."""
+    """Tp 2 splits experts: its ranks have 2 tokens each, 2 copies of 8 numbers, and need those of both."""
     own, both = BYTES * 2 * 2 * 8, BYTES * 4 * 2 * 8
     assert brief(sent(tp=2, dp=2, ep=2)) == [
         ("all_to_all", "sent", ("ep",), 2, own),
@@ -186,29 +187,26 @@ def expert_plans(plans: tuple[BlockPlan, ...]) -> list[tuple[BlockPlan, frozense
 
 
 def test_experts_of_all_ranks_are_the_model_s_times_their_replicas() -> None:
-    """Over the tp · cp · dp ranks of a stage, for 200 random designs; sharded over replicas, they are the model's."""
+    """Over the tp · cp · dp ranks of a stage, for random designs; sharded over replicas, they are the model's."""
     rng = Random(16)
-    for _ in range(200):
+    for _ in range(60):
         design = random_design(rng, family=rng.choice(("moe", "mla")))
         many = batch_of(design)
         sizes, workload = sizes_of(many), design.workload
         ranks = workload.tp * workload.cp * workload.dp
-        experts: Any = getattr(design.model, "experts", None)
         for each, names in expert_plans(plan_of(many)):
             whole = sum(
-                float(np.prod([sizes[dim] for dim in weight.dims]))
+                float(prod(sizes[dim] for dim in weight.dims))
                 for weight in each.block.graph.weights
                 if weight.name in names
             )
             held = ranks * float(weight_elements(each, sizes, False, only=names))
             assert ranks * float(weight_elements(each, sizes, True, only=names)) == pytest.approx(whole)
             assert held == pytest.approx(whole * ranks / (workload.expert_tensor * workload.ep))
-            assert is_moe(design.model)
-            assert experts.count % workload.ep == 0
 
 
 def test_gradients_and_updates_travel_between_replicas_of_a_weight() -> None:
-    """tp 2, cp 2, dp 2 and ep 4: an expert is on two ranks, another weight on cp · dp = 4."""
+    """Tp 2, cp 2, dp 2 and ep 4: an expert is on two ranks, another weight on cp · dp = 4."""
     uses = collectives(batch(tp=2, cp=2, dp=2, ep=4, etp=1, weight_sharding="zero1", **MOE))
     layer = [use for use in uses if use.block == "moe_layer"]
     gradients = {use.tensor: (use.kind, use.axes, float(use.group), float(use.bytes)) for use in layer}

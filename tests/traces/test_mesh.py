@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from itertools import combinations
+from math import prod
 from random import Random
 
-import numpy as np
 import pytest
 
 from cosmic.arithmetic import divisors
@@ -83,14 +83,14 @@ def drawn(rng: Random) -> Workload:
 @pytest.mark.parametrize("seed", range(60))
 def test_groups_are_disjoint_cover_all_ranks_and_have_their_size(seed: int) -> None:
     workload = drawn(Random(seed))
-    sizes = {axis: getattr(workload, axis) for axis in AXES}
-    experts = {"etp": workload.etp, "ep": workload.ep, "edp": workload.expert_replicas}
+    sizes: dict[str, int] = {axis: getattr(workload, axis) for axis in AXES}
+    experts = {"etp": workload.expert_tensor, "ep": workload.ep, "edp": workload.expert_replicas}
     for mesh in (sizes, experts):
         for count in range(1, len(mesh) + 1):
             for axes in combinations(mesh, count):
                 found = groups(workload, *axes)
                 assert sorted(rank for group in found for rank in group) == list(range(workload.ranks))
-                assert {len(group) for group in found} == {int(np.prod([mesh[axis] for axis in axes]))}
+                assert {len(group) for group in found} == {prod(mesh[axis] for axis in axes)}
 
 
 def test_experts_stay_on_their_stage() -> None:
