@@ -239,10 +239,7 @@ def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.C
     out = output(capsys, "workload", "llama3-8b@dgx-h100:8")
     assert "peak memory" in out
     reasons = output(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
-    assert (
-        "out makes it [batch: edp ep, sequence: cp, partial: tp], it is kept [batch: edp ep, sequence: cp tp]"
-        in reasons
-    )
+    assert "out makes it [batch: dp, sequence: cp, partial: tp], it is kept [batch: dp, sequence: cp tp]" in reasons
 
 
 def test_list_without_a_kind_counts_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:

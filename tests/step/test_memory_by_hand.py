@@ -219,10 +219,14 @@ def test_context_parallel_ranks_are_replicas_of_experts_too() -> None:
     assert found == (4 * (others + experts), 4 * (others + experts), 8 * (others + experts))
 
 
-def test_in_training_tensor_parallelism_leaves_experts_whole() -> None:
+@pytest.mark.parametrize(
+    ("mapping", "ways"), [({}, 2), ({"etp": 1}, 1), ({"ep": 2}, 2), ({"ep": 4, "dp": 2}, 4), ({"ep": 2, "dp": 2}, 4)]
+)
+def test_tensor_parallelism_splits_experts_unless_it_may_not(mapping: dict[str, int], ways: int) -> None:
+    """Over ep, and over as much of tp as ep leaves."""
     model = {"experts": {**EXPERTS, "shared_ffn": 6}}
-    layer = 16 + 256 / 2 + 32 + ROUTED + 2 * 8 * 6 / 2
-    assert parts(model, tp=2)["weights"] == 2 * (2 * layer + 40 + 8 + 40)
+    layer = 16 + 256 / 2 + 32 + ROUTED / ways + 2 * 8 * 6 / 2
+    assert parts(model, tp=2, **mapping)["weights"] == 2 * (2 * layer + 40 + 8 + 40)
 
 
 def test_layers_before_the_first_expert_are_dense() -> None:

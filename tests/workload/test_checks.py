@@ -37,8 +37,8 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         ),
         (
             "mixtral-8x7b@dgx-h100:8",
-            {"ep": 8, "dp": 4, "tp": 2, "pp": 1},
-            "ep 8 does not divide dp × cp = 4: choose a divisor",
+            {"ep": 8, "dp": 4, "tp": 1, "pp": 2},
+            "ep 8 does not divide tp × cp × dp = 4: choose a divisor",
         ),
         (
             "gpt3-125m@dgx-h100:64",

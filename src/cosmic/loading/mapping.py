@@ -97,7 +97,8 @@ def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[st
         order = _widest_first if sharding == "zero3" else _smallest_first
         for tp, pp in sorted(product(tensor, stages), key=order):
             for dp, cp in _replicas(npus, tp * pp, given):
-                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * cp, inner):
+                spread = tp * cp * dp if trained else cp * dp  # who serves splits experts over tp, as other layers
+                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, spread, inner):
                     mesh = {"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep}
                     yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
 

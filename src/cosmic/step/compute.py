@@ -252,7 +252,12 @@ def model_flop_per_token(model: Model, sequence: Numeric, *, training: bool = Tr
     """
     queries = sequence * 0 + 1 if decoding else sequence
     sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
-    sizes |= {"source": sequence, "samples": 1, "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence)}
+    sizes |= {
+        "source": sequence,
+        "samples": 1,
+        "tokens": queries,
+        "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence),
+    }
     total: Numeric = 0.0
     for block in blocks(model):
         bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")

@@ -30,7 +30,7 @@ from cosmic.step.activations import (
 )
 from cosmic.step.stages import candidates, in_flight_bytes
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_for, recipe_of, weight_bytes
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import blocks_on_stage, layers_by_part, microbatches, sizes_of, structural_paths
 
