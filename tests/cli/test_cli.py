@@ -195,7 +195,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
             "llama3-8b@dgx-h100:8 --set pp=2 --set virtual_stages=2 --set schedule=interleaved",
             "dp 2 · tp 2 · pp 2 · vpp 2 · microbatch 1 · zero1 · recompute none",
         ),
-        ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 1"),
+        ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 64"),
     ],
 )
 def test_evaluate_names_every_axis_that_is_not_1(words: str, mapping: str, capsys: pytest.CaptureFixture[str]) -> None:

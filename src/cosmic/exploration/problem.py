@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from cosmic.design.batch import Batch
+from cosmic.design.batch import Batch, Column
 from cosmic.errors import SpecError, UnknownName
 from cosmic.evaluation import BETTER, ENGINES, Infeasible, Metrics, Outcome, evaluate, evaluate_batch
 from cosmic.exploration.agent import Flags, Floats, Outcomes
@@ -104,7 +104,7 @@ class Problem:
         if not len(rows):
             return Results.failed(0, "")
         fields = self.space.columns(rows)
-        found = [evaluate_batch(Batch(share.base, fields)) for share in self.shares]
+        found = [evaluate_batch(Batch(share.base, fields | self._followed(share, rows))) for share in self.shares]
         columns = self._mixed([each.columns for each in found])
         excess = np.sum([each.excess for each in found], axis=0)
         why: dict[str, Flags] = {}
@@ -113,6 +113,14 @@ class Problem:
         if self.engine != "analytic":
             columns = self._simulated(rows, columns, excess == 0)
         return self._limited(columns, excess, why)
+
+    def _followed(self, share: Share, rows: Indices) -> dict[str, Column]:
+        """Return the fields of one workload of a mix that follow the searched ones."""
+        return {path: self._spaces[share.name].derive(path, rows) for path in share.derived}
+
+    @cached_property
+    def _spaces(self) -> dict[str, ParameterSet]:
+        return {share.name: replace_base(self.space, share) for share in self.shares}
 
     def _mixed(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
         """Return the metrics of a round in which each workload runs as often as its weight says.
@@ -200,7 +208,9 @@ def make_problem(
 
 def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
     """Return *space* around the base of one of its workloads."""
-    return space if share.base is space.base else replace(space, base=share.base, workloads=())
+    if share.base is space.base:
+        return space
+    return replace(space, base=share.base, workloads=(), derived={**space.derived, **share.derived})
 
 
 def _figures(outcome: Outcome) -> dict[str, Floats]:

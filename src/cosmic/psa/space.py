@@ -53,6 +53,8 @@ class Share:
     weight: float
     """How often it runs, relative to a workload of weight 1."""
     base: DesignPoint
+    derived: Mapping[str, str] = field(default_factory=dict)
+    """Fields of this workload alone that follow the searched ones: expressions by path."""
 
 
 @dataclass(frozen=True, eq=False)
