@@ -89,7 +89,7 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--expert-model-parallel-size", w.ep)
     draft.add("--expert-tensor-parallel-size", 1)
     draft.add("--moe-token-dispatcher-type", "alltoall")
-    draft.add("--moe-grouped-gemm", when=w.precision not in ("fp16", "fp32"))
+    draft.add("--moe-grouped-gemm", when=w.grouped_gemm and w.precision not in ("fp16", "fp32"))
     draft.warn(
         "Megatron-LM spreads experts over neighbouring ranks, tp first; the design over the ranks of dp and cp",
         when=w.ep > 1 and w.tp > 1,

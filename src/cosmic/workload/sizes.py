@@ -23,6 +23,7 @@ STRUCTURE = (
     "loss",
     "dropout",
     "execution",
+    "grouped_gemm",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
