@@ -20,6 +20,8 @@ from cosmic.design.model import MLA, Experts
 from cosmic.step import kernel_costs
 from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts, LaunchConstants, Passes
+from cosmic.step.tables import TableUse
+from cosmic.workload.precision import recipe_of
 from tests.step.tiny import Changes, batch, point, switch
 
 STREAMING: Changes = {"compute": {"sms": 1, "bf16_flop_per_s": 1e30, "fp8_flop_per_s": 1e30, "fp4_flop_per_s": 1e30}}
@@ -533,3 +535,16 @@ def test_the_optimizer_streams_its_states_at_its_pace(precision: str, each: floa
     assert [float(found), float(moved)] == pytest.approx([10 * each / 100, 10 * each])
     found, moved = KernelCosts(batch(precision=precision, **STREAMING)).update(10.0)
     assert [float(found), float(moved)] == pytest.approx([10 * each / 50, 10 * each])
+
+
+def test_the_optimizer_streams_the_rows_that_were_looked_up() -> None:
+    """Of 3 rows of 2 weights: gradients of 4 bytes read; weights of 2 and a state of 4 read and written."""
+    tables = TableUse(elements=100.0, rows=50.0, touched=3.0, width=2.0, recipe=recipe_of("bf16", "training"))
+    assert tables.update_bytes == 3 * 2 * (4 + 2 * 2) + 3 * 2 * 4
+    found, moved = KernelCosts(batch(**STREAMING)).update(0.0, tables)
+    assert moved == 72
+    assert float(found) == pytest.approx(72 / 50)
+    both, everything = KernelCosts(batch(**STREAMING)).update(1.0, tables)
+    assert everything == 72 + 30
+    assert float(both) == pytest.approx((72 + 30) / 50)
+    assert TableUse().update_bytes == TableUse().gradient_bytes == TableUse().weight_bytes == 0

@@ -111,6 +111,8 @@ def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> dict[str, i
     each of its replicas. All mappings that fit that batch then do the same work, and the fastest is taken.
     """
     meshes = _meshes(base, stated)
+    if len(meshes) == 1 and "global_batch" in stated:
+        return _served(base, meshes[0], stated["global_batch"], stated)
     sized, needed = _sized(base, meshes, stated)
     if needed.min() > BUDGET:
         return sized[int(needed.argmin())]

@@ -28,6 +28,7 @@ from cosmic.numeric import Numeric
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.memory import state_bytes
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profiles
+from cosmic.step.tables import table_use
 from cosmic.workload.schedule import schedules
 
 COMPUTE_PARTS = ("gemm", "attention", "other")
@@ -318,6 +319,7 @@ def _optimizer(profile: StepProfile) -> Numeric:
     workload, memory = profile.batch.base.workload, profile.memory
     if workload.task != "training":
         return 0.0
-    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
+    tables = table_use(profile.batch)
+    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0) - tables.state_bytes
     elements = states / state_bytes(profile.kernels.recipe, workload.weight_sharding)
-    return profile.kernels.update(elements)[0]
+    return profile.kernels.update(elements, tables)[0]

@@ -42,6 +42,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.compute import Gemm, OperatorUse
+from cosmic.step.tables import TableUse
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import microbatches
 
@@ -56,6 +57,8 @@ DROPPED_SCORES = MemoryTraffic(1, 2.5)
 
 READ_TWICE = 2 + 2
 """Bytes that casting an element moves, at least, where a kernel before the cast finds the tensor's maximum."""
+
+NO_TABLES = TableUse()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -322,12 +325,13 @@ class KernelCosts:
 
     # --------------------------------------------------------------------------------------- beside operators
 
-    def update(self, elements: Numeric) -> tuple[Numeric, Numeric]:
-        """Return the seconds of a fused Adam over *elements* weights, and the bytes that it streams."""
+    def update(self, elements: Numeric, tables: TableUse = NO_TABLES) -> tuple[Numeric, Numeric]:
+        """Return the seconds of a fused Adam over *elements* weights and of Adagrad over *tables*, and its bytes."""
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
-        fused = optimizer_seconds(elements, each, Stream(self._bytes_per_s, 0.0))
-        return np.where(self._modelled, fused, elements * each / self._bytes_per_s), elements * each
+        moved = elements * each + tables.update_bytes
+        fused = optimizer_seconds(moved, 1.0, Stream(self._bytes_per_s, 0.0))
+        return np.where(self._modelled, fused, moved / self._bytes_per_s), moved
 
     def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host to launch one run of an operator."""

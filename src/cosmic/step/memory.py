@@ -19,6 +19,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender, is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.activations import kept_bytes, largest, used_elements, weight_elements, wide_elements
+from cosmic.step.tables import table_use
 from cosmic.workload.graph import Sizes
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
@@ -246,12 +247,16 @@ class _Stage:
     def training(self) -> dict[str, Numeric]:
         """Return the components at the peak of a training step."""
         recipe, sharding = self.recipe, self.workload.weight_sharding
-        elements, split = self.weights(False), self.weights(True)
+        tables = table_use(self.batch)
+        elements, split = (np.maximum(self.weights(each) - tables.elements, 0.0) for each in (False, True))
         gathered = sharding == "zero3"
+        weights = split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight
+        gradients = (split if sharding in ("zero2", "zero3") else elements) * recipe.gradient
+        states = (split if sharding != "none" else elements) * state_bytes(recipe, sharding)
         static = {
-            "weights": split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight,
-            "gradients": (split if sharding in ("zero2", "zero3") else elements) * recipe.gradient,
-            "optimizer": (split if sharding != "none" else elements) * state_bytes(recipe, sharding),
+            "weights": weights + tables.weight_bytes,
+            "gradients": gradients + tables.gradient_bytes,
+            "optimizer": states + tables.state_bytes,
             "inputs": self.input_bytes(),
             "workspace": CONSTANTS.workspace_bytes,
             "kv_cache": 0.0,

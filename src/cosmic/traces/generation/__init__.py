@@ -21,6 +21,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.step.profile import StepProfile, profile
+from cosmic.step.tables import table_use
 from cosmic.traces.generation.blocks import pieces, sent_between_stages
 from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.pieces import Piece, Run, collectives_of
@@ -93,12 +94,13 @@ def _plan(profile: StepProfile) -> Plan:
 
 def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
     """Return the optimizer's work for a block; weights that a head shares with the embedding are updated there."""
-    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
+    tables = table_use(profile.batch)  # a recommender is a single piece
+    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0) - float(tables.elements)
     recipe, sharded = profile.kernels.recipe, profile.batch.base.workload.weight_sharding == "zero3"
     if not recipe.optimizer:
         return Run("optimizer", 0.0, 0.0, 0.0)  # nothing is trained
     share = elements * (recipe.moments if sharded else recipe.optimizer) / recipe.optimizer
-    seconds, moved = profile.kernels.update(share)
+    seconds, moved = profile.kernels.update(share, tables)
     return Run("optimizer", float(seconds), elements, float(moved))
 
 
