@@ -262,6 +262,13 @@ class ParameterSet:
                 found[path] = column_of(values)[rows[:, place]]
         return found | {path: self.derive(path, rows) for path in self.derived}
 
+    def values_of(self, path: str) -> tuple[Any, ...]:
+        """Return the values that the field at *path* may have, or its expression if it is derived."""
+        for parameter in self.parameters:
+            if path in parameter.paths:
+                return tuple(values[parameter.paths.index(path)] for values in parameter.values)
+        return (self.derived[path] if path in self.derived else schema.get(self.base, path),)
+
     def derive(self, path: str, rows: Indices) -> Column:
         """Return a derived field of many points; each combination of values is computed once and cached."""
         used = self._used[path]
