@@ -217,7 +217,7 @@ def test_without_a_price_or_a_power_costs_are_unknown_and_the_network_has_its_ow
         "cost_usd_per_token": "no price and no power is known for the accelerator",
         "energy_j": "no power is known for the accelerator",
     }
-    priced = metrics(design(dp=4, compute={**tree, "price": 1000}))
+    priced = metrics(design(dp=4, compute={**tree, "price": "1000 USD"}))
     assert priced.cost_usd == pytest.approx(4 * 1000 + SWITCH_USD)
     assert set(priced.unknown) == {"cost_usd_per_token", "energy_j"}
     assert metrics(design(dp=4)).unknown == {}
