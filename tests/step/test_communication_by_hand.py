@@ -435,6 +435,9 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     ]
     assert common(exchanged) == {(("dp",), 2, "dp", "dp", False)}
     assert not [use for use in uses if use.kind == "send"]
+    pooled = collectives(batch_of(replace(made, model=replace(model, lookups=5))))
+    sizes = [use.bytes for use in pooled if use.kind == "all_to_all"]
+    assert sizes == [5 * 2 * 4 * 2, 2 * 4 * 2 * 2, 2 * 4 * 2 * 2]  # more keys; sums of vectors
 
 
 # ------------------------------------------------------------------------------------------------- names and parts

@@ -281,9 +281,17 @@ def test_a_recommender_has_no_logits() -> None:
     assert found == (2 * 18, 0, 2 * 1)
 
 
-def test_sharding_a_table_that_has_no_replica_saves_nothing() -> None:
-    found = parts(RECOMMENDER, dp=2, micro_batch=4, sequence=1, weight_sharding="zero1")
-    assert found["optimizer"] == 12 * (45 / 2 + 16)
+def test_a_table_keeps_a_number_for_each_row_and_the_gradients_of_rows_that_are_looked_up() -> None:
+    """One of two tables of 8 rows of 2 on average; 8 samples look up 6 (1 - (5/6)^8) + 10 (1 - (9/10)^8) in both."""
+    found = parts(RECOMMENDER, dp=2, micro_batch=4, global_batch=8, sequence=1, weight_sharding="zero1")
+    touched = (6 * (1 - (5 / 6) ** 8) + 10 * (1 - 0.9**8)) / 2
+    assert found["weights"] == pytest.approx(2 * (45 + 8 * 2))
+    assert found["gradients"] == pytest.approx(4 * (45 + 2 * touched))
+    assert found["optimizer"] == pytest.approx(12 * 45 / 2 + 4 * 8)  # Adam's states, and Adagrad's for rows
+    pooled = parts({**RECOMMENDER, "lookups": 3}, dp=2, micro_batch=4, global_batch=8, sequence=1)
+    more = (6 * (1 - (5 / 6) ** 24) + 10 * (1 - 0.9**24)) / 2
+    assert pooled["gradients"] == pytest.approx(4 * (45 + 2 * more))
+    assert pooled["optimizer"] == pytest.approx(12 * 45 + 4 * 8)
 
 
 def test_a_recommender_caches_nothing_when_it_serves() -> None:

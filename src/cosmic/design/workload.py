@@ -100,6 +100,8 @@ class Workload:
     execution: Execution = "fused"
     """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler, each pass one graph (compiled);
     fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
+    grouped_gemm: bool = True
+    """Whether the experts of a device run as one grouped GEMM (Megatron-LM's --moe-grouped-gemm), or one by one."""
     dp_overlap: bool = True
     """Whether gradient reductions and weight gathers overlap compute."""
     tp_overlap: bool = False

@@ -89,7 +89,7 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--expert-model-parallel-size", w.ep)
     draft.add("--expert-tensor-parallel-size", w.expert_tensor)
     draft.add("--moe-token-dispatcher-type", "alltoall")
-    draft.add("--moe-grouped-gemm", when=w.precision not in ("fp16", "fp32"))
+    draft.add("--moe-grouped-gemm", when=w.grouped_gemm and w.precision not in ("fp16", "fp32"))
     draft.warn(
         "Megatron-LM trains MoE models with tp only under sequence_parallel", when=w.tp > 1 and not w.sequence_parallel
     )

@@ -28,6 +28,7 @@ from cosmic.step.communication import BLOCKING
 from cosmic.step.memory import state_bytes
 from cosmic.step.profile import StepProfile, profile, stages_of
 from cosmic.step.stage_time import PASSES, StageTime, block_times, stage_time
+from cosmic.step.tables import table_use
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import schedules
 
@@ -216,6 +217,7 @@ def optimizer_s(profile: StepProfile) -> Numeric:
     workload, memory = profile.batch.base.workload, profile.memory
     if workload.task != "training":
         return 0.0
-    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
+    tables = table_use(profile.batch)
+    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0) - tables.state_bytes
     elements = states / state_bytes(profile.kernels.recipe, workload.weight_sharding)
-    return profile.kernels.update(elements)[0]
+    return profile.kernels.update(elements, tables)[0]

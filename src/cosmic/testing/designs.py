@@ -50,6 +50,7 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "loss": ("eager", "chunked", "retained"),
     "dropout": (False, False, True),
     "execution": ("fused", "fused", "compiled", "eager"),
+    "grouped_gemm": (True, True, True, False),
     "dp_overlap": (True, True, False),
     "tp_overlap": (False, True),
     "ep_overlap": (False, True),

@@ -27,6 +27,7 @@ STRUCTURE = (
     "dropout",
     "execution",
     "reduce_every",
+    "grouped_gemm",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
