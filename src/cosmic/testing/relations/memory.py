@@ -1,0 +1,223 @@
+"""Relations of memory: it falls with sharding and recomputation, adds up, and holds the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from random import Random
+
+from cosmic.design.memory import Tier
+from cosmic.design.model import Transformer, active_parameters, moe_layers, parameters
+from cosmic.design.point import DesignPoint
+from cosmic.testing.relations.relation import (
+    ROUNDING,
+    Answer,
+    Changes,
+    Finding,
+    Relation,
+    Variants,
+    Violation,
+    at_most,
+    closed,
+    comparison,
+    relative,
+    violation,
+)
+from cosmic.workload.precision import recipe_of
+
+STATES = ("weights", "gradients", "optimizer")
+OFFLOADED = ("weights", "optimizer", "activations")
+HOST = Tier(name="host", capacity_bytes=1e15, bandwidth_bytes_per_s=64e9)
+"""Room for whatever is offloaded."""
+SHARDINGS = ("none", "zero1", "zero2", "zero3")
+
+
+def less_state(before: Answer, after: Answer) -> Iterable[Finding]:
+    """Yield a finding where weights, gradients and optimizer states take more, or all but gathered weights do.
+
+    ZeRO-3 gathers whole layers to use them: of a model with few of them, the buffers may be more than the shards save.
+    """
+    beside = ("memory.buffers", "memory.allowance")
+    for name, sums in (("states", _states), ("all but buffers", lambda each: _without(each, beside))):
+        one, other = sums(before), sums(after)
+        if other > one * (1 + ROUNDING):
+            yield Finding(f"{name} {one:.6g} -> {other:.6g} bytes", other / one - 1)
+
+
+def fewer_states(before: Answer, after: Answer) -> Iterable[Finding]:
+    """Yield a finding where weights, gradients and optimizer states together take more."""
+    one, other = _states(before), _states(after)
+    if other > one * (1 + ROUNDING):
+        yield Finding(f"states {one:.6g} -> {other:.6g} bytes", other / one - 1)
+
+
+def _states(answer: Answer) -> float:
+    return sum(answer[f"memory.{name}"] for name in STATES)
+
+
+def _without(answer: Answer, names: Iterable[str]) -> float:
+    return answer["memory_bytes"] - sum(answer[name] for name in names)
+
+
+# ------------------------------------------------------------------------------------------------ variants
+
+
+def shardings(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return every way to shard states over data parallelism, from none on."""
+    if point.workload.task != "training":
+        return []
+    return [{"workload.weight_sharding": sharding} for sharding in SHARDINGS]
+
+
+def recomputations(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return every way to recompute, from none on."""
+    if point.workload.task != "training":
+        return []
+    return [{"workload.recompute": way} for way in ("none", "selective", "alternate", "full")]
+
+
+def losses(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return every way to compute the loss, the least memory first."""
+    if point.workload.task != "training":
+        return []
+    return [{"workload.loss": way} for way in ("retained", "eager", "chunked")]
+
+
+def wider(axis: str) -> Variants:
+    """Return the function that doubles an axis of parallelism on twice the accelerators."""
+
+    def variants(point: DesignPoint, _: Random) -> list[Changes]:
+        places = len(point.network.dims)
+        if not places or not isinstance(point.model, Transformer) or not _alike(point, axis):
+            return []
+        outer = f"network.dims.{places - 1}.npus"
+        change = {f"workload.{axis}": 2 * getattr(point.workload, axis), outer: 2 * point.fields[outer]}
+        if axis == "dp":
+            change["workload.global_batch"] = 2 * point.workload.global_batch
+        return [change]
+
+    return variants
+
+
+def _alike(point: DesignPoint, axis: str) -> bool:
+    """Return whether twice the stages are halves of those there are, with as many activations in flight.
+
+    Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; and where stages
+    do not divide the layers, the fullest of more stages may hold more than half.
+    """
+    if axis != "pp":
+        return True
+    model, workload = point.model, point.workload
+    layers = model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+    plain = workload.task != "training" or workload.schedule in ("1f1b", "gpipe")
+    return plain and layers % (2 * workload.pp) == 0
+
+
+def more_expert_parallelism(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return the experts over twice the ranks."""
+    experts = point.model.experts if isinstance(point.model, Transformer) else None
+    return [{"workload.ep": 2 * point.workload.ep}] if experts else []
+
+
+def offloads(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return nothing offloaded, then each kind of state, and all of them."""
+    kinds = OFFLOADED if point.workload.task == "training" else OFFLOADED[:1]
+    chosen: list[tuple[str, ...]] = [(), *((kind,) for kind in kinds), kinds]
+    return [{"workload.offload": each, "memory.tiers": (HOST,)} for each in chosen]
+
+
+def moved(before: Answer, after: Answer) -> Iterable[Finding]:
+    """Yield a finding where offloading adds to the device's memory, or loses bytes on the way."""
+    one, other, away = before["memory_bytes"], after["memory_bytes"], after["offloaded_bytes"]
+    if other > one * (1 + ROUNDING):
+        yield Finding(f"memory_bytes {one:.6g} -> {other:.6g}", relative(before, after, "memory_bytes"))
+    if other + away < one * (1 - ROUNDING):
+        yield Finding(f"{one:.6g} bytes on the device -> {other:.6g}, and {away:.6g} elsewhere", 1 - (other + away) / one)
+
+
+# ---------------------------------------------------------------------------------------- the whole model
+
+
+def holds_the_model(point: DesignPoint, _: Random) -> list[Violation]:
+    """Return where all devices together, each as full as the fullest, hold less than the model and its replicas.
+
+    The fullest holds at least the mean. Weights that experts parallelism divides have fewer replicas; ZeRO-3 has one.
+    Serving formats are mixed: the narrowest counts.
+    """
+    answer = closed(point, [{}])[0]
+    if answer is None or point.workload.offload:
+        return []
+    needed = _needed_bytes(point)
+    found = []
+    for name, least in needed.items():
+        held = answer[f"memory.{name}"] * point.network.npus
+        if held < least * (1 - 1e-6):
+            text = f"{name}: {held:.5g} bytes on all devices, where the model and its replicas have {least:.5g}"
+            found.append(violation("whole model", Finding(text, 1 - held / least), point, {}, {}))
+    return found
+
+
+def _needed_bytes(point: DesignPoint) -> dict[str, float]:
+    """Return the fewest bytes of each kind of state over all devices."""
+    workload, model = point.workload, point.model
+    recipe = recipe_of(workload.precision, workload.task)
+    whole = float(parameters(model))
+    experts = routed_parameters(model) if isinstance(model, Transformer) else whole  # tables are spread over dp
+    replicas = workload.dp * workload.cp
+    everywhere = (whole - experts) * replicas + experts * (replicas / workload.ep if experts < whole else 1)
+    if workload.task != "training":
+        narrowest = 0.5 if workload.precision in ("fp4", "int4") else 1.0 if workload.precision == "fp8" else recipe.weight
+        return {"weights": narrowest * (whole if workload.weight_sharding == "zero3" else everywhere)}
+    sharding = workload.weight_sharding
+    return {
+        "weights": recipe.weight * (whole if sharding == "zero3" else everywhere),
+        "gradients": recipe.gradient * (whole if sharding in ("zero2", "zero3") else everywhere),
+        "optimizer": recipe.moments * (everywhere if sharding == "none" else whole),
+    }
+
+
+def routed_parameters(model: Transformer) -> float:
+    """Return the parameters of all routed experts."""
+    if not model.experts or model.experts.count == model.experts.active or not moe_layers(model):
+        return 0.0
+    idle = parameters(model) - active_parameters(model)
+    return idle * model.experts.count / (model.experts.count - model.experts.active)
+
+
+STEPS = ((0, 1), (1, 2), (2, 3))
+
+RELATIONS: tuple[Relation, ...] = (
+    comparison("sharded states", "Sharding more states takes less memory.", shardings, less_state, between=STEPS),
+    comparison(
+        "recompute memory",
+        "Recomputing more keeps less: alternate between none and full.",
+        recomputations,
+        at_most("memory_bytes"),
+        between=((0, 1), (0, 2), (1, 3), (2, 3)),
+    ),
+    comparison(
+        "loss memory",
+        "A loss in chunks takes no more than an eager one, and that no more than a retained one.",
+        losses,
+        at_most("memory_bytes"),
+        between=((0, 1), (1, 2)),
+    ),
+    *(
+        comparison(
+            f"wider {axis}",
+            f"Twice the {axis} on twice the accelerators takes no more memory on each.",
+            wider(axis),
+            fewer_states,
+            at_most("memory_bytes"),
+        )
+        for axis in ("tp", "cp", "pp", "dp")
+    ),
+    comparison(
+        "wider ep", "Experts over twice the ranks take no more memory on each.", more_expert_parallelism, fewer_states,
+        at_most("memory_bytes"),
+    ),
+    comparison(
+        "offloading", "What leaves the device is in the outer tiers.", offloads, moved,
+        between=((0, 1), (0, 2), (0, 3), (0, 4)),
+    ),
+    Relation("whole model", "All devices together hold the model, times its replicas.", holds_the_model),
+)
