@@ -16,6 +16,8 @@ from cosmic.testing.relations.memory import routed_parameters
 from cosmic.testing.relations.relation import Answer, Finding, Relation, Violation, closed, is_small, played, violation
 
 Check = Callable[[DesignPoint, Answer], Iterable[Finding]]
+SAME_FLOP = 5e-3
+"""By how much flop may differ: norms, biases and interactions, which are not counted as the model's."""
 AGREEMENT = 0.15
 """By how much the engines may differ at worst."""
 
@@ -60,13 +62,23 @@ def below_peak(_: DesignPoint, answer: Answer) -> Iterable[Finding]:
             yield Finding(f"{metric} is {answer[metric]:.4g}", abs(answer[metric] - 1))
 
 
-def hardware_flop(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
-    """Yield a finding where the hardware does fewer flop than the model has, or more without recomputation."""
+def enough_flop(_: DesignPoint, answer: Answer) -> Iterable[Finding]:
+    """Yield a finding where the hardware does fewer flop than the model has."""
     mfu, hfu = answer["mfu"], answer["hfu"]
-    if hfu < mfu * (1 - 1e-6):
+    if hfu < mfu * (1 - SAME_FLOP):
         yield Finding(f"hfu {hfu:.5g} is below mfu {mfu:.5g}", 1 - hfu / mfu)
-    once = point.workload.task != "training" or point.workload.recompute == "none"
-    if once and hfu > mfu * (1 + 1e-6):
+
+
+def flop_once(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
+    """Yield a finding where the hardware does more flop than the model has, without recomputation.
+
+    Ranks of tp all do what is not split over them: routers, keys and values of fewer heads than ranks, projections of
+    MLA to its latent vectors. Those of cp all do what is done to the one token that is decoded.
+    """
+    mfu, hfu, workload = answer["mfu"], answer["hfu"], point.workload
+    replicated = workload.tp > 1 or (workload.task == "decode" and workload.cp > 1)
+    once = (workload.task != "training" or workload.recompute == "none") and not replicated
+    if once and hfu > mfu * (1 + SAME_FLOP):
         yield Finding(f"hfu {hfu:.5g} is above mfu {mfu:.5g}, without recomputation", hfu / mfu - 1)
 
 
@@ -126,7 +138,8 @@ RELATIONS: tuple[Relation, ...] = (
     of_one("sums", "Parts sum to the step and to the memory; none is negative.", sums),
     of_one("tokens", "Tokens a second times seconds are the tokens of a step.", tokens),
     of_one("peak", "No step has more flop than its accelerators do.", below_peak),
-    of_one("hardware flop", "HFU is at least MFU, and equal without recomputation.", hardware_flop),
+    of_one("hfu, mfu", "The hardware does at least the flop of the model.", enough_flop),
+    of_one("hfu = mfu", "Without recomputation, the hardware does no other flop than those of the model.", flop_once),
     of_one("bytes", "Decoding takes no less than reading weights and cache.", bytes_bound),
     Relation("sums, simulated", "Compute, exposed communication and idle time sum to a step.", simulated_sums),
     Relation("engines agree", f"Both engines agree within {100 * AGREEMENT:.0f} %.", engines_agree),

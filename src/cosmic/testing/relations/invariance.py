@@ -7,6 +7,7 @@ from random import Random
 import numpy as np
 
 from cosmic.design.batch import batch_of_changes
+from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import BETTER, evaluate_batch
@@ -15,6 +16,7 @@ from cosmic.testing.relations import hardware, memory, work
 from cosmic.testing.relations.relation import Changes, Finding, Relation, Violation, comparison, equal, violation
 
 BATCH = 16
+LAST_BITS = 1e-13
 RENAMED = 0.1
 SAME = tuple(BETTER)
 SOURCES = (
@@ -55,8 +57,11 @@ def replaced(point: DesignPoint, rng: Random) -> list[Changes]:
 
 
 def replicated(point: DesignPoint, _: Random) -> list[Changes]:
-    """Return all accelerators without spread, and twice the replicas on twice of them."""
-    if not point.network.dims:
+    """Return all accelerators without spread, and twice the replicas on twice of them.
+
+    The tables of a recommender are spread over the replicas: twice of them look up in half the tables each.
+    """
+    if not point.network.dims or not isinstance(point.model, Transformer):
         return []
     outer = f"network.dims.{len(point.network.dims) - 1}.npus"
     workload = point.workload
@@ -66,7 +71,10 @@ def replicated(point: DesignPoint, _: Random) -> list[Changes]:
 
 
 def batched(point: DesignPoint, rng: Random) -> list[Violation]:
-    """Return where a design of a batch has another answer than alone, by a single bit."""
+    """Return where a design of a batch has another answer than alone.
+
+    Powers of arrays and of numbers may differ in their last bit, as they are different functions of NumPy.
+    """
     changes = [dict(change) for source in SOURCES for change in source(point, rng)]
     chosen = [{}, *rng.sample(changes, min(BATCH - 1, len(changes)))]
     try:
@@ -84,7 +92,7 @@ def batched(point: DesignPoint, rng: Random) -> list[Violation]:
             continue
         for name in together.columns:
             one, other = float(alone.columns[name][0]), float(together.columns[name][row])
-            if one != other and not (np.isnan(one) and np.isnan(other)):
+            if not np.isclose(one, other, rtol=LAST_BITS, atol=0, equal_nan=True):
                 finding = Finding(f"{name} {one!r} alone, {other!r} in a batch", abs(one - other) / abs(one or 1.0))
                 found.append(violation("batch", finding, point, {}, change))
                 break
@@ -101,5 +109,5 @@ RELATIONS: tuple[Relation, ...] = (
         equal(*(f"breakdown.{part}" for part in (*COMPUTE_PARTS, "recompute"))),
         between=((0, 1),),
     ),
-    Relation("batch", "A design has the same answer alone and in a batch, bit for bit.", batched),
+    Relation("batch", "A design has the same answer alone and in a batch.", batched),
 )

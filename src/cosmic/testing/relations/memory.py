@@ -36,11 +36,10 @@ def less_state(before: Answer, after: Answer) -> Iterable[Finding]:
 
     ZeRO-3 gathers whole layers to use them: of a model with few of them, the buffers may be more than the shards save.
     """
-    beside = ("memory.buffers", "memory.allowance")
-    for name, sums in (("states", _states), ("all but buffers", lambda each: _without(each, beside))):
-        one, other = sums(before), sums(after)
-        if other > one * (1 + ROUNDING):
-            yield Finding(f"{name} {one:.6g} -> {other:.6g} bytes", other / one - 1)
+    yield from fewer_states(before, after)
+    one, other = before["memory_bytes"], after["memory_bytes"] - after["memory.buffers"] - after["memory.allowance"]
+    if other > one * (1 + ROUNDING):
+        yield Finding(f"{one:.6g} -> {other:.6g} bytes, buffers aside", other / one - 1)
 
 
 def fewer_states(before: Answer, after: Answer) -> Iterable[Finding]:
@@ -54,16 +53,15 @@ def _states(answer: Answer) -> float:
     return sum(answer[f"memory.{name}"] for name in STATES)
 
 
-def _without(answer: Answer, names: Iterable[str]) -> float:
-    return answer["memory_bytes"] - sum(answer[name] for name in names)
-
-
 # ------------------------------------------------------------------------------------------------ variants
 
 
 def shardings(point: DesignPoint, _: Random) -> list[Changes]:
-    """Return every way to shard states over data parallelism, from none on."""
-    if point.workload.task != "training":
+    """Return every way to shard states over data parallelism, from none on; none where some states are offloaded.
+
+    Under ZeRO-3 the master copy is the weights, and does not leave the device with the optimizer states.
+    """
+    if point.workload.task != "training" or point.workload.offload:
         return []
     return [{"workload.weight_sharding": sharding} for sharding in SHARDINGS]
 
@@ -101,14 +99,15 @@ def wider(axis: str) -> Variants:
 def _alike(point: DesignPoint, axis: str) -> bool:
     """Return whether twice the stages are halves of those there are, with as many activations in flight.
 
-    Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; and where stages
-    do not divide the layers, the fullest of more stages may hold more than half.
+    Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; GPipe on one
+    stage accumulates gradients, and keeps one microbatch; where stages do not divide the layers, the fullest of more
+    stages may hold more than half.
     """
     if axis != "pp":
         return True
     model, workload = point.model, point.workload
     layers = model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
-    plain = workload.task != "training" or workload.schedule in ("1f1b", "gpipe")
+    plain = workload.task != "training" or workload.schedule == "1f1b" or (workload.schedule == "gpipe" and workload.pp > 1)
     return plain and layers % (2 * workload.pp) == 0
 
 
@@ -138,22 +137,19 @@ def moved(before: Answer, after: Answer) -> Iterable[Finding]:
 
 
 def holds_the_model(point: DesignPoint, _: Random) -> list[Violation]:
-    """Return where all devices together, each as full as the fullest, hold less than the model and its replicas.
+    """Return where all devices together, each as full as the fullest, cannot hold the states of the model's replicas.
 
-    The fullest holds at least the mean. Weights that experts parallelism divides have fewer replicas; ZeRO-3 has one.
-    Serving formats are mixed: the narrowest counts.
+    The fullest device holds at least the mean, which is at least the mean of the states. Weights that expert
+    parallelism divides have fewer replicas; ZeRO-3 has one. Serving formats are mixed: the narrowest counts.
     """
     answer = closed(point, [{}])[0]
     if answer is None or point.workload.offload:
         return []
-    needed = _needed_bytes(point)
-    found = []
-    for name, least in needed.items():
-        held = answer[f"memory.{name}"] * point.network.npus
-        if held < least * (1 - 1e-6):
-            text = f"{name}: {held:.5g} bytes on all devices, where the model and its replicas have {least:.5g}"
-            found.append(violation("whole model", Finding(text, 1 - held / least), point, {}, {}))
-    return found
+    held, least = answer["memory_bytes"] * point.network.npus, sum(_needed_bytes(point).values())
+    if held >= least * (1 - 1e-6):
+        return []
+    text = f"{held:.5g} bytes on all devices, where the states of the model and its replicas have {least:.5g}"
+    return [violation("whole model", Finding(text, 1 - held / least), point, {}, {})]
 
 
 def _needed_bytes(point: DesignPoint) -> dict[str, float]:

@@ -39,12 +39,17 @@ def longer_sequence(point: DesignPoint, _: Random) -> list[Changes]:
 
 
 def larger_model(point: DesignPoint, rng: Random) -> list[Changes]:
-    """Return a larger model, in one way: layers, vocabulary, width of the feed-forward network; rows of tables."""
+    """Return a larger model, in one way: layers, vocabulary, width of the feed-forward network; rows of tables.
+
+    Every stage gets another layer: a single one more may move several from the last stage, with the head, to others.
+    Layers of a decoder move those of the encoder to other stages.
+    """
     model = point.model
     if not isinstance(model, Transformer):
         return [{"model.tables.0": 2 * model.tables[0]}]
-    more: list[Changes] = [{"model.layers": model.layers + 1}, {"model.layers": 2 * model.layers}]
-    more += [{"model.vocab": 2 * model.vocab}, {"model.ffn": 2 * model.ffn}]
+    more: list[Changes] = [{"model.vocab": 2 * model.vocab}, {"model.ffn": 2 * model.ffn}]
+    if point.workload.pp == 1 or not model.encoder_layers:
+        more += [{"model.layers": model.layers + point.workload.pp}, {"model.layers": 2 * model.layers}]
     if model.experts:
         more.append({"model.experts.ffn": 2 * model.experts.ffn})
     return [rng.choice(more)]

@@ -1,0 +1,6 @@
+"""Relations that designs contradict today, and why. A relation that holds is not listed."""
+
+from __future__ import annotations
+
+KNOWN: dict[str, str] = {}
+"""Reasons by the name of a relation."""
