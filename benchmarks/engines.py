@@ -15,12 +15,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from cosmic.testing.agreement import Compared, by_class, compared, markdown, small_design
+from cosmic.testing.agreement import Compared, by_class, compared, markdown, small_design, with_table
 from cosmic.testing.relations.commands import command_of
 from cosmic.workload.plan import plan
 
 PAGE = Path(__file__).parents[1] / "docs" / "event-engine.md"
-BEGIN, END = "<!-- benchmarks/engines.py --page writes from here -->", "<!-- to here -->"
 WORST = 10
 PLANNED = 100
 """Designs after which the cache of plans is emptied."""
@@ -39,7 +38,9 @@ def main() -> None:
     worst = sorted(rows, key=lambda row: -abs(row.ratio - 1))[:WORST]
     if options.page:
         PAGE.write_text(with_table(PAGE.read_text(encoding="utf-8"), rows), encoding="utf-8")
-    print(json.dumps(as_data(rows, worst, options.seed), indent=2) if options.json else as_text(rows, worst, options.seed))
+    print(
+        json.dumps(as_data(rows, worst, options.seed), indent=2) if options.json else as_text(rows, worst, options.seed)
+    )
 
 
 def compare(number: int, seed: int, processes: int) -> list[Compared]:
@@ -58,13 +59,6 @@ def _share(places: range, seed: int) -> list[Compared]:
         if row is not None:
             found.append(row)
     return found
-
-
-def with_table(page: str, rows: Sequence[Compared]) -> str:
-    """Return a page with its generated table renewed."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{markdown(rows)}\n\n{END}{after}"
 
 
 def as_text(rows: Sequence[Compared], worst: Sequence[Compared], seed: int) -> str:

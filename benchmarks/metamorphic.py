@@ -99,7 +99,7 @@ def _try(found: Tally, name: str, point: DesignPoint, rng: Random) -> None:
     start = time.process_time()
     try:
         violations = RELATIONS[name].violations(point, rng)
-    except Exception as error:  # noqa: BLE001  whatever stops an evaluation is a finding
+    except Exception as error:  # whatever stops an evaluation is a finding
         violations = [violation(name, Finding(f"raises {type(error).__name__}: {error}", 1.0), point, {}, {})]
     found.tried[name] += 1
     found.violated[name] += bool(violations)
@@ -112,7 +112,8 @@ def as_text(found: Tally, names: Sequence[str]) -> str:
     width = max(map(len, names))
     lines = [f"{'relation':{width}}  designs  contradict  seconds"]
     lines += [
-        f"{name:{width}}  {found.tried[name]:7,}  {found.violated[name]:10,}  {found.seconds[name]:7.1f}" for name in names
+        f"{name:{width}}  {found.tried[name]:7,}  {found.violated[name]:10,}  {found.seconds[name]:7.1f}"
+        for name in names
     ]
     for name in names:
         own = sorted((each for each in found.violations if each.relation == name), key=lambda each: -each.finding.size)

@@ -21,10 +21,10 @@ from cosmic.testing.relations.relation import Answer, Finding, at_least, at_most
 from cosmic.testing.relations.work import more_sequences
 from tests.physics.known import KNOWN
 
-EXAMPLES = 24
+EXAMPLES = 40
 COSTLY = {"larger model", "sharded states", "batch", "names", "engines agree"}
 """Relations whose every example takes long: other models and shardings are planned anew, whole steps simulated."""
-FEW = 8
+FEW = 12
 POOL = 3
 """Designs of each family and task."""
 PHASES = (Phase.explicit, Phase.generate)  # a seed has no simpler one
@@ -120,7 +120,7 @@ def test_a_comparison_finds_a_law_that_does_not_hold() -> None:
     assert found[0].command.startswith("cosmic evaluate llama3-8b@dgx-h100:8 --set task=training --set dp=8 ")
     assert found[0].changed == "--set global_batch=16"
     assert found[0].relation == "wrong"
-    assert 0.4 < found[0].finding.size < 0.6
+    assert 0.2 < found[0].finding.size < 0.6
     assert str(found[0]).startswith("wrong: step_s ")
 
 

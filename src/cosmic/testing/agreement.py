@@ -15,6 +15,9 @@ from cosmic.testing.relations.relation import closed, is_small, played
 
 SIZES = (1, 2, 4, 8, 8, 16, 16, 32, 64)
 """Accelerators of designs that the event engine plays at once."""
+BEGIN, END = "<!-- benchmarks/engines.py --page writes from here -->", "<!-- to here -->"
+CLASSES = ("task", "family", "schedule", "pp", "execution", "weight_sharding", "recompute", "offload")
+OVERLAPS = ("dp_overlap", "tp_overlap", "ep_overlap")
 FAMILY = {name: family for family, names in MODELS.items() for name in names}
 
 
@@ -68,7 +71,7 @@ def classes_of(point: DesignPoint) -> dict[str, str]:
         found |= {"weight_sharding": workload.weight_sharding, "recompute": workload.recompute}
     stages = "1" if workload.pp == 1 else "2 to 4" if workload.pp <= 4 else "more"
     found |= {"pp": stages, "execution": workload.execution}
-    for key in ("dp_overlap", "tp_overlap", "ep_overlap"):
+    for key in OVERLAPS:
         if getattr(workload, key.removesuffix("_overlap")) > 1:
             found[key] = "on" if getattr(workload, key) else "off"
     return found | {"offload": "some" if workload.offload else "nothing"}
@@ -90,8 +93,7 @@ def agreement(rows: Sequence[Compared]) -> Agreement:
 def by_class(rows: Sequence[Compared]) -> Iterator[tuple[str, str, Agreement]]:
     """Yield each class, each of its values, and how far the engines are apart over those designs; all of them first."""
     yield "all", "", agreement(rows)
-    names = dict.fromkeys(name for row in rows for name in row.classes)
-    for name in names:
+    for name in (*CLASSES, *OVERLAPS):
         for value in sorted({row.classes[name] for row in rows if name in row.classes}):
             yield name, value, agreement([row for row in rows if row.classes.get(name) == value])
 
@@ -106,6 +108,17 @@ def markdown(rows: Sequence[Compared]) -> str:
         figures = f"{_percent(found.median)} | {_percent(found.high)} | {_percent(found.worst, signed=True)}"
         lines.append(f"| {shown} | {value} | {found.designs:,} | {figures} |")
     return "\n".join(lines)
+
+
+def with_table(page: str, rows: Sequence[Compared]) -> str:
+    """Return a page with its generated table renewed.
+
+    >>> with_table(f"before {BEGIN} old {END} after", [Compared(0, 1.0, {})]).splitlines()[4]
+    '| all designs |  | 1 | 0 % | 0 % | +0 % |'
+    """
+    before, _, rest = page.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    return f"{before}{BEGIN}\n\n{markdown(rows)}\n\n{END}{after}"
 
 
 def _label(name: str) -> str:

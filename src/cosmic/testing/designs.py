@@ -148,7 +148,9 @@ def _workload(rng: Random, bare: DesignPoint, task: str) -> dict[str, Any]:
         if rng.random() < 0.5 and key in KEYS and (task == "training" or key not in TRAINING_ONLY):
             found[key] = rng.choice(values)
     if task == "training":
-        found["schedule"] = rng.choice(("1f1b", "1f1b", "gpipe", "interleaved", "interleaved", "zero_bubble", "dualpipe"))
+        found["schedule"] = rng.choice(
+            ("1f1b", "1f1b", "gpipe", "interleaved", "interleaved", "zero_bubble", "dualpipe")
+        )
         if found["schedule"] == "interleaved" and mesh["pp"] > 1:
             found["virtual_stages"] = rng.choice((1, 2, 2, 3, 4))
     found["micro_batch"] = rng.choice((1, 1, 2, 4))

@@ -7,12 +7,12 @@ from random import Random
 
 import numpy as np
 
-from cosmic.design.model import Transformer, attention_parameters, parameters
+from cosmic.design.model import Transformer, parameters
 from cosmic.design.point import DesignPoint
 from cosmic.simulation.analytic import BREAKDOWN
 from cosmic.simulation.event.from_design import simulate_design
 from cosmic.step.memory import COMPONENTS
-from cosmic.testing.relations.memory import routed_parameters
+from cosmic.testing.relations.memory import routed_parameters, served_bytes
 from cosmic.testing.relations.relation import Answer, Finding, Relation, Violation, closed, is_small, played, violation
 
 Check = Callable[[DesignPoint, Answer], Iterable[Finding]]
@@ -85,19 +85,15 @@ def flop_once(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
 def bytes_bound(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
     """Yield a finding where a decoded token takes less time than to read what it needs.
 
-    Each token of each sequence reads the whole cache once; a step reads every dense weight but the embedding at least
-    once on the fullest stage. Of routed experts, none may be chosen on a device: they do not count.
+    A step reads the whole cache once, and every weight of the layers but those of routed experts, which may be idle:
+    on the fullest stage at least the mean of all stages, in the narrowest format that the precision stores.
     """
     model, workload = point.model, point.workload
     if workload.task != "decode" or not isinstance(model, Transformer) or workload.offload:
         return
-    whole = float(parameters(model))
-    embedding = model.hidden * model.vocab
-    counted = (whole - routed_parameters(model) - 2 * embedding) / whole
-    read = answer["memory.kv_cache"] + max(0.0, answer["memory.weights"] * counted * (not model.experts))
-    if model.experts:
-        read += 0.5 * model.layers * attention_parameters(model) / (workload.pp * workload.tp) / 2
-    least = read / point.memory.bandwidth_bytes_per_s
+    layers = parameters(model) - routed_parameters(model) - 2 * model.hidden * model.vocab
+    weights = max(0.0, layers) * served_bytes(workload.precision) / (workload.pp * workload.tp)
+    least = (weights + answer["memory.kv_cache"]) / point.memory.bandwidth_bytes_per_s
     if answer["step_s"] < least * (1 - 1e-9):
         yield Finding(f"step_s {answer['step_s']:.5g}, reading takes {least:.5g}", 1 - answer["step_s"] / least)
 

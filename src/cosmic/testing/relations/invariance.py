@@ -1,4 +1,4 @@
-"""What must not matter: names, the place of an axis of one rank, who else is in the batch, how many replicas there are."""
+"""What must not matter: names, the place of an axis of one rank, who else is in a batch, how many replicas run."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SOURCES = (
 
 
 def renamed(_: DesignPoint, rng: Random) -> list[Changes]:
-    """Return other names of the model and of the accelerator, for some designs: a model by another name is planned anew."""
+    """Return other names of model and accelerator, for some designs: a model by another name is planned anew."""
     return [] if rng.random() > RENAMED else [{"model.name": "another", "compute.accelerator": "another"}]
 
 
@@ -59,9 +59,13 @@ def replaced(point: DesignPoint, rng: Random) -> list[Changes]:
 def replicated(point: DesignPoint, _: Random) -> list[Changes]:
     """Return all accelerators without spread, and twice the replicas on twice of them.
 
-    The tables of a recommender are spread over the replicas: twice of them look up in half the tables each.
+    The tables of a recommender are spread over the replicas: twice of them look up in half the tables each. And where
+    stages differ, another one may bound the step when gradients travel farther.
     """
-    if not point.network.dims or not isinstance(point.model, Transformer):
+    model = point.model
+    if not point.network.dims or not isinstance(model, Transformer):
+        return []
+    if point.workload.pp > 1 and (model.experts or model.encoder_layers):
         return []
     outer = f"network.dims.{len(point.network.dims) - 1}.npus"
     workload = point.workload

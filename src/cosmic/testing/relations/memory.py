@@ -107,7 +107,9 @@ def _alike(point: DesignPoint, axis: str) -> bool:
         return True
     model, workload = point.model, point.workload
     layers = model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
-    plain = workload.task != "training" or workload.schedule == "1f1b" or (workload.schedule == "gpipe" and workload.pp > 1)
+    plain = (
+        workload.task != "training" or workload.schedule == "1f1b" or (workload.schedule == "gpipe" and workload.pp > 1)
+    )
     return plain and layers % (2 * workload.pp) == 0
 
 
@@ -130,7 +132,9 @@ def moved(before: Answer, after: Answer) -> Iterable[Finding]:
     if other > one * (1 + ROUNDING):
         yield Finding(f"memory_bytes {one:.6g} -> {other:.6g}", relative(before, after, "memory_bytes"))
     if other + away < one * (1 - ROUNDING):
-        yield Finding(f"{one:.6g} bytes on the device -> {other:.6g}, and {away:.6g} elsewhere", 1 - (other + away) / one)
+        yield Finding(
+            f"{one:.6g} bytes on the device -> {other:.6g}, and {away:.6g} elsewhere", 1 - (other + away) / one
+        )
 
 
 # ---------------------------------------------------------------------------------------- the whole model
@@ -161,14 +165,24 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
     replicas = workload.dp * workload.cp
     everywhere = (whole - experts) * replicas + experts * (replicas / workload.ep if experts < whole else 1)
     if workload.task != "training":
-        narrowest = 0.5 if workload.precision in ("fp4", "int4") else 1.0 if workload.precision == "fp8" else recipe.weight
-        return {"weights": narrowest * (whole if workload.weight_sharding == "zero3" else everywhere)}
+        return {
+            "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)
+        }
     sharding = workload.weight_sharding
     return {
         "weights": recipe.weight * (whole if sharding == "zero3" else everywhere),
         "gradients": recipe.gradient * (whole if sharding in ("zero2", "zero3") else everywhere),
         "optimizer": recipe.moments * (everywhere if sharding == "none" else whole),
     }
+
+
+def served_bytes(precision: str) -> float:
+    """Return the bytes of the narrowest weight that a serving precision stores.
+
+    >>> served_bytes("bf16"), served_bytes("int4")
+    (2.0, 0.5)
+    """
+    return {"fp8": 1.0, "fp4": 0.5, "int4": 0.5, "fp32": 4.0}.get(precision, 2.0)
 
 
 def routed_parameters(model: Transformer) -> float:
@@ -208,11 +222,17 @@ RELATIONS: tuple[Relation, ...] = (
         for axis in ("tp", "cp", "pp", "dp")
     ),
     comparison(
-        "wider ep", "Experts over twice the ranks take no more memory on each.", more_expert_parallelism, fewer_states,
+        "wider ep",
+        "Experts over twice the ranks take no more memory on each.",
+        more_expert_parallelism,
+        fewer_states,
         at_most("memory_bytes"),
     ),
     comparison(
-        "offloading", "What leaves the device is in the outer tiers.", offloads, moved,
+        "offloading",
+        "What leaves the device is in the outer tiers.",
+        offloads,
+        moved,
         between=((0, 1), (0, 2), (0, 3), (0, 4)),
     ),
     Relation("whole model", "All devices together hold the model, times its replicas.", holds_the_model),

@@ -93,8 +93,10 @@ def closed(point: DesignPoint, changes: Sequence[Changes]) -> list[Answer | None
     found = evaluate_batch(batch_of_changes(point, changes))
     size = len(changes)
     columns = {name: np.broadcast_to(column, size) for name, column in found.columns.items()}
-    answers = (Answer({name: float(column[row]) for name, column in columns.items()}, float(found.excess[row]))
-               for row in range(size))
+    answers = (
+        Answer({name: float(column[row]) for name, column in columns.items()}, float(found.excess[row]))
+        for row in range(size)
+    )
     return [None if np.isinf(answer.excess) else answer for answer in answers]
 
 
