@@ -14,6 +14,7 @@ AXES: tuple[Axis, ...] = get_args(Axis)
 Task = Literal["training", "prefill", "decode"]
 Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
+ReduceEvery = Literal["step", "microbatch"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 Attention = Literal["fused", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
@@ -56,6 +57,9 @@ class Workload:
     """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
     weight_sharding: WeightSharding = "none"
     """What data parallelism shards: optimizer states (zero1), gradients too (zero2), weights too (zero3, FSDP)."""
+    reduce_every: ReduceEvery = "step"
+    """When zero2 reduces gradients: once a step, which keeps them whole until then, or after every microbatch, as
+    DeepSpeed does, which keeps them sharded. zero3 reduces them after every microbatch, none and zero1 once a step."""
     sequence_parallel: bool = True
     """Whether activations between tensor-parallel regions are split over tp, as Megatron-LM does."""
     schedule: str = field(default="1f1b", metadata={"names": schedules})

@@ -130,21 +130,6 @@ def other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bo
     return all(split != [axis for axis in order if axis in split] for order in orders)
 
 
-def layers_per_chunk(layers: int, stages: int, virtual: int) -> list[int]:
-    """Return the layers of each model chunk of a pipeline, distributed as by `cosmic.workload.sizes.layers_on_stage`.
-
-    Chunk number c · stages + s is the c-th chunk of stage s.
-
-    >>> layers_per_chunk(61, 4, 1), layers_per_chunk(10, 2, 2)
-    ([16, 16, 16, 13], [3, 3, 2, 2])
-    """
-    each = -(-layers // stages)
-    here = [max(0, min(each, layers - stage * each)) for stage in range(stages)]
-    return [
-        here[stage] // virtual + (chunk < here[stage] % virtual) for chunk in range(virtual) for stage in range(stages)
-    ]
-
-
 # ------------------------------------------------------------------------------------------------------ writing
 
 

@@ -13,7 +13,6 @@ from cosmic.launching.launch import (
     Launch,
     about,
     common_warnings,
-    layers_per_chunk,
     options,
     other_placement,
     targets,
@@ -21,6 +20,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.megatron_model import describe
+from cosmic.workload.sizes import layers_per_part
 
 COMMIT = "000c4ac24f61"
 """Of github.com/NVIDIA/Megatron-LM."""
@@ -98,10 +98,10 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
 
 def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     virtual = w.virtual_stages if w.schedule == "interleaved" else 1
-    chunks = layers_per_chunk(model.layers, w.pp, virtual)
+    chunks = layers_per_part(model.layers, w.pp * virtual)
     even = len(set(chunks)) == 1
     draft.add("--num-virtual-stages-per-pipeline-rank", virtual, when=even and virtual > 1)
-    alone = not even and virtual == 1 and chunks[-1] > 0
+    alone = not even and virtual == 1 and len(set(chunks[:-1])) == 1
     draft.add("--decoder-last-pipeline-num-layers", chunks[-1], when=alone)
     draft.add("--pipeline-model-parallel-layout", layout(chunks), when=not even and not alone)
     if w.pp > 1 and w.schedule not in SCHEDULES:

@@ -17,7 +17,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.simulation.analytic import anatomy
 from cosmic.simulation.schedule_simulation import simulate_tasks
-from cosmic.simulation.schedule_times import Mark, Piece, StepTimes, TaskTimes, step_times
+from cosmic.simulation.schedule_times import Piece, StepTimes, TaskTimes, step_times
 from cosmic.simulation.timeline import (
     CODE,
     Class,
@@ -110,9 +110,8 @@ class _Step:
         self.tail = times.reducing + times.updating + times.returning
         self.end_s = float(self.done.max()) + self.tail + times.offloading[1]
 
-    def _mark(self, stage: int, task: Task) -> Mark:
-        head = task.virtual_stage(stage, self.stages) == self.virtual_stages - 1
-        return Mark(task.kind, stage == self.stages - 1, head)
+    def _mark(self, stage: int, task: Task) -> tuple[TaskKind, int]:
+        return task.kind, task.virtual_stage(stage, self.stages)
 
     def _task_s(self, stage: int, task: Task) -> float:
         return self.seconds[self._mark(stage, task)]
@@ -147,10 +146,16 @@ class _Step:
         return pauses
 
     def _round(self) -> list[TaskTimes]:
-        """Return the tasks of the stage that bounds the step for one microbatch."""
-        kinds: tuple[TaskKind, ...] = ("F", "BW") if self.training else ("F",)
-        heads = [False] * (self.virtual - 1) + [True]
-        return [self.times.tasks[Mark(kind, True, head)] for kind in kinds for head in heads]
+        """Return the tasks of the slowest stage for one microbatch, on average over its microbatches."""
+        return max(
+            (self._round_of(stage) for stage in range(self.stages)),
+            key=lambda tasks: sum(task.seconds for task in tasks),
+        )
+
+    def _round_of(self, stage: int) -> list[TaskTimes]:
+        placed = zip(self.simulated.stage.tolist(), self.simulated.tasks, strict=True)
+        mine = [task for at, task in placed if at == stage]
+        return [self.times.tasks[self._mark(stage, task)].share(1 / self.count) for task in mine]
 
     # ------------------------------------------------------------------------------------------------ drawing
 
@@ -190,7 +195,7 @@ class _Step:
 
     def _placed(self) -> list[_Placed]:
         """Return the tasks, grouped by stage and kind."""
-        groups: dict[tuple[int, Mark], list[int]] = {}
+        groups: dict[tuple[int, tuple[TaskKind, int]], list[int]] = {}
         for number, (stage, task) in enumerate(zip(self.simulated.stage.tolist(), self.simulated.tasks, strict=True)):
             groups.setdefault((stage, self._mark(stage, task)), []).append(number)
         return [_Placed(stage, self.times.tasks[mark], np.array(each)) for (stage, mark), each in groups.items()]
@@ -292,8 +297,7 @@ class _Step:
     def _gradients_beside(self, drawing: Drawing, stage: int) -> None:
         """Draw the overlapped gradients: beside the last backward pass and, if that is too short, the next forward."""
         done = float(self.done[stage])
-        mark = Mark("BW", stage == self.stages - 1, stage == self.stages - 1)
-        behind = min(self.times.reduced_beside, self.seconds.get(mark, 0.0), done)
+        behind = min(self.times.reduced_beside, self.seconds.get(("BW", stage), 0.0), done)
         _draw_one(drawing, (stage, "dp", "gradients reduced", "hidden"), done - behind, done)
         if self.batch.base.collective.scheduling == "lifo":
             row = int(np.argmax(self.simulated.stage == stage))

@@ -22,7 +22,7 @@ from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
-from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of
+from cosmic.workload.sizes import microbatches, sizes_of
 
 CommunicationKind = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute", "send"]
 Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated"]
@@ -55,14 +55,17 @@ class CollectiveUse:
     bytes: Numeric
     """Payload per device: the result of a gather, the input of any other collective."""
     calls: Numeric
-    """Calls in one step, on the stage that has most of them."""
+    """Calls in one step, for one layer."""
     phase: Literal["forward", "backward", "step"]
     block: str
+    """Empty for what is sent between stages."""
     tensor: str
     role: Role
     why: str
     copies: int = 1
     """Copies of each token that an all-to-all sends, to as many experts."""
+    recomputed: bool = False
+    """Whether every second call is recomputation, in the backward pass."""
 
     @property
     def overlaps(self) -> bool:
@@ -73,6 +76,12 @@ class CollectiveUse:
     def part(self) -> str:
         """The part of the step's breakdown that its exposed seconds belong to."""
         return part_of(self.role, self.phase)
+
+
+def reduced_once(workload: Workload) -> bool:
+    """Return whether gradients are reduced once a step, after the last microbatch; otherwise after each of them."""
+    once = workload.weight_sharding == "zero2" and workload.reduce_every == "step"
+    return once or workload.weight_sharding in ("none", "zero1")
 
 
 def part_of(role: Role, phase: str) -> str:
@@ -88,10 +97,10 @@ def part_of(role: Role, phase: str) -> str:
     return "dp" if phase == "step" and role in ("weights", "updated") else role
 
 
-def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False) -> list[CollectiveUse]:
+def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
     """Return the collectives of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
-    Layers are those of one *stage*; embedding and head are listed for every stage.
+    Those of one layer of each kind, of the embedding and of the head, and the sends between stages.
 
     With *together*, collectives of a block that differ only in their size are one, of their mean size: time is nearly
     linear in bytes and in calls, so that closed forms lose little. Weights and gradients of a block travel in one
@@ -102,13 +111,11 @@ def collectives(batch: Batch, stage: Stage = "first", *, together: bool = False)
     blocks = plan_of(batch)
     recipe = recipe_of(workload.precision, workload.task)
     step = _Step(batch, sizes_of(batch), recipe, workload, microbatches(batch))
-    counts = layers_on_stage(batch, stage, tuple(each.block for each in blocks))
     found = []
     for each in blocks:
-        layers = counts.get(each.block.name, 1)
-        found += [step.use(each, group, layers) for group in step.groups(each, together=together)]
+        found += [step.use(each, group) for group in step.groups(each, together=together)]
         if training and workload.weight_sharding in ("zero1", "zero2"):
-            found += step.updated_weights(each, layers)
+            found += step.updated_weights(each)
     return [*found, *step.between_stages(blocks[-1], training)]
 
 
@@ -128,16 +135,17 @@ class _Step:
             return tuple((one,) for one in each.partitioned.collectives)
         return _alike(each, repeated(each.block, self.workload))
 
-    def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...], layers: Numeric) -> CollectiveUse:
+    def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> CollectiveUse:
         """Return collectives of the plan that differ only in their tensor as one collective of the step."""
         found = alike[0]
         weight, gradient = _belongs(each, found.tensor)
         ring = self.workload.cp_comm_type == "ring" and found.tensor in RING_TENSORS and found.axes == ("cp",)
-        deferred = gradient and self.workload.weight_sharding in ("none", "zero1")
+        deferred = gradient and reduced_once(self.workload)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
-        calls = layers * (len(alike) / together) * (1 if deferred else self.microbatches)
-        if not weight and is_repeated(found, each.block, self.workload):
-            calls = calls * 2  # again in the recomputation
+        calls = (len(alike) / together) * (1 if deferred else self.microbatches)
+        again = not weight and is_repeated(found, each.block, self.workload)
+        if again:
+            calls = calls * 2
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
         axes = named_axes(found.axes)
@@ -153,6 +161,7 @@ class _Step:
             role="ring" if ring else "weights" if weight or gradient else _axis_role(axes[0]),
             why=found.why,
             copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
+            recomputed=again,
         )
 
     @property
@@ -197,7 +206,7 @@ class _Step:
             total = total + elements * self.width(each, found) * self.summed(found)
         return total / len(alike)
 
-    def updated_weights(self, each: BlockPlan, layers: Numeric) -> Iterator[CollectiveUse]:
+    def updated_weights(self, each: BlockPlan) -> Iterator[CollectiveUse]:
         """Yield the all-gathers of updated weights: each rank updated its shard (ZeRO-1 and 2)."""
         together: dict[tuple[str, ...], Numeric] = {}
         for weight in each.block.graph.weights:
@@ -213,7 +222,7 @@ class _Step:
                 axes=named_axes(axes),
                 group=group,
                 bytes=elements * self.sent_weight,
-                calls=layers,
+                calls=1,
                 phase="step",
                 block=each.block.name,
                 tensor="weights",
@@ -237,7 +246,7 @@ class _Step:
                 bytes=stream * self.recipe.activation,
                 calls=crossing,
                 phase=phase,
-                block="layer",
+                block="",
                 tensor=tensor,
                 role="pp",
                 why="the next stage goes on from here",

@@ -29,7 +29,7 @@ from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import PartitionedOperator
-from cosmic.workload.sizes import Stage, layers_on_stage, microbatches, sizes_of, visible_share
+from cosmic.workload.sizes import microbatches, sizes_of, visible_share
 
 BACKWARD_FLOP = 2.0
 """Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""
@@ -138,23 +138,21 @@ class OperatorUse:
     """Bytes that one run reads and writes, each tensor once: the roofline's, and what traces state. The kernels of a
     measured accelerator move what `kernel` says."""
     runs: Numeric
-    """Runs in one step."""
+    """Runs in one step, for one layer."""
     kernel: Kernel
     """The shape of its kernel: of one forward run, also where the use is backward."""
     recomputed: bool = False
     """Whether every second run is recomputation."""
 
 
-def operators(batch: Batch, stage: Stage = "first") -> list[OperatorUse]:
+def operators(batch: Batch) -> list[OperatorUse]:
     """Return the operators of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
-    Layers are those of one *stage*; embedding and head are listed for every stage. An operator is followed by its
-    backward pass: twice its flop, and its tensors and their gradients moved.
+    Those of one layer of each kind, of the embedding and of the head, for all microbatches of a step. An operator is
+    followed by its backward pass: twice its flop, and its tensors and their gradients moved.
     """
-    planned = plan_of(batch)
-    counts = layers_on_stage(batch, stage, tuple(each.block for each in planned))
     count = microbatches(batch)
-    return [use for each in planned for use in _block_operators(batch, each, counts.get(each.block.name, 1) * count)]
+    return [use for each in plan_of(batch) for use in _block_operators(batch, each, count)]
 
 
 def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[OperatorUse]:

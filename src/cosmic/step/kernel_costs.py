@@ -41,6 +41,7 @@ from cosmic.cost.streaming import (
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.numeric import Numeric
+from cosmic.step.communication import reduced_once
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sizes import microbatches
@@ -187,7 +188,7 @@ class KernelCosts:
         Eager, they are read and added: three passes. Fused, the GEMM itself adds to the accumulated gradients. Sharded
         gradients are reduced and dropped instead.
         """
-        if self.workload.weight_sharding in ("zero2", "zero3"):
+        if not reduced_once(self.workload):
             return 0.0
         kept, made = self.recipe.gradient, self.recipe.activation
         moved = 2 * kept + (made if self._style == "eager" else -made)

@@ -23,7 +23,7 @@ from cosmic.workload.graph import Sizes
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import layers_on_stage, microbatches, sizes_of, structural_paths
+from cosmic.workload.sizes import blocks_on_stage, microbatches, sizes_of, structural_paths
 
 INDEX_BYTES = 16
 """Of a token id and of its label, 8 each."""
@@ -143,10 +143,7 @@ class _Stage:
         workload = batch.base.workload
         self.workload = workload
         self.blocks = {each.block.name: each for each in blocks}
-        counts = layers_on_stage(batch, "first" if first else "last", tuple(each.block for each in blocks))
-        alone = np.asarray(sizes["pp"]) == 1
-        edge = {"first": 1 if first else alone, "last": alone if first else 1}
-        self.counts = {each.block.name: counts.get(each.block.name, edge.get(each.block.part, 0)) for each in blocks}
+        self.counts = blocks_on_stage(batch, 0 if first else sizes["pp"] - 1, [each.block for each in blocks])
         schedule = schedules[workload.schedule]
         stage = 0 if first else sizes["pp"] - 1
         virtual = batch["workload.virtual_stages"]
@@ -154,7 +151,7 @@ class _Stage:
             schedule.in_flight(stage, sizes["pp"], microbatches(batch), virtual) if training_task(batch) else 1
         )
         self.copies = schedule.parameter_copies(sizes["pp"])
-        self.has_head = edge["last"]
+        self.has_head = self.counts.get("head", 0)
 
     # ------------------------------------------------------------------------------------------- weights
 

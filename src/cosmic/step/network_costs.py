@@ -19,14 +19,14 @@ from cosmic.step.communication import CommunicationKind, Role
 
 
 @dataclass(frozen=True, slots=True)
-class ExposedShares:
-    """Share of an axis's communication that stays exposed where it overlaps compute."""
+class OverlapEfficiency:
+    """Share of an axis's communication that compute beside it can hide at best; the rest is what it takes from it."""
 
     tp: float
     ep: float
 
 
-EXPOSED = fitted("overlap", ExposedShares)
+OVERLAP = fitted("overlap", OverlapEfficiency)
 
 
 class NetworkCosts:
@@ -63,17 +63,17 @@ class NetworkCosts:
         known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
         return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, copies)
 
-    def exposed_share(self, role: Role) -> float:
-        """Return the share of a role's seconds that compute waits for; see `tp_overlap` and `ep_overlap`."""
-        workload = self._batch.base.workload
-        if role == "tp" and workload.tp_overlap:
-            return EXPOSED.tp
-        return EXPOSED.ep if role == "ep" and workload.ep_overlap else 1.0
+    def efficiency(self, role: Role) -> Numeric:
+        """Return the share of a role's seconds that compute can hide at best; 0 where it does not overlap.
 
-    @property
-    def overlap_efficiency(self) -> Numeric:
-        """The share of weight gathering and gradient reduction that compute can overlap at best."""
-        return self._batch["collective.overlap_efficiency"] if self._batch.base.workload.dp_overlap else 0.0
+        What is left is what communication takes from the compute beside it: SMs, and memory bandwidth.
+        """
+        workload = self._batch.base.workload
+        if role == "tp":
+            return OVERLAP.tp if workload.tp_overlap else 0.0
+        if role == "ep":
+            return OVERLAP.ep if workload.ep_overlap else 0.0
+        return self._batch["collective.overlap_efficiency"] if workload.dp_overlap else 0.0
 
     def offload_seconds(self, moved_bytes: Numeric) -> Numeric:
         """Return the seconds to move bytes to or from the nearest outer tier, if there is one."""

@@ -59,8 +59,7 @@ def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
 
 def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
     """Return the collectives of a stage that send anything, each by itself."""
-    there = [use for use in profile.collectives if profile.shares.get(use.block, 1.0)]
-    return [use for use in there if float(use.group) > 1 and float(use.calls) > 0]
+    return [use for use in profile.collectives if float(use.group) > 1 and float(use.calls) > 0]
 
 
 def _sent(

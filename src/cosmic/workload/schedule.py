@@ -83,6 +83,15 @@ class Schedule(Protocol):
         ...
 
     @staticmethod
+    def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
+        """Return how many transfers to the next stage and back a step waits for: always, and if no stage has slack.
+
+        The former fill and drain the pipeline. The latter are in the cycle of forwards and backwards on which stages
+        wait for each other; where the other stages are faster than the slowest, the difference hides that much.
+        """
+        ...
+
+    @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
         """Return the most microbatches whose activations *stage* keeps at one time.
 
@@ -111,6 +120,15 @@ schedules: Registry[Schedule] = workload.schedules
 
 class Undivided:
     """Base of schedules whose stages hold one model chunk, once."""
+
+    @staticmethod
+    def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
+        """Return (p - 1, 0): the first microbatch passes every stage, and the last one passes them back.
+
+        >>> Undivided.transfers(4, 16)
+        (3, 0)
+        """
+        return stages - 1, 0
 
     @staticmethod
     def parameter_copies(stages: Number) -> Number:

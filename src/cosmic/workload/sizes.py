@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Transformer
+from cosmic.design.model import Model, Transformer
 from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import SizeTable
+from cosmic.workload.schedule import schedules
 
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
 STRUCTURE = (
@@ -23,6 +24,7 @@ STRUCTURE = (
     "loss",
     "dropout",
     "execution",
+    "reduce_every",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
@@ -94,41 +96,93 @@ def _microbatches(batch: Batch) -> Numeric:
 
 
 Stage = Literal["first", "middle", "last"]
-"""Which of a pipeline's stages."""
+"""The stages of a pipeline one of which bounds a step: the others are like one of them, or have less to do."""
 
 
-def block_shares(stage: Stage | None, stages: Numeric, *, head: bool) -> dict[str, Numeric]:
-    """Return how much a stage has of the blocks that are not on every one, 1 unless stated.
+def place_of(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
+    """Return the number of a stage, from 0 on.
 
-    None is the fullest stage where all layers are alike: the last, if the model has a *head*.
-
-    >>> block_shares("last", 4, head=True), block_shares("first", 4, head=True), block_shares(None, 1, head=True)
-    ({'embedding': 0.0}, {'head': 0.0}, {'embedding': 1.0})
+    The middle is the last of the stages that have a layer more than others, if there are some: it has more layers of
+    the kind that comes later.
     """
-    alone = 1.0 * (stages == 1)
-    shares: dict[str, Numeric] = {}
-    if stage in ("middle", "last") or (stage is None and head):
-        shares["embedding"] = alone
-    if stage in ("first", "middle"):
-        shares["head"] = alone
-    return shares
+    stages: Numeric = batch["workload.pp"]
+    if stage != "middle":
+        return stages * 0 if stage == "first" else stages - 1
+    more = _layers(blocks) % (stages * batch["workload.virtual_stages"])
+    place: Numeric = np.where((more > 1) & (more <= stages), more - 1, stages // 2)
+    return place
 
 
-def layers_on_stage(batch: Batch, stage: Stage, blocks: tuple[Block, ...]) -> dict[str, Numeric]:
-    """Return how many layers of each sort lie on a pipeline stage.
+def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
+    """Return how much of each block of a model lies on stage number *place*: layers, the embedding, the head.
 
-    Layers are dealt out in order, ceil(layers / stages) to each stage; the last takes what is left.
+    Layers are dealt out in order, to stages or to their virtual stages, evenly; where they do not divide, the first
+    ones take one more. A bidirectional schedule has each stage twice, once in each direction: the mean of both.
     """
     stages = batch["workload.pp"]
+    found = _one_way(batch, place, blocks)
+    if not np.any(schedules[batch.base.workload.schedule].parameter_copies(stages) > 1) or not _trains(batch):
+        return found
+    mirrored = _one_way(batch, stages - 1 - place, blocks)
+    return {name: (count + mirrored[name]) / 2 for name, count in found.items()}
+
+
+def _one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
+    stages = batch["workload.pp"]
+    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    parts = stages * virtual
+    found: dict[str, Numeric] = {}
+    for block in blocks:
+        if block.part != "layers":
+            here = place == (0 if block.part == "first" else stages - 1)
+            found[block.name] = 1.0 * here
+    for chunk in range(int(np.max(virtual))):
+        for name, count in layers_of_part(batch.base.model, blocks, place + chunk * stages, parts).items():
+            found[name] = found.get(name, 0) + count * (chunk < virtual)
+    return {block.name: found[block.name] for block in blocks}
+
+
+def layers_of_part(model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model."""
+    total = _layers(blocks)
+    start = part * (total // parts) + np.minimum(part, total % parts)
+    end = start + total // parts + (part < total % parts)
+    before = _first_layers(model, blocks, start)
+    return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
+
+
+def layers_per_part(layers: int, parts: int) -> list[int]:
+    """Return the layers of each stage, or of each virtual stage, as `blocks_on_stage` deals them out.
+
+    >>> layers_per_part(61, 4)
+    [16, 15, 15, 15]
+    """
+    return [layers // parts + (part < layers % parts) for part in range(parts)]
+
+
+def _layers(blocks: Sequence[Block]) -> int:
+    return sum(block.repeats for block in blocks if block.part == "layers")
+
+
+def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict[str, Numeric]:
+    """Return how many of the first *count* layers of a model are of each kind.
+
+    Kinds follow one another, except where every second, third … layer is an MoE layer.
+    """
+    found: dict[str, Numeric] = {}
+    left = np.asarray(count)
     repeated = [block for block in blocks if block.part == "layers"]
-    total = sum(block.repeats for block in repeated)
-    each = -(-total // stages)
-    place = {"first": 0, "middle": stages // 2, "last": stages - 1}[stage]
-    start = np.asarray(place * each)
-    end = np.minimum(start + each, total)
-    found, passed = {}, 0
-    for block in repeated:
-        overlap = np.minimum(end, passed + block.repeats) - np.maximum(start, passed)
-        found[block.name] = np.maximum(overlap, 0)
-        passed += block.repeats
+    experts = model.experts if isinstance(model, Transformer) else None
+    for place, block in enumerate(repeated):
+        mixed = experts is not None and experts.every > 1 and block.name == "layer" and place + 1 < len(repeated)
+        if mixed and experts is not None:
+            moe = np.minimum(np.maximum(left - experts.dense_first, 0) // experts.every, repeated[place + 1].repeats)
+            found[block.name] = np.minimum(left - moe, block.repeats)
+        else:
+            found[block.name] = np.minimum(left, block.repeats)
+        left = left - found[block.name]
     return found
+
+
+def _trains(batch: Batch) -> bool:
+    return batch.base.workload.task == "training"

@@ -16,18 +16,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
+from cosmic.step.communication import BLOCKING
 from cosmic.step.profile import StepProfile, profile
+from cosmic.step.stage_time import PASSES, StageTime, part_times
 from cosmic.traces.generation.blocks import pieces, sent_between_stages
 from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.pieces import Piece, Run, collectives_of
 from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
+from cosmic.traces.generation.tapes import Pace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.schedule import Task, schedules
+from cosmic.workload.sizes import layers_per_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,6 +92,7 @@ def _plan(profile: StepProfile) -> Plan:
         newest_first=collective.scheduling == "lifo",
         training=training,
         updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
+        paces=tuple(_paces(part, profile) for part in part_times(profile.batch)),
         offloaded=(float(profile.network.offload_seconds(each)), each),
     )
 
@@ -94,30 +100,35 @@ def _plan(profile: StepProfile) -> Plan:
 def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
     """Return the optimizer's work for a block; weights that a head shares with the embedding are updated there."""
     elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
-    recipe, sharded = profile.kernels.recipe, profile.batch.base.workload.weight_sharding == "zero3"
-    if not recipe.optimizer:
-        return Run("optimizer", 0.0, 0.0, 0.0)  # nothing is trained
-    share = elements * (recipe.moments if sharded else recipe.optimizer) / recipe.optimizer
-    seconds, moved = profile.kernels.update(share)
+    if profile.batch.base.workload.task != "training":
+        return Run("optimizer", 0.0, 0.0, 0.0)
+    seconds, moved = profile.kernels.update(elements)
     return Run("optimizer", float(seconds), elements, float(moved))
 
 
-def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:
-    """Return the parts of the model: layers are dealt to stages as `cosmic.workload.sizes.layers_on_stage` says.
+def _paces(part: StageTime, profile: StepProfile) -> dict[str, Pace]:
+    """Return how both passes through a part of the model go: as the closed form says (`cosmic.step.stage_time`)."""
+    efficiency = float(profile.network.efficiency("weights"))
+    found = {}
+    for phase in PASSES:
+        compute = float(part.compute.beside(phase)[2])
+        taken = (1 - efficiency) * float(part.communication.get(("weights", phase), 0.0))
+        slowdown = 1 + (float(part.delay[phase]) + taken) / compute if compute else 1.0
+        whole = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
+        exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in whole.items() if sent}
+        found[phase] = Pace(slowdown, exposed, efficiency)
+    return found
 
-    A stage that is divided shares out its layers evenly; the embedding goes with the first part, the head with the
-    last.
+
+def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:
+    """Return the parts of the model: layers are dealt out as `cosmic.workload.sizes.blocks_on_stage` says.
+
+    The embedding goes with the first part, the head with the last.
     """
     repeated = [piece for piece in found if piece.part == "layers" for _ in range(piece.repeats)]
     labels = (f"{piece.name}{place}" if len(repeated) > 1 else piece.name for place, piece in enumerate(repeated))
     layers = iter([Layer(label, piece) for label, piece in zip(labels, repeated, strict=True)])
-    each = -(-len(repeated) // stages)
-    parts: list[tuple[Layer, ...]] = []
-    for part in range(stages * virtual):
-        chunk, stage = divmod(part, stages)
-        here = max(0, min(each, len(repeated) - stage * each))
-        taken = here // virtual + (chunk < here % virtual)
-        parts.append(tuple(next(layers) for _ in range(taken)))
+    parts = [tuple(islice(layers, taken)) for taken in layers_per_part(len(repeated), stages * virtual)]
     first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
     last = tuple(Layer(piece.name, piece) for piece in found if piece.part == "last")
     parts[0] = first + parts[0]

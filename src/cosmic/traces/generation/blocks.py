@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 
 from cosmic.design.workload import Workload
 from cosmic.step.activations import repeated, weight_elements
-from cosmic.step.communication import BLOCKING, CollectiveUse
+from cosmic.step.communication import CollectiveUse
 from cosmic.step.network_costs import NetworkCosts
-from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s
+from cosmic.step.profile import OperatorCost, StepProfile
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan_of
@@ -41,33 +41,13 @@ def pieces(profile: StepProfile) -> tuple[Piece, ...]:
         (each.use.block, each.use.name, each.use.phase): each for each in profile.operators
     }
     common = _common_weights(planned)
-    slowdown = {phase: _launch_slowdown(profile, planned, phase) for phase in ("forward", "backward")}
-    return tuple(
-        _Cutter(profile, each, work, by_block.get(each.block.name, []), slowdown).piece(common) for each in planned
-    )
+    return tuple(_Cutter(profile, each, work, by_block.get(each.block.name, [])).piece(common) for each in planned)
 
 
 def sent_between_stages(profile: StepProfile) -> Collective | None:
     """Return what one stage sends to the next for a microbatch."""
     sends = (use for use in profile.collectives if use.kind == "send")
     return next((_collective("x", ("pp",), use, profile) for use in sends), None)
-
-
-def _launch_slowdown(profile: StepProfile, planned: Sequence[BlockPlan], phase: str) -> float:
-    """Return how many times longer operators take where a pass is launch-bound.
-
-    When the host launches the head of a forward pass, the device still has layers to run.
-    """
-    repeats = {each.block.name: each.block.repeats for each in planned}
-    ahead = "head" if phase == "forward" else ""
-    mine = [each for each in profile.operators if each.use.phase == phase and each.use.block != ahead]
-    ran = sum(float(each.seconds) * repeats[each.use.block] for each in mine)
-    launched = sum(float(each.launch_s) * repeats[each.use.block] for each in mine)
-    blocking = [use for use in profile.collectives if use.phase == phase and use.role in BLOCKING and use.group > 1]
-    call_s = float(profile.kernels.collective_launch_s(phase))
-    launched += sum(call_s * repeats[use.block] for use in blocking)
-    sent = sum(float(profile.seconds(use)) * repeats[use.block] for use in blocking if use.block != ahead)
-    return 1.0 + float(launch_delay_s(launched, ran + sent)) / ran if ran else 1.0
 
 
 def _common_weights(planned: Sequence[BlockPlan]) -> frozenset[str]:
@@ -82,7 +62,7 @@ def _collective(
     sizes = sizes_of(profile.batch)
     ordered = tuple(axis for axis in MESH if axis in axes and sizes[axis] != 1)
     seconds = float(profile.seconds(use)) * calls
-    return Collective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds)
+    return Collective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds, use.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +126,6 @@ class _Cutter:
     planned: BlockPlan
     work: Mapping[tuple[str, str, str], OperatorCost]
     uses: Sequence[CollectiveUse]
-    slowdown: Mapping[str, float]
-    """By phase, how many times longer operators take where it is launch-bound."""
 
     @property
     def workload(self) -> Workload:
@@ -247,8 +225,7 @@ class _Cutter:
 
     def _run(self, cost: OperatorCost, share: float, beside: Collective | None = None) -> Run:
         use = cost.use
-        seconds = float(cost.seconds) * self.slowdown[use.phase] * share
-        return Run(use.name, seconds, float(use.flop) * share, float(use.bytes) * share, beside)
+        return Run(use.name, float(cost.seconds) * share, float(use.flop) * share, float(use.bytes) * share, beside)
 
     def _weight_share(self, items: Sequence[Operator | _Call], phase: str, ring: bool) -> float:
         """Return the share of each backward operator that makes gradients of weights.

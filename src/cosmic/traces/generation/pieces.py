@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from cosmic.step.communication import CommunicationKind, named_axes
+from cosmic.step.communication import CommunicationKind, Role, named_axes
 from cosmic.step.network_costs import NetworkCosts
 
 
@@ -21,6 +21,11 @@ class Collective:
     bytes: float
     """The result of a gather, the input of any other collective."""
     seconds: float
+    role: Role
+
+    def share(self, of: float) -> Collective:
+        """Return so much of it."""
+        return replace(self, bytes=self.bytes * of, seconds=self.seconds * of)
 
 
 @dataclass(frozen=True, slots=True)

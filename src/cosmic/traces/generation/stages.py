@@ -7,17 +7,20 @@ its first forward pass. A trace of one step shows them at its start, as those of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.traces.generation.pieces import Collective, Piece, Run
+from cosmic.traces.generation.pieces import Collective, Piece, Run, merged
 from cosmic.traces.generation.tapes import (
+    EXPOSED,
     NEXT,
+    OVERLAPPED,
     PREVIOUS,
+    Pace,
     Recorder,
     Row,
     Tape,
@@ -57,6 +60,8 @@ class Plan:
     training: bool
     updates: dict[str, Run]
     """The optimizer's work for each block, by label."""
+    paces: tuple[Mapping[str, Pace], ...]
+    """How both passes go, for each part."""
     offloaded: tuple[float, float] = (0.0, 0.0)
     """Seconds and bytes of each task's traffic with outer memory tiers."""
 
@@ -239,7 +244,7 @@ class StageTrace:
     def record(self, part: int, task: Task) -> Compiled:
         """Write the tape of a task."""
         plan, forward = self.plan, task.kind == "F"
-        recorder = Recorder(plan.groups)
+        recorder = Recorder(plan.groups, plan.paces[part]["forward" if forward else "backward"])
         last = len(plan.parts) - 1
         call = plan.passed if plan.stages > 1 and task.kind != "W" else None
         onward, back = (PREVIOUS, NEXT) if task.reverse else (NEXT, PREVIOUS)
@@ -283,55 +288,70 @@ class StageTrace:
             while waiting and free < now:
                 free += waiting.pop()[1]
             free = max(free, now)
-            waiting.append((layer.label, sum(call.seconds for call in layer.piece.reduces)))
+            waiting.append((layer.label, self.efficiency * sum(call.seconds for call in layer.piece.reduces)))
         if waiting and free <= now:
             waiting.pop()
         return {label for label, seconds in waiting if seconds}
 
     def open(self, task: Task, left: set[str]) -> None:
-        """Write the reductions that the step before left to a virtual stage, beside its first forward pass.
+        """Write what the step before left to a virtual stage, beside its first forward pass.
 
-        Their rows follow those of the pass, which depends on them, so that its other dependencies go first.
+        Updated weights, and reductions that the last backward pass did not overlap. Their rows follow those of the
+        pass, which depends on them, so that its other dependencies go first.
         """
         part = task.virtual_stage(self.stage, self.plan.stages)
-        if not self.plan.newest_first or not self.plan.training or part in self.opened:
+        if not self.plan.training or part in self.opened:
             return
         self.opened.add(part)
+        exposed: list[Collective] = []
         for layer in self.plan.parts[part]:
             label = f"previous.{layer.label}"
             ready: tuple[int, ...] = ()
             if layer.label in left:
-                reduced = self.overlapped(layer.piece.reduces, label, ())
-                ready = (self.update(layer, label, reduced),)
+                exposed += layer.piece.reduces
+                ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ())),)
+            exposed += layer.piece.updates
             ready = self.overlapped(layer.piece.updates, label, ready) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
+        first = min((self.begun[layer.label] for layer in self.plan.parts[part]), default=None)
+        if first is not None:
+            self.after(self.data, ((first, row) for row in self.rest(exposed, "previous", ())))
 
     def close(self, layers: Sequence[Layer]) -> None:
         """Write the reductions and updates of *layers*, which are in the order of the backward pass.
 
-        Weights are updated when all gradients are reduced. Where the oldest collective goes first and updated weights
-        are gathered, each block is updated as soon as possible, because only the backward pass overlaps the gathers.
+        Weights are updated when all gradients are reduced.
         """
-        newest_first = self.plan.newest_first
-        reduced = {}
-        for layer in reversed(layers) if newest_first else layers:
+        reduced: list[int] = []
+        for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made[layer.label]
-            reduced[layer.label] = self.overlapped(layer.piece.reduces, layer.label, made) or made
-            if layer.piece.updates and not newest_first:
-                updated = self.update(layer, layer.label, reduced.pop(layer.label))
-                self.overlapped(layer.piece.updates, layer.label, (updated,))
-        before = tuple(dict.fromkeys(row for rows in reduced.values() for row in rows))
+            reduced += self.overlapped(layer.piece.reduces, layer.label, made) or made
+        before = (*dict.fromkeys(reduced),)
+        done = self.passed[-1][0] if self.passed else ()
+        before += self.rest([call for layer in layers for call in layer.piece.reduces], "all", done)
         for layer in layers:
-            if layer.label in reduced:
-                before = (self.update(layer, layer.label, before),)
+            before = (self.update(layer, layer.label, before),)
+
+    @property
+    def efficiency(self) -> float:
+        """The share of the collectives of weights and gradients that runs beside compute."""
+        return self.plan.paces[0]["backward"].efficiency
+
+    def rest(self, calls: Iterable[Collective], label: str, before: Iterable[int]) -> tuple[int, ...]:
+        """Write what of some collectives nothing overlaps, those of one kind and group as one."""
+        share = 1 - self.efficiency
+        found = [call.share(share) for call in merged(calls, "rest")] if share else []
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, EXPOSED) for call in found]
+        return tuple(self.one(row, before) for row in rows)
 
     def update(self, layer: Layer, label: str, before: Iterable[int]) -> int:
         """Write the update of a block's weights."""
         return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
     def overlapped(self, calls: Iterable[Collective], label: str, before: Iterable[int]) -> tuple[int, ...]:
-        """Write overlapped collectives."""
-        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups) for call in calls]
+        """Write collectives as far as they run beside compute."""
+        found = [call.share(self.efficiency) for call in calls] if self.efficiency else []
+        rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in found]
         return tuple(self.one(row, before) for row in rows)
 
     def one(self, row: Row, before: Iterable[int]) -> int:

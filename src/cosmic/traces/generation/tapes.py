@@ -16,10 +16,11 @@ reduction). So exactly the compute of a task overlaps its communication: the ana
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from cosmic.step.communication import Role
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
 from cosmic.workload.schedule import TaskKind
@@ -106,11 +107,24 @@ class Tape:
     """Number of ring exchanges of keys and values."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How one pass through a part of the model goes, beside what its nodes take alone."""
+
+    slowdown: float = 1.0
+    """How many times longer compute takes: it waits for the host, and gives SMs and bandwidth to communication."""
+    exposed: Mapping[Role, float] = field(default_factory=dict)
+    """Share of blocking collectives that compute waits for, 1 where nothing is said."""
+    efficiency: float = 1.0
+    """Share of the collectives of weights and gradients that runs beside compute."""
+
+
 @dataclass(slots=True)
 class Recorder:
     """Writes a tape."""
 
     groups: Sequence[tuple[str, ...]]
+    pace: Pace
     tape: Tape = field(default_factory=Tape)
     late: list[tuple[str, Unit, tuple[int, ...]]] = field(default_factory=list)
     """Reductions to write after the next unit, whose exposed communication goes first."""
@@ -171,7 +185,7 @@ class Recorder:
             self.flush()
             if unit.reduces and work in ("W", "BW"):
                 self.late.append((label, unit, tuple(tape.tail)))
-            took += sum(step.seconds for step in chain if isinstance(step, Run))
+            took += self.pace.slowdown * sum(step.seconds for step in chain if isinstance(step, Run))
         if label in tape.begun:
             tape.ends.append(tuple(tape.tail))
             tape.took.append(took)
@@ -182,28 +196,34 @@ class Recorder:
         for step in steps:
             name, before = f"{label}.{step.name}", tuple(self.tape.tail)
             if isinstance(step, Collective):
-                self.link(collective_row(step, name, self.groups, EXPOSED))
+                row = collective_row(step, name, self.groups, EXPOSED)
+                self.link(row._replace(seconds=row.seconds * self.pace.exposed.get(step.role, 1.0)))
                 continue
-            row = self.link(compute_row(step, name), fetched)
+            run = compute_row(step, name)
+            place = self.link(run._replace(seconds=run.seconds * self.pace.slowdown), fetched)
             fetched = ()
             if step.beside:
-                self.tape.tail = [row, *self.ring(step.beside, name, before)]
+                self.tape.tail = [place, *self.ring(step.beside, name, before)]
 
     def gather(self, call: Collective, label: str) -> int:
         """Write the all-gather of a block's weights."""
         tape = self.tape
-        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), ())
+        place = self.add(self.overlapped(call, label), ())
         if len(tape.ends) >= AHEAD:
             tape.control += [(place, end) for end in tape.ends[-AHEAD]]
         else:
             tape.early.append(place)
         return place
 
+    def overlapped(self, call: Collective, label: str) -> Row:
+        """Return the node of a collective that runs beside compute."""
+        row = collective_row(call, f"{label}.{call.name}", self.groups)
+        return row._replace(seconds=row.seconds * self.pace.efficiency)
+
     def flush(self) -> None:
         """Write the pending reductions."""
         for label, unit, made in self.late:
-            rows = [collective_row(call, f"{label}.{call.name}", self.groups) for call in unit.reduces]
-            places = [self.add(row, made) for row in rows]
+            places = [self.add(self.overlapped(call, label), made) for call in unit.reduces]
             self.tape.reduced += places
             self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
         self.late.clear()

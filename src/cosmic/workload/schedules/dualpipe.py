@@ -62,6 +62,15 @@ class DualPipe:
         return (stages > 1) * (drain + fill)
 
     @staticmethod
+    def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
+        """Return half of 1F1B's and little more: the microbatches of both directions are on their way at once.
+
+        >>> DualPipe.transfers(4, 16)
+        (1.5, 6.0)
+        """
+        return (stages - 1) / 2, microbatches * (stages - 1) / (2 * stages)
+
+    @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
         """Return p + 1 on every stage: p, and the forward that overlaps a backward. DeepSeek-V3, Table 2.
 

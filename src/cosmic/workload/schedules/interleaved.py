@@ -54,6 +54,17 @@ class Interleaved:
         return (stages - 1) * (forward_s + backward_s + weight_s) / virtual
 
     @staticmethod
+    def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
+        """Return (p v - 1, 0): forwards run far enough ahead. 1F1B's for v = 1.
+
+        >>> fill, steady = Interleaved.transfers(4, 8, virtual=2)
+        >>> int(fill), float(steady)
+        (7, 0.0)
+        """
+        fill, steady = OneForwardOneBackward.transfers(stages, microbatches)
+        return fill + stages * (virtual - 1) * (stages > 1), steady * (virtual == 1)
+
+    @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
         """Return the forwards of model chunks that run ahead, and one more, each a v-th of a stage.
 

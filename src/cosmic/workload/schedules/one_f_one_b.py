@@ -44,6 +44,21 @@ class OneForwardOneBackward(Undivided):
         return (stages - 1) * (forward_s + backward_s + weight_s)
 
     @staticmethod
+    def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
+        """Return what a step waits for: p microbatches make a round, which passes all stages and back.
+
+            p - 1        and        (p - 1) (m - p / (p - 1)) / p
+
+        The first stage sends microbatch i + p once it has i back: p (F + B + W) of work, and p - 1 transfers each way.
+
+        >>> fill, steady = OneForwardOneBackward.transfers(4, 16)
+        >>> int(fill), float(steady)
+        (3, 11.0)
+        """
+        rounds = np.maximum(0.0, microbatches * (stages - 1) / stages - 1)
+        return stages - 1, rounds
+
+    @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:
         """Return min(m, p - s): the first stage keeps p, the last 1. Narayanan et al., SC 2021, §2.2.1.
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from cosmic.workload.schedule import Number, Task, Undivided, accumulate, require_valid, schedules
+from cosmic.workload.schedules.one_f_one_b import OneForwardOneBackward
 
 
 @schedules.register("zero_bubble")
@@ -59,6 +60,17 @@ class ZeroBubble(Undivided):
         """
         filled = (np.minimum(microbatches, stages) - 1) * np.minimum(np.minimum(forward_s, backward_s), weight_s)
         return (stages - 1) * (forward_s + backward_s) - filled
+
+    @staticmethod
+    def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
+        """Return 1F1B's, at most p - 1 of the latter: then W fills the wait.
+
+        >>> fill, steady = ZeroBubble.transfers(4, 16)
+        >>> int(fill), float(steady)
+        (3, 3.0)
+        """
+        fill, steady = OneForwardOneBackward.transfers(stages, microbatches)
+        return fill, np.minimum(steady, fill)
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:

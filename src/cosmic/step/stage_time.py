@@ -1,0 +1,267 @@
+"""What a pipeline stage takes: compute, the communication that compute waits for, and the host.
+
+    block_times(batch)          seconds of one layer of each kind, of the embedding and of the head
+    stage_time(batch, counts)   their sum over what a stage has, with what communication exposes
+
+Communication of t seconds beside c seconds of compute hides min(e t, c) of them. The rest of its efficiency e is what
+it takes from the compute that runs meanwhile: SMs and memory bandwidth. No second of compute hides two things; it is
+given out in the order of what each may overlap:
+
+    ring      keys and values: the attention of their layer
+    tp        (`tp_overlap`) the GEMMs of their layer, chunk by chunk
+    ep        (`ep_overlap`) the passes of other microbatches, forward and backward
+    weights   (`dp_overlap`) sharded weights fetched ahead, gradients reduced behind: whatever the pass does
+
+All seconds are sums over the profile of one layer of each kind (`cosmic.step.profile`), of all microbatches together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.numeric import Numeric
+from cosmic.step.communication import BLOCKING, Role
+from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
+from cosmic.workload.plan import plan_of
+from cosmic.workload.sizes import layers_of_part
+
+PASSES = ("forward", "backward")
+Key = TypeVar("Key")
+Counts = Mapping[str, Numeric]
+"""How much of each block: layers of each kind, the embedding, the head."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeTime:
+    """Compute of all microbatches together: seconds on the device by class and by phase, and seconds to launch it."""
+
+    gemm: Numeric = 0.0
+    attention: Numeric = 0.0
+    other: Numeric = 0.0
+    recompute: Numeric = 0.0
+    forward: Numeric = 0.0
+    backward: Numeric = 0.0
+    """Without recomputation."""
+    gemm_forward: Numeric = 0.0
+    gemm_again: Numeric = 0.0
+    attention_forward: Numeric = 0.0
+    attention_again: Numeric = 0.0
+    """GEMMs and attention of the forward pass, and of its recomputation."""
+    launch_forward: Numeric = 0.0
+    launch_backward: Numeric = 0.0
+    """On the host, recomputation included."""
+    flop: Numeric = 0.0
+
+    def beside(self, phase: str) -> tuple[Numeric, Numeric, Numeric]:
+        """Return what runs in a pass that communication can overlap: GEMMs, attention, all compute."""
+        if phase == "forward":
+            return self.gemm_forward, self.attention_forward, self.forward
+        gemms = self.gemm - self.gemm_forward + self.gemm_again
+        attention = self.attention - self.attention_forward + self.attention_again
+        return gemms, attention, self.backward + self.recompute
+
+
+Communicated = Mapping[tuple[Role, str], Numeric]
+"""Seconds of communication of all microbatches together, by role and phase (see `cosmic.step.communication.Role`)."""
+
+
+@dataclass(frozen=True, slots=True)
+class StageTime:
+    """What a stage, or several together, do in a step. Seconds are those of all microbatches together."""
+
+    compute: ComputeTime
+    communication: Communicated
+    """All of it."""
+    exposed: Communicated
+    """What compute waits for, of all roles but those of the end of the step."""
+    delay: Mapping[str, Numeric]
+    """What the device waits for its host, by phase."""
+
+    def seconds(self, phase: str) -> Numeric:
+        """Return the seconds of a pass: compute, exposed communication and launch delay."""
+        return self.compute.beside(phase)[2] + self.delay[phase] + _waited(self.exposed, phase)
+
+    @property
+    def weight_gradients_s(self) -> Numeric:
+        """The part of the backward pass that makes the gradients of weights: half of its compute, half of its delay."""
+        return (self.compute.backward + self.delay["backward"]) / 2
+
+    def hidden(self, phase: str) -> Numeric:
+        """Return the seconds of communication that the compute of a pass hides."""
+        return _hidden(self.communication, self.exposed, phase)
+
+
+# ------------------------------------------------------------------------------------------------ blocks
+
+
+@dataclass(frozen=True, slots=True)
+class BlockTime:
+    """What one layer, the embedding or the head takes, for all microbatches together."""
+
+    compute: ComputeTime
+    communication: Communicated
+    exposed: Communicated
+    """Of keys and values in a ring, and of tensor parallelism: what compute waits for."""
+    launched: Mapping[str, Numeric]
+    """Blocking collectives that the host launches, by phase."""
+
+
+def block_times(batch: Batch) -> dict[str, BlockTime]:
+    """Return what one layer of each kind, the embedding and the head take; what is sent between stages under ``""``."""
+    return batch.once(block_times, lambda: _block_times(profile(batch)))
+
+
+def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
+    compute: dict[str, dict[str, Numeric]] = {each.block.name: {} for each in plan_of(unit.batch)}
+    communication: dict[str, dict[tuple[Role, str], Numeric]] = {name: {} for name in (*compute, "")}
+    launched: dict[str, dict[str, Numeric]] = {name: {} for name in (*compute, "")}
+    for each in unit.operators:
+        _add(compute[each.use.block], _compute_time(each))
+    for call in unit.traffic:
+        for phase in PASSES if call.recomputed else (call.phase,):
+            share = 0.5 if call.recomputed else 1.0
+            _add(communication[call.block], {(call.role, phase): call.seconds * share})
+            if call.role in BLOCKING:
+                _add(launched[call.block], {phase: call.calls * share})
+    return {
+        name: _beside(BlockTime(ComputeTime(**compute.get(name, {})), communication[name], {}, launched[name]), unit)
+        for name in communication
+    }
+
+
+def _beside(block: BlockTime, unit: StepProfile) -> BlockTime:
+    """Return a block with what it exposes of the communication that its own attention and its own GEMMs overlap."""
+    exposed: dict[tuple[Role, str], Numeric] = {}
+    for phase in PASSES:
+        gemms, attention, _ = block.compute.beside(phase)
+        _expose(block.communication, exposed, ("ring", phase), 1.0, attention)
+        _expose(block.communication, exposed, ("tp", phase), unit.network.efficiency("tp"), gemms)
+    return replace(block, exposed=exposed)
+
+
+def _add(total: dict[Key, Numeric], more: Mapping[Key, Numeric]) -> None:
+    for key, value in more.items():
+        total[key] = total[key] + value if key in total else value
+
+
+def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
+    """Return what an operator adds to the sums. Every second run of what is recomputed belongs to the backward pass."""
+    use = each.use
+    once = each.seconds * each.runs
+    own = once / 2 if use.recomputed else once
+    kind = {"einsum": "gemm", "attention": "attention"}.get(use.kind, "other")
+    found = {kind: own, use.phase: own, "flop": use.flop * each.runs}
+    if use.phase == "forward" and kind != "other":
+        found[f"{kind}_forward"] = own
+    launch = each.launch_s * each.runs
+    if use.block == "head" and use.phase == "forward":
+        launch = 0.0  # the device still has layers to run
+    if use.recomputed:
+        again = {"recompute": own} | ({f"{kind}_again": own} if kind != "other" else {})
+        return found | again | {"launch_forward": launch / 2, "launch_backward": launch / 2}
+    return found | {f"launch_{use.phase}": launch}
+
+
+def stage_time(batch: Batch, counts: Counts) -> StageTime:
+    """Return what a stage does that has so much of each block."""
+    blocks, kernels = block_times(batch), profile(batch).kernels
+    compute = {
+        each.name: sum((counts[name] * getattr(blocks[name].compute, each.name) for name in counts), 0.0)
+        for each in fields(ComputeTime)
+    }
+    communication: dict[tuple[Role, str], Numeric] = {}
+    exposed: dict[tuple[Role, str], Numeric] = {}
+    for name, count in counts.items():
+        _add(communication, {key: count * value for key, value in blocks[name].communication.items()})
+        _add(exposed, {key: count * value for key, value in blocks[name].exposed.items()})
+        for phase, calls in blocks[name].launched.items():
+            key = f"launch_{phase}"
+            compute[key] = compute[key] + count * calls * kernels.collective_launch_s(phase)
+    return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed)
+
+
+def part_times(batch: Batch) -> list[StageTime]:
+    """Return what each part of the model takes: a stage, or a virtual stage."""
+    workload = batch.base.workload
+    virtual = workload.virtual_stages if workload.task == "training" and workload.pp > 1 else 1
+    blocks = [each.block for each in plan_of(batch)]
+    parts = workload.pp * virtual
+    found = []
+    for part in range(parts):
+        ends = {"first": part == 0, "last": part == parts - 1}
+        counts = {block.name: float(ends[block.part]) for block in blocks if block.part in ends}
+        layers = layers_of_part(batch.base.model, blocks, part, parts)
+        found.append(stage_time(batch, counts | {name: float(count) for name, count in layers.items()}))
+    return found
+
+
+# ----------------------------------------------------------------------------------------------- overlap
+
+
+def _overlapped(
+    unit: StepProfile, compute: ComputeTime, communication: Communicated, exposed: dict[tuple[Role, str], Numeric]
+) -> StageTime:
+    """Return a stage with what all kinds of communication expose, given what those inside its blocks do."""
+    left = {phase: compute.beside(phase)[2] - _hidden(communication, exposed, phase) for phase in PASSES}
+    _expose_experts(unit, communication, exposed, left)
+    for role, phase in communication:
+        if role in ("cp", "dp") and phase in PASSES:
+            exposed[role, phase] = communication[role, phase]
+    delay = {}
+    for phase in PASSES:
+        busy = compute.beside(phase)[2] + _waited(exposed, phase)
+        delay[phase] = launch_delay_s(getattr(compute, f"launch_{phase}"), busy)
+        cover = np.maximum(0.0, busy + delay[phase] - _hidden(communication, exposed, phase))
+        _expose(communication, exposed, ("weights", phase), unit.network.efficiency("weights"), cover)
+    return StageTime(compute, communication, exposed, delay)
+
+
+def _hidden(communication: Communicated, exposed: Communicated, phase: str) -> Numeric:
+    """Return the seconds of communication that the compute of a pass hides."""
+    return sum((communication[key] - value for key, value in exposed.items() if key[1] == phase), 0.0)
+
+
+def _waited(exposed: Communicated, phase: str) -> Numeric:
+    return sum((value for (_, when), value in exposed.items() if when == phase), 0.0)
+
+
+def _expose(
+    communication: Communicated,
+    exposed: dict[tuple[Role, str], Numeric],
+    key: tuple[Role, str],
+    efficiency: Numeric,
+    beside_s: Numeric,
+) -> Numeric:
+    """Note what a role exposes beside so much compute; return what hides."""
+    if key not in communication:
+        return 0.0
+    hidden: Numeric = np.minimum(communication[key] * efficiency, beside_s)
+    exposed[key] = communication[key] - hidden
+    return hidden
+
+
+def _expose_experts(
+    unit: StepProfile,
+    communication: Communicated,
+    exposed: dict[tuple[Role, str], Numeric],
+    left: Mapping[str, Numeric],
+) -> None:
+    """Note what expert parallelism exposes: both passes overlap those of other microbatches.
+
+    The first microbatch of a step meets no other. Serving engines cut a batch in two instead.
+    """
+    mine = {phase: communication["ep", phase] for phase in PASSES if ("ep", phase) in communication}
+    if not mine:
+        return
+    others = unit.microbatches if unit.batch.base.workload.task == "training" else np.maximum(unit.microbatches, 2)
+    beside = (left["forward"] + left["backward"]) * (1 - 1 / others)
+    whole = sum(mine.values(), 0.0)
+    hidden = np.minimum(unit.network.efficiency("ep") * whole, beside)
+    share = 1 - hidden / np.where(whole > 0, whole, 1.0)
+    for phase, seconds in mine.items():
+        exposed["ep", phase] = seconds * share
