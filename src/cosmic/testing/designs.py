@@ -50,17 +50,27 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "attention": ("fused", "fused", "fused", "unfused"),
     "cp_comm_type": ("ring", "all_gather", "ulysses"),
     "cp_balanced": (True, True, False),
-    "loss": ("eager", "chunked", "retained"),
+    "loss": ("eager", "chunked", "retained", "fused", "half", "auto"),
     "dropout": (False, False, True),
     "execution": ("fused", "fused", "compiled", "eager"),
     "dp_overlap": (True, True, False),
     "tp_overlap": (False, True),
     "ep_overlap": (False, True),
     "precision": ("bf16", "bf16", "bf16_pure", "fp8"),
+    "grouped_gemm": (True, True, True, False),
+    "reduce_every": ("step", "microbatch"),
+    "recompute_modules": (("core_attn",), ("core_attn", "mlp"), ("layernorm", "moe_act"), ("mla_up_proj",), ("moe",)),
+    "recompute_num_layers": (1, 2, 4),
+    "grad_reduce_in_fp32": (True, False),
+    "moments": ("fp32", "bf16"),
+    "offload_num_layers": (1, 2),
     "placement": (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"), ("tp", "pp", "dp", "cp")),
 }
 """Switches of a workload, the usual value most often; each that a workload has is drawn half of the time."""
-TRAINING_ONLY = ("recompute", "recompute_to_end", "loss", "dropout", "sequence_parallel")
+TRAINING_ONLY = (
+    *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),
+    *("sequence_parallel", "reduce_every", "grad_reduce_in_fp32", "moments", "offload_num_layers"),
+)
 SERVED: Mapping[str, tuple[Any, ...]] = {
     "precision": ("bf16", "fp8", "fp8", "fp4", "int4"),
     "weight_sharding": ("none", "none", "zero3"),
@@ -80,7 +90,7 @@ OUTER = 0.15
 """Share of the designs that have outer tiers."""
 DEPTHS = (2, 3, 7, 13, 24, 37)
 """Layers of models that are cut short: what divides by nothing in particular."""
-KEYS = frozenset(schema.slots(Workload))
+SLOTS = schema.slots(Workload)
 COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
 TRIES = 1000
 
@@ -145,8 +155,9 @@ def _workload(rng: Random, bare: DesignPoint, task: str) -> dict[str, Any]:
     found: dict[str, Any] = {"task": task, **mesh}
     switches = SWITCHES if task == "training" else {**SWITCHES, **SERVED}
     for key, values in switches.items():
-        if rng.random() < 0.5 and key in KEYS and (task == "training" or key not in TRAINING_ONLY):
-            found[key] = rng.choice(values)
+        if rng.random() < 0.5 and key in SLOTS and (task == "training" or key not in TRAINING_ONLY):
+            choices = SLOTS[key].choices()
+            found[key] = rng.choice([value for value in values if choices is None or value in choices])
     if task == "training":
         found["schedule"] = rng.choice(
             ("1f1b", "1f1b", "gpipe", "interleaved", "interleaved", "zero_bubble", "dualpipe")
@@ -175,5 +186,8 @@ def _mesh(rng: Random, bare: DesignPoint) -> dict[str, int]:
                 left //= mesh[axis]
         if model.experts:
             ranks = bare.network.npus // mesh["pp"]
+            if "etp" in SLOTS and rng.random() < 0.3:
+                mesh["etp"] = rng.choice(divisors(mesh["tp"]))
+                ranks //= mesh["etp"]
             mesh["ep"] = rng.choice([each for each in divisors(ranks) if model.experts.count % each == 0])
     return {**mesh, "dp": bare.network.npus // prod(mesh[axis] for axis in ("tp", "cp", "pp"))}

@@ -60,12 +60,9 @@ def replicated(point: DesignPoint, _: Random) -> list[Changes]:
     """Return all accelerators without spread, and twice the replicas on twice of them.
 
     The tables of a recommender are spread over the replicas: twice of them look up in half the tables each. And where
-    stages differ, another one may bound the step when gradients travel farther.
+    there are stages, another one may bound the step when gradients travel farther.
     """
-    model = point.model
-    if not point.network.dims or not isinstance(model, Transformer):
-        return []
-    if point.workload.pp > 1 and (model.experts or model.encoder_layers):
+    if not point.network.dims or not isinstance(point.model, Transformer) or point.workload.pp > 1:
         return []
     outer = f"network.dims.{len(point.network.dims) - 1}.npus"
     workload = point.workload

@@ -8,6 +8,7 @@ from random import Random
 from cosmic.design.memory import Tier
 from cosmic.design.model import Transformer, active_parameters, moe_layers, parameters
 from cosmic.design.point import DesignPoint
+from cosmic.step import memory as step_memory
 from cosmic.testing.relations.relation import (
     ROUNDING,
     Answer,
@@ -23,11 +24,14 @@ from cosmic.testing.relations.relation import (
     violation,
 )
 from cosmic.workload.precision import recipe_of
+from cosmic.workload.schedule import schedules
 
 STATES = ("weights", "gradients", "optimizer")
 OFFLOADED = ("weights", "optimizer", "activations")
 HOST = Tier(name="host", capacity_bytes=1e15, bandwidth_bytes_per_s=64e9)
 """Room for whatever is offloaded."""
+REPEATED = 1e-3
+"""Small weights that several stages hold: norms, position biases."""
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 
 
@@ -141,29 +145,65 @@ def moved(before: Answer, after: Answer) -> Iterable[Finding]:
 
 
 def holds_the_model(point: DesignPoint, _: Random) -> list[Violation]:
-    """Return where all devices together, each as full as the fullest, cannot hold the states of the model's replicas.
+    """Return where all devices together hold less than the states of the model's replicas, or more weights.
 
-    The fullest device holds at least the mean, which is at least the mean of the states. Weights that expert
-    parallelism divides have fewer replicas; ZeRO-3 has one. Serving formats are mixed: the narrowest counts.
+    Without a footprint of each stage, each device counts as the fullest: it holds at least the mean.
     """
     answer = closed(point, [{}])[0]
     if answer is None or point.workload.offload:
         return []
-    held, least = answer["memory_bytes"] * point.network.npus, sum(_needed_bytes(point).values())
-    if held >= least * (1 - 1e-6):
-        return []
-    text = f"{held:.5g} bytes on all devices, where the states of the model and its replicas have {least:.5g}"
-    return [violation("whole model", Finding(text, 1 - held / least), point, {}, {})]
+    return [violation("whole model", finding, point, {}, {}) for finding in _held(point, answer)]
+
+
+def _held(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
+    needed = _needed_bytes(point)
+    per_stage = getattr(step_memory, "stage_footprints", None)
+    if per_stage is None:
+        held, least = answer["memory_bytes"] * point.network.npus, sum(needed.values())
+        yield from _missing("all states", held, least)
+        return
+    stages = per_stage(point)
+    ranks = point.network.npus / len(stages)
+    for name, least in needed.items():
+        held = ranks * float(sum(stage.parts[name] for stage in stages))
+        yield from _missing(name, held, least)
+        if name == "weights" and point.workload.tp == 1 and held > (1 + REPEATED) * (least + _tied_bytes(point)):
+            yield Finding(f"{name}: {held:.5g} bytes on all devices, {least:.5g} of the model", held / least - 1)
+
+
+def _missing(name: str, held: float, least: float) -> Iterable[Finding]:
+    if held < least * (1 - 1e-6):
+        text = f"{name}: {held:.5g} bytes on all devices, where the model and its replicas have {least:.5g}"
+        yield Finding(text, 1 - held / least)
+
+
+def _tied_bytes(point: DesignPoint) -> float:
+    """Return the bytes of the embedding that the first and the last stage both hold."""
+    model, workload = point.model, point.workload
+    if not isinstance(model, Transformer) or not model.tied_embeddings or workload.pp == 1:
+        return 0.0
+    return 4.0 * model.hidden * model.vocab * workload.dp * workload.cp
 
 
 def _needed_bytes(point: DesignPoint) -> dict[str, float]:
-    """Return the fewest bytes of each kind of state over all devices."""
+    """Return the fewest bytes of each kind of state over all devices.
+
+    Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one. Tables are spread over dp. Serving
+    formats are mixed: the narrowest counts.
+    """
     workload, model = point.workload, point.model
     recipe = recipe_of(workload.precision, workload.task)
     whole = float(parameters(model))
-    experts = routed_parameters(model) if isinstance(model, Transformer) else whole  # tables are spread over dp
     replicas = workload.dp * workload.cp
-    everywhere = (whole - experts) * replicas + experts * (replicas / workload.ep if experts < whole else 1)
+    if isinstance(model, Transformer):
+        experts = routed_parameters(model)
+        everywhere = (whole - experts) * replicas + experts * getattr(
+            workload, "expert_replicas", replicas / workload.ep
+        )
+    else:
+        everywhere = whole
+    copies = float(schedules[workload.schedule].parameter_copies(workload.pp)) if workload.task == "training" else 1.0
+    whole, everywhere = copies * whole, copies * everywhere
     if workload.task != "training":
         return {
             "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)
@@ -171,8 +211,8 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
     sharding = workload.weight_sharding
     return {
         "weights": recipe.weight * (whole if sharding == "zero3" else everywhere),
-        "gradients": recipe.gradient * (whole if sharding in ("zero2", "zero3") else everywhere),
-        "optimizer": recipe.moments * (everywhere if sharding == "none" else whole),
+        "gradients": min(recipe.gradient, 2.0) * (whole if sharding in ("zero2", "zero3") else everywhere),
+        "optimizer": min(recipe.moments, 4.0) * (everywhere if sharding == "none" else whole),
     }
 
 

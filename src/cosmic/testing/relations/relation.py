@@ -196,13 +196,13 @@ def at_least(metric: str, rounding: float = ROUNDING) -> Law:
 
 
 def equal(*metrics: str) -> Law:
-    """Return the law that metrics stay as they are."""
+    """Return the law that metrics stay as they are; the one that changes most is found."""
 
     def law(before: Answer, after: Answer) -> Iterable[Finding]:
-        for metric in metrics:
-            size = relative(before, after, metric)
-            if size > ROUNDING:
-                yield Finding(f"{metric} {before[metric]:.6g} -> {after[metric]:.6g}", size)
+        metric = max(metrics, key=lambda name: relative(before, after, name))
+        size = relative(before, after, metric)
+        if size > ROUNDING:
+            yield Finding(f"{metric} {before[metric]:.6g} -> {after[metric]:.6g}", size)
 
     return law
 
