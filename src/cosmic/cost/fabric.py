@@ -268,7 +268,7 @@ def _levelled_seconds(
     rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
     bottleneck = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
     levelled = bottleneck + sum(each.per_chunk_s for each in stages)
-    return levelled if any(np.ndim(span.members) for span in spans) else float(np.asarray(levelled).flat[0])
+    return levelled if np.size(levelled) > 1 else float(np.asarray(levelled).flat[0])
 
 
 def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
