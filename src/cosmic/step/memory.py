@@ -143,6 +143,11 @@ def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
     return tuple(model.stage(place) for place in range(point.workload.pp))
 
 
+def updated_elements(batch: Batch, place: Numeric) -> Numeric:
+    """Return the weights that a device of stage number *place* updates: all that it has, or its shard of them."""
+    return _Stage(_Model(batch), place).weights(batch.base.workload.weight_sharding != "none")
+
+
 def _footprint(batch: Batch) -> Footprint:
     model = _Model(batch)
     places = candidates(batch, [each.block for each in model.blocks.values()])
