@@ -186,7 +186,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "mapping"),
     [
-        ("deepseek-v3@dgx-h100:256", "dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none"),
+        ("deepseek-v3@dgx-h100:256", "dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none"),
         (
             "llama3-8b@dgx-h100:1 --set layers=2 --set weight_sharding=none",
             "a single accelerator · microbatch 1 · no weight sharding · recompute none",

@@ -67,6 +67,15 @@ def test_gspmd_in_two_dimensions_gathers_activations_over_tp() -> None:
         ({"annotations": [{"tensors": ["x"], "dims": {"batch": ["dq"]}}]}, "no such mesh axis"),
         ({"annotations": [{"dims": {"batch": ["dp"]}}]}, "must give tensors, and dims with their axes"),
         ({"annotations": [], "stored": 1}, "mine.stored = 1: must be true or false"),
+        (
+            {"annotations": [{"tensors": ["x"], "dims": {"batch": ["edp", "ep"]}}]},
+            "mine.annotations.0.dims.batch = ['edp', 'ep']: edp and ep split the ranks of experts: the axis of the "
+            "batch is dp",
+        ),
+        (
+            {"annotations": [{"tensors": ["x"], "partial": ["dq"]}]},
+            "mine.annotations.0.partial = 'dq': no such mesh axis",
+        ),
     ],
 )
 def test_a_mistake_in_a_strategy_is_said_with_its_place(tree: Any, message: str) -> None:

@@ -49,7 +49,7 @@ def mapping_in_words(point: DesignPoint) -> str:
 
     >>> from cosmic.loading.designs import load_design
     >>> mapping_in_words(load_design("deepseek-v3@dgx-h100:256"))
-    'dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none'
+    'dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none'
     """
     workload = point.workload
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]

@@ -104,7 +104,7 @@ def _shards_sentence(point: DesignPoint) -> str:
         return f"etp {w.etp} without experts: the model has none, leave etp out"
     if w.tp % w.expert_tensor:
         return f"etp {w.etp} does not divide tp {w.tp}: choose a divisor"
-    stated = "" if w.etp else ", which is tp where ep leaves it"
+    stated = "" if w.etp else ", which is tp where ep leaves it,"
     return f"etp {w.expert_tensor}{stated} does not divide the experts' width {experts.ffn}: choose a divisor as etp"
 
 

@@ -114,6 +114,8 @@ def _read_axes(tree: Any, where: str) -> tuple[str, ...]:
     for axis in axes:
         if axis not in AXES:
             raise UnknownName.among(where, axis, "mesh axis", AXES)
+    if {"edp", "ep"} <= set(axes):
+        raise SpecError(where, list(axes), "edp and ep split the ranks of experts: the axis of the batch is dp")
     return axes
 
 
