@@ -21,7 +21,7 @@ from cosmic.errors import UnknownName
 from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
-from cosmic.step.compute import model_flop_per_token
+from cosmic.step.compute import hardware_flop_per_token, model_flop_per_token
 from cosmic.step.memory import COMPONENTS
 from cosmic.step.profile import memory_of
 from cosmic.workload.checks import RULES, held, invalid_reasons
@@ -255,7 +255,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         "tpot_s": seconds if decoding else np.nan,
         "tokens_per_s": tokens / seconds,
         "mfu": needed * tokens / (seconds * npus * peak),
-        "hfu": took.flop / (seconds * peak),
+        "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,
         "offloaded_bytes": sum(memory.offloaded.values()),
         "cost_usd": bought,
