@@ -408,8 +408,8 @@ def test_a_design_says_on_how_many_measured_runs_its_error_was_found() -> None:
         "workload": {"dp": 1, "global_batch": 4},
     }
     recommended = metrics(load_design(tree))
-    assert recommended.expected_on == "nothing measured"
-    assert recommended.expected_error == 0.3
+    assert recommended.expected_on == "not measured: no run like this was predicted by this model"
+    assert recommended.expected_error is None
 
 
 # ---------------------------------------------------------------------------------------------------------- batches

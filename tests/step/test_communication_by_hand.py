@@ -488,6 +488,6 @@ def test_a_decoded_token_waits_for_no_encoder() -> None:
         uses = collectives(batch(model=model, task="decode", tp=2), together=together)
         calls = {use.block: 0.0 for use in uses}
         for use in uses:
-            calls[use.block] += use.calls * (use.group > 1)
+            calls[use.block] += float(use.calls * (use.group > 1))
         assert calls.get("encoder_layer", 0) == 0
         assert calls["layer"] == 2 * 3
