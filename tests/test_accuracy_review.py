@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.catalog.accuracy import UNKNOWN, expected_error
+from cosmic.catalog.accuracy import NOT_MEASURED, expected_error
 from cosmic.cost.attention import Attention, AttentionRates, decode_attention_seconds
 from cosmic.design.batch import Batch, Names, batch_of
 from cosmic.design.point import DesignPoint
@@ -196,4 +196,4 @@ def test_the_stages_before_the_last_wait_for_no_head_that_they_lack() -> None:
 
 
 def test_what_was_never_measured_is_not_called_accurate() -> None:
-    assert expected_error(load_design("dlrm-criteo@dgx-h100:8")).error == UNKNOWN
+    assert expected_error(load_design("dlrm-criteo@dgx-h100:8")) == NOT_MEASURED

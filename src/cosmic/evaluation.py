@@ -21,7 +21,7 @@ from cosmic.errors import UnknownName
 from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
-from cosmic.step.compute import model_flop_per_token
+from cosmic.step.compute import hardware_flop_per_token, model_flop_per_token
 from cosmic.step.memory import COMPONENTS
 from cosmic.step.profile import memory_of
 from cosmic.workload.checks import RULES, held, invalid_reasons
@@ -86,8 +86,8 @@ class Metrics:
     """Seconds of the step by part; they sum to it. If simulated, of the rank that finishes last."""
     provenance: str
     """Origin of the accelerator's efficiencies: measured, calibrated, or an estimate."""
-    expected_error: float
-    """Mean relative error of the step that validation found for designs like this one."""
+    expected_error: float | None
+    """Mean relative error of the step that validation found for designs like this one; None where none was measured."""
     expected_on: str
     """How many measured runs it rests on, and what they share with the design."""
     unknown: dict[str, str]
@@ -160,7 +160,24 @@ def as_simulated(metrics: Metrics, result: Result) -> Metrics:
         perf_per_bandwidth=_slower(metrics.perf_per_bandwidth, slower),
         perf_per_network_cost=_slower(metrics.perf_per_network_cost, slower),
         breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
+        expected_error=None,
+        expected_on=_expected_in_closed_form(metrics),
     )
+
+
+def _expected_in_closed_form(metrics: Metrics) -> str:
+    """Return that the event engine predicted no measured run, and what the closed form's error is."""
+    said = "not measured: no run like this was predicted by the event engine"
+    if metrics.expected_error is None:
+        return said
+    return f"{said}; the closed form is off by {100 * metrics.expected_error:.0f} % {metrics.expected_on}"
+
+
+def expected_in_words(metrics: Metrics) -> str:
+    """Return how far off a step is expected to be, or that this was not measured."""
+    if metrics.expected_error is None:
+        return f"expected error {metrics.expected_on}"
+    return f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
 
 
 def _slower(value: float | None, times: float) -> float | None:
@@ -188,7 +205,7 @@ def _evaluate(point: DesignPoint) -> Outcome:
         breakdown=breakdown,
         provenance=point.compute.provenance,
         expected_error=expected.error,
-        expected_on=f"on {expected.runs} runs: {expected.like}" if expected.runs else expected.like,
+        expected_on=expected.on,
         unknown=unknown_metrics(point),
     )
 
@@ -260,7 +277,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         "tpot_s": seconds if decoding else np.nan,
         "tokens_per_s": tokens / seconds,
         "mfu": needed * tokens / (seconds * npus * peak),
-        "hfu": took.flop / (seconds * peak),
+        "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,
         "memory_stage": memory.stage,
         "offloaded_bytes": sum(memory.offloaded.values()),

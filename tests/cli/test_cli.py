@@ -359,3 +359,11 @@ def test_a_sweep_of_a_metric_that_no_design_has_is_refused(capsys: pytest.Captur
     status, _, error = run(capsys, *words)
     assert status == 2
     assert "is unknown for every design: no price is known for tpu-v5p" in error
+
+
+def test_an_error_that_nobody_measured_is_not_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("evaluate", "gpt-oss-120b@dgx-h200:1", "--set", "task=prefill", "--set", "precision=fp4")
+    said = "not measured: no run like this was predicted by this model"
+    assert run(capsys, *words)[1].splitlines()[2] == f"expected error {said}"
+    found = json.loads(run(capsys, *words, "--json")[1])
+    assert (found["expected_error"], found["expected_on"]) == (None, said)

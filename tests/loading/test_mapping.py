@@ -118,7 +118,7 @@ def decoding(system: str, model: str = "llama3-70b", **stated: Any) -> DesignPoi
 
 def test_a_replica_decodes_its_batch_in_one_pass() -> None:
     """As many microbatches as stages, so that each stage always has one: 64 sequences are 4 microbatches of 16."""
-    fixed = {"global_batch": 64, "sequence": 4096, "cp": 1}
+    fixed: dict[str, Any] = {"global_batch": 64, "sequence": 4096, "cp": 1}
     assert decoding("dgx-h200:8", tp=8, pp=1, **fixed).workload.micro_batch == 64
     assert decoding("dgx-h200:8", tp=2, pp=4, **fixed).workload.micro_batch == 16
     assert decoding("dgx-h200:8", tp=4, pp=1, **fixed).workload.micro_batch == 32  # of each of 2 replicas

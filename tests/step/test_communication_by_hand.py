@@ -476,3 +476,15 @@ def test_a_batch_of_designs_has_an_array_for_each_collective() -> None:
     stages = batch_of_changes(point(global_batch=3), [{"workload.pp": 1}, {"workload.pp": 2}, {"workload.pp": 4}])
     send = next(use for use in collectives(stages) if use.kind == "send")
     assert (np.asarray(send.group).tolist(), np.asarray(send.calls).tolist()) == ([1, 2, 2], [0, 3, 3])
+
+
+def test_a_decoded_token_waits_for_no_encoder() -> None:
+    """Of two stacks of two layers the decoder's send, after both attentions and the feed-forward network."""
+    model = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
+    for together in (False, True):
+        uses = collectives(batch(model=model, task="decode", tp=2), together=together)
+        calls = {use.block: 0.0 for use in uses}
+        for use in uses:
+            calls[use.block] += float(use.calls * (use.group > 1))
+        assert calls.get("encoder_layer", 0) == 0
+        assert calls["layer"] == 2 * 3

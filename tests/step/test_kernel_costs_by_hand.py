@@ -496,7 +496,7 @@ def test_fewer_than_one_expert_is_still_a_launch() -> None:
 
 def test_experts_run_as_one_grouped_gemm_or_one_by_one() -> None:
     """4 tokens reach 15/16 of two experts, 32/15 tokens each, one tile of 64 x 64 x 8; two SMs run two at a time."""
-    both = {"model": {"experts": ONE_OF_TWO}} | with_compute(MULTIPLYING, sms=2, launch_s=5.0)
+    both: Changes = {"model": {"experts": ONE_OF_TWO}} | with_compute(MULTIPLYING, sms=2, launch_s=5.0)
     tile = 2 * 64 * 64 * 8 * 2 / 1000
     busy = 2 * 15 / 16
     assert seconds("expert_ffn_up", **both) == pytest.approx(tile + 5)

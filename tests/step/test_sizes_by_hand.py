@@ -103,8 +103,13 @@ T5 = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
         ({"model": {"window": 2, "full_attention_every": 4}}, (10 + 3 * 7) / 4 / 16),
         ({"model": {"window": 2, "full_attention_every": 1}}, 10 / 16),
         ({"model": {"window": 1, "full_attention_every": 4}, "task": "decode"}, (1 + 3 / 4) / 4),
-        # Unbalanced, the last of c ranks sees 2 - 1/c times the mean, and everything at most.
-        ({"cp": 2, "cp_balanced": False}, 10 / 16 * 1.5),
+        # Unbalanced, the last of two ranks has tokens 3 and 4.
+        ({"cp": 2, "cp_balanced": False}, (3 + 4) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 1}}, (1 + 1) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 2}}, (2 + 2) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 3}}, (3 + 3) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 3, "full_attention_every": 2}}, (6 + 7) / 2 / 8),
+        ({"cp": 4, "cp_balanced": False, "sequence": 8}, (7 + 8) / 16),
         ({"cp": 2, "cp_balanced": False, "sequence": 2}, 1.0),
         ({"cp": 1, "cp_balanced": False}, 10 / 16),
         ({"cp": 2}, 10 / 16),

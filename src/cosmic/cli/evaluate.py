@@ -83,6 +83,7 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
+    from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
 
     emit(
@@ -90,7 +91,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             design_in_words(point),
             f"{seconds(metrics.step_s)} per step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
-            f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})",
+            expected_in_words(metrics),
             bound_of(point, metrics),
             "",
         ]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate
+from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate, expected_in_words
 from cosmic.loading.designs import dump_design
 from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary
@@ -113,7 +113,7 @@ def evaluation_command(named: Named, engine: str) -> str:
 
 def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
     """Return the metrics of a design as facts."""
-    off = f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
+    off = expected_in_words(metrics)
     notes = {"step_s": off, "cost_usd": "to buy: accelerators and network", "energy_j": "all at full power"}
     found: list[Fact] = []
     for name in FACTS:

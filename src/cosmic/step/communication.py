@@ -18,6 +18,7 @@ from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.step.activations import is_repeated, repeated, replica_axes
+from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
@@ -135,7 +136,11 @@ class _Step:
         """Return the collectives of a block, each alone, or *together* with those that differ only in their tensor."""
         if not together:
             return tuple((one,) for one in each.partitioned.collectives)
-        return _alike(each, repeated(each.block, self.workload))
+        alike = _alike(each, repeated(each.block, self.workload))
+        if self.workload.task != "decode":
+            return alike
+        running = (tuple(one for one in group if self.runs(each, one)) for group in alike)
+        return tuple(group for group in running if group)
 
     def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> CollectiveUse:
         """Return collectives of the plan that differ only in their tensor as one collective of the step."""
@@ -154,7 +159,7 @@ class _Step:
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=axes,
-            group=found.group(self.sizes),
+            group=found.group(self.sizes) if self.runs(each, found) else 1,
             bytes=self.mean_bytes(each, alike) * together / (self.sizes["cp"] if ring else 1),
             calls=calls,
             phase="step" if deferred else found.phase,
@@ -165,6 +170,12 @@ class _Step:
             copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
             recomputed=again,
         )
+
+    def runs(self, each: BlockPlan, found: CollectiveOp) -> bool:
+        """Return whether the operator that a collective serves runs: decoding, not what was done for the source."""
+        if self.workload.task != "decode":
+            return True
+        return all(is_decoded(each.block, one) for one in each.block.graph.operators if one.name == found.operator)
 
     @property
     def sent_gradient(self) -> float:

@@ -12,8 +12,9 @@ both inputs only, k.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -23,13 +24,13 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.activations import repeated
-from cosmic.workload.blocks import blocks, dimensions
+from cosmic.workload.blocks import blocks, dimensions, is_decoded
 from cosmic.workload.graph import Sizes
-from cosmic.workload.operators import flop, kinds, looked_up_elements, moved_elements, unsharded
+from cosmic.workload.operators import flop, kinds, looked_up_elements, moved_elements, seen_share, unsharded
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import PartitionedOperator
-from cosmic.workload.sizes import microbatches, sizes_of, visible_share
+from cosmic.workload.sizes import attended_share, microbatches, sizes_of, visible_share
 
 BACKWARD_FLOP = 2.0
 """Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""
@@ -95,7 +96,7 @@ def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False
         keys=sizes[keys.dims[1]],
         width=size(width),
         value_width=size(values.dims[3]),
-        visible=sizes["visible"],
+        visible=seen_share(part.operator, sizes),
     )
     if width == "qk_dim" and decoding:
         rank = sizes["kv_lora_rank"]
@@ -165,6 +166,8 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
     columns: dict[str, Numeric] = {}
     for part in each.partitioned.operators:
         if part.operator.phase != "forward" or part.operator.kind == "view":
+            continue
+        if decoding and not is_decoded(each.block, part.operator):
             continue
         work, moved = _cost(part, sizes)
         moved = moved * recipe.activation
@@ -254,26 +257,57 @@ def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Numeric:
 def model_flop_per_token(model: Model, sequence: Numeric, *, training: bool = True, decoding: bool = False) -> Numeric:
     """Return the flop that a token costs: GEMMs and attention, without recomputation.
 
-    This is the numerator of MFU. With a causal mask only the visible half of attention counts;
-    a token being decoded attends to the whole *sequence* before it.
+    This is the numerator of MFU. Of attention, the pairs count that the mask and the window of each layer show; of
+    experts, the tokens that they are meant to get, not empty slots. A token being decoded attends to the whole
+    *sequence* before it, and to a source whose keys and values are cached.
 
     >>> from cosmic.loading.designs import load_design
     >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
     1062
     """
+    forward, _ = _forward_flop(model, sequence, decoding, slots=False)
+    return (1 + BACKWARD_FLOP if training else 1) * forward
+
+
+def hardware_flop_per_token(batch: Batch) -> Numeric:
+    """Return the flop that a token costs all accelerators together: those of the model, and what they do beside.
+
+    This is the numerator of HFU: what is recomputed counts, and the slots of experts beyond their tokens.
+    """
+    model, workload = batch.base.model, batch.base.workload
+    sequence, training = batch["workload.sequence"], workload.task == "training"
+    repeats = {block.name: repeated(block, workload) for block in blocks(model)}
+    forward, again = _forward_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats)
+    return (1 + BACKWARD_FLOP if training else 1) * forward + again
+
+
+def _forward_flop(
+    model: Model,
+    sequence: Numeric,
+    decoding: bool,
+    *,
+    slots: bool,
+    repeats: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> tuple[Numeric, Numeric]:
+    """Return the flop of one token's forward pass, and those of its operators in *repeats*, by block.
+
+    With *slots*, experts compute all slots that they have; without, those that tokens fill.
+    """
     queries = sequence * 0 + 1 if decoding else sequence
     sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
-    sizes |= {
-        "source": sequence,
-        "samples": 1,
-        "tokens": queries,
-        "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence),
-    }
+    sizes |= {"source": sequence, "samples": 1, "tokens": queries}
+    if isinstance(model, Transformer) and model.experts and not slots:
+        sizes["share"] = np.minimum(sizes["share"], model.experts.active / model.experts.count)
     total: Numeric = 0.0
+    again: Numeric = 0.0
     for block in blocks(model):
-        bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")
-        here = {**sizes, "visible": 1.0} if bidirectional or block.name == "encoder_layer" else sizes
+        if isinstance(model, Transformer):
+            sizes["visible"] = attended_share(model, block.name, sequence, decoding=decoding)
         for operator in block.graph.operators:
-            if kinds[operator.kind].index_space or operator.kind == "attention":
-                total = total + block.repeats * flop(operator, unsharded(here), here)
-    return (1 + BACKWARD_FLOP if training else 1) * total / queries
+            counts = kinds[operator.kind].index_space or operator.kind == "attention"
+            if not counts or (decoding and not is_decoded(block, operator)):
+                continue
+            work = block.repeats * flop(operator, unsharded(sizes), sizes) / queries
+            total = total + work
+            again = again + work * (operator.name in repeats.get(block.name, ()))
+    return total, again

@@ -74,8 +74,13 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     queries, keys, values = (tensor for tensor in operator.inputs[:3])
     batch, sequence, heads, width = queries.dims
     context, value_width = keys.dims[1], values.dims[3]
-    pairs = local((batch, sequence, heads)) * sizes[context] * sizes["visible"]
+    pairs = local((batch, sequence, heads)) * sizes[context] * seen_share(operator, sizes)
     return 2 * pairs * (sizes[width] + sizes[value_width])
+
+
+def seen_share(operator: Operator, sizes: Sizes) -> Numeric:
+    """Return the share of the keys that a query of an attention sees: all of another sequence's, the encoder's."""
+    return sizes["visible"] if operator.inputs[1].dims[1] == "context" else 1.0
 
 
 def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:

@@ -102,25 +102,54 @@ def _given(stated: Any, usual: Any) -> Any:
 
 
 def visible_share(batch: Batch, block: Block) -> Numeric:
-    """Return the share of the keys that a query attends to, on average over positions and layers.
+    """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
 
-    A causal mask shows position i the i keys up to its own: (s + 1) / 2s of all; a window shows at most w of
-    them. When decoding, the one query sees everything, or its window.
+    Where cp ranks take one chunk of the sequence each, it is the last rank's.
     """
-    model = batch.base.model
-    if not isinstance(model, Transformer) or model.family in ("encoder", "vision") or block.name == "encoder_layer":
+    model, workload = batch.base.model, batch.base.workload
+    if not isinstance(model, Transformer):
         return 1.0
     s: npt.NDArray[np.float64] = np.asarray(batch["workload.sequence"], dtype=float)
-    decoding = batch.base.workload.task == "decode"
-    everything = np.ones_like(s) if decoding else (s + 1) / (2 * s)
-    if not (decoding or batch.base.workload.cp_balanced):
-        everything = np.minimum(1.0, everything * (2 - 1 / batch["workload.cp"]))  # the last rank's
+    before = 0.0 if workload.cp_balanced else s - s / batch["workload.cp"]
+    return attended_share(model, block.name, s, decoding=workload.task == "decode", before=before)
+
+
+def attended_share(
+    model: Transformer, block: str, sequence: Numeric, *, decoding: bool = False, before: Numeric = 0.0
+) -> Numeric:
+    """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
+
+    A causal mask shows position i the i keys up to its own, a window w of them at most. Over the positions that follow
+    the first *before* of s they see
+
+        ( p(s) - p(before) ) / ( (s - before) s )        p(n) = m (m + 1) / 2 + w (n - m),  m = min(n, w)
+
+    keys on average; w = s without a window. When decoding, the one query sees everything, or its window.
+    """
+    if model.family in ("encoder", "vision") or block == "encoder_layer":
+        return 1.0
+    s: npt.NDArray[np.float64] = np.asarray(sequence, dtype=float)
+
+    def seen(window: Numeric) -> Numeric:
+        if decoding:
+            return np.minimum(window, s) / s
+        return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
+
     if model.window is None:
-        return everything
-    w = np.minimum(float(model.window), s)
-    windowed = w / s if decoding else (w - w * (w - 1) / (2 * s)) / s
+        return seen(s)
     full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
-    return full * everything + (1 - full) * windowed
+    windowed = (1 - full) * seen(np.minimum(float(model.window), s))
+    return windowed + full * seen(s) if full else windowed
+
+
+def _pairs(queries: Numeric, window: Numeric) -> Numeric:
+    """Return the keys that the first *queries* of a sequence see together, at most *window* each.
+
+    >>> float(_pairs(4, 4)), float(_pairs(4, 2))
+    (10.0, 7.0)
+    """
+    alone: Numeric = np.minimum(queries, window)
+    return alone * (alone + 1) / 2 + window * (queries - alone)
 
 
 def microbatches(batch: Batch) -> Numeric:
