@@ -209,8 +209,11 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
             "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)
         }
     sharding = workload.weight_sharding
+    weights = recipe.weight * (whole if sharding == "zero3" else everywhere)
+    if not isinstance(model, Transformer):
+        return {"weights": weights}  # gradients of a table are those of the rows that were looked up
     return {
-        "weights": recipe.weight * (whole if sharding == "zero3" else everywhere),
+        "weights": weights,
         "gradients": min(recipe.gradient, 2.0) * (whole if sharding in ("zero2", "zero3") else everywhere),
         "optimizer": min(recipe.moments, 4.0) * (everywhere if sharding == "none" else whole),
     }
