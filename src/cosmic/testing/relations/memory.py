@@ -26,7 +26,6 @@ from cosmic.testing.relations.relation import (
 from cosmic.workload.precision import recipe_of
 from cosmic.workload.schedule import schedules
 
-STATES = ("weights", "gradients", "optimizer")
 OFFLOADED = ("weights", "optimizer", "activations")
 HOST = Tier(name="host", capacity_bytes=1e15, bandwidth_bytes_per_s=64e9)
 """Room for whatever is offloaded."""
@@ -35,26 +34,14 @@ REPEATED = 1e-3
 SHARDINGS = ("none", "zero1", "zero2", "zero3")
 
 
-def less_state(before: Answer, after: Answer) -> Iterable[Finding]:
-    """Yield a finding where weights, gradients and optimizer states take more, or all but gathered weights do.
+def less_but_gathered(before: Answer, after: Answer) -> Iterable[Finding]:
+    """Yield a finding where a device takes more memory, gathered weights aside.
 
     ZeRO-3 gathers whole layers to use them: of a model with few of them, the buffers may be more than the shards save.
     """
-    yield from fewer_states(before, after)
     one, other = before["memory_bytes"], after["memory_bytes"] - after["memory.buffers"] - after["memory.allowance"]
     if other > one * (1 + ROUNDING):
         yield Finding(f"{one:.6g} -> {other:.6g} bytes, buffers aside", other / one - 1)
-
-
-def fewer_states(before: Answer, after: Answer) -> Iterable[Finding]:
-    """Yield a finding where weights, gradients and optimizer states together take more."""
-    one, other = _states(before), _states(after)
-    if other > one * (1 + ROUNDING):
-        yield Finding(f"states {one:.6g} -> {other:.6g} bytes", other / one - 1)
-
-
-def _states(answer: Answer) -> float:
-    return sum(answer[f"memory.{name}"] for name in STATES)
 
 
 # ------------------------------------------------------------------------------------------------ variants
@@ -72,8 +59,8 @@ def shardings(point: DesignPoint, _: Random) -> list[Changes]:
 
 def recomputations(point: DesignPoint, _: Random) -> list[Changes]:
     """Return every way to recompute, from none on."""
-    if point.workload.task != "training":
-        return []
+    if point.workload.task != "training" or point.workload.offload:
+        return []  # offloaded activations come back a layer at a time, which recomputation keeps on the device
     return [{"workload.recompute": way} for way in ("none", "selective", "alternate", "full")]
 
 
@@ -124,15 +111,24 @@ def more_expert_parallelism(point: DesignPoint, _: Random) -> list[Changes]:
 
 
 def offloads(point: DesignPoint, _: Random) -> list[Changes]:
-    """Return nothing offloaded, then each kind of state, and all of them."""
+    """Return nothing offloaded, then each kind of state, and all of them.
+
+    On one stage: of several, another may become the fullest.
+    """
+    if point.workload.pp > 1:
+        return []
     kinds = OFFLOADED if point.workload.task == "training" else OFFLOADED[:1]
     chosen: list[tuple[str, ...]] = [(), *((kind,) for kind in kinds), kinds]
     return [{"workload.offload": each, "memory.tiers": (HOST,)} for each in chosen]
 
 
 def moved(before: Answer, after: Answer) -> Iterable[Finding]:
-    """Yield a finding where offloading adds to the device's memory, or loses bytes on the way."""
-    one, other, away = before["memory_bytes"], after["memory_bytes"], after["offloaded_bytes"]
+    """Yield a finding where offloading adds to the device's memory, or loses bytes on the way.
+
+    Less memory that is allocated anew leaves less of it unused: the allowance does not count.
+    """
+    one, other = (each["memory_bytes"] - each["memory.allowance"] for each in (before, after))
+    away = after["offloaded_bytes"]
     if other > one * (1 + ROUNDING):
         yield Finding(f"memory_bytes {one:.6g} -> {other:.6g}", relative(before, after, "memory_bytes"))
     if other + away < one * (1 - ROUNDING):
@@ -167,8 +163,13 @@ def _held(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
     for name, least in needed.items():
         held = ranks * float(sum(stage.parts[name] for stage in stages))
         yield from _missing(name, held, least)
-        if name == "weights" and point.workload.tp == 1 and held > (1 + REPEATED) * (least + _tied_bytes(point)):
+        if name == "weights" and _exact(point) and held > (1 + REPEATED) * (least + _tied_bytes(point)):
             yield Finding(f"{name}: {held:.5g} bytes on all devices, {least:.5g} of the model", held / least - 1)
+
+
+def _exact(point: DesignPoint) -> bool:
+    """Return whether weights are of one format, not repeated over tp, and evenly spread, as whole tables are not."""
+    return isinstance(point.model, Transformer) and point.workload.tp == 1 and point.workload.task == "training"
 
 
 def _missing(name: str, held: float, least: float) -> Iterable[Finding]:
@@ -188,8 +189,8 @@ def _tied_bytes(point: DesignPoint) -> float:
 def _needed_bytes(point: DesignPoint) -> dict[str, float]:
     """Return the fewest bytes of each kind of state over all devices.
 
-    Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one. Tables are spread over dp. Serving
-    formats are mixed: the narrowest counts.
+    Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one, the master copy. Tables are spread over
+    dp. Serving formats are mixed: the narrowest counts.
     """
     workload, model = point.workload, point.model
     recipe = recipe_of(workload.precision, workload.task)
@@ -201,7 +202,8 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
             workload, "expert_replicas", replicas / workload.ep
         )
     else:
-        everywhere = whole
+        tables = float(sum(model.tables) * model.embedding)
+        everywhere = tables + (whole - tables) * replicas
     copies = float(schedules[workload.schedule].parameter_copies(workload.pp)) if workload.task == "training" else 1.0
     whole, everywhere = copies * whole, copies * everywhere
     if workload.task != "training":
@@ -209,8 +211,11 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
             "weights": served_bytes(workload.precision) * (whole if workload.weight_sharding == "zero3" else everywhere)
         }
     sharding = workload.weight_sharding
+    weights = (recipe.master or recipe.weight) * whole if sharding == "zero3" else recipe.weight * everywhere
+    if not isinstance(model, Transformer):
+        return {"weights": weights}  # gradients of a table are those of the rows that were looked up
     return {
-        "weights": recipe.weight * (whole if sharding == "zero3" else everywhere),
+        "weights": weights,
         "gradients": min(recipe.gradient, 2.0) * (whole if sharding in ("zero2", "zero3") else everywhere),
         "optimizer": min(recipe.moments, 4.0) * (everywhere if sharding == "none" else whole),
     }
@@ -236,7 +241,9 @@ def routed_parameters(model: Transformer) -> float:
 STEPS = ((0, 1), (1, 2), (2, 3))
 
 RELATIONS: tuple[Relation, ...] = (
-    comparison("sharded states", "Sharding more states takes less memory.", shardings, less_state, between=STEPS),
+    comparison(
+        "sharded states", "Sharding more states takes less memory.", shardings, less_but_gathered, between=STEPS
+    ),
     comparison(
         "recompute memory",
         "Recomputing more keeps less: alternate between none and full.",
@@ -256,7 +263,6 @@ RELATIONS: tuple[Relation, ...] = (
             f"wider {axis}",
             f"Twice the {axis} on twice the accelerators takes no more memory on each.",
             wider(axis),
-            fewer_states,
             at_most("memory_bytes"),
         )
         for axis in ("tp", "cp", "pp", "dp")
@@ -265,7 +271,6 @@ RELATIONS: tuple[Relation, ...] = (
         "wider ep",
         "Experts over twice the ranks take no more memory on each.",
         more_expert_parallelism,
-        fewer_states,
         at_most("memory_bytes"),
     ),
     comparison(
