@@ -22,7 +22,7 @@ from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
-from cosmic.step.activations import repeated
+from cosmic.step.activations import recomputed_share, repeated
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
 from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
@@ -141,8 +141,8 @@ class OperatorUse:
     """Runs in one step, for one layer."""
     kernel: Kernel
     """The shape of its kernel: of one forward run, also where the use is backward."""
-    recomputed: bool = False
-    """Whether every second run is recomputation."""
+    recomputed: Numeric = 0.0
+    """Runs in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
 
 def operators(batch: Batch) -> list[OperatorUse]:
@@ -161,7 +161,7 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
     training, decoding = workload.task == "training", workload.task == "decode"
     recipe = recipe_of(workload.precision, workload.task)
     sizes["visible"] = visible_share(batch, each.block)
-    repeats = repeated(each.block, workload)
+    repeats, share = repeated(each.block, workload), recomputed_share(batch, each.block)
     columns: dict[str, Numeric] = {}
     for part in each.partitioned.operators:
         if part.operator.phase != "forward" or part.operator.kind == "view":
@@ -169,11 +169,11 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
         work, moved = _cost(part, sizes)
         moved = moved * recipe.activation
         of = (part.operator.name, part.operator.kind, each.block.name)
-        recomputed = part.operator.name in repeats
+        again = share if part.operator.name in repeats else 0.0
         kernel = _fused_with(columns, part, kernel_of(part, sizes, decoding))
         if not training:
             moved = _served_bytes(kernel, moved, recipe, batch)
-        yield OperatorUse(*of, "forward", work, moved, times * (2 if recomputed else 1), kernel, recomputed)
+        yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again)
         if training:
             yield OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved, times, kernel)
 
