@@ -356,7 +356,7 @@ def test_dualpipe_weighs_each_direction_by_its_microbatches() -> None:
 
 
 def test_virtual_stages_of_different_layers_have_their_own_microbatches_in_flight() -> None:
-    """Three layers are two virtual stages of one layer, one of one, and one of none; 4 forwards run ahead, and one more.
+    """Three layers are three virtual stages of one layer and one of none; 4 forwards run ahead, and one more.
 
     Of these five, three are in the first virtual stage of the first stage, two in its second. On the last stage, three
     run ahead: all of them are in its first virtual stage when both that were in the second are done.
@@ -912,11 +912,7 @@ def test_the_nearest_tier_is_filled_first_with_what_travels_most() -> None:
     every = {"offload": ["optimizer", "activations", "weights"]}
     assert tiered(1e9, 1e9, **every).tier_traffic == (2 * 3504 + 2 * 2496 + 2 * 33_696, 0)
     assert tiered(3000, 1e9, **every).tier_traffic == (2 * 3000, 2 * 504 + 2 * 2496 + 2 * 33_696)
-    assert tiered(4000, 2000, 1e9, **every).tier_traffic == (
-        2 * 3504 + 2 * 496,
-        2 * 2000,
-        pytest.approx(2 * 33_696),
-    )
+    assert list(tiered(4000, 2000, 1e9, **every).tier_traffic) == pytest.approx([2 * 4000, 2 * 2000, 2 * 33_696])
     assert tiered(10, **every).tier_traffic == (2 * 3504 + 2 * 2496 + 2 * 33_696,)
 
 

@@ -30,7 +30,7 @@ from cosmic.step.activations import (
 )
 from cosmic.step.stages import candidates, in_flight_bytes
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_for, recipe_of, weight_bytes
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import blocks_on_stage, layers_by_part, microbatches, sizes_of, structural_paths
 
@@ -473,6 +473,7 @@ def state_bytes(recipe: Recipe, sharding: str) -> float:
 
     Weights that are gathered for every use exist as the master copy alone, which then counts as weights.
 
+    >>> from cosmic.workload.precision import recipe_of
     >>> state_bytes(recipe_of("bf16", "training"), "zero1"), state_bytes(recipe_of("bf16", "training"), "zero3")
     (12, 8)
     """

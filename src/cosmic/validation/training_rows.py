@@ -225,8 +225,8 @@ def _practice(fields: Fields) -> dict[str, Any]:
     """Return the settings that are known of the row's source.
 
     TorchTitan reduces gradients in fp32, all-gathers keys and values in context parallelism, and retained every copy of
-    the logits in its runs of 2024. Its step times grow like the work of the last cp rank, so ranks took one chunk of the
-    sequence each.
+    the logits in its runs of 2024. Its step times grow like the work of the last cp rank, so that ranks took one chunk
+    of the sequence each.
     """
     if _is_titan(fields):
         return {
