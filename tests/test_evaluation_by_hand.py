@@ -207,11 +207,22 @@ def test_a_token_costs_its_share_of_owning_the_cluster() -> None:
     assert decoded.cost_usd_per_token == pytest.approx(per_step / 8)
 
 
-def test_an_accelerator_without_a_price_or_a_power_counts_as_nothing() -> None:
+def test_without_a_price_or_a_power_costs_are_unknown_and_the_network_has_its_own() -> None:
     tree = {"bf16": "100 TFLOP/s", "power": None, "price": None}
     found = metrics(design(dp=4, compute=tree))
-    assert found.cost_usd == found.network_usd == pytest.approx(SWITCH_USD)
-    assert found.energy_j == pytest.approx(SWITCH_W * found.step_s)
+    assert (found.cost_usd, found.cost_usd_per_token, found.energy_j) == (None, None, None)
+    assert found.network_usd == pytest.approx(SWITCH_USD)
+    assert found.unknown == {
+        "cost_usd": "no price is known for the accelerator",
+        "cost_usd_per_token": "no price and no power is known for the accelerator",
+        "energy_j": "no power is known for the accelerator",
+    }
+    priced = metrics(design(dp=4, compute={**tree, "price": "1000 USD"}))
+    assert priced.cost_usd == pytest.approx(4 * 1000 + SWITCH_USD)
+    assert set(priced.unknown) == {"cost_usd_per_token", "energy_j"}
+    assert metrics(design(dp=4)).unknown == {}
+    simulated = metrics(design(dp=4, compute=tree), "event")
+    assert (simulated.cost_usd_per_token, simulated.energy_j) == (None, None)
 
 
 def test_rewards_are_steps_a_second_for_what_the_network_sends_and_costs() -> None:
@@ -316,7 +327,7 @@ def closed_form(**changes: Any) -> Metrics:
     values |= {"step_s": 2e-6, "ttft_s": None, "tpot_s": None, "tokens_per_s": 1e6, "mfu": 0.5, "hfu": 0.75}
     values |= {"cost_usd_per_token": 4.0, "energy_j": 8.0, "perf_per_bandwidth": 10.0, "perf_per_network_cost": 20.0}
     values |= {"memory": {}, "breakdown": {"gemm": 2e-6}, "provenance": "estimate"}
-    values |= {"expected_error": 0.1, "expected_on": "nothing"}
+    values |= {"expected_error": 0.1, "expected_on": "nothing", "unknown": {}}
     return Metrics(**{**values, **changes})
 
 
@@ -476,9 +487,11 @@ def test_offloading_without_outer_tiers_exceeds_without_end() -> None:
 def test_a_batch_may_mix_known_and_unknown_prices() -> None:
     changes = [{"compute.price": None, "compute.power": 500.0}, {"compute.price": 1000.0, "compute.power": None}]
     found = evaluate_batch(batch_of_changes(design(dp=4), changes))
-    assert column(found, "cost_usd") == pytest.approx([8400, 12_400])
+    assert column(found, "cost_usd") == pytest.approx([np.nan, 12_400], nan_ok=True)
     joules = np.array(column(found, "energy_j")) / np.array(column(found, "step_s"))
-    assert joules.tolist() == pytest.approx([2000 + 93.375, 93.375])
+    assert joules.tolist() == pytest.approx([2000 + 93.375, np.nan], nan_ok=True)
+    assert np.isnan(column(found, "cost_usd_per_token")).all()
+    assert column(found, "network_usd") == pytest.approx([8400, 8400])
 
 
 def test_a_batch_of_single_accelerators_has_no_rewards() -> None:

@@ -71,13 +71,13 @@ class Metrics:
     """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     offloaded_bytes: float
     """Bytes offloaded to the outer tiers, for each accelerator."""
-    cost_usd: float
-    """To buy: accelerators and network."""
+    cost_usd: float | None
+    """To buy: accelerators and network; None where no price of the accelerator is known."""
     network_usd: float
-    cost_usd_per_token: float
-    """To own: depreciation, power and upkeep, while the step runs."""
-    energy_j: float
-    """Of one step, all accelerators and the network at full power."""
+    cost_usd_per_token: float | None
+    """To own: depreciation, power and upkeep, while the step runs; None where price or power are not known."""
+    energy_j: float | None
+    """Of one step, all accelerators and the network at full power; None where no power is known."""
     perf_per_bandwidth: float | None
     """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
     perf_per_network_cost: float | None
@@ -90,6 +90,8 @@ class Metrics:
     """Mean relative error of the step that validation found for designs like this one."""
     expected_on: str
     """How many measured runs it rests on, and what they share with the design."""
+    unknown: dict[str, str]
+    """Metrics that are unknown, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +109,8 @@ class BatchOutcome:
     """What many designs achieve: an array for each metric, and which of them can run."""
 
     columns: dict[str, npt.NDArray[np.float64]]
-    """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric."""
+    """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric, or where it
+    is unknown (`unknown_metrics`)."""
     broken: dict[str, npt.NDArray[np.bool_]]
     """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``."""
     excess: npt.NDArray[np.float64]
@@ -152,8 +155,8 @@ def as_simulated(metrics: Metrics, result: Result) -> Metrics:
         tokens_per_s=metrics.tokens_per_s / slower,
         mfu=metrics.mfu / slower,
         hfu=metrics.hfu / slower,
-        cost_usd_per_token=metrics.cost_usd_per_token * slower,
-        energy_j=metrics.energy_j * slower,
+        cost_usd_per_token=_slower(metrics.cost_usd_per_token, 1 / slower),
+        energy_j=_slower(metrics.energy_j, 1 / slower),
         perf_per_bandwidth=_slower(metrics.perf_per_bandwidth, slower),
         perf_per_network_cost=_slower(metrics.perf_per_network_cost, slower),
         breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
@@ -186,7 +189,20 @@ def _evaluate(point: DesignPoint) -> Outcome:
         provenance=point.compute.provenance,
         expected_error=expected.error,
         expected_on=f"on {expected.runs} runs: {expected.like}" if expected.runs else expected.like,
+        unknown=unknown_metrics(point),
     )
+
+
+NEEDS = {"cost_usd": ("price",), "cost_usd_per_token": ("price", "power"), "energy_j": ("power",)}
+"""The figures of an accelerator without which a metric is unknown."""
+
+
+def unknown_metrics(point: DesignPoint) -> dict[str, str]:
+    """Return the metrics of *point* that are unknown for want of a figure of its accelerator, each with the reason."""
+    figures = {"price": point.compute.price_usd, "power": point.compute.power_w}
+    name = point.compute.accelerator or "the accelerator"
+    missing = {metric: [each for each in needed if figures[each] is None] for metric, needed in NEEDS.items()}
+    return {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
 
 
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
@@ -269,7 +285,7 @@ def _inverse(value: Any) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """Return a figure of the accelerator, 0 where none is known."""
+    """Return a figure of the accelerator, NaN where none is known."""
     if isinstance(value, np.ndarray):
-        return np.array([0.0 if each is None else each for each in value])
-    return 0.0 if value is None else value
+        return np.array([np.nan if each is None else each for each in value], dtype=float)
+    return np.nan if value is None else value

@@ -234,10 +234,14 @@ def test_context_parallel_ranks_are_replicas_of_experts_too() -> None:
     assert found == (4 * (others + experts), 4 * (others + experts), 8 * (others + experts))
 
 
-def test_in_training_tensor_parallelism_leaves_experts_whole() -> None:
+@pytest.mark.parametrize(
+    ("mapping", "ways"), [({}, 2), ({"etp": 1}, 1), ({"ep": 2}, 2), ({"ep": 4, "dp": 2}, 4), ({"ep": 2, "dp": 2}, 4)]
+)
+def test_tensor_parallelism_splits_experts_unless_it_may_not(mapping: dict[str, int], ways: int) -> None:
+    """Over ep, and over as much of tp as ep leaves."""
     model = {"experts": {**EXPERTS, "shared_ffn": 6}}
-    layer = 16 + 256 / 2 + 32 + ROUTED + 2 * 8 * 6 / 2
-    assert parts(model, tp=2)["weights"] == 2 * (2 * layer + 40 + 8 + 40)
+    layer = 16 + 256 / 2 + 32 + ROUTED / ways + 2 * 8 * 6 / 2
+    assert parts(model, tp=2, **mapping)["weights"] == 2 * (2 * layer + 40 + 8 + 40)
 
 
 def test_layers_before_the_first_expert_are_dense() -> None:
@@ -295,9 +299,17 @@ def test_a_recommender_has_no_logits() -> None:
     assert found == (2 * 18, 0, 2 * 1)
 
 
-def test_sharding_a_table_that_has_no_replica_saves_nothing() -> None:
-    found = parts(RECOMMENDER, dp=2, micro_batch=4, sequence=1, weight_sharding="zero1")
-    assert found["optimizer"] == 12 * (45 / 2 + 16)
+def test_a_table_keeps_a_number_for_each_row_and_the_gradients_of_rows_that_are_looked_up() -> None:
+    """One of two tables of 8 rows of 2 on average; 8 samples look up 6 (1 - (5/6)^8) + 10 (1 - (9/10)^8) in both."""
+    found = parts(RECOMMENDER, dp=2, micro_batch=4, global_batch=8, sequence=1, weight_sharding="zero1")
+    touched = (6 * (1 - (5 / 6) ** 8) + 10 * (1 - 0.9**8)) / 2
+    assert found["weights"] == pytest.approx(2 * (45 + 8 * 2))
+    assert found["gradients"] == pytest.approx(4 * (45 + 2 * touched))
+    assert found["optimizer"] == pytest.approx(12 * 45 / 2 + 4 * 8)  # Adam's states, and Adagrad's for rows
+    pooled = parts({**RECOMMENDER, "lookups": 3}, dp=2, micro_batch=4, global_batch=8, sequence=1)
+    more = (6 * (1 - (5 / 6) ** 24) + 10 * (1 - 0.9**24)) / 2
+    assert pooled["gradients"] == pytest.approx(4 * (45 + 2 * more))
+    assert pooled["optimizer"] == pytest.approx(12 * 45 + 4 * 8)
 
 
 def test_a_recommender_caches_nothing_when_it_serves() -> None:

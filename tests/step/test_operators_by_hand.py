@@ -5,13 +5,14 @@ Unless a test says otherwise: 4 tokens, hidden 8, 2 heads of 4, ffn 16, vocabula
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cosmic.cost.attention import Attention
-from cosmic.design.batch import batch_of_changes
+from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
 from cosmic.workload.graph import Operator, Tensor
@@ -430,3 +431,17 @@ def test_a_batch_of_designs_has_an_array_for_each_operator() -> None:
     found = next(use for use in operators(many) if use.name == "k" and use.phase == "backward")
     assert np.asarray(found.flop).tolist() == [2 * 512, 2 * 256]
     assert found.kernel.fuses
+
+
+# --------------------------------------------------------------------------------------------------- lookups
+
+
+@pytest.mark.parametrize("lookups", [1, 3])
+def test_an_embedding_reads_every_row_that_it_looks_up_and_adds_them(lookups: int) -> None:
+    """8 samples of both ranks in one of two tables: keys, rows of 2 read and their sum written, all but one added."""
+    model = Recommender(dense_features=3, tables=(5, 7), embedding=2, lookups=lookups, bottom=(2,), top=(1,))
+    made = batch_of(replace(point(dp=2, micro_batch=4, global_batch=8), model=model))
+    use = next(use for use in operators(made) if (use.name, use.phase) == ("looked_up", "forward"))
+    assert use.flop == 8 * 2 * (lookups - 1)
+    assert use.bytes == 2 * 8 * (lookups + 2 * lookups + 2)
+    assert use.kernel.elements == 8 * 2 * (lookups + 1) / 2

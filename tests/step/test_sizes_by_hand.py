@@ -12,6 +12,7 @@ from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Image, Recommender
 from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
+from cosmic.workload.recommender import touched_rows
 from cosmic.workload.sizes import (
     Stage,
     block_shares,
@@ -271,3 +272,16 @@ def test_a_format_covers_gemms_but_not_tables_routers_norms_and_offsets(
 def test_wide_weights_are_as_wide_as_the_recipe_says() -> None:
     assert weight_bytes(SERVING["fp32"], "w_head", moe=False) == 4
     assert weight_bytes(RECIPES["fp8"], "w_q", moe=True) == 2
+
+
+# ------------------------------------------------------------------------------------------------ rows of tables
+
+
+def test_the_rows_that_samples_look_up_are_fewer_than_their_lookups() -> None:
+    """Of 4 rows, 3 lookups leave each untouched with (3/4)^3; a table of one row is touched by any."""
+    model = Recommender(dense_features=1, tables=(4, 1), embedding=2, bottom=(2,), top=(1,))
+    assert float(touched_rows(model, 3)) == pytest.approx(4 * (1 - 0.75**3) + 1)
+    assert float(touched_rows(replace(model, lookups=2), 3)) == pytest.approx(4 * (1 - 0.75**6) + 1)
+    assert np.asarray(touched_rows(model, np.array([1, 10**6]))).tolist() == pytest.approx([2, 5])
+    large = replace(model, tables=(10**9,))
+    assert float(touched_rows(large, 1000)) == pytest.approx(1000, rel=1e-6)  # hardly any twice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from typing import Any, Literal, get_args
 
 from cosmic.errors import require
@@ -32,7 +32,9 @@ schedules: Registry[Any] = Registry("schedule", "cosmic.workload.schedules", "co
 class Workload:
     """The task, and its mapping onto a mesh of ``dp * tp * cp * pp`` NPUs.
 
-    Expert parallelism is no axis of its own: it splits the ranks of dp and cp.
+    Experts have a mesh of their own over the ranks of a pipeline stage: ``etp * ep * edp = dp * tp * cp``, as in
+    Megatron-LM's parallel folding. etp is the innermost part of tp; ep goes on from there, over the rest of tp, then
+    over the other axes in the order of the placement; edp, which replicates experts, is what is left.
     """
 
     task: Task = "training"
@@ -54,7 +56,9 @@ class Workload:
     pp: int = 1
     """Pipeline parallelism: the number of stages."""
     ep: int = 1
-    """Expert parallelism, over the ranks of dp and cp."""
+    """Expert parallelism, over the ranks of tp, cp and dp."""
+    etp: int | None = None
+    """Expert tensor parallelism: ranks of tp that split each expert. If not given, as much of tp as ep leaves."""
     virtual_stages: int = 1
     """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
     weight_sharding: WeightSharding = "none"
@@ -96,6 +100,8 @@ class Workload:
     execution: Execution = "fused"
     """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler, each pass one graph (compiled);
     fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
+    grouped_gemm: bool = True
+    """Whether the experts of a device run as one grouped GEMM (Megatron-LM's --moe-grouped-gemm), or one by one."""
     dp_overlap: bool = True
     """Whether gradient reductions and weight gathers overlap compute."""
     tp_overlap: bool = False
@@ -121,6 +127,7 @@ class Workload:
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("recompute_num_layers", "offload_num_layers"):
             require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
+        require(self.etp is None or self.etp >= 1, "etp", self.etp, "must be at least 1")
         schedules.check(self.schedule, "schedule")
         complete = sorted(self.placement) == sorted(AXES)
         require(complete, "placement", list(self.placement), f"must hold each of {', '.join(AXES)} once")
@@ -129,3 +136,17 @@ class Workload:
     def ranks(self) -> int:
         """Ranks of the mesh."""
         return prod((self.dp, self.tp, self.cp, self.pp))
+
+    @property
+    def expert_tensor(self) -> int:
+        """Ranks that split each expert: `etp`, or as much of tp as ep leaves.
+
+        >>> [Workload(sequence=1, global_batch=1, tp=8, dp=2, ep=ep).expert_tensor for ep in (1, 2, 4, 16)]
+        [8, 8, 4, 1]
+        """
+        return self.etp or gcd(self.tp, self.tp * self.cp * self.dp // self.ep)
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a pipeline stage that hold the same part of the same experts, edp."""
+        return max(1, self.tp * self.cp * self.dp // (self.expert_tensor * self.ep))

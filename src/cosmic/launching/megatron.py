@@ -84,16 +84,15 @@ def _parallelism(draft: Draft, w: Workload) -> None:
 
 
 def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
-    """Add expert parallelism: whole experts, as in the design, and an all-to-all dispatcher."""
+    """Add expert parallelism, with an all-to-all dispatcher."""
     if model.experts is None:
         return
     draft.add("--expert-model-parallel-size", w.ep)
-    draft.add("--expert-tensor-parallel-size", 1)
+    draft.add("--expert-tensor-parallel-size", w.expert_tensor)
     draft.add("--moe-token-dispatcher-type", "alltoall")
-    draft.add("--moe-grouped-gemm", when=w.precision not in ("fp16", "fp32"))
+    draft.add("--moe-grouped-gemm", when=w.grouped_gemm and w.precision not in ("fp16", "fp32"))
     draft.warn(
-        "Megatron-LM spreads experts over neighbouring ranks, tp first; the design over the ranks of dp and cp",
-        when=w.ep > 1 and w.tp > 1,
+        "Megatron-LM trains MoE models with tp only under sequence_parallel", when=w.tp > 1 and not w.sequence_parallel
     )
 
 

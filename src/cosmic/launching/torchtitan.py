@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cosmic import catalog
 from cosmic.design.batch import batch_of
-from cosmic.design.model import Transformer
+from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.launching.launch import (
@@ -150,6 +150,9 @@ def _parallelism(draft: Draft, point: DesignPoint) -> None:
     rotate = "allgather" if w.cp_comm_type == "all_gather" else "alltoall"
     draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.cp > 1)
     draft.add("parallelism.expert_parallel_degree", w.ep, when=w.ep > 1)
+    if is_moe(point.model):
+        draft.warn("TorchTitan spreads experts over dp and cp only", when=(w.dp * w.cp) % w.ep != 0)
+        draft.warn("TorchTitan splits each expert over all of tp", when=w.expert_tensor != w.tp)
     draft.warn(
         "TorchTitan always uses sequence_parallel with tensor parallelism", when=w.tp > 1 and not w.sequence_parallel
     )

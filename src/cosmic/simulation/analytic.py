@@ -25,9 +25,10 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.numeric import Numeric
 from cosmic.step.communication import BLOCKING
-from cosmic.step.memory import state_bytes
+from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
 from cosmic.step.stage_time import PASSES, StageTime, block_times, stage_time
+from cosmic.step.tables import table_use
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import schedules
 
@@ -213,9 +214,9 @@ def transfer_s(profile: StepProfile, phase: str) -> Numeric:
 
 def optimizer_s(profile: StepProfile) -> Numeric:
     """Return the seconds to update the weights of a device."""
-    workload, memory = profile.batch.base.workload, profile.memory
-    if workload.task != "training":
+    batch = profile.batch
+    if batch.base.workload.task != "training":
         return 0.0
-    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-    elements = states / state_bytes(profile.kernels.recipe, workload.weight_sharding)
-    return profile.kernels.update(elements)[0]
+    tables = table_use(batch)
+    elements = np.maximum(0.0, updated_elements(batch, profile.place) - tables.elements)
+    return profile.kernels.update(elements, tables)[0]

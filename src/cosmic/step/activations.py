@@ -23,7 +23,7 @@ from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_wide
-from cosmic.workload.sharding import CollectiveOp
+from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import local_size
 from cosmic.workload.sizes import layers_by_part
 
@@ -85,11 +85,11 @@ def keeping_of(workload: Workload, part: str = "layers") -> Keeping:
 
 
 def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
-    """Elements of a weight on a device while it is used: split by tp and ep only."""
+    """Elements of a weight on a device while it is used: split by tp, etp and ep only."""
     total: Numeric = 1
     for dim in weight.dims:
         axes = each.shardings[weight.name].axes(dim)
-        model_axes = [sizes[axis] for axis in axes if axis == "tp" or dim in ("experts", "tables")]
+        model_axes = [sizes[axis] for axis in axes if axis in ("tp", "etp") or dim in ("experts", "tables")]
         total = total * local_size(sizes[dim], model_axes)
     return total
 
@@ -108,11 +108,23 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
     for weight in each.block.graph.weights:
         if only is not None and weight.name not in only:
             continue
-        replicas = sizes["dp"] * sizes["cp"]
-        for axis in (*each.shardings[weight.name].axes("experts"), *each.shardings[weight.name].axes("tables")):
-            replicas = replicas / sizes[axis]
-        total = total + used_elements(each, weight, sizes) / (replicas if replicas_split else 1)
+        replicas: Numeric = 1
+        for axis in replicating_axes(each.shardings[weight.name]) if replicas_split else ():
+            replicas = replicas * sizes[axis]
+        total = total + used_elements(each, weight, sizes) / replicas
     return total
+
+
+def replicating_axes(sharding: Sharding) -> tuple[str, ...]:
+    """Return the axes of ranks that use the same weight: edp for experts, else dp and cp; a table is on one."""
+    if "ep" in sharding.axes("experts"):
+        return ("edp",)
+    return tuple(axis for axis in ("dp", "cp") if axis not in sharding.axes("tables"))
+
+
+def replica_axes(sharding: Sharding) -> tuple[str, ...]:
+    """Return the axes along which a weight is stored more than once."""
+    return tuple(axis for axis in replicating_axes(sharding) if axis not in sharding.used)
 
 
 # -------------------------------------------------------------------------------------------- activations

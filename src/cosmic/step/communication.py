@@ -17,7 +17,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
-from cosmic.step.activations import is_repeated, recomputed_share, repeated
+from cosmic.step.activations import is_repeated, recomputed_share, repeated, replica_axes
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
@@ -36,7 +36,9 @@ Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated"]
 """
 BLOCKING: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
 """Roles on the critical path: the next operator needs the result."""
-ORDER = ("tp", "cp", "ep", "edp", "dp", "pp")
+ORDER = ("etp", "tp", "cp", "ep", "oep", "edp", "dp", "pp")
+ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp"}
+"""What axes of experts do in a step, where it is not what they are called: a dispatch sends and gathers tokens."""
 NARROW = ("fp8", "fp4")
 """Precisions whose GEMMs read a byte or less per element."""
 RING_TENSORS = ("key", "value", "d_key", "d_value")
@@ -49,7 +51,7 @@ class CollectiveUse:
 
     kind: CommunicationKind
     axes: tuple[str, ...]
-    """Mesh axes whose ranks take part: tp, cp, ep, dp or pp, or several; edp: the ranks of dp with the same experts."""
+    """Mesh axes whose ranks take part: tp, cp, dp, pp, or several; of experts etp, ep, edp, and oep: ep outside tp."""
     group: Numeric
     """Ranks that take part."""
     bytes: Numeric
@@ -184,14 +186,6 @@ class _Step:
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 
-    def summed(self, found: CollectiveOp) -> Numeric:
-        """Return the share of a payload that is sent once the outputs of a token's experts are added up.
-
-        Serving engines add them before the all-reduce over tp.
-        """
-        slots = self.workload.task != "training" and "share" in found.dims and "tp" in found.axes
-        return 1 / self.sizes["active"] if slots else 1.0
-
     def kind(self, found: CollectiveOp, gradient: bool) -> CommunicationKind:
         """Return the kind of collective; a gradient whose rank needs only its shard is reduce-scattered."""
         shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
@@ -203,7 +197,7 @@ class _Step:
         for found in alike:
             known = each.block.graph.tensors.get(found.tensor)
             elements = found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
-            total = total + elements * self.width(each, found) * self.summed(found)
+            total = total + elements * self.width(each, found)
         return total / len(alike)
 
     def updated_weights(self, each: BlockPlan) -> Iterator[CollectiveUse]:
@@ -211,7 +205,7 @@ class _Step:
         together: dict[tuple[str, ...], Numeric] = {}
         for weight in each.block.graph.weights:
             sharding = each.shardings[weight.name]
-            axes = tuple(axis for axis in ("edp", "ep", "cp") if axis not in sharding.used)
+            axes = replica_axes(sharding)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
         for axes, elements in together.items():
             group: Numeric = 1
@@ -255,7 +249,7 @@ class _Step:
 
 def _axis_role(axis: str) -> Role:
     """Return the role of a blocking collective, by its innermost axis."""
-    return "dp" if axis == "edp" else axis  # type: ignore[return-value]  # the axes of `ORDER` are roles
+    return ROLES.get(axis, axis)  # type: ignore[arg-type]  # the other axes of `ORDER` are roles
 
 
 @cache
@@ -277,11 +271,9 @@ def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp
 
 @cache
 def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return mesh axes by the names that designs use: the two halves of data parallelism are dp.
+    """Return mesh axes in the order of `ORDER`, each once.
 
-    >>> named_axes(("edp", "ep", "cp")), named_axes(("ep",)), named_axes(("edp", "cp"))
-    (('cp', 'dp'), ('ep',), ('cp', 'edp'))
+    >>> named_axes(("dp", "cp")), named_axes(("edp", "ep"))
+    (('cp', 'dp'), ('ep', 'edp'))
     """
-    both = "edp" in axes and "ep" in axes
-    names = {"dp" if both and axis in ("edp", "ep") else axis for axis in axes}
-    return tuple(axis for axis in ORDER if axis in names)
+    return tuple(axis for axis in ORDER if axis in axes)

@@ -25,7 +25,7 @@ from cosmic.numeric import Numeric
 from cosmic.step.activations import recomputed_share, repeated
 from cosmic.workload.blocks import blocks, dimensions
 from cosmic.workload.graph import Sizes
-from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
+from cosmic.workload.operators import flop, kinds, looked_up_elements, moved_elements, unsharded
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import PartitionedOperator
@@ -221,7 +221,18 @@ def kernel_of(part: PartitionedOperator, sizes: Sizes, decoding: bool) -> Kernel
         return Kernel(gemm_of(part, sizes), gathered=_gathered_from(part, sizes), weight=weight)
     if operator.kind == "attention":
         return Kernel(attention_of(part, sizes, decoding))
+    if operator.kind == "embedding":
+        return Kernel(elements=_copied(part, sizes))
     return Kernel(elements=_largest(part, sizes))
+
+
+def _copied(part: PartitionedOperator, sizes: Sizes) -> Numeric:
+    """Return the mean of the elements that an embedding reads and writes: alike, unless it pools rows."""
+
+    def local(dims: Iterable[str]) -> Numeric:
+        return part.elements(dims, sizes)
+
+    return (looked_up_elements(part.operator, local) + local(part.operator.outputs[0].dims)) / 2
 
 
 def _largest(part: PartitionedOperator, sizes: Sizes) -> Numeric:
@@ -252,7 +263,12 @@ def model_flop_per_token(model: Model, sequence: Numeric, *, training: bool = Tr
     """
     queries = sequence * 0 + 1 if decoding else sequence
     sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
-    sizes |= {"source": sequence, "samples": 1, "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence)}
+    sizes |= {
+        "source": sequence,
+        "samples": 1,
+        "tokens": queries,
+        "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence),
+    }
     total: Numeric = 0.0
     for block in blocks(model):
         bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")

@@ -28,7 +28,9 @@ from cosmic.step.activations import (
     weight_elements,
     wide_elements,
 )
+from cosmic.step.communication import reduced_once
 from cosmic.step.stages import candidates, in_flight_bytes
+from cosmic.step.tables import table_use
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.schedule import schedules
@@ -139,6 +141,11 @@ def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
     batch = batch_of(point)
     model = _Model(batch)
     return tuple(model.stage(place) for place in range(point.workload.pp))
+
+
+def updated_elements(batch: Batch, place: Numeric) -> Numeric:
+    """Return the weights that a device of stage number *place* updates: all that it has, or its shard of them."""
+    return _Stage(_Model(batch), place).weights(batch.base.workload.weight_sharding != "none")
 
 
 def _footprint(batch: Batch) -> Footprint:
@@ -363,12 +370,16 @@ class _Stage:
     def training(self) -> dict[str, Numeric]:
         """Return the components at the peak of a training step."""
         recipe, sharding, model = self.recipe, self.workload.weight_sharding, self.model
-        elements, split = self.weights(False), self.weights(True)
+        tables = table_use(self.batch)
+        elements, split = (np.maximum(self.weights(each) - tables.elements, 0.0) for each in (False, True))
         gathered = sharding == "zero3"
+        weights = split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight
+        gradients = (elements if reduced_once(self.workload) else split) * recipe.gradient
+        states = (split if sharding != "none" else elements) * state_bytes(recipe, sharding)
         static = {
-            "weights": split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight,
-            "gradients": (split if sharding in ("zero2", "zero3") else elements) * recipe.gradient,
-            "optimizer": (split if sharding != "none" else elements) * state_bytes(recipe, sharding),
+            "weights": weights + tables.weight_bytes,
+            "gradients": gradients + tables.gradient_bytes,
+            "optimizer": states + tables.state_bytes,
             "inputs": model.input_bytes(),
             "workspace": CONSTANTS.workspace_bytes,
             "kv_cache": 0.0,

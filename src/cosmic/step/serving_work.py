@@ -101,9 +101,8 @@ def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, moe: bool, passed:
             yield "activation_bytes", recipe.activation * _moved(part, sizes)
     shared = any("shared_ffn" in found.tensor for found in each.partitioned.collectives)
     for found in each.partitioned.collectives:
-        slots = "share" in found.dims and "tp" in found.axes
-        if not (slots and shared):
-            yield from _exchange(found, sizes, recipe, 1 / sizes["active"] if slots else 1.0)
+        if not (shared and found.tensor == "combined"):  # added to the shared expert's before the all-reduce
+            yield from _exchange(found, sizes, recipe)
 
 
 def _product(part: PartitionedOperator, shape: Gemm, recipe: Recipe, moe: bool) -> Iterator[tuple[str, Numeric]]:
@@ -129,9 +128,8 @@ def _moved(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
     return moved_elements(part.operator, lambda dims: part.elements(dims, sizes))
 
 
-def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe, share: Numeric) -> Iterator[tuple[str, Numeric]]:
-    """Yield a collective of which a *share* of the payload is sent."""
+def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe) -> Iterator[tuple[str, Numeric]]:
     group = np.asarray(found.group(sizes))
     yield "exchanges", 1.0 * (group > 1)
-    yield "exchanged_bytes", share * found.elements(sizes) * recipe.activation * (group > 1)
+    yield "exchanged_bytes", found.elements(sizes) * recipe.activation * (group > 1)
     yield "group", group

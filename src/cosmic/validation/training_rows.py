@@ -3,7 +3,8 @@
 Empty cells take a default, which the verdict notes:
 
     tp, pp, cp       1 within one node; with several nodes the row is skipped
-    ep               1; where it exceeds dp × cp, their greatest common divisor: Megatron-LM spreads experts over tp too
+    ep               1; where tp × cp × dp does not divide by it, their greatest common divisor
+    etp              what the source's recipes set; otherwise as much of tp as ep leaves
     vpp              1; where pp × vpp exceeds the layers with embedding and head, the largest that does not
     mbs              such that there are as many microbatches as stages
     recompute        none
@@ -42,18 +43,20 @@ from cosmic.workload.checks import invalid_reasons
 
 MEGATRON_2021: dict[str, Any] = {"attention": "unfused", "dropout": True, "recompute_to_end": True}
 MEGATRON: dict[str, Any] = {"tp_overlap": True}
+BRIDGE: dict[str, Any] = MEGATRON | {"etp": 1}
 PRACTICE: dict[str, dict[str, Any]] = {
     "korthikanti": MEGATRON_2021,
     "sc21": MEGATRON_2021,
     "vtrain": MEGATRON_2021,
     "mosaic": {"execution": "eager"},
-    "mbridge": MEGATRON,
+    "mbridge": BRIDGE,
     "nemo": MEGATRON,
     "mlperf": MEGATRON,
 }
 """What is known of a source beyond its columns, by the start of its set's name. Megatron-LM of 2021 had unfused
 attention and dropout, and recomputed layers to their end; LLM Foundry did not compile models; the recipes of
-Megatron-Bridge, NeMo and MLPerf overlap tensor-parallel communication with GEMMs."""
+Megatron-Bridge, NeMo and MLPerf overlap tensor-parallel communication with GEMMs; those of Megatron-Bridge do not split
+experts (etp is 1 in its scripts/performance/configs)."""
 OVERLAPPED_EXPERTS = 26.06
 """The release of Megatron-Bridge that overlapped expert parallelism."""
 KERNELS = {"mosaic": "flash1", "torchtitan": "flash2"}
@@ -179,16 +182,16 @@ def _mesh(fields: Fields) -> dict[str, int]:
     ways = tp * pp * cp
     require(count % ways == 0, "n_accel", count, f"does not divide by tp × pp × cp = {ways}")
     dp = fields.whole("dp", count // ways, "what the other axes leave")
-    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": _expert_spread(fields, dp * cp)}
+    experts = {"etp": fields.whole("etp")} if fields.text("etp") else {}
+    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": _expert_spread(fields, tp * cp * dp), **experts}
 
 
 def _expert_spread(fields: Fields, ranks: int) -> int:
-    """Return the expert parallelism over dp × cp; Megatron-LM's also counts ranks of tp, which split experts here."""
+    """Return the expert parallelism; a row that states more than there are ranks of a stage is mistaken."""
     given = fields.whole("ep", 1)
-    if ranks % given == 0:
-        return given
     nearest = gcd(given, ranks)
-    fields.assumed.append(f"ep: {nearest} for {given}, as it spreads over dp × cp = {ranks} only")
+    if nearest != given:
+        fields.assumed.append(f"ep: {nearest} for {given}, as tp × cp × dp = {ranks}")
     return nearest
 
 

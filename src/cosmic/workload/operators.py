@@ -83,6 +83,8 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     kind = kinds[operator.kind]
     if operator.kind == "attention":
         return attention_flop(operator, local, sizes)
+    if operator.kind == "embedding":
+        return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
     if kind.index_space:
         return kind.flop_per_element * local(operator.dims)
     return sum(kind.flop_per_element * local(tensor.dims) for tensor in operator.outputs)
@@ -91,12 +93,24 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
 def moved_elements(operator: Operator, local: Local) -> Numeric:
     """Return the number of elements that *operator* reads and writes on one accelerator, each tensor once.
 
-    A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts.
+    A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts, unless
+    it is their sum.
     """
     if operator.kind == "view":
         return 0.0
     table = operator.kind == "embedding"
-    return sum(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
+    moved = sum(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
+    return moved + (looked_up_elements(operator, local) if table and _pooled(operator) else 0.0)
+
+
+def looked_up_elements(operator: Operator, local: Local) -> Numeric:
+    """Return the elements of the rows that an embedding looks up: of a pooled one, more than it puts out."""
+    return local((*operator.outputs[0].dims, *_pooled(operator)))
+
+
+def _pooled(operator: Operator) -> tuple[str, ...]:
+    """Return the dimensions of the keys of an embedding over which it sums the rows."""
+    return tuple(dim for dim in operator.inputs[0].stored_dims if dim not in operator.outputs[0].dims)
 
 
 def kept(operator: Operator) -> tuple[Tensor, ...]:

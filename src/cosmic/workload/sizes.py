@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer
+from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import SizeTable
@@ -27,6 +27,7 @@ STRUCTURE = (
     "dropout",
     "execution",
     "reduce_every",
+    "grouped_gemm",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
@@ -49,7 +50,7 @@ def sizes_of(batch: Batch) -> SizeTable:
     """Return the size of every dimension of one microbatch and of every mesh axis.
 
     The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
-    its microbatch. dp is two axes, edp and ep, whose product it is: see `cosmic.workload.strategies`.
+    its microbatch. The axes of experts, etp, ep and edp, split the same ranks: see `cosmic.workload.strategies`.
     """
     return batch.once(sizes_of, lambda: _sizes_of(batch))
 
@@ -58,13 +59,46 @@ def _sizes_of(batch: Batch) -> SizeTable:
     field: Callable[[str], Any] = lambda name: batch[f"workload.{name}"]  # noqa: E731  a short word for a long path
     model = batch.base.model
     sizes: dict[str, Numeric] = dict(dimensions(model))
-    dp, ep = field("dp"), field("ep")
+    dp, cp = field("dp"), field("cp")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
-    sizes |= {"edp": dp / ep, "ep": ep, "cp": field("cp"), "tp": field("tp"), "pp": field("pp"), "dp": dp}
+    sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
+    if is_moe(model):
+        sizes |= expert_degrees(batch)
+        sizes["tokens"] = sizes["batch"] * (sequence * 0 + cp if decoding else sequence)  # cp ranks decode the same
+    else:
+        sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
     return SizeTable(sizes)
+
+
+def expert_degrees(batch: Batch) -> dict[str, Numeric]:
+    """Return the sizes of the experts' mesh axes: etp, ep and edp, and the parts of ep inside and outside tp.
+
+    etp is as much of tp as ep leaves, unless it is given.
+    """
+    tp, ep = batch["workload.tp"], batch["workload.ep"]
+    ranks = tp * batch["workload.cp"] * batch["workload.dp"]
+    etp = _given(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
+    return {"etp": etp, "ep": ep, "edp": ranks / (etp * ep), "tep": tp / etp, "oep": etp * ep / tp}
+
+
+def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
+    """Return the axes in the order in which etp, ep and edp take their ranks: tp, then the others from the inside.
+
+    >>> folded_order(("cp", "tp", "pp", "dp"))
+    ('tp', 'cp', 'dp')
+    """
+    return ("tp", *(axis for axis in placement if axis in ("cp", "dp")))
+
+
+def _given(stated: Any, usual: Any) -> Any:
+    """Return what is stated, in each design or in all, and what is usual where it is not."""
+    if not isinstance(stated, np.ndarray):
+        return usual if stated is None else stated
+    missing = np.array([each is None for each in stated])
+    return np.where(missing, usual, np.where(missing, 1, stated).astype(np.int64))
 
 
 def visible_share(batch: Batch, block: Block) -> Numeric:

@@ -24,6 +24,7 @@ from cosmic.errors import SpecError
 from cosmic.step.communication import BLOCKING
 from cosmic.step.profile import StepProfile, profile
 from cosmic.step.stage_time import PASSES, StageTime, part_times
+from cosmic.step.tables import table_use
 from cosmic.traces.generation.blocks import pieces, sent_between_stages
 from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.pieces import Piece, Run, collectives_of
@@ -99,10 +100,11 @@ def _plan(profile: StepProfile) -> Plan:
 
 def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
     """Return the optimizer's work for a block; weights that a head shares with the embedding are updated there."""
-    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
+    tables = table_use(profile.batch)  # a recommender is a single piece
+    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0) - float(tables.elements)
     if profile.batch.base.workload.task != "training":
         return Run("optimizer", 0.0, 0.0, 0.0)
-    seconds, moved = profile.kernels.update(elements)
+    seconds, moved = profile.kernels.update(elements, tables)
     return Run("optimizer", float(seconds), elements, float(moved))
 
 
