@@ -188,15 +188,14 @@ def _recomputation(draft: Draft, w: Workload) -> None:
     mode = {"full": "full", "alternate": "selective"}.get(w.recompute, "none")
     draft.add("activation_checkpoint.mode", mode)
     draft.add("activation_checkpoint.selective_ac_option", "op", when=mode == "selective")
-    draft.warn(
-        "TorchTitan recomputes the core of attention only through fused kernels",
-        when=w.recompute == "selective",
-    )
+    draft.warn("TorchTitan does not recompute modules", when=w.recompute == "selective")
+    draft.warn("TorchTitan recomputes all layers", when=mode != "none" and w.recompute_num_layers is not None)
     draft.warn("TorchTitan stops recomputation early", when=mode != "none" and w.recompute_to_end)
 
 
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("training.mixed_precision_param", "float32" if w.precision == "fp32" else "bfloat16")
+    draft.add("training.mixed_precision_reduce", "bfloat16", when=w.grad_reduce_in_fp32 is False)
     if w.precision == "fp8":
         draft.add("model.converters", ["float8"])
         draft.add("float8.recipe_name", "tensorwise")

@@ -15,15 +15,17 @@ from functools import cache
 
 import numpy as np
 
+from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
-from cosmic.workload.plan import BlockPlan
+from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_wide
 from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import local_size
+from cosmic.workload.sizes import layers_by_part
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4
@@ -338,6 +340,24 @@ def _needed(block: Block, keeping: Keeping) -> int:
         if operator.outputs[0].name in read or kinds[operator.kind].extra_bytes_per_output
     ]
     return max(places, default=-1) + 1
+
+
+def recomputed_share(batch: Batch, block: Block) -> Numeric:
+    """Return the share of a block's layers that recompute, where only the first ones of each virtual stage do."""
+    most = batch.base.workload.recompute_num_layers
+    if most is None or block.part != "layers":
+        return 1.0
+    return batch.once((recomputed_share, block), lambda: _recomputed_share(batch, block, most))
+
+
+def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
+    stages: Numeric = batch["workload.pp"]
+    every = [each.block for each in plan_of(batch)]
+    count: Numeric = 0.0
+    for place in range(int(np.max(stages))):
+        for part in layers_by_part(batch, np.minimum(place, stages - 1), every, most):
+            count = count + part[block.name] * (place < stages)
+    return count / block.repeats
 
 
 def is_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:

@@ -17,11 +17,11 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
-from cosmic.step.activations import is_repeated, repeated, replica_axes
+from cosmic.step.activations import is_repeated, recomputed_share, repeated, replica_axes
 from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import microbatches, sizes_of
 
@@ -67,8 +67,8 @@ class CollectiveUse:
     why: str
     copies: int = 1
     """Copies of each token that an all-to-all sends, to as many experts."""
-    recomputed: bool = False
-    """Whether every second call is recomputation, in the backward pass."""
+    recomputed: Numeric = 0.0
+    """Calls in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
     @property
     def overlaps(self) -> bool:
@@ -112,7 +112,7 @@ def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
     workload = batch.base.workload
     training = workload.task == "training"
     blocks = plan_of(batch)
-    recipe = recipe_of(workload.precision, workload.task)
+    recipe = recipe_for(workload)
     step = _Step(batch, sizes_of(batch), recipe, workload, microbatches(batch))
     found = []
     for each in blocks:
@@ -150,9 +150,9 @@ class _Step:
         deferred = gradient and reduced_once(self.workload)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
         calls = (len(alike) / together) * (1 if deferred else self.microbatches)
-        again = not weight and is_repeated(found, each.block, self.workload)
-        if again:
-            calls = calls * 2
+        repeats = not weight and is_repeated(found, each.block, self.workload)
+        again = recomputed_share(self.batch, each.block) if repeats else 0.0
+        calls = calls * (1 + again)
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
         axes = named_axes(found.axes)
@@ -179,8 +179,8 @@ class _Step:
 
     @property
     def sent_gradient(self) -> float:
-        """Bytes of a gradient element in a collective: recipes of 8 and 4 bits reduce in 16 bits."""
-        return 2.0 if self.workload.precision in (*NARROW, "fp16") else self.recipe.gradient
+        """Bytes of a gradient element in a collective: as it is accumulated."""
+        return self.recipe.gradient
 
     @property
     def sent_weight(self) -> float:

@@ -23,7 +23,7 @@ from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
-from cosmic.step.activations import repeated
+from cosmic.step.activations import recomputed_share, repeated
 from cosmic.workload.blocks import blocks, dimensions, is_decoded
 from cosmic.workload.graph import Sizes
 from cosmic.workload.operators import flop, kinds, looked_up_elements, moved_elements, seen_share, unsharded
@@ -142,8 +142,8 @@ class OperatorUse:
     """Runs in one step, for one layer."""
     kernel: Kernel
     """The shape of its kernel: of one forward run, also where the use is backward."""
-    recomputed: bool = False
-    """Whether every second run is recomputation."""
+    recomputed: Numeric = 0.0
+    """Runs in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
 
 def operators(batch: Batch) -> list[OperatorUse]:
@@ -162,7 +162,7 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
     training, decoding = workload.task == "training", workload.task == "decode"
     recipe = recipe_of(workload.precision, workload.task)
     sizes["visible"] = visible_share(batch, each.block)
-    repeats = repeated(each.block, workload)
+    repeats, share = repeated(each.block, workload), recomputed_share(batch, each.block)
     columns: dict[str, Numeric] = {}
     for part in each.partitioned.operators:
         if part.operator.phase != "forward" or part.operator.kind == "view":
@@ -172,11 +172,11 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
         work, moved = _cost(part, sizes)
         moved = moved * recipe.activation
         of = (part.operator.name, part.operator.kind, each.block.name)
-        recomputed = part.operator.name in repeats
+        again = share if part.operator.name in repeats else 0.0
         kernel = _fused_with(columns, part, kernel_of(part, sizes, decoding))
         if not training:
             moved = _served_bytes(kernel, moved, recipe, batch)
-        yield OperatorUse(*of, "forward", work, moved, times * (2 if recomputed else 1), kernel, recomputed)
+        yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again)
         if training:
             yield OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved, times, kernel)
 
@@ -276,7 +276,7 @@ def hardware_flop_per_token(batch: Batch) -> Numeric:
     """
     model, workload = batch.base.model, batch.base.workload
     sequence, training = batch["workload.sequence"], workload.task == "training"
-    repeats = {block.name: repeated(block, workload) for block in blocks(model)}
+    repeats = {block.name: (repeated(block, workload), recomputed_share(batch, block)) for block in blocks(model)}
     forward, again = _forward_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats)
     return (1 + BACKWARD_FLOP if training else 1) * forward + again
 
@@ -287,9 +287,9 @@ def _forward_flop(
     decoding: bool,
     *,
     slots: bool,
-    repeats: Mapping[str, frozenset[str]] = MappingProxyType({}),
+    repeats: Mapping[str, tuple[frozenset[str], Numeric]] = MappingProxyType({}),
 ) -> tuple[Numeric, Numeric]:
-    """Return the flop of one token's forward pass, and those of its operators in *repeats*, by block.
+    """Return the flop of one token's forward pass, and of what runs again: *repeats* says what, in which share of layers.
 
     With *slots*, experts compute all slots that they have; without, those that tokens fill.
     """
@@ -309,5 +309,6 @@ def _forward_flop(
                 continue
             work = block.repeats * flop(operator, unsharded(sizes), sizes) / queries
             total = total + work
-            again = again + work * (operator.name in repeats.get(block.name, ()))
+            names, share = repeats.get(block.name, ((), 0.0))
+            again = again + work * share * (operator.name in names)
     return total, again

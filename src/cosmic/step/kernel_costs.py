@@ -44,7 +44,7 @@ from cosmic.numeric import Numeric
 from cosmic.step.communication import reduced_once
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.step.tables import TableUse
-from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.sizes import microbatches
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
@@ -98,7 +98,7 @@ class KernelCosts:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.workload = batch.base.workload
-        self.recipe: Recipe = recipe_of(self.workload.precision, self.workload.task)
+        self.recipe: Recipe = recipe_for(self.workload)
         field: Callable[[str], Numeric] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]

@@ -314,6 +314,14 @@ class _Stage:
         whole = self.total(lambda name: self.model.served_bytes(name, replicas_split))
         return whole - self.both_ends * self.recipe.wide * self.model.tied(replicas_split)
 
+    def largest_block_bytes(self) -> Numeric:
+        """Bytes of the weights of the stage's largest block; 0 where weights are gathered, as buffers count them."""
+        if self.workload.weight_sharding == "zero3":
+            return 0.0
+        if training_task(self.batch):
+            return self.recipe.weight * self.most(lambda name: self.model.elements(name, False), self.model.blocks)
+        return self.most(lambda name: self.model.served_bytes(name, False), self.model.blocks)
+
     @property
     def layer_count(self) -> Numeric:
         """Layers of all kinds."""
@@ -476,6 +484,7 @@ def state_bytes(recipe: Recipe, sharding: str) -> float:
 
     Weights that are gathered for every use exist as the master copy alone, which then counts as weights.
 
+    >>> from cosmic.workload.precision import recipe_of
     >>> state_bytes(recipe_of("bf16", "training"), "zero1"), state_bytes(recipe_of("bf16", "training"), "zero3")
     (12, 8)
     """
@@ -566,16 +575,16 @@ def _moved(stage: _Stage, name: str, size: Numeric) -> tuple[Numeric, Numeric]:
     trains, count = training_task(stage.batch), microbatches(stage.batch)
     if name == "optimizer":
         return size, 2.0 * size
-    two = 2.0 / np.maximum(stage.layer_count, 2.0)
     if name == "weights":
-        away = (1 - two) * size
+        away = np.maximum(0.0, size - CONSTANTS.gathered_layers * stage.largest_block_bytes())
         return away, (2.0 if trains else 1.0) * count * away
     if not trains:
         return size * 0.0, 0.0
     layers = stage.workload.offload_num_layers
     share = 1.0 if layers is None else np.minimum(1.0, layers / np.maximum(stage.layer_count, 1.0))
     held, each = stage.in_flight, stage.per_microbatch
-    away = np.maximum(0.0, share * held - two * each)
+    used = CONSTANTS.gathered_layers * each / np.maximum(stage.layer_count, 1.0)
+    away = np.maximum(0.0, share * held - used)
     return away, 2.0 * count * each * away / np.maximum(held, 1.0)
 
 

@@ -60,8 +60,8 @@ class CollectiveCost:
     """Of all calls."""
     block: str
     """Empty for what is sent between stages."""
-    recomputed: bool = False
-    """Whether every second call is recomputation, in the backward pass."""
+    recomputed: Numeric = 0.0
+    """Calls in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
 
 @dataclass(frozen=True, eq=False)

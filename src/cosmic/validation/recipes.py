@@ -1,9 +1,9 @@
 """What the performance recipes of Megatron-Bridge set beside the columns of its published tables.
 
 The tables give a run's mapping and batch and refer to its recipe for the rest. All recipes reduce gradients in bf16
-(``grad_reduce_in_fp32 = False`` in every ``set_*_common_configs``) and compute the loss with Transformer Engine's kernel
-(``cross_entropy_fusion_impl = "te"``); those of DeepSeek-V3 and Kimi-K2 keep Adam's moments
-in bf16 (``use_precision_aware_optimizer``). What else a recipe sets depends on model, accelerator and number format:
+(``grad_reduce_in_fp32 = False`` in every ``set_*_common_configs``) and compute the loss with Transformer Engine
+(``cross_entropy_fusion_impl = "te"``); those of DeepSeek-V3 and Kimi-K2 keep Adam's moments in bf16
+(``use_precision_aware_optimizer``). What else a recipe sets depends on model, accelerator and number format:
 ``scripts/performance/configs/*/*_workload_base_configs.py`` of github.com/NVIDIA-NeMo/Megatron-Bridge.
 """
 

@@ -227,8 +227,9 @@ def tensors_overlap(fields: Fields) -> bool:
 def _practice(fields: Fields) -> dict[str, Any]:
     """Return the settings that are known of the row's source.
 
-    TorchTitan reduces gradients in fp32, all-gathers keys and values in context parallelism, and retained every copy of the logits in its runs of
-    2024. Its step times grow like the work of the last cp rank, so ranks took one chunk of the sequence each.
+    TorchTitan reduces gradients in fp32, all-gathers keys and values in context parallelism, and retained every copy of
+    the logits in its runs of 2024. Its step times grow like the work of the last cp rank, so that ranks took one chunk
+    of the sequence each.
     """
     if _is_titan(fields):
         return {
@@ -243,9 +244,8 @@ def _practice(fields: Fields) -> dict[str, Any]:
     known = next((known for start, known in PRACTICE.items() if name.startswith(start)), {})
     if not name.startswith("mbridge"):
         return known
-    recipe = megatron_bridge(
-        *(fields.text(column) for column in ("model", "accel", "precision", "mbs")), stages=fields.whole("pp", 1)
-    )
+    model, accelerator, precision, mbs = (fields.text(name) for name in ("model", "accel", "precision", "mbs"))
+    recipe = megatron_bridge(model, accelerator, precision, mbs, fields.whole("pp", 1))
     if fields.text("recompute"):
         recipe.pop("recompute", None)
     return known | recipe | _of_release(fields)

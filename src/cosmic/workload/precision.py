@@ -111,8 +111,8 @@ WIDE_WEIGHTS = ("w_embedding", "w_vocabulary", "w_head", "w_positions", "w_segme
 def is_wide(name: str) -> bool:
     """Return whether a weight keeps its 16 bits in every format: embeddings, head, routers, gates, norms and offsets.
 
-    >>> [is_wide(name) for name in ("w_ffn_norm", "b_ffn_up", "w_router", "w_shared_gate", "w_k_position", "w_ffn_gate")]
-    [True, True, True, True, False, False]
+    >>> [is_wide(name) for name in ("w_ffn_norm", "b_ffn_up", "w_router", "w_k_position", "w_ffn_gate")]
+    [True, True, True, False, False]
     """
     return name in (*WIDE_WEIGHTS, "w_router", "w_shared_gate", "w_sinks") or name.startswith("b_") or "norm" in name
 

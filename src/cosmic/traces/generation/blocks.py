@@ -207,12 +207,13 @@ class _Cutter:
                 last.close()
             last = section
             if isinstance(item, _Call):
-                self._call(item, section)
+                self._call(item, section, float(item.use.recomputed) if phase == "recompute" else 1.0)
             elif cost := self._cost(item, phase):
+                once = float(cost.use.recomputed) if phase == "recompute" else 1.0  # some layers run it again
                 if rings and cost.use.kind == "attention":
-                    section.wait(self._run(cost, 1.0, rings[0]))
+                    section.wait(self._run(cost, once, rings[0]))
                     continue
-                section.run.append(self._run(cost, 1 - share))
+                section.run.append(self._run(cost, once - share))
                 if share:
                     section.weight.append(self._run(cost, share))
         return [section.finished(phase) for section in found.values()]
@@ -241,14 +242,14 @@ class _Cutter:
 
     # ------------------------------------------------------------------------------------------ collectives
 
-    def _collective(self, call: _Call) -> Collective:
-        return _collective(call.planned.tensor, call.planned.axes, call.use, self.profile)
+    def _collective(self, call: _Call, calls: float = 1.0) -> Collective:
+        return _collective(call.planned.tensor, call.planned.axes, call.use, self.profile, calls)
 
-    def _call(self, call: _Call, section: _Section) -> None:
+    def _call(self, call: _Call, section: _Section, calls: float) -> None:
         """Add a collective: a step of its own where it blocks, otherwise to those of weights or of gradients."""
         if call.use.group <= 1 or call.use.phase == "step" or call.use.kind == "collective_permute":
             return  # a group of one; once a step; or overlapped by attention
-        found = self._collective(call)
+        found = self._collective(call, calls if not call.use.overlaps else 1.0)
         if not call.use.overlaps:
             section.wait(found)
         elif call.planned.tensor.startswith("d_"):
