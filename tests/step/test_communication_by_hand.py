@@ -1,7 +1,8 @@
 """Every collective of a tiny design: kind, group, bytes, calls, phase, role and part, worked out by hand.
 
-A microbatch has 4 tokens of 8 numbers, 64 bytes; a layer has weights of 8 x 8 (q, k, v, out), 8 x 16 (ffn_up and
-ffn_down) and 8 (two norms), the embedding and the head of 8 x 10. Gradients travel in 4 bytes unless stated.
+Calls are those of one layer. A microbatch has 4 tokens of 8 numbers, 64 bytes; a layer has weights of 8 x 8 (q, k, v,
+out), 8 x 16 (ffn_up and ffn_down) and 8 (two norms), the embedding and the head of 8 x 10. Gradients travel in 4 bytes
+unless stated.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ import pytest
 
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Recommender
-from cosmic.step.communication import CollectiveUse, Role, collectives, named_axes, part_of
-from cosmic.workload.sizes import Stage
+from cosmic.step.communication import CollectiveUse, Role, collectives, named_axes, part_of, reduced_once
 from tests.step.tiny import batch, point
 
 STREAM = 2 * 4 * 8
@@ -25,11 +25,9 @@ LAYER = {"q": 64, "k": 64, "v": 64, "out": 64, "ffn_up": 128, "ffn_down": 128, "
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
 
 
-def found(
-    *blocks: str, stage: Stage = "first", together: bool = False, role: Role | None = None, **changes: Any
-) -> list[CollectiveUse]:
+def found(*blocks: str, together: bool = False, role: Role | None = None, **changes: Any) -> list[CollectiveUse]:
     """Return the collectives of some blocks in groups of several."""
-    uses = collectives(batch(**changes), stage, together=together)
+    uses = collectives(batch(**changes), together=together)
     return [use for use in uses if use.group > 1 and use.block in blocks and role in (None, use.role)]
 
 
@@ -47,13 +45,13 @@ def common(uses: list[CollectiveUse]) -> set[tuple[tuple[str, ...], float, str, 
 
 
 def test_tensor_parallelism_all_reduces_the_stream_after_each_half_of_a_layer() -> None:
-    """2 layers and 3 microbatches: 6 calls."""
+    """3 microbatches: 3 calls."""
     uses = found("layer", tp=2, sequence_parallel=False, global_batch=3)
     assert brief(uses) == [
-        ("forward", "all_reduce", "out", STREAM, 6),
-        ("forward", "all_reduce", "ffn_down", STREAM, 6),
-        ("backward", "all_reduce", "d_ffn_norm", STREAM, 6),
-        ("backward", "all_reduce", "d_attention_norm", STREAM, 6),
+        ("forward", "all_reduce", "out", STREAM, 3),
+        ("forward", "all_reduce", "ffn_down", STREAM, 3),
+        ("backward", "all_reduce", "d_ffn_norm", STREAM, 3),
+        ("backward", "all_reduce", "d_attention_norm", STREAM, 3),
     ]
     assert common(uses) == {(("tp",), 2, "tp", "tp", False)}
 
@@ -70,16 +68,16 @@ def test_embedding_and_head_of_tensor_parallelism_reduce_once_a_microbatch() -> 
 def test_sequence_parallelism_gathers_before_and_scatters_after_each_half() -> None:
     uses = found("layer", tp=2, role="tp")
     assert brief(uses) == [
-        ("forward", "all_gather", "attention_norm", STREAM, 2),
-        ("forward", "reduce_scatter", "out", STREAM, 2),
-        ("forward", "all_gather", "ffn_norm", STREAM, 2),
-        ("forward", "reduce_scatter", "ffn_down", STREAM, 2),
-        ("backward", "all_gather", "d_y", STREAM, 2),
-        ("backward", "reduce_scatter", "d_ffn_norm", STREAM, 2),
-        ("backward", "all_gather", "ffn_norm", STREAM, 2),
-        ("backward", "all_gather", "d_attended", STREAM, 2),
-        ("backward", "all_gather", "attention_norm", STREAM, 2),
-        ("backward", "reduce_scatter", "d_attention_norm", STREAM, 2),
+        ("forward", "all_gather", "attention_norm", STREAM, 1),
+        ("forward", "reduce_scatter", "out", STREAM, 1),
+        ("forward", "all_gather", "ffn_norm", STREAM, 1),
+        ("forward", "reduce_scatter", "ffn_down", STREAM, 1),
+        ("backward", "all_gather", "d_y", STREAM, 1),
+        ("backward", "reduce_scatter", "d_ffn_norm", STREAM, 1),
+        ("backward", "all_gather", "ffn_norm", STREAM, 1),
+        ("backward", "all_gather", "d_attended", STREAM, 1),
+        ("backward", "all_gather", "attention_norm", STREAM, 1),
+        ("backward", "reduce_scatter", "d_attention_norm", STREAM, 1),
     ]
     assert common(uses) == {(("tp",), 2, "tp", "tp", False)}
 
@@ -87,8 +85,8 @@ def test_sequence_parallelism_gathers_before_and_scatters_after_each_half() -> N
 def test_sequence_parallel_norms_reduce_their_gradients_over_tp_too() -> None:
     uses = found("layer", tp=2, role="weights")
     assert brief(uses) == [
-        ("step", "all_reduce", "d_w_ffn_norm", 4 * 8, 2),
-        ("step", "all_reduce", "d_w_attention_norm", 4 * 8, 2),
+        ("step", "all_reduce", "d_w_ffn_norm", 4 * 8, 1),
+        ("step", "all_reduce", "d_w_attention_norm", 4 * 8, 1),
     ]
     assert common(uses) == {(("tp", "cp", "dp"), 2, "weights", "dp", True)}
 
@@ -117,30 +115,32 @@ def test_activations_are_gathered_in_the_format_of_the_gemm_and_reduced_in_their
 def test_recomputation_runs_the_forward_collectives_again(to_end: bool) -> None:
     """Nobody reads what ffn_down makes: it is not made again, unless recomputation runs to the end."""
     uses = found("layer", tp=2, role="tp", recompute="full", recompute_to_end=to_end)
-    calls = {use.tensor: use.calls for use in uses if use.phase == "forward"}
-    assert calls == {"attention_norm": 4, "out": 4, "ffn_norm": 4, "ffn_down": 4 if to_end else 2}
-    assert {use.calls for use in uses if use.phase == "backward"} == {2}
+    calls = {use.tensor: (use.calls, use.recomputed) for use in uses if use.phase == "forward"}
+    again, once = (2, True), (1, False)
+    assert calls == {"attention_norm": again, "out": again, "ffn_norm": again, "ffn_down": again if to_end else once}
+    assert {(use.calls, use.recomputed) for use in uses if use.phase == "backward"} == {once}
 
 
 def test_recomputed_collectives_stay_apart_from_those_that_run_once() -> None:
     uses = found("layer", tp=2, role="tp", recompute="full", together=True)
     assert brief(uses) == [
-        ("forward", "all_gather", "attention_norm", STREAM, 2 * 2 * 2),
-        ("forward", "reduce_scatter", "out", STREAM, 2 * 2),
-        ("forward", "reduce_scatter", "ffn_down", STREAM, 2),
-        ("backward", "all_gather", "d_y", STREAM, 4 * 2),
-        ("backward", "reduce_scatter", "d_ffn_norm", STREAM, 2 * 2),
+        ("forward", "all_gather", "attention_norm", STREAM, 2 * 2),
+        ("forward", "reduce_scatter", "out", STREAM, 2),
+        ("forward", "reduce_scatter", "ffn_down", STREAM, 1),
+        ("backward", "all_gather", "d_y", STREAM, 4),
+        ("backward", "reduce_scatter", "d_ffn_norm", STREAM, 2),
     ]
+    assert [use.recomputed for use in uses] == [True, True, False, False, False]
 
 
 # --------------------------------------------------------------------------------------------- context parallelism
 
 
 def test_a_ring_passes_keys_and_values_to_all_other_ranks() -> None:
-    """4 ranks of one token: 3 sends of 8 numbers for each of 2 layers; backward also their gradients."""
+    """4 ranks of one token: 3 sends of 8 numbers; backward also their gradients."""
     uses = found("layer", cp=4, role="ring")
     assert brief(uses) == [
-        (phase, "collective_permute", tensor, 2 * 8, 3 * 2)
+        (phase, "collective_permute", tensor, 2 * 8, 3)
         for phase, tensor in (
             ("forward", "key"),
             ("forward", "value"),
@@ -162,10 +162,10 @@ def test_a_ring_is_for_self_attention_and_the_source_of_cross_attention_is_gathe
     both = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
     uses = found("layer", cp=2, model=both, task="prefill")
     assert brief(uses) == [
-        ("forward", "collective_permute", "key", STREAM / 2, 2),
-        ("forward", "collective_permute", "value", STREAM / 2, 2),
-        ("forward", "all_gather", "cross_k", STREAM, 2),
-        ("forward", "all_gather", "cross_v", STREAM, 2),
+        ("forward", "collective_permute", "key", STREAM / 2, 1),
+        ("forward", "collective_permute", "value", STREAM / 2, 1),
+        ("forward", "all_gather", "cross_k", STREAM, 1),
+        ("forward", "all_gather", "cross_v", STREAM, 1),
     ]
     assert [use.role for use in uses] == ["ring", "ring", "cp", "cp"]
 
@@ -173,12 +173,12 @@ def test_a_ring_is_for_self_attention_and_the_source_of_cross_attention_is_gathe
 def test_gathering_context_parallelism_gathers_keys_and_values() -> None:
     uses = [use for use in found("layer", cp=2, cp_comm_type="all_gather") if use.role != "weights"]
     assert brief(uses) == [
-        ("forward", "all_gather", "key", STREAM, 2),
-        ("forward", "all_gather", "value", STREAM, 2),
-        ("backward", "all_gather", "key", STREAM, 2),
-        ("backward", "all_gather", "value", STREAM, 2),
-        ("backward", "reduce_scatter", "d_key", STREAM, 2),
-        ("backward", "reduce_scatter", "d_value", STREAM, 2),
+        ("forward", "all_gather", "key", STREAM, 1),
+        ("forward", "all_gather", "value", STREAM, 1),
+        ("backward", "all_gather", "key", STREAM, 1),
+        ("backward", "all_gather", "value", STREAM, 1),
+        ("backward", "reduce_scatter", "d_key", STREAM, 1),
+        ("backward", "reduce_scatter", "d_value", STREAM, 1),
     ]
     assert common(uses) == {(("cp",), 2, "cp", "cp", False)}
 
@@ -191,14 +191,14 @@ def test_keys_gathered_over_cp_stay_in_16_bits() -> None:
 def test_ulysses_exchanges_tokens_for_heads_four_times_each_way() -> None:
     uses = [use for use in found("layer", cp=2, cp_comm_type="ulysses") if use.role != "weights"]
     assert [(use.phase, use.kind, use.bytes, use.calls) for use in uses] == [
-        ("forward", "all_to_all", STREAM / 2, 2),
-        ("forward", "all_to_all", STREAM / 2, 2),
-        ("forward", "all_to_all", STREAM / 2, 2),
-        ("forward", "all_to_all", STREAM / 2, 2),
-        ("backward", "all_to_all", STREAM / 2, 2),
-        ("backward", "all_to_all", STREAM / 2, 2),
-        ("backward", "all_to_all", STREAM / 2, 2),
-        ("backward", "all_to_all", STREAM / 2, 2),
+        ("forward", "all_to_all", STREAM / 2, 1),
+        ("forward", "all_to_all", STREAM / 2, 1),
+        ("forward", "all_to_all", STREAM / 2, 1),
+        ("forward", "all_to_all", STREAM / 2, 1),
+        ("backward", "all_to_all", STREAM / 2, 1),
+        ("backward", "all_to_all", STREAM / 2, 1),
+        ("backward", "all_to_all", STREAM / 2, 1),
+        ("backward", "all_to_all", STREAM / 2, 1),
     ]
     assert common(uses) == {(("cp",), 2, "cp", "cp", False)}
     assert {use.copies for use in uses} == {1}
@@ -212,10 +212,10 @@ def test_experts_get_two_copies_of_each_token_and_send_them_back() -> None:
     uses = found("moe_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, role="ep")
     copies = 2 * (4 * 2) * 8
     assert brief(uses) == [
-        ("forward", "all_to_all", "sent", copies, 2),
-        ("forward", "all_to_all", "expert_down", copies, 2),
-        ("backward", "all_to_all", "d_expert_down", copies, 2),
-        ("backward", "all_to_all", "d_sent", copies, 2),
+        ("forward", "all_to_all", "sent", copies, 1),
+        ("forward", "all_to_all", "expert_down", copies, 1),
+        ("backward", "all_to_all", "d_expert_down", copies, 1),
+        ("backward", "all_to_all", "d_sent", copies, 1),
     ]
     assert common(uses) == {(("ep",), 2, "ep", "ep", False)}
     assert {use.copies for use in uses} == {2}
@@ -225,8 +225,8 @@ def test_gradients_of_experts_are_reduced_by_the_ranks_that_have_the_same_ones()
     uses = found("moe_layer", dp=4, ep=2, model={"experts": FOUR_EXPERTS}, role="weights")
     experts = [use for use in uses if "expert" in use.tensor]
     assert brief(experts) == [
-        ("step", "all_reduce", "d_w_expert_down", 4 * 2 * 6 * 8, 2),
-        ("step", "all_reduce", "d_w_expert_ffn_up", 4 * 2 * 8 * 6, 2),
+        ("step", "all_reduce", "d_w_expert_down", 4 * 2 * 6 * 8, 1),
+        ("step", "all_reduce", "d_w_expert_ffn_up", 4 * 2 * 8 * 6, 1),
     ]
     assert common(experts) == {(("edp",), 2, "weights", "dp", True)}
     assert {float(use.group) for use in uses if "expert" not in use.tensor} == {4}
@@ -244,10 +244,10 @@ def test_updated_experts_are_gathered_by_the_ranks_that_have_the_same_ones() -> 
 def test_serving_engines_add_the_copies_of_a_token_before_they_reduce_over_tp() -> None:
     uses = found("moe_layer", dp=2, ep=2, tp=2, model={"experts": FOUR_EXPERTS}, task="prefill")
     assert brief(uses) == [
-        ("forward", "all_reduce", "out", STREAM, 2),
-        ("forward", "all_to_all", "sent", 2 * 8 * 8, 2),
-        ("forward", "all_to_all", "expert_down", 2 * 8 * 8, 2),
-        ("forward", "all_reduce", "combined", STREAM, 2),  # once for a token, not for each of its 2 copies
+        ("forward", "all_reduce", "out", STREAM, 1),
+        ("forward", "all_to_all", "sent", 2 * 8 * 8, 1),
+        ("forward", "all_to_all", "expert_down", 2 * 8 * 8, 1),
+        ("forward", "all_reduce", "combined", STREAM, 1),  # once for a token, not for each of its 2 copies
     ]
     assert [use.copies for use in uses] == [1, 2, 2, 1]
 
@@ -264,7 +264,7 @@ def test_without_sequence_parallelism_training_adds_the_copies_of_a_token_up_as_
 def test_gradients_are_all_reduced_once_a_step() -> None:
     uses = found("layer", dp=2, global_batch=6)
     assert {use.tensor: (use.bytes, use.calls) for use in uses} == {
-        f"d_w_{name}": (4 * elements, 2) for name, elements in LAYER.items()
+        f"d_w_{name}": (4 * elements, 1) for name, elements in LAYER.items()
     }
     assert {(use.phase, use.kind, use.group, use.role, use.part, use.overlaps) for use in uses} == {
         ("step", "all_reduce", 2, "weights", "dp", True)
@@ -296,9 +296,9 @@ def test_gradients_and_updated_weights_have_the_width_of_the_recipe(
 def test_zero1_scatters_gradients_and_gathers_updated_weights_once_a_step() -> None:
     uses = found("layer", dp=2, global_batch=6, weight_sharding="zero1")
     scattered = [use for use in uses if use.role == "weights"]
-    assert {(use.kind, use.phase, use.calls, use.part) for use in scattered} == {("reduce_scatter", "step", 2, "dp")}
+    assert {(use.kind, use.phase, use.calls, use.part) for use in scattered} == {("reduce_scatter", "step", 1, "dp")}
     gathered = [use for use in uses if use.role == "updated"]
-    assert brief(gathered) == [("step", "all_gather", "weights", 2 * 528, 2)]
+    assert brief(gathered) == [("step", "all_gather", "weights", 2 * 528, 1)]
     assert common(gathered) == {(("cp", "dp"), 2, "updated", "dp", True)}
     assert {use.copies for use in gathered} == {1}
     at_ends = found("embedding", "head", dp=2, global_batch=6, weight_sharding="zero1", role="updated")
@@ -310,13 +310,30 @@ def test_zero1_leaves_activations_to_their_all_reduces() -> None:
     assert {use.kind for use in uses} == {"all_reduce"}
 
 
-def test_zero2_scatters_gradients_for_each_microbatch() -> None:
-    uses = found("layer", dp=2, global_batch=6, weight_sharding="zero2")
-    scattered = [use for use in uses if use.role == "weights"]
-    kinds = {(use.kind, use.phase, use.calls, use.part) for use in scattered}
-    assert kinds == {("reduce_scatter", "backward", 2 * 3, "weights")}
-    gathered = [use for use in uses if use.role == "updated"]
-    assert brief(gathered) == [("step", "all_gather", "weights", 2 * 528, 2)]
+def test_zero2_scatters_gradients_once_a_step_unless_asked_for_each_microbatch() -> None:
+    for every, expected in (("step", ("step", 1, "dp")), ("microbatch", ("backward", 3, "weights"))):
+        uses = found("layer", dp=2, global_batch=6, weight_sharding="zero2", reduce_every=every)
+        scattered = [use for use in uses if use.role == "weights"]
+        assert {(use.kind, use.phase, use.calls, use.part) for use in scattered} == {("reduce_scatter", *expected)}
+        gathered = [use for use in uses if use.role == "updated"]
+        assert brief(gathered) == [("step", "all_gather", "weights", 2 * 528, 1)]
+
+
+@pytest.mark.parametrize(
+    ("sharding", "every", "once"),
+    [
+        ("none", "step", True),
+        ("none", "microbatch", True),
+        ("zero1", "step", True),
+        ("zero1", "microbatch", True),
+        ("zero2", "step", True),
+        ("zero2", "microbatch", False),
+        ("zero3", "step", False),
+        ("zero3", "microbatch", False),
+    ],
+)
+def test_only_zero2_has_a_choice_when_gradients_are_reduced(sharding: Any, every: Any, once: bool) -> None:
+    assert reduced_once(point(weight_sharding=sharding, reduce_every=every).workload) == once
 
 
 def test_zero3_gathers_weights_twice_and_scatters_gradients_for_each_microbatch() -> None:
@@ -326,13 +343,13 @@ def test_zero3_gathers_weights_twice_and_scatters_gradients_for_each_microbatch(
         assert gathered == {f"w_{name}": 2 * elements for name, elements in LAYER.items()}
     scattered = {use.tensor: use.bytes for use in uses if use.kind == "reduce_scatter"}
     assert scattered == {f"d_w_{name}": 4 * elements for name, elements in LAYER.items()}
-    assert {(use.calls, use.role, use.part) for use in uses} == {(6, "weights", "weights")}
+    assert {(use.calls, use.role, use.part) for use in uses} == {(3, "weights", "weights")}
     assert len(uses) == 3 * 8
 
 
 def test_recomputation_gathers_no_weights_again() -> None:
     uses = found("layer", dp=2, weight_sharding="zero3", recompute="full", recompute_to_end=True)
-    assert {use.calls for use in uses} == {2}
+    assert {(use.calls, use.recomputed) for use in uses} == {(1, False)}
 
 
 def test_serving_gathers_sharded_weights_in_their_format() -> None:
@@ -359,14 +376,14 @@ def test_together_the_weights_of_a_block_travel_in_one_buffer() -> None:
     """Matrices, whose gradients tp splits, and norms, whose gradients it does not."""
     uses = found("layer", dp=2, global_batch=6, together=True)
     assert brief(uses) == [
-        ("step", "all_reduce", "d_w_ffn_down", 4 * (4 * 64 + 2 * 128), 2),
-        ("step", "all_reduce", "d_w_ffn_norm", 4 * 2 * 8, 2),
+        ("step", "all_reduce", "d_w_ffn_down", 4 * (4 * 64 + 2 * 128), 1),
+        ("step", "all_reduce", "d_w_ffn_norm", 4 * 2 * 8, 1),
     ]
     sharded = found("layer", dp=2, global_batch=6, weight_sharding="zero3", together=True)
     assert brief(sharded) == [
-        ("forward", "all_gather", "w_attention_norm", 2 * 528, 6),
-        ("backward", "all_gather", "w_ffn_down", 2 * 528, 6),
-        ("backward", "reduce_scatter", "d_w_ffn_down", 4 * 528, 6),
+        ("forward", "all_gather", "w_attention_norm", 2 * 528, 3),
+        ("backward", "all_gather", "w_ffn_down", 2 * 528, 3),
+        ("backward", "reduce_scatter", "d_w_ffn_down", 4 * 528, 3),
     ]
 
 
@@ -374,14 +391,14 @@ def test_together_activations_of_a_block_are_calls_of_their_mean_size() -> None:
     """One KV head: keys and values of 4 columns beside queries and results of 8, in an all-to-all each."""
     ring = found("layer", cp=2, together=True, role="ring")
     assert brief(ring) == [
-        ("forward", "collective_permute", "key", STREAM / 2, 2 * 2),
-        ("backward", "collective_permute", "key", STREAM / 2, 2 * 2),
-        ("backward", "collective_permute", "d_key", STREAM / 2, 2 * 2),
+        ("forward", "collective_permute", "key", STREAM / 2, 2),
+        ("backward", "collective_permute", "key", STREAM / 2, 2),
+        ("backward", "collective_permute", "d_key", STREAM / 2, 2),
     ]
     model = {"kv_heads": 2, "heads": 4}
     exchanged = found("layer", cp=2, cp_comm_type="ulysses", model=model, together=True, task="prefill")
     mean = (2 * STREAM / 2 + 2 * STREAM / 4) / 4
-    assert brief(exchanged) == [("forward", "all_to_all", "q_placed", mean, 4 * 2)]
+    assert brief(exchanged) == [("forward", "all_to_all", "q_placed", mean, 4)]
 
 
 def test_collectives_are_listed_one_by_one_unless_asked_for_together() -> None:
@@ -393,33 +410,25 @@ def test_collectives_are_listed_one_by_one_unless_asked_for_together() -> None:
 
 
 def test_stages_send_the_stream_forward_and_its_gradient_back() -> None:
-    uses = found("layer", pp=2, global_batch=3)
+    uses = found("", pp=2, global_batch=3)
     assert brief(uses) == [("forward", "send", "x", STREAM, 3), ("backward", "send", "d_x", STREAM, 3)]
     assert common(uses) == {(("pp",), 2, "pp", "pp", False)}
 
 
 def test_a_stage_sends_its_part_of_the_stream_once_for_each_virtual_stage() -> None:
     changes: dict[str, Any] = {"pp": 4, "tp": 2, "cp": 2, "global_batch": 3, "model": {"layers": 8}}
-    uses = found("layer", virtual_stages=2, schedule="interleaved", role="pp", **changes)
+    uses = found("", virtual_stages=2, schedule="interleaved", role="pp", **changes)
     assert brief(uses) == [("forward", "send", "x", STREAM / 4, 6), ("backward", "send", "d_x", STREAM / 4, 6)]
     assert {use.group for use in uses} == {2}
 
 
 def test_serving_sends_forward_only() -> None:
-    assert brief(found("layer", pp=2, task="prefill")) == [("forward", "send", "x", STREAM, 1)]
+    assert brief(found("", pp=2, task="prefill")) == [("forward", "send", "x", STREAM, 1)]
 
 
 def test_one_stage_sends_nothing() -> None:
     sends = [use for use in collectives(batch(global_batch=3)) if use.kind == "send"]
     assert [(use.group, use.calls) for use in sends] == [(1, 0), (1, 0)]
-
-
-@pytest.mark.parametrize(("stage", "layers"), [("first", 3), ("middle", 3), ("last", 1)])
-def test_a_stage_has_the_collectives_of_its_layers(stage: Stage, layers: int) -> None:
-    uses = found("layer", stage=stage, tp=2, pp=3, model={"layers": 7}, weight_sharding="zero1", role="tp")
-    assert {use.calls for use in uses} == {layers}
-    gathered = found("layer", stage=stage, dp=2, pp=3, model={"layers": 7}, weight_sharding="zero1", role="updated")
-    assert {use.calls for use in gathered} == {layers}
 
 
 def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stages() -> None:
@@ -471,7 +480,7 @@ def test_axes_are_listed_from_the_inside() -> None:
 def test_a_batch_of_designs_has_an_array_for_each_collective() -> None:
     many = batch_of_changes(point(), [{"workload.cp": 1}, {"workload.cp": 2}, {"workload.cp": 4}])
     key = next(use for use in collectives(many) if use.tensor == "key")
-    assert np.asarray(key.calls).tolist() == [0, 2, 6]
+    assert np.asarray(key.calls).tolist() == [0, 1, 3]
     assert np.asarray(key.bytes).tolist() == [64, 32, 16]
     stages = batch_of_changes(point(global_batch=3), [{"workload.pp": 1}, {"workload.pp": 2}, {"workload.pp": 4}])
     send = next(use for use in collectives(stages) if use.kind == "send")

@@ -19,7 +19,7 @@ from cosmic.design.memory import Tier
 from cosmic.design.model import Experts
 from cosmic.design.network import Transport
 from cosmic.step import network_costs
-from cosmic.step.network_costs import ExposedShares, NetworkCosts
+from cosmic.step.network_costs import OVERLAP, NetworkCosts, OverlapEfficiency
 from cosmic.step.network_load import NetworkLoad, entering, network_loads, sent_collectives
 from cosmic.step.profile import profile
 from cosmic.workload.sizes import Stage
@@ -153,18 +153,26 @@ def test_a_batch_of_designs_takes_its_own_seconds_each() -> None:
 # ------------------------------------------------------------------------------------------- overlap and offload
 
 
-def test_communication_that_overlaps_compute_is_exposed_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_costs, "EXPOSED", ExposedShares(tp=0.25, ep=0.125))
+def test_compute_hides_a_share_of_what_overlaps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.25, ep=0.125))
     plain, both = NetworkCosts(batch()), NetworkCosts(batch(tp_overlap=True, ep_overlap=True))
-    assert [plain.exposed_share(role) for role in ("tp", "ep", "cp", "dp")] == [1, 1, 1, 1]
-    assert [both.exposed_share(role) for role in ("tp", "ep", "cp", "dp", "pp")] == [0.25, 0.125, 1, 1, 1]
-    assert NetworkCosts(batch(tp_overlap=True)).exposed_share("ep") == 1
-    assert NetworkCosts(batch(ep_overlap=True)).exposed_share("tp") == 1
+    assert [plain.efficiency(role) for role in ("tp", "ep")] == [0, 0]
+    assert [both.efficiency(role) for role in ("tp", "ep")] == [0.25, 0.125]
+    assert NetworkCosts(batch(tp_overlap=True)).efficiency("ep") == 0
+    assert NetworkCosts(batch(ep_overlap=True)).efficiency("tp") == 0
 
 
-def test_nothing_overlaps_without_dp_overlap() -> None:
-    assert NetworkCosts(batch(collective={"overlap_efficiency": 0.75})).overlap_efficiency == 0.75
-    assert NetworkCosts(batch(collective={"overlap_efficiency": 0.75}, dp_overlap=False)).overlap_efficiency == 0
+def test_weights_overlap_as_the_collective_library_allows_unless_dp_overlap_is_off() -> None:
+    library = {"overlap_efficiency": 0.75}
+    for role in ("weights", "updated"):
+        assert NetworkCosts(batch(collective=library)).efficiency(role) == 0.75
+        assert NetworkCosts(batch(collective=library, dp_overlap=False)).efficiency(role) == 0
+        assert NetworkCosts(batch(collective=library, tp_overlap=True, ep_overlap=True)).efficiency(role) == 0.75
+
+
+def test_what_overlaps_at_best_is_a_share() -> None:
+    assert 0 < OVERLAP.tp < 1
+    assert 0 < OVERLAP.ep < 1
 
 
 def test_offloading_takes_the_bandwidth_of_the_nearest_tier() -> None:
@@ -180,7 +188,7 @@ GRADIENTS = 4 * (2 * 528 + 80 + 88)
 GRADIENT_CALLS = 2 * 8 + 1 + 2
 
 
-def loads(stage: Stage | None = None, **changes: Any) -> list[tuple[Any, ...]]:
+def loads(stage: Stage = "first", **changes: Any) -> list[tuple[Any, ...]]:
     """Return dimension, part, bytes and seconds of each load."""
     found = network_loads(profile(batch(**changes), stage))
     return [(load.dimension, load.part, load.bytes, load.seconds) for load in found]
@@ -280,20 +288,18 @@ def test_loads_are_sorted_by_dimension_and_part() -> None:
 
 
 def test_blocks_that_a_stage_lacks_send_nothing() -> None:
-    """The last stage has no embedding, the first no head: 5 layers, 3 and 2."""
-    blocks: dict[Stage | None, set[str]] = {}
-    stages: tuple[Stage | None, ...] = (None, "first", "middle", "last")
+    """The last stage has no embedding, the first no head: 5 layers, 2, 2 and 1."""
+    blocks: dict[Stage, set[str]] = {}
+    stages: tuple[Stage, ...] = ("first", "middle", "last")
     for stage in stages:
         found = sent_collectives(profile(batch(tp=2, pp=3, model={"layers": 5}), stage))
-        blocks[stage] = {use.block for use in found}
-    assert blocks[None] == blocks["last"] == {"layer", "head"}
-    assert blocks["first"] == {"embedding", "layer"}
-    assert blocks["middle"] == {"layer"}
+        blocks[stage] = {use.block for use in found if use.role != "pp"}
+    assert blocks == {"first": {"embedding", "layer"}, "middle": {"layer"}, "last": {"layer", "head"}}
 
 
 def test_groups_of_one_and_collectives_without_calls_send_nothing() -> None:
-    assert sent_collectives(profile(batch())) == []
-    last = sent_collectives(profile(batch(tp=2, pp=4, model={"layers": 5}), "last"))  # 2, 2, 1 and no layers
+    assert sent_collectives(profile(batch(), "first")) == []
+    last = sent_collectives(profile(batch(tp=2, pp=4, model={"layers": 3}), "last"))  # 1, 1, 1 and no layers
     assert {use.block for use in last if use.role != "pp"} == {"head"}
 
 

@@ -160,12 +160,19 @@ def test_loads_are_those_of_the_stage_that_bounds_the_step(pp: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sharding", "parts"), [("none", {"dp"}), ("zero2", {"dp", "weights"}), ("zero3", {"weights"})]
+    ("sharding", "every", "parts"),
+    [
+        ("none", "step", {"dp"}),
+        ("zero2", "step", {"dp"}),
+        ("zero2", "microbatch", {"dp", "weights"}),
+        ("zero3", "step", {"weights"}),
+    ],
 )
-def test_gradients_belong_where_the_breakdown_has_them(sharding: str, parts: set[str]) -> None:
+def test_gradients_belong_where_the_breakdown_has_them(sharding: str, every: str, parts: set[str]) -> None:
     """Those that are reduced for each microbatch are waited for with sharded weights, those of a step after it."""
     wide = {"workload__dp": 1024, "workload__tp": 1, "workload__cp": 1, "workload__pp": 1}
-    point = design(workload__weight_sharding=sharding, workload__dp_overlap=False, memory__capacity="4 TiB", **wide)
+    sharded = {"workload__weight_sharding": sharding, "workload__reduce_every": every}
+    point = design(**sharded, workload__dp_overlap=False, memory__capacity="4 TiB", **wide)
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     assert {load.part for load in network_loads(of(point))} == parts

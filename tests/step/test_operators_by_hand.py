@@ -18,16 +18,16 @@ from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_
 from cosmic.workload.graph import Operator, Tensor
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sharding import PartitionedOperator, Sharding, Step, Transfer
-from cosmic.workload.sizes import Stage, sizes_of
+from cosmic.workload.sizes import sizes_of
 from tests.step.tiny import MODEL, batch, point
 
 FOUR_EXPERTS = Experts(count=4, active=2, ffn=6)
 COMPRESSED = MLA(kv_lora_rank=6, qk_rope_head_dim=2, v_head_dim=3)
 
 
-def uses(stage: Stage = "first", **changes: Any) -> dict[tuple[str, str], OperatorUse]:
+def uses(**changes: Any) -> dict[tuple[str, str], OperatorUse]:
     """Return the operators of a tiny design, by name and phase."""
-    return {(use.name, use.phase): use for use in operators(batch(**changes), stage)}
+    return {(use.name, use.phase): use for use in operators(batch(**changes))}
 
 
 def forward(name: str, **changes: Any) -> OperatorUse:
@@ -155,21 +155,14 @@ def test_context_parallel_ranks_have_part_of_the_queries_and_all_keys() -> None:
 # --------------------------------------------------------------------------------------------------------- runs
 
 
-def test_an_operator_runs_once_for_each_layer_and_microbatch() -> None:
+def test_an_operator_of_one_layer_runs_once_for_each_microbatch() -> None:
     found = uses(global_batch=6, dp=2)  # 3 microbatches of one sequence a replica
-    assert {use.runs for use in found.values() if use.block == "layer"} == {2 * 3}
-    assert {use.runs for use in found.values() if use.block in ("embedding", "head")} == {3}
+    assert {use.runs for use in found.values()} == {3}
 
 
-@pytest.mark.parametrize(("stage", "runs"), [("first", 3), ("middle", 3), ("last", 1)])
-def test_a_stage_runs_its_own_layers(stage: Stage, runs: int) -> None:
-    found = uses(stage, model={"layers": 7}, pp=3)
-    assert found["q", "forward"].runs == runs
-    assert found["logits", "forward"].runs == 1
-
-
-def test_the_first_stage_is_meant_unless_another_is_named() -> None:
-    assert next(use for use in operators(batch(model={"layers": 3}, pp=2)) if use.name == "q").runs == 2
+def test_operators_are_those_of_one_layer_whatever_the_stages() -> None:
+    found = uses(model={"layers": 7}, pp=3)
+    assert {found[name, "forward"].runs for name in ("embedded", "q", "logits")} == {1}
 
 
 def test_full_recomputation_runs_forward_twice_up_to_what_the_backward_pass_reads() -> None:
@@ -178,14 +171,14 @@ def test_full_recomputation_runs_forward_twice_up_to_what_the_backward_pass_read
     once = {name for (name, phase), use in found.items() if use.block == "layer" and not use.recomputed}
     assert again == {name for name, _, block, *_ in DENSE if block == "layer"} - {"ffn_down", "y"}
     assert once >= {"ffn_down", "y"}
-    assert {use.runs for use in found.values() if use.recomputed} == {2 * 2}
-    assert {found[name, "forward"].runs for name in ("ffn_down", "y")} == {2}
-    assert {use.runs for (_, phase), use in found.items() if use.block == "layer" and phase == "backward"} == {2}
+    assert {use.runs for use in found.values() if use.recomputed} == {2}
+    assert {found[name, "forward"].runs for name in ("ffn_down", "y")} == {1}
+    assert {use.runs for (_, phase), use in found.items() if use.block == "layer" and phase == "backward"} == {1}
 
 
 def test_recomputation_to_the_end_runs_the_whole_layer_twice() -> None:
     found = uses(recompute="full", recompute_to_end=True)
-    assert {use.runs for (_, phase), use in found.items() if use.block == "layer" and phase == "forward"} == {4}
+    assert {use.runs for (_, phase), use in found.items() if use.block == "layer" and phase == "forward"} == {2}
     assert not any(use.recomputed for use in found.values() if use.phase == "backward")
 
 

@@ -13,12 +13,10 @@ import pytest
 
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Recommender
-from cosmic.step import network_costs
 from cosmic.step.bound import bounded_by, busy_seconds
 from cosmic.step.compute import Kernel, OperatorUse
-from cosmic.step.network_costs import ExposedShares
 from cosmic.step.network_load import NetworkLoad
-from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, memory_of, profile, profiles
+from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, launch_delay_s, memory_of, profile, stages_of
 from cosmic.step.roofline import RooflineOperator, peak_of, ridge_of, roofline_operators
 from cosmic.workload.sizes import Stage
 from tests.step.tiny import batch, point, switch
@@ -28,7 +26,7 @@ STREAM = 2 * 4 * 8
 """Bytes of the residual stream of a microbatch."""
 
 
-def of(stage: Stage | None = None, **changes: Any) -> StepProfile:
+def of(stage: Stage | None = "first", **changes: Any) -> StepProfile:
     return profile(batch(**changes), stage)
 
 
@@ -41,69 +39,70 @@ def brief(each: CollectiveCost) -> tuple[Any, ...]:
     return (each.role, each.phase, each.kind, each.block, *numbers)
 
 
-def test_alike_collectives_of_all_blocks_are_one_but_for_the_head() -> None:
+def test_alike_collectives_of_a_block_are_one() -> None:
     """Two all-reduces a layer, one of the embedding, 3 microbatches; 64 bytes among two take 6.4 s."""
     found = [brief(each) for each in of(tp=2, sequence_parallel=False, global_batch=3).traffic]
     assert found == [
-        ("tp", "forward", "all_reduce", "", 15, STREAM, pytest.approx(15 * 6.4)),
-        ("tp", "backward", "all_reduce", "", 12, STREAM, pytest.approx(12 * 6.4)),
+        ("tp", "forward", "all_reduce", "embedding", 3, STREAM, pytest.approx(3 * 6.4)),
+        ("tp", "forward", "all_reduce", "layer", 12, STREAM, pytest.approx(12 * 6.4)),
+        ("tp", "backward", "all_reduce", "layer", 12, STREAM, pytest.approx(12 * 6.4)),
         ("tp", "forward", "all_reduce", "head", 3, 2 * 4, pytest.approx(3 * 0.8)),
         ("tp", "backward", "all_reduce", "head", 3, STREAM, pytest.approx(3 * 6.4)),
     ]
 
 
-def test_a_call_of_merged_collectives_has_their_mean_size() -> None:
-    """The matrices of two layers in one buffer each, and the head's; the embedding's gradients come last."""
-    found = [brief(each) for each in of(dp=2).traffic]
+def test_gradients_of_a_block_travel_in_one_buffer_once_a_step() -> None:
+    """The matrices of two layers, whose gradients tp would split, and the norms, whose gradients it would not."""
+    found = [brief(each) for each in of(dp=2, global_batch=6).traffic]
     matrices, norms = 4 * 512, 4 * 16
     assert found == [
         ("weights", "step", "all_reduce", "embedding", 1, 4 * 80, pytest.approx(32)),
-        ("weights", "step", "all_reduce", "", 3, (2 * matrices + 4 * 80) / 3, pytest.approx(2 * 204.8 + 32)),
-        ("weights", "step", "all_reduce", "", 3, (2 * norms + 4 * 8) / 3, pytest.approx(2 * 6.4 + 3.2)),
+        ("weights", "step", "all_reduce", "layer", 2, matrices, pytest.approx(2 * 204.8)),
+        ("weights", "step", "all_reduce", "layer", 2, norms, pytest.approx(2 * 6.4)),
+        ("weights", "step", "all_reduce", "head", 1, 4 * 80, pytest.approx(32)),
+        ("weights", "step", "all_reduce", "head", 1, 4 * 8, pytest.approx(3.2)),
     ]
-    assert [each.axes for each in of(dp=2).traffic] == [("cp", "dp"), ("cp", "dp"), ("tp", "cp", "dp")]
+    dp, tp = ("cp", "dp"), ("tp", "cp", "dp")
+    assert [each.axes for each in of(dp=2).traffic] == [dp, dp, tp, dp, tp]
 
 
-def test_sharded_embeddings_are_gathered_with_all_weights_and_scattered_apart() -> None:
-    found = {(each.kind, each.block): each for each in of(dp=2, weight_sharding="zero3").traffic}
-    assert set(found) == {("all_gather", ""), ("reduce_scatter", ""), ("reduce_scatter", "embedding")}
-    forward = [each for each in of(dp=2, weight_sharding="zero3").traffic if each.phase == "forward"]
-    assert [each.calls for each in forward] == [4]
-    assert forward[0].bytes == pytest.approx(2 * (80 + 2 * 528 + 88) / 4)
-
-
-def test_blocks_of_other_stages_are_left_out_of_what_the_next_operator_needs() -> None:
-    """Two stages of one layer: the fullest has the head, and no embedding."""
-    tp = [each for each in of(tp=2, pp=2, sequence_parallel=False).traffic if each.role == "tp"]
-    assert {(each.phase, each.block): each.calls for each in tp} == {
-        ("forward", ""): 2,
-        ("backward", ""): 2,
-        ("forward", "head"): 1,
-        ("backward", "head"): 1,
-    }
-    first = [each for each in of("first", tp=2, pp=2, sequence_parallel=False).traffic if each.role == "tp"]
-    assert {(each.phase, each.block): each.calls for each in first} == {
-        ("forward", ""): 3,
-        ("backward", ""): 2,
-        ("forward", "head"): 0,
-        ("backward", "head"): 0,
-    }
-
-
-def test_compute_overlaps_all_sends_but_one() -> None:
-    found = [brief(each) for each in of(pp=2, global_batch=3).traffic]
-    assert found == [
-        ("pp", "forward", "send", "", 3, STREAM, pytest.approx(6.4)),
-        ("pp", "backward", "send", "", 3, STREAM, pytest.approx(6.4)),
+def test_a_profile_without_a_stage_is_of_one_layer() -> None:
+    found = of(None, dp=2, weight_sharding="zero3", global_batch=6).traffic
+    assert [brief(each) for each in found if each.block == "layer"] == [
+        ("weights", "forward", "all_gather", "layer", 3, 2 * 528, pytest.approx(3 * 52.8)),
+        ("weights", "backward", "all_gather", "layer", 3, 2 * 528, pytest.approx(3 * 52.8)),
+        ("weights", "backward", "reduce_scatter", "layer", 3, 4 * 528, pytest.approx(3 * 105.6)),
     ]
-    one = [brief(each) for each in of(pp=2).traffic if each.phase == "forward"]
-    assert one == [("pp", "forward", "send", "", 1, STREAM, pytest.approx(6.4))]
 
 
-def test_gradients_of_embeddings_are_reduced_whatever_the_stage() -> None:
-    """They come last in the step, and all stages wait for that."""
-    found = [each for each in of(dp=2, pp=2).traffic if each.block == "embedding"]
-    assert [(each.role, each.calls, each.bytes) for each in found] == [("weights", 1, 4 * 80)]
+def test_recomputed_collectives_say_so() -> None:
+    """Of a layer, the gathers and one scatter run again; the second scatter makes what nobody reads."""
+    found = of(tp=2, recompute="full").traffic
+    assert [(each.phase, each.kind, each.calls) for each in found if each.recomputed] == [
+        ("forward", "all_gather", 2 * 2 * 2),
+        ("forward", "reduce_scatter", 2 * 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stage", "forward"), [("first", {"embedding": 1, "layer": 2, "head": 0}), ("last", {"layer": 2, "head": 1})]
+)
+def test_a_stage_has_the_collectives_of_its_blocks(stage: Stage, forward: dict[str, float]) -> None:
+    """Two stages of one layer: the embedding is on the first, the head on the last."""
+    found = of(stage, tp=2, pp=2, sequence_parallel=False)
+    calls = {each.block: each.calls for each in found.traffic if (each.role, each.phase) == ("tp", "forward")}
+    assert calls == {"embedding": 0} | forward
+    alone = {use.tensor: use.calls for use in found.collectives if (use.role, use.phase) == ("tp", "forward")}
+    assert alone == {"embedded": calls["embedding"], "out": 1, "ffn_down": 1, "loss": calls["head"]}
+
+
+def test_every_stage_sends_once_each_way_for_each_microbatch() -> None:
+    for stage in ("first", "last"):
+        found = [brief(each) for each in of(stage, pp=2, global_batch=3).traffic]
+        assert found == [
+            ("pp", "forward", "send", "", 3, STREAM, pytest.approx(3 * 6.4)),
+            ("pp", "backward", "send", "", 3, STREAM, pytest.approx(3 * 6.4)),
+        ]
 
 
 def test_groups_of_one_have_no_traffic() -> None:
@@ -113,17 +112,15 @@ def test_groups_of_one_have_no_traffic() -> None:
 
 def test_designs_with_groups_of_one_in_a_batch_have_no_calls() -> None:
     many = batch_of_changes(point(sequence_parallel=False, tp=2), [{"workload.tp": 1}, {"workload.tp": 2}])
-    forward = next(each for each in profile(many).traffic if (each.role, each.phase) == ("tp", "forward"))
-    assert np.asarray(forward.calls).tolist() == [0, 5]
-    assert np.asarray(forward.bytes).tolist() == [0, STREAM]
-    assert np.asarray(forward.seconds).tolist() == pytest.approx([0, 5 * 6.4])
+    found = profile(many, "first").traffic
+    forward = next(each for each in found if (each.role, each.phase, each.block) == ("tp", "forward", "layer"))
+    assert np.asarray(forward.calls).tolist() == [0, 4]
+    assert np.asarray(forward.seconds).tolist() == pytest.approx([0, 4 * 6.4])
 
 
-def test_overlapped_communication_counts_with_its_exposed_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(network_costs, "EXPOSED", ExposedShares(tp=0.25, ep=0.125))
-    found = of(tp=2, sequence_parallel=False, tp_overlap=True)
-    assert found.traffic[0].seconds == pytest.approx(5 * 6.4 / 4)
-    assert [float(found.seconds(use)) for use in found.collectives[:1]] == pytest.approx([6.4 / 4])
+def test_a_collective_takes_all_its_seconds_whether_or_not_compute_overlaps_it() -> None:
+    found = [of(tp=2, sequence_parallel=False, tp_overlap=overlap).traffic for overlap in (False, True)]
+    assert found[0] == found[1]
 
 
 def test_seconds_of_a_collective_take_its_copies_into_account() -> None:
@@ -136,34 +133,25 @@ def test_seconds_of_a_collective_take_its_copies_into_account() -> None:
     assert merged.seconds == pytest.approx(4 * (6.4 + 0.75 * 6.4))
 
 
-def test_the_host_launches_every_blocking_collective() -> None:
-    """3 microbatches: two a layer, one each of embedding and head; sends of two stages besides."""
-    found = of(tp=2, sequence_parallel=False, global_batch=3)
-    assert [found.launched_calls(phase) for phase in ("forward", "backward", "step")] == [18, 15, 0]
-    staged = of(pp=2, global_batch=3)
-    assert [staged.launched_calls(phase) for phase in ("forward", "backward", "step")] == [3, 3, 0]
-    assert of(dp=2, weight_sharding="zero3").launched_calls("forward") == 0  # overlapped
-    assert of().launched_calls("forward") == 0
-
-
 # ----------------------------------------------------------------------------------------------------- operators
 
 
-def runs(stage: Stage | None, **changes: Any) -> dict[str, float]:
+def runs(stage: Stage | None = "first", **changes: Any) -> dict[str, float]:
     return {each.use.name: float(each.runs) for each in of(stage, **changes).operators if each.use.phase == "forward"}
 
 
 @pytest.mark.parametrize(
     ("stage", "embedded", "q", "logits"),
-    [(None, 0, 9, 3), ("first", 3, 9, 0), ("middle", 0, 9, 0), ("last", 0, 3, 3)],
+    [(None, 3, 3, 3), ("first", 3, 9, 0), ("middle", 0, 6, 0), ("last", 0, 6, 3)],
 )
 def test_operators_run_where_their_block_is(stage: Stage | None, embedded: float, q: float, logits: float) -> None:
+    """7 layers on 3 stages are 3, 2 and 2; 3 microbatches."""
     found = runs(stage, pp=3, global_batch=3, model={"layers": 7})
     assert (found["embedded"], found["q"], found["logits"]) == (embedded, q, logits)
 
 
 def test_one_stage_has_embedding_and_head() -> None:
-    found = runs(None, global_batch=3)
+    found = runs(global_batch=3)
     assert (found["embedded"], found["q"], found["logits"]) == (3, 6, 3)
 
 
@@ -173,42 +161,42 @@ def test_operators_have_seconds_and_launches_of_one_run() -> None:
     assert found["q", "forward"].launch_s == 2
 
 
-def test_a_profile_knows_its_collectives_alone_and_together() -> None:
-    found = of("last", tp=2, pp=3, model={"layers": 7}, sequence_parallel=False)
-    alone = [use.tensor for use in found.collectives if use.role == "tp" and use.phase == "forward" and use.group > 1]
-    assert alone == ["embedded", "out", "ffn_down", "loss"]
-    together = [use for use in found.grouped if use.role == "tp" and use.phase == "forward" and use.group > 1]
-    assert [(use.block, use.calls) for use in together] == [("embedding", 1), ("layer", 2), ("head", 1)]
-    assert found.microbatches == 1
+def test_a_profile_knows_how_much_it_has_of_each_block() -> None:
+    model = {"layers": 7}
+    assert of(None, pp=3, model=model).counts == {"embedding": 1, "layer": 1, "head": 1}
+    assert of("first", pp=3, model=model).counts == {"embedding": 1, "layer": 3, "head": 0}
+    assert of("middle", pp=3, model=model).counts == {"embedding": 0, "layer": 2, "head": 0}
+    assert of("last", pp=3, model=model).counts == {"embedding": 0, "layer": 2, "head": 1}
+    assert of(global_batch=3).microbatches == 3
 
 
-def test_blocks_that_are_not_on_every_stage_have_a_share() -> None:
-    assert of(pp=2).shares == {"embedding": 0}
-    assert of("first", pp=2).shares == {"head": 0}
-    assert of().shares == {"embedding": 1}
+def test_a_recommender_has_neither_embedding_nor_head() -> None:
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
-    assert profile(batch_of(replace(point(), model=model))).shares == {}  # neither embedding nor head
+    found = profile(batch_of(replace(point(), model=model)), "first")
+    assert {"embedding", "head"}.isdisjoint(found.counts)
+    assert set(found.counts.values()) == {1}
 
 
 # ------------------------------------------------------------------------------------------------------ profiles
 
 
-def stages(**changes: Any) -> list[Stage | None]:
-    return [each.stage for each in profiles(batch(**changes))]
+MIXED = Experts(count=4, active=2, ffn=6, dense_first=1)
 
 
-def test_one_profile_stands_for_all_stages_where_layers_are_alike() -> None:
-    mixed = Experts(count=4, active=2, ffn=6, dense_first=1)
-    assert stages(pp=2) == [None]
-    assert stages(model={"experts": FOUR_EXPERTS}, pp=2) == [None]
-    assert stages(model={"experts": mixed}) == [None]
-    assert stages(model={"experts": mixed}, pp=2) == ["first", "middle", "last"]
+def test_the_first_or_the_last_stage_bounds_a_step_where_layers_are_alike() -> None:
+    assert stages_of(batch()) == ("first",)
+    assert stages_of(batch(pp=2)) == ("first", "last")
+    assert stages_of(batch(model={"experts": FOUR_EXPERTS}, pp=2)) == ("first", "last")
 
 
-def test_a_batch_has_three_profiles_if_any_design_has_stages() -> None:
-    mixed = Experts(count=4, active=2, ffn=6, dense_first=1)
-    many = batch_of_changes(point(model={"experts": mixed}), [{"workload.pp": 1}, {"workload.pp": 2}])
-    assert [each.stage for each in profiles(many)] == ["first", "middle", "last"]
+def test_a_stage_between_may_bound_it_where_they_are_not() -> None:
+    assert stages_of(batch(model={"experts": MIXED})) == ("first",)
+    assert stages_of(batch(model={"experts": MIXED}, pp=2)) == ("first", "middle", "last")
+
+
+def test_a_batch_has_all_stages_if_any_design_has() -> None:
+    many = batch_of_changes(point(model={"experts": MIXED}), [{"workload.pp": 1}, {"workload.pp": 2}])
+    assert stages_of(many) == ("first", "middle", "last")
 
 
 def test_a_profile_and_its_memory_are_worked_out_once() -> None:
@@ -258,7 +246,9 @@ def test_operators_without_work_or_time_are_no_part_of_the_roofline() -> None:
     fused = {each.name for each in roofline_operators(of(**fast))}
     assert "layer ffn gate open, forward" not in fused
     assert {"layer ffn inner, forward", "embedding embedding norm, forward"} <= fused
-    assert "embedding embedding norm, forward" not in {each.name for each in roofline_operators(of(pp=2, **fast))}
+    assert "embedding embedding norm, forward" not in {
+        each.name for each in roofline_operators(of("last", pp=2, **fast))
+    }
 
 
 def test_only_operators_with_flop_bytes_and_seconds_have_a_place_on_the_roofline() -> None:

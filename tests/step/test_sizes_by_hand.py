@@ -14,10 +14,11 @@ from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
 from cosmic.workload.recommender import touched_rows
 from cosmic.workload.sizes import (
-    Stage,
-    block_shares,
-    layers_on_stage,
+    blocks_on_stage,
+    layers_of_part,
+    layers_per_part,
     microbatches,
+    place_of,
     sizes_of,
     structural_paths,
     visible_share,
@@ -144,65 +145,145 @@ def test_a_batch_of_designs_sees_shares_of_its_own_sequences() -> None:
 # -------------------------------------------------------------------------------------------------------- stages
 
 
-def on_stage(stage: Stage, layers: int, pp: int, dense_first: int | None = None) -> list[int]:
-    """Return the layers of each kind on a stage: dense ones first, then those with experts."""
-    experts = None if dense_first is None else Experts(count=2, active=1, ffn=4, dense_first=dense_first)
-    made = batch(model={"layers": layers, "experts": experts}, pp=pp)
+def on_stages(pp: int, *names: str, model: dict[str, Any], **workload: Any) -> list[list[float]]:
+    """Return how much of some blocks each stage has."""
+    made = batch(model=model, pp=pp, **workload)
     blocks = tuple(each.block for each in plan_of(made))
-    return [int(count) for count in layers_on_stage(made, stage, blocks).values()]
+    found = [blocks_on_stage(made, place, blocks) for place in range(pp)]
+    return [[float(each[name]) for name in names] for each in found]
+
+
+def mixed(layers: int, **experts: int) -> dict[str, Any]:
+    return {"layers": layers, "experts": Experts(count=2, active=1, ffn=4, **experts)}
 
 
 @pytest.mark.parametrize(
-    ("layers", "pp", "first", "middle", "last"),
-    [(8, 4, 2, 2, 2), (7, 3, 3, 3, 1), (5, 2, 3, 2, 2), (5, 4, 2, 1, 0), (3, 1, 3, 3, 3), (6, 5, 2, 2, 0)],
-)
-def test_stages_get_equal_layers_and_the_last_what_is_left(
-    layers: int, pp: int, first: int, middle: int, last: int
-) -> None:
-    assert [on_stage(stage, layers, pp) for stage in ("first", "middle", "last")] == [[first], [middle], [last]]
-
-
-@pytest.mark.parametrize(
-    ("dense_first", "first", "middle", "last"),
+    ("layers", "pp", "expected"),
     [
-        (3, [3, 0], [0, 3], [0, 1]),  # 7 layers on 3 stages: 3, 3, 1
-        (4, [3, 0], [1, 2], [0, 1]),
-        (2, [2, 1], [0, 3], [0, 1]),
-        (6, [3, 0], [3, 0], [0, 1]),
+        (8, 4, [2, 2, 2, 2]),
+        (7, 3, [3, 2, 2]),
+        (5, 4, [2, 1, 1, 1]),
+        (61, 4, [16, 15, 15, 15]),
+        (3, 1, [3]),
+        (2, 3, [1, 1, 0]),
     ],
 )
-def test_layers_of_several_kinds_are_dealt_out_in_order(
-    dense_first: int, first: list[int], middle: list[int], last: list[int]
-) -> None:
-    found = [on_stage(stage, 7, 3, dense_first) for stage in ("first", "middle", "last")]
-    assert found == [first, middle, last]
-
-
-def test_only_layers_are_dealt_out() -> None:
-    made = batch(pp=2)
-    assert set(layers_on_stage(made, "first", tuple(each.block for each in plan_of(made)))) == {"layer"}
+def test_stages_get_equal_layers_and_the_first_ones_what_is_left(layers: int, pp: int, expected: list[int]) -> None:
+    assert on_stages(pp, "layer", model={"layers": layers}) == [[each] for each in expected]
+    assert layers_per_part(layers, pp) == expected
 
 
 @pytest.mark.parametrize(
-    ("stage", "head", "many", "one"),
+    ("experts", "expected"),
     [
-        ("first", True, {"head": 0}, {"head": 1}),
-        ("middle", True, {"embedding": 0, "head": 0}, {"embedding": 1, "head": 1}),
-        ("last", True, {"embedding": 0}, {"embedding": 1}),
-        (None, True, {"embedding": 0}, {"embedding": 1}),
-        (None, False, {}, {}),
-        ("last", False, {"embedding": 0}, {"embedding": 1}),
+        # 7 layers on 3 stages: 3, 2, 2; dense ones first, then those with experts.
+        ({"dense_first": 3}, [[3, 0], [0, 2], [0, 2]]),
+        ({"dense_first": 4}, [[3, 0], [1, 1], [0, 2]]),
+        ({"dense_first": 2}, [[2, 1], [0, 2], [0, 2]]),
+        ({"dense_first": 6}, [[3, 0], [2, 0], [1, 1]]),
+        # Layers 1, 3 and 5 have experts; after a dense one, 2, 4 and 6.
+        ({"every": 2}, [[2, 1], [1, 1], [1, 1]]),
+        ({"dense_first": 1, "every": 2}, [[2, 1], [1, 1], [1, 1]]),
+        ({"dense_first": 4, "every": 2}, [[3, 0], [2, 0], [1, 1]]),  # layer 5 only
+        ({"every": 3}, [[2, 1], [2, 0], [1, 1]]),  # layers 2 and 5
     ],
 )
-def test_embedding_and_head_are_on_the_first_and_the_last_stage(
-    stage: Stage | None, head: bool, many: dict[str, float], one: dict[str, float]
-) -> None:
-    assert block_shares(stage, 4, head=head) == many
-    assert block_shares(stage, 1, head=head) == one
-    both = {
-        name: np.asarray(share).tolist() for name, share in block_shares(stage, np.array([1, 2]), head=head).items()
+def test_layers_of_several_kinds_are_dealt_out_in_order(experts: dict[str, int], expected: list[list[int]]) -> None:
+    assert on_stages(3, "layer", "moe_layer", model=mixed(7, **experts)) == expected
+
+
+def test_layers_of_one_kind_that_has_experts_are_dealt_out_too() -> None:
+    assert on_stages(3, "moe_layer", model=mixed(7)) == [[3], [2], [2]]
+
+
+def test_an_encoder_comes_before_its_decoder() -> None:
+    """3 encoder and 4 decoder layers on 2 stages: 4 and 3."""
+    found = on_stages(2, "encoder_layer", "layer", model=T5 | {"encoder_layers": 3, "layers": 4})
+    assert found == [[3, 1], [0, 3]]
+
+
+def test_virtual_stages_are_dealt_out_one_after_the_other() -> None:
+    """10 layers on 8 virtual stages: 2, 2, 1, 1, 1, 1, 1, 1; stage 0 has layers 0, 1 and 6, stage 1 has 2, 3 and 7."""
+    virtual: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2}
+    model = mixed(10, dense_first=3)
+    assert on_stages(4, "layer", "moe_layer", model=model, **virtual) == [[2, 1], [1, 2], [0, 2], [0, 2]]
+    # A serving engine has no virtual stages: 3, 3, 2, 2.
+    served = on_stages(4, "layer", "moe_layer", model=model, task="prefill", **virtual)
+    assert served == [[3, 0], [0, 3], [0, 2], [0, 2]]
+
+
+def test_a_bidirectional_schedule_has_the_mean_of_a_stage_and_its_mirror_image() -> None:
+    """7 layers on 4 stages are 2, 2, 2, 1."""
+    names = ("layer", "embedding", "head")
+    found = on_stages(4, *names, model={"layers": 7}, schedule="dualpipe", global_batch=8)
+    assert found == [[1.5, 0.5, 0.5], [2, 0, 0], [2, 0, 0], [1.5, 0.5, 0.5]]
+    served = on_stages(4, *names, model={"layers": 7}, schedule="dualpipe", task="prefill")
+    assert served == [[2, 1, 0], [2, 0, 0], [2, 0, 0], [1, 0, 1]]
+    assert on_stages(1, *names, model={"layers": 7}, schedule="dualpipe") == [[7, 1, 1]]
+
+
+def test_embedding_and_head_are_on_the_first_and_the_last_stage() -> None:
+    assert on_stages(3, "embedding", "head", model={"layers": 3}) == [[1, 0], [0, 0], [0, 1]]
+    assert on_stages(1, "embedding", "head", model={"layers": 3}) == [[1, 1]]
+
+
+def test_every_block_of_a_model_lies_on_some_stage() -> None:
+    made = batch(model=mixed(7, dense_first=2), pp=3)
+    blocks = tuple(each.block for each in plan_of(made))
+    found = [blocks_on_stage(made, place, blocks) for place in range(3)]
+    for block in blocks:
+        assert sum(float(each[block.name]) for each in found) == block.repeats
+
+
+def test_a_batch_of_designs_has_its_own_stages_each() -> None:
+    staged = [{"workload.pp": 1, "workload.virtual_stages": 1}, {"workload.pp": 2, "workload.virtual_stages": 3}]
+    many = batch_of_changes(point(model=mixed(7, dense_first=1), schedule="interleaved", global_batch=4), staged)
+    blocks = tuple(each.block for each in plan_of(many))
+    # Virtual stages of 2, 1, 1, 1, 1, 1: stage 0 has layers 0, 1, 3 and 5.
+    first = blocks_on_stage(many, place_of(many, "first", blocks), blocks)
+    assert {name: np.asarray(count).tolist() for name, count in first.items()} == {
+        "embedding": [1, 1],
+        "layer": [1, 1],
+        "moe_layer": [6, 3],
+        "head": [1, 0],
     }
-    assert both == {name: [1, 0] for name in many}
+    last = blocks_on_stage(many, place_of(many, "last", blocks), blocks)
+    assert {name: np.asarray(count).tolist() for name, count in last.items()} == {
+        "embedding": [1, 0],
+        "layer": [1, 0],
+        "moe_layer": [6, 3],
+        "head": [1, 1],
+    }
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "place"),
+    [(8, 4, 2), (9, 4, 2), (10, 4, 1), (11, 4, 2), (7, 3, 1), (8, 3, 1), (9, 2, 1), (3, 1, 0)],
+)
+def test_the_middle_stage_has_as_many_layers_as_any(layers: int, pp: int, place: int) -> None:
+    """The last of those that have a layer more than others; half way where only the first has one, or none."""
+    made = batch(model={"layers": layers}, pp=pp)
+    blocks = tuple(each.block for each in plan_of(made))
+    assert [int(place_of(made, stage, blocks)) for stage in ("first", "middle", "last")] == [0, place, pp - 1]
+
+
+def test_virtual_stages_leave_the_middle_where_it_is() -> None:
+    """14 layers on 8 virtual stages are 2 for six of them, 1 for two: 4, 4, 3, 3 on the four stages."""
+    changes: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2}
+    assert on_stages(4, "layer", model={"layers": 14}, **changes) == [[4], [4], [3], [3]]
+    made = batch(model={"layers": 14}, pp=4, **changes)
+    assert int(place_of(made, "middle", tuple(each.block for each in plan_of(made)))) == 1
+
+
+def test_a_part_of_a_model_has_its_layers_of_each_kind() -> None:
+    made = batch(model=mixed(7, dense_first=2), pp=3)
+    blocks = tuple(each.block for each in plan_of(made))
+    found = layers_of_part(made.base.model, blocks, np.array([0, 1, 2]), 3)
+    assert {name: np.asarray(count).tolist() for name, count in found.items()} == {
+        "layer": [2, 0, 0],
+        "moe_layer": [1, 2, 2],
+    }
+    assert layers_of_part(made.base.model, blocks, 3, 4) == {"layer": 0, "moe_layer": 1}
 
 
 # ----------------------------------------------------------------------------------------------------- precision

@@ -11,16 +11,18 @@ import pytest
 
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
+from cosmic.design.model import Experts
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import step
-from cosmic.step.compute import operators
+from cosmic.step.profile import profile
 from cosmic.traces.generation import Job, generate
 from cosmic.traces.order import checked_dependencies
 from cosmic.traces.trace import CollectiveType, NodeType, Template
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import microbatches
+from tests.step.tiny import point as tiny
 from tests.traces.reference_simulator import simulate_job
 
 ALONE = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
@@ -199,7 +201,7 @@ def test_all_ranks_together_do_the_flop_of_the_workload(name: str, settings: dic
     job = generate(point)
     batch = batch_of(schema.assign(point, {"workload.pp": 1, "workload.schedule": "1f1b"}))
     each = point.workload.ranks / point.workload.pp * int(microbatches(batch_of(point))) / int(microbatches(batch))
-    wanted = each * sum(float(use.flop * use.runs) for use in operators(batch))
+    wanted = each * sum(float(cost.use.flop * cost.runs) for cost in profile(batch, "first").operators)
     found = 0
     for template in job.traces.templates():
         computes = np.flatnonzero(template.type == NodeType.COMP).tolist()
@@ -211,8 +213,21 @@ def test_all_ranks_together_do_the_flop_of_the_workload(name: str, settings: dic
 def test_layers_are_dealt_as_memory_is_counted() -> None:
     job = generate(design(pp=4, dp=2, layers=10, global_batch=16))
     held = [{match[0] for name in each.names if (match := re.search(r"layer\d+", name))} for each in _templates(job)]
-    assert [len(layers) for layers in held] == [3, 3, 3, 1]
+    assert [len(layers) for layers in held] == [3, 3, 2, 2]
     assert generate(design(pp=8, layers=9, global_batch=16, schedule="zero_bubble")).traces.nodes > 0
+
+
+def test_every_second_layer_has_experts_on_every_stage() -> None:
+    """8 layers on 2 stages: layers 1 and 3 have experts on the first, 5 and 7 on the second."""
+    model = {"layers": 8, "experts": Experts(count=2, active=1, ffn=4, every=2)}
+    for template in _templates(generate(tiny(pp=2, global_batch=4, model=model))):
+        held = {match[0] for name in template.names if (match := re.search(r"(moe_)?layer\d+", name))}
+        assert sorted(name.startswith("moe") for name in held) == [False, False, True, True]
+
+
+def test_one_stage_has_no_virtual_stages() -> None:
+    divided = tiny(schedule="interleaved", virtual_stages=2, global_batch=4)
+    assert _templates(generate(divided))[0].names == _templates(generate(tiny(global_batch=4)))[0].names
 
 
 def _templates(job: Job) -> list[Template]:
@@ -277,11 +292,14 @@ def test_decoding_is_a_round_of_the_pipeline() -> None:
         assert simulate_job(generate(point)) == pytest.approx(analytic_seconds(point), rel=0.05)
 
 
-def test_collectives_of_the_step_before_are_seen_where_the_newest_goes_first() -> None:
+def test_updated_weights_of_the_step_before_are_seen_and_gradients_where_the_newest_goes_first() -> None:
     names = {}
     for order in ("lifo", "fifo"):
         point = design("gpt3-175b@dgx-h100:64", dp=64, global_batch=64, weight_sharding="zero1")
         job = generate(schema.assign(point, {"collective.scheduling": order}))
         names[order] = [name for name in job.traces.templates()[0].names if name.startswith("previous.")]
-    assert not names["fifo"]
-    assert "previous.layer3.weights.all_gather" in names["lifo"]
+    for found in names.values():
+        assert "previous.layer3.weights.all_gather" in found
+    assert not any("reduce_scatter" in name or "optimizer" in name for name in names["fifo"])
+    assert "previous.embedding.optimizer" in names["lifo"]  # its gradients come last
+    assert any("reduce_scatter" in name for name in names["lifo"])

@@ -170,14 +170,14 @@ Stage = Literal["first", "middle", "last"]
 def place_of(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
     """Return the number of a stage, from 0 on.
 
-    The middle is the last of the stages that have a layer more than others, if there are some: it has more layers of
-    the kind that comes later.
+    The middle is the last of the stages that have a layer more than others, if there are several: it has more layers
+    of the kind that comes later.
     """
     stages: Numeric = batch["workload.pp"]
     if stage != "middle":
         return stages * 0 if stage == "first" else stages - 1
-    more = _layers(blocks) % (stages * batch["workload.virtual_stages"])
-    place: Numeric = np.where((more > 1) & (more <= stages), more - 1, stages // 2)
+    more = _layers(blocks) % stages
+    place: Numeric = np.where(more > 1, more - 1, stages // 2)
     return place
 
 

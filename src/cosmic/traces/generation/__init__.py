@@ -32,8 +32,9 @@ from cosmic.traces.generation.stages import Floats, Layer, Plan, StageTrace
 from cosmic.traces.generation.tapes import Pace
 from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import invalid_reasons
+from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import Task, schedules
-from cosmic.workload.sizes import layers_per_part
+from cosmic.workload.sizes import layers_of_part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,11 +79,11 @@ def _plan(profile: StepProfile) -> Plan:
     workload, collective = profile.batch.base.workload, profile.batch.base.collective
     training = workload.task == "training"
     found = pieces(profile)
-    virtual = workload.virtual_stages if training else 1
-    parts = _parts(found, workload.pp, virtual)
+    paces = tuple(_paces(part, profile) for part in part_times(profile.batch))
+    parts = _parts(found, profile, len(paces))
     count = int(profile.microbatches)
     alone = workload.pp == 1
-    passes = count * virtual * (2 if training else 1)
+    passes = count * (len(parts) // workload.pp) * (2 if training else 1)
     traffic = [float(moved) / passes for moved in profile.memory.tier_traffic] if workload.offload else []
     return Plan(
         parts=parts,
@@ -93,7 +94,7 @@ def _plan(profile: StepProfile) -> Plan:
         newest_first=collective.scheduling == "lifo",
         training=training,
         updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
-        paces=tuple(_paces(part, profile) for part in part_times(profile.batch)),
+        paces=paces,
         offloaded=(float(profile.network.offload_seconds(traffic)), sum(traffic)),
     )
 
@@ -125,15 +126,22 @@ def _paces(part: StageTime, profile: StepProfile) -> dict[str, Pace]:
     return found
 
 
-def _parts(found: Sequence[Piece], stages: int, virtual: int) -> tuple[tuple[Layer, ...], ...]:
+def _parts(found: Sequence[Piece], profile: StepProfile, count: int) -> tuple[tuple[Layer, ...], ...]:
     """Return the parts of the model: layers are dealt out as `cosmic.workload.sizes.blocks_on_stage` says.
 
-    The embedding goes with the first part, the head with the last.
+    The embedding goes with the first part, the head with the last. Layers of one kind are beside each other in a part.
     """
+    blocks = [each.block for each in plan_of(profile.batch)]
     repeated = [piece for piece in found if piece.part == "layers" for _ in range(piece.repeats)]
-    labels = (f"{piece.name}{place}" if len(repeated) > 1 else piece.name for place, piece in enumerate(repeated))
-    layers = iter([Layer(label, piece) for label, piece in zip(labels, repeated, strict=True)])
-    parts = [tuple(islice(layers, taken)) for taken in layers_per_part(len(repeated), stages * virtual)]
+    layers: dict[str, list[Layer]] = {}
+    for place, piece in enumerate(repeated):
+        label = f"{piece.name}{place}" if len(repeated) > 1 else piece.name
+        layers.setdefault(piece.name, []).append(Layer(label, piece))
+    waiting = {name: iter(each) for name, each in layers.items()}
+    parts: list[tuple[Layer, ...]] = []
+    for part in range(count):
+        taken = layers_of_part(profile.batch.base.model, blocks, part, count)
+        parts.append(tuple(layer for name, each in waiting.items() for layer in islice(each, int(taken[name]))))
     first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
     last = tuple(Layer(piece.name, piece) for piece in found if piece.part == "last")
     parts[0] = first + parts[0]
@@ -150,8 +158,7 @@ def _tasks(plan: Plan, point: DesignPoint, stage: int) -> tuple[list[Task], list
     """Return what a stage does, in order, and the places of tasks that read what was sent before the step began."""
     stages, count = plan.stages, plan.microbatches
     if plan.training:
-        workload = point.workload
-        return schedules[workload.schedule].order(stage, stages, count, workload.virtual_stages), []
+        return schedules[point.workload.schedule].order(stage, stages, count, len(plan.parts) // stages), []
     if point.workload.task == "prefill":
         return [Task("F", microbatch) for microbatch in range(count)], []
     turns = max(stages, count)  # of a round: each microbatch is at one stage, or waits
