@@ -88,10 +88,15 @@ def merged(calls: Iterable[Collective], name: str) -> tuple[Collective, ...]:
     return tuple(found.values())
 
 
-def in_one_buffer(calls: Iterable[Collective], name: str, network: NetworkCosts) -> tuple[Collective, ...]:
-    """Return one collective for those of one kind and group, timed as one buffer: so weights and gradients travel."""
+def in_one_buffer(
+    calls: Iterable[Collective], name: str, network: NetworkCosts, held_up: float = 1.0
+) -> tuple[Collective, ...]:
+    """Return one collective for those of one kind and group, timed as one buffer: so weights and gradients travel.
+
+    Others hold it up, so that it takes *held_up* times longer.
+    """
     return tuple(
-        replace(call, seconds=float(network.seconds(call.kind, named_axes(call.axes), call.bytes)))
+        replace(call, seconds=held_up * float(network.seconds(call.kind, named_axes(call.axes), call.bytes)))
         for call in merged(calls, name)
     )
 

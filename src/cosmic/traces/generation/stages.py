@@ -188,8 +188,6 @@ class StageTrace:
         if tape.early:
             gate = self.gate(tape.took[-1])
             self.after(self.control, ((start + row, end) for row in tape.early for end in gate))
-        if tape.offload is not None:
-            self.after(self.control, ((start + tape.offload, end) for end in before))
         self.settle(tape, start)
 
     def gate(self, seconds: float) -> tuple[int, ...]:
