@@ -17,7 +17,7 @@ from cosmic.step.activations import repeated, replica_axes, weight_elements
 from cosmic.step.communication import BLOCKING, CollectiveUse, named_axes
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.profile import OperatorCost, StepProfile
-from cosmic.step.stage_time import block_times
+from cosmic.step.stage_time import Communicated, block_times
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan_of
@@ -141,14 +141,16 @@ class _Cutter:
         reduces = [self._collective(call) for call in step if call.use.phase == "step" and call.use.group > 1]
         split = workload.weight_sharding != "none"
         backward = self._units(passes["backward"], "backward", sections)
+        updates = tuple(self._updates())
         return Piece(
             name=block.name,
             part=block.part,
             repeats=block.repeats,
             forward=self._units(passes["forward"], "forward", sections),
             backward=self._with_recompute(again, sections, backward) if again else backward,
-            reduces=in_one_buffer(reduces, "gradients", self.profile.network),
-            updates=tuple(self._updates()),
+            reduces=(deferred := in_one_buffer(reduces, "gradients", self.profile.network)),
+            updates=updates,
+            held_up=(self._held_up_once(deferred, "backward"), self._held_up_once(updates, "forward")),
             elements=float(weight_elements(self.planned, sizes, split)),
             shared=float(weight_elements(self.planned, sizes, split, only=common)),
         )
@@ -190,10 +192,22 @@ class _Cutter:
 
     def _held_up(self, phase: str) -> float:
         """Return how many times longer weights and gradients take, as nothing is sent beside other communication."""
-        sent = block_times(self.profile.batch)[self.planned.block.name].communication
-        weights = float(sent.get(("weights", phase), 0.0))
-        others = sum(float(sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
-        return 1 + others / weights if weights else 1.0
+        if not self.profile.network.efficiency("weights"):
+            return 0.0  # compute waits for them: see `Pace.slowdown`
+        weights = float(self._sent.get(("weights", phase), 0.0))
+        return 1 + self._others_s(phase) / weights if weights else 1.0
+
+    def _held_up_once(self, calls: Iterable[Collective], phase: str) -> float:
+        """Return the same of what is sent once a step, beside the pass of one microbatch."""
+        sent = float(self.profile.network.efficiency("weights")) * sum(call.seconds for call in calls)
+        return 1 + self._others_s(phase) / float(self.profile.microbatches) / sent if sent else 1.0
+
+    @property
+    def _sent(self) -> Communicated:
+        return block_times(self.profile.batch)[self.planned.block.name].communication
+
+    def _others_s(self, phase: str) -> float:
+        return sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
 
     def _with_recompute(
         self, items: Sequence[Operator | _Call], sections: _Sections, backward: tuple[Unit, ...]

@@ -66,6 +66,8 @@ class Piece:
     """Reductions of gradients, once a step."""
     updates: tuple[Collective, ...]
     """All-gathers of updated weights, once a step."""
+    held_up: tuple[float, float]
+    """How many times longer both take beside the backward and the forward pass of one microbatch."""
     elements: float
     """Weights that this device updates."""
     shared: float

@@ -117,8 +117,6 @@ class Pace:
     """Share of blocking collectives that compute waits for, 1 where nothing is said."""
     efficiency: float = 1.0
     """Share of what is reduced and gathered once a step that compute can hide."""
-    blocked_s: float = 0.0
-    """Seconds of communication in one pass that compute waits for or hides: meanwhile nothing else is sent."""
 
 
 @dataclass(slots=True)
