@@ -172,8 +172,13 @@ def test_gradients_and_moments_have_the_formats_that_are_asked_for() -> None:
 def test_sharding_splits_states_over_four_replicas(
     sharding: str, weight: float, gradient: float, optimizer: float, dp: int, cp: int
 ) -> None:
-    found = states(dp=dp, cp=cp, weight_sharding=sharding)
+    found = states(dp=dp, cp=cp, weight_sharding=sharding, reduce_every="microbatch")
     assert found == pytest.approx((weight * 1224, gradient * 1224, optimizer * 1224))
+
+
+def test_gradients_that_are_reduced_once_a_step_stay_whole_until_then() -> None:
+    assert states(dp=4, weight_sharding="zero2") == (2 * 1224, 4 * 1224, 12 / 4 * 1224)
+    assert states(dp=4, weight_sharding="zero3") == (4 / 4 * 1224, 4 / 4 * 1224, 8 / 4 * 1224)
 
 
 @pytest.mark.parametrize(("precision", "weight", "moments"), [("fp32", 4, 8), ("bf16_pure", 2, 4)])
