@@ -58,7 +58,6 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "tp_overlap": (False, True),
     "ep_overlap": (False, True),
     "precision": ("bf16", "bf16", "bf16_pure", "fp8"),
-    "grouped_gemm": (True, True, True, False),
     "reduce_every": ("step", "microbatch"),
     "recompute_modules": (("core_attn",), ("core_attn", "mlp"), ("layernorm", "moe_act"), ("mla_up_proj",), ("moe",)),
     "recompute_num_layers": (1, 2, 4),
