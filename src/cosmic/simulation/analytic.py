@@ -125,7 +125,7 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     efficiency = profile.network.efficiency("weights")
     reduced = stage.communication.get(("weights", "step"), 0.0)
     updated = stage.communication.get(("updated", "step"), 0.0)
-    passes = {phase: np.maximum(0.0, stage.seconds(phase) - stage.hidden(phase)) / count for phase in PASSES}
+    passes = {phase: stage.free(phase) / count for phase in PASSES}
     virtual = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
     virtual = np.where(batch["workload.pp"] > 1, virtual, 1)
     turns = np.minimum(batch["workload.pp"], count)
