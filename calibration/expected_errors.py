@@ -1,8 +1,9 @@
 """Write the mean error of predictions by kind of design: ``python calibration/expected_errors.py``.
 
-The script predicts every measured run that the package carries, groups the runs by kind (`cosmic.catalog.accuracy`),
-and writes the mean absolute errors into the catalog, where `cosmic evaluate` reads them. Run it last: it checks what
-the other scripts fitted.
+The script predicts every measured step that the package carries in closed form, groups the runs by kind
+(`cosmic.catalog.accuracy`), and writes the mean absolute errors into the catalog, where `cosmic evaluate` reads them.
+What `cosmic.serving` predicts is not among them: another model made those numbers. Run it last: it checks what the
+other scripts fitted.
 """
 
 from __future__ import annotations
@@ -19,14 +20,11 @@ from cosmic.evaluation import evaluate_batch
 from cosmic.validation.rows import Fields, Row, carried_files, read_rows
 from cosmic.validation.single_gpu_rows import inference_design, training_design
 from cosmic.validation.training_rows import read_run, require_fit
-from cosmic.validation.validating import validate
 
 TARGET = catalog.FOLDER / "accuracy.yaml"
-DENSE = ("Llama-3.1", "Qwen3-32B")
-"""Dense models that were served, by a part of their names."""
 HEADER = """\
 # Mean absolute error of predicted steps, by kind of design: written by calibration/expected_errors.py from the
-# measured runs that the package carries (src/cosmic/validation/data).
+# measured runs that the package carries (src/cosmic/validation/data), each predicted by the closed form.
 kinds:
 """
 
@@ -57,22 +55,9 @@ def _run(name: str, row: Row) -> tuple[DesignPoint, float] | None:
     return None
 
 
-def served() -> Iterator[tuple[tuple[str, ...], float]]:
-    """Yield the kind and the error of every measured TTFT and TPOT."""
-    tasks = {"serving agg ttft": "prefill", "serving agg tpot": "decode"}
-    path = next(path for path in carried_files() if path.stem == "serving")
-    for verdict in validate([path]).verdicts:
-        error = verdict.error
-        if verdict.set in tasks and error is not None:
-            model = "dense" if any(name in verdict.row["model_path"] for name in DENSE) else "MoE"
-            yield (tasks[verdict.set], "one node", model, "8 bits or fewer"), abs(error)
-
-
 def main() -> None:
     """Predict, average by kind, and write."""
     table: dict[tuple[str, ...], list[tuple[str, float]]] = {}
-    for key, error in served():
-        table.setdefault(key, []).append(("serving", error))
     for source, point, measured in runs():
         step = float(evaluate_batch(batch_of(point)).columns["step_s"][0])
         kind = design_kind(point)

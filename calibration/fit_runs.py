@@ -3,7 +3,7 @@
     overlap_efficiency        largest share of weight gathers and gradient reductions that compute overlaps
     straggler_slack           spread of the ranks' times; the slowest sets the pace
     steady, narrow_steady     share of the GEMM rate that accelerators of full nodes keep in long runs
-    tp, ep                    exposed share of tensor- and expert-parallel communication where it is overlapped
+    tp, ep                    share of tensor- and expert-parallel communication that compute beside it can hide
 
 The fit uses every second row of each source and checks the others; with ``--leave-out`` it also predicts each source by
 a fit to the others. The runs are those that the package carries (cosmic.validation). The loss is the mean over sources
@@ -36,7 +36,7 @@ START = {
     "overlap_efficiency": 0.6,
     "straggler_slack": 0.01,
     "tp": 0.5,
-    "ep": 0.2,
+    "ep": 0.8,
     "steady h100": 0.94,
     "steady b200": 0.7,
     "narrow h100": 0.9,
@@ -83,7 +83,7 @@ def predicted(case: Case, given: Parameters) -> float:
     kept = of_accelerator(case.point.compute.accelerator, given)
     compute = replace(case.point.compute, **kept)
     collective = replace(case.point.collective, overlap_efficiency=given["overlap_efficiency"])
-    network_costs.EXPOSED = network_costs.ExposedShares(tp=given["tp"], ep=given["ep"])
+    network_costs.OVERLAP = network_costs.OverlapEfficiency(tp=given["tp"], ep=given["ep"])
     point = replace(case.point, compute=compute, collective=collective)
     return float(evaluate_batch(batch_of(point)).columns["step_s"][0])
 
@@ -117,7 +117,7 @@ def write(given: Parameters) -> None:
 
 
 def write_overlap(given: Parameters, path: Path) -> None:
-    """Put the exposed shares of tp and ep into their file."""
+    """Put the overlap efficiencies of tp and ep into their file."""
     text = path.read_text()
     for axis in ("tp", "ep"):
         if axis in given:

@@ -133,14 +133,47 @@ def test_every_part_of_a_step_has_a_name() -> None:
 
 def test_the_expected_error_is_that_of_measured_runs_alike() -> None:
     alone = metrics("llama3-8b@dgx-h200:1", sequence=2048, global_batch=1, precision="bf16_pure", recompute="full")
+    assert alone.expected_error is not None
     assert alone.expected_error < 0.04
     assert alone.expected_on.endswith("runs: training, one accelerator, dense, 16 bits")
     cluster = metrics(GPT, **MESH)
+    assert cluster.expected_error is not None
     assert alone.expected_error < cluster.expected_error < 0.1
     assert "several nodes" in cluster.expected_on
     guess = metrics("gpt3-13b@tpu-v5p:64")
+    assert guess.expected_error is not None
     assert guess.expected_error > 0.2
     assert guess.expected_on.endswith("its kernels were not measured")
+
+
+NOT_MEASURED = "not measured: no run like this was predicted by this model"
+
+
+@pytest.mark.parametrize("task", ["prefill", "decode"])
+def test_the_error_of_serving_is_that_of_steps_that_the_closed_form_predicted(task: str) -> None:
+    """Measured were eager stacks of dense layers in 16 bits on one accelerator; nothing else is like them."""
+    one = {"task": task, "sequence": 2048, "global_batch": 1}
+    alike = metrics("llama3-8b@dgx-h200:1", execution="eager", **one)
+    assert alike.expected_error is not None
+    assert alike.expected_error < 0.03
+    assert alike.expected_on.endswith(f"runs: {task}, one accelerator, dense, 16 bits")
+    unlike: list[tuple[str, dict[str, Any]]] = [
+        ("llama3-8b@dgx-h200:1", {}),
+        ("llama3-8b@dgx-h200:1", {"execution": "eager", "precision": "fp8"}),
+        ("llama3-8b@dgx-h200:8", {"execution": "eager", "tp": 8}),
+        ("gpt-oss-20b@dgx-h200:1", {"execution": "eager"}),
+    ]
+    for name, changes in unlike:
+        found = metrics(name, **{**one, **changes})
+        assert (found.expected_error, found.expected_on) == (None, NOT_MEASURED)
+
+
+def test_the_event_engine_quotes_no_error_of_the_closed_form_as_its_own() -> None:
+    point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1, "global_batch": 8})
+    found = evaluate(point, "event")
+    assert isinstance(found, Metrics)
+    assert found.expected_error is None
+    assert found.expected_on.startswith("not measured: no run like this was predicted by the event engine; the closed")
 
 
 def test_what_goes_first_matters_where_gradients_wait() -> None:

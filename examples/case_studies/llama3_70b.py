@@ -43,9 +43,9 @@ def answer(story: Story) -> list[Part]:
 
             NVIDIA's mapping, `{nvidia.mapping}`, takes {percent(nvidia.longer(chosen))} longer in closed
             form{when_simulated(story)}. The expected error of such predictions is
-            {percent(best.metrics.expected_error, 0)} ({best.metrics.expected_on}). Part of that error is common to all
-            mappings and does not change their order, but how much was not measured: take the difference as a hint of
-            what to try first."""
+            {percent(best.metrics.expected_error or 0.0, 0)} ({best.metrics.expected_on}). Part of that error is common
+            to all mappings and does not change their order, but how much was not measured: take the difference as a
+            hint of what to try first."""
         ),
     ]
 
@@ -69,8 +69,8 @@ def learned(story: Story) -> list[Part]:
         Items(
             [
                 f"""The published mapping is good: {percent(nvidia.longer(best))} from the optimum of the space, where
-                the expected error is {percent(best.metrics.expected_error, 0)}. The rules of thumb are further away:
-                {thumb}.""",
+                the expected error is {percent(best.metrics.expected_error or 0.0, 0)}. The rules of thumb are further
+                away: {thumb}.""",
                 f"""The optimum is flat and small. {near:,} mappings are within 5 % and {nearly:,} within 10 % of the
                 best, of {feasible:,} that fit: {percent(nearly / feasible)} of them. Among those, choose by what the
                 framework does well; the value of a search is to avoid the rest.""",

@@ -67,7 +67,8 @@ def neighbours(point: DesignPoint) -> Iterator[dict[str, Any]]:
         for taker in AXES:
             ranks = getattr(workload, giver)
             if giver != taker and ranks % 2 == 0:
-                yield {f"workload.{giver}": ranks // 2, f"workload.{taker}": getattr(workload, taker) * 2}
+                moved = {f"workload.{giver}": ranks // 2, f"workload.{taker}": getattr(workload, taker) * 2}
+                yield moved | _served_with(point, giver, taker)
     for path in ("workload.micro_batch", "workload.ep", "collective.chunks"):
         value = schema.get(point, path)
         yield {path: value * 2}
@@ -79,6 +80,14 @@ def neighbours(point: DesignPoint) -> Iterator[dict[str, Any]]:
     for place, name in enumerate(point.collective.algorithms):
         yield from ({f"collective.algorithms.{place}": other} for other in algorithms if other != name)
     yield from _purchases(point)
+
+
+def _served_with(point: DesignPoint, giver: str, taker: str) -> dict[str, Any]:
+    """Return the microbatch with which a replica that gained or lost ranks still serves its batch in as few passes."""
+    if point.workload.task == "training" or "dp" not in (giver, taker):
+        return {}
+    size = point.workload.micro_batch
+    return {"workload.micro_batch": size * 2 if giver == "dp" else max(1, size // 2)}
 
 
 SWITCHES: dict[str, tuple[str, ...]] = {

@@ -358,6 +358,7 @@ WORDS = {
     "workload.pp": "pipeline stages",
     "workload.cp": "context parallelism",
     "workload.ep": "expert parallelism",
+    "workload.etp": "expert tensor parallelism",
     "workload.dp": "data parallelism",
     "workload.micro_batch": "microbatch",
     "compute.accelerator": "accelerator",

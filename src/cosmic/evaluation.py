@@ -21,7 +21,7 @@ from cosmic.errors import UnknownName
 from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
-from cosmic.step.compute import model_flop_per_token
+from cosmic.step.compute import hardware_flop_per_token, model_flop_per_token
 from cosmic.step.memory import COMPONENTS
 from cosmic.step.profile import memory_of
 from cosmic.workload.checks import RULES, held, invalid_reasons
@@ -67,15 +67,17 @@ class Metrics:
     """Hardware FLOP utilisation: recomputation counts as work."""
     memory_bytes: float
     memory: dict[str, float]
+    memory_stage: int
+    """Number of the pipeline stage whose accelerators need that much, from 0 on."""
     offloaded_bytes: float
     """Bytes offloaded to the outer tiers, for each accelerator."""
-    cost_usd: float
-    """To buy: accelerators and network."""
+    cost_usd: float | None
+    """To buy: accelerators and network; None where no price of the accelerator is known."""
     network_usd: float
-    cost_usd_per_token: float
-    """To own: depreciation, power and upkeep, while the step runs."""
-    energy_j: float
-    """Of one step, all accelerators and the network at full power."""
+    cost_usd_per_token: float | None
+    """To own: depreciation, power and upkeep, while the step runs; None where price or power are not known."""
+    energy_j: float | None
+    """Of one step, all accelerators and the network at full power; None where no power is known."""
     perf_per_bandwidth: float | None
     """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
     perf_per_network_cost: float | None
@@ -84,10 +86,12 @@ class Metrics:
     """Seconds of the step by part; they sum to it. If simulated, of the rank that finishes last."""
     provenance: str
     """Origin of the accelerator's efficiencies: measured, calibrated, or an estimate."""
-    expected_error: float
-    """Mean relative error of the step that validation found for designs like this one."""
+    expected_error: float | None
+    """Mean relative error of the step that validation found for designs like this one; None where none was measured."""
     expected_on: str
     """How many measured runs it rests on, and what they share with the design."""
+    unknown: dict[str, str]
+    """Metrics that are unknown, each with the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +109,8 @@ class BatchOutcome:
     """What many designs achieve: an array for each metric, and which of them can run."""
 
     columns: dict[str, npt.NDArray[np.float64]]
-    """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric."""
+    """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric, or where it
+    is unknown (`unknown_metrics`)."""
     broken: dict[str, npt.NDArray[np.bool_]]
     """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``."""
     excess: npt.NDArray[np.float64]
@@ -150,12 +155,29 @@ def as_simulated(metrics: Metrics, result: Result) -> Metrics:
         tokens_per_s=metrics.tokens_per_s / slower,
         mfu=metrics.mfu / slower,
         hfu=metrics.hfu / slower,
-        cost_usd_per_token=metrics.cost_usd_per_token * slower,
-        energy_j=metrics.energy_j * slower,
+        cost_usd_per_token=_slower(metrics.cost_usd_per_token, 1 / slower),
+        energy_j=_slower(metrics.energy_j, 1 / slower),
         perf_per_bandwidth=_slower(metrics.perf_per_bandwidth, slower),
         perf_per_network_cost=_slower(metrics.perf_per_network_cost, slower),
         breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
+        expected_error=None,
+        expected_on=_expected_in_closed_form(metrics),
     )
+
+
+def _expected_in_closed_form(metrics: Metrics) -> str:
+    """Return that the event engine predicted no measured run, and what the closed form's error is."""
+    said = "not measured: no run like this was predicted by the event engine"
+    if metrics.expected_error is None:
+        return said
+    return f"{said}; the closed form is off by {100 * metrics.expected_error:.0f} % {metrics.expected_on}"
+
+
+def expected_in_words(metrics: Metrics) -> str:
+    """Return how far off a step is expected to be, or that this was not measured."""
+    if metrics.expected_error is None:
+        return f"expected error {metrics.expected_on}"
+    return f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
 
 
 def _slower(value: float | None, times: float) -> float | None:
@@ -169,26 +191,42 @@ def _evaluate(point: DesignPoint) -> Outcome:
     values = {name: float(value) for name, value in _evaluate_group(batch).items()}
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
-        return Infeasible((_memory_reason(point, values["memory_bytes"], memory),))
+        return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
     if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch)):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
+    stage = int(values.pop("memory_stage"))
     plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
     breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
     expected = expected_error(point)
     return Metrics(
         **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
         memory=memory,
+        memory_stage=stage,
         breakdown=breakdown,
         provenance=point.compute.provenance,
         expected_error=expected.error,
-        expected_on=f"on {expected.runs} runs: {expected.like}" if expected.runs else expected.like,
+        expected_on=expected.on,
+        unknown=unknown_metrics(point),
     )
 
 
-def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float]) -> str:
+NEEDS = {"cost_usd": ("price",), "cost_usd_per_token": ("price", "power"), "energy_j": ("power",)}
+"""The figures of an accelerator without which a metric is unknown."""
+
+
+def unknown_metrics(point: DesignPoint) -> dict[str, str]:
+    """Return the metrics of *point* that are unknown for want of a figure of its accelerator, each with the reason."""
+    figures = {"price": point.compute.price_usd, "power": point.compute.power_w}
+    name = point.compute.accelerator or "the accelerator"
+    missing = {metric: [each for each in needed if figures[each] is None] for metric, needed in NEEDS.items()}
+    return {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
+
+
+def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
     largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
-    return f"needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
+    where = f"stage {stage} of {point.workload.pp} " if point.workload.pp > 1 else ""
+    return f"{where}needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
 
 
 def _outer_bytes(batch: Batch) -> Any:
@@ -239,8 +277,9 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         "tpot_s": seconds if decoding else np.nan,
         "tokens_per_s": tokens / seconds,
         "mfu": needed * tokens / (seconds * npus * peak),
-        "hfu": took.flop / (seconds * peak),
+        "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,
+        "memory_stage": memory.stage,
         "offloaded_bytes": sum(memory.offloaded.values()),
         "cost_usd": bought,
         "network_usd": wires,
@@ -263,7 +302,7 @@ def _inverse(value: Any) -> Any:
 
 
 def _known(value: Any) -> Any:
-    """Return a figure of the accelerator, 0 where none is known."""
+    """Return a figure of the accelerator, NaN where none is known."""
     if isinstance(value, np.ndarray):
-        return np.array([0.0 if each is None else each for each in value])
-    return 0.0 if value is None else value
+        return np.array([np.nan if each is None else each for each in value], dtype=float)
+    return np.nan if value is None else value

@@ -186,7 +186,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "mapping"),
     [
-        ("deepseek-v3@dgx-h100:256", "dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none"),
+        ("deepseek-v3@dgx-h100:256", "dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none"),
         (
             "llama3-8b@dgx-h100:1 --set layers=2 --set weight_sharding=none",
             "a single accelerator · microbatch 1 · no weight sharding · recompute none",
@@ -195,7 +195,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
             "llama3-8b@dgx-h100:8 --set pp=2 --set virtual_stages=2 --set schedule=interleaved",
             "dp 2 · tp 2 · pp 2 · vpp 2 · microbatch 1 · zero1 · recompute none",
         ),
-        ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 1"),
+        ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 64"),
     ],
 )
 def test_evaluate_names_every_axis_that_is_not_1(words: str, mapping: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -239,10 +239,7 @@ def test_workload_prints_what_a_device_computes_sends_and_keeps(capsys: pytest.C
     out = output(capsys, "workload", "llama3-8b@dgx-h100:8")
     assert "peak memory" in out
     reasons = output(capsys, "workload", "llama3-8b@dgx-h100:8", "--set", "workload.tp=2", "--why")
-    assert (
-        "out makes it [batch: edp ep, sequence: cp, partial: tp], it is kept [batch: edp ep, sequence: cp tp]"
-        in reasons
-    )
+    assert "out makes it [batch: dp, sequence: cp, partial: tp], it is kept [batch: dp, sequence: cp tp]" in reasons
 
 
 def test_list_without_a_kind_counts_all_kinds(capsys: pytest.CaptureFixture[str]) -> None:
@@ -346,3 +343,27 @@ def test_help_answers_at_once() -> None:
         return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
     assert min(seconds() for _ in range(5)) <= 0.12
+
+
+def test_costs_that_are_unknown_are_said_to_be_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "evaluate", "llama3-8b@tpu-v5p:16")[1]
+    assert "to buy unknown (network 50,560 USD)\nper million tokens unknown · per step unknown\n" in out
+    assert "unknown: no price is known for tpu-v5p\n" in out
+    found = json.loads(run(capsys, "evaluate", "llama3-8b@tpu-v5p:16", "--json")[1])
+    assert (found["cost_usd"], found["energy_j"], found["network_usd"]) == (None, None, 50560)
+    assert found["unknown"]["energy_j"] == "no power is known for tpu-v5p"
+
+
+def test_a_sweep_of_a_metric_that_no_design_has_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("sweep", "llama3-8b@tpu-v5p:16", "--vary", "tp=1,2", "--metric", "cost_usd")
+    status, _, error = run(capsys, *words)
+    assert status == 2
+    assert "is unknown for every design: no price is known for tpu-v5p" in error
+
+
+def test_an_error_that_nobody_measured_is_not_quoted(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ("evaluate", "gpt-oss-120b@dgx-h200:1", "--set", "task=prefill", "--set", "precision=fp4")
+    said = "not measured: no run like this was predicted by this model"
+    assert run(capsys, *words)[1].splitlines()[2] == f"expected error {said}"
+    found = json.loads(run(capsys, *words, "--json")[1])
+    assert (found["expected_error"], found["expected_on"]) == (None, said)

@@ -223,6 +223,16 @@ def test_themis_levels_the_loads_of_dimensions() -> None:
     assert usual == near(4 * in_turn + latency + 0.75 * 62.5e6 / 100e9)
 
 
+def test_themis_levels_each_of_several_sizes() -> None:
+    """Half the bytes take half the time where links have no latency."""
+    dims = [NetworkDimension("switch", 4, bandwidth, 0.0, "ring", IDEAL) for bandwidth in (200e9, 100e9)]
+    together = subgroups(dims, [Span(4, 1), Span(4, 1)])
+    found = collective_seconds(together, "reduce_scatter", np.array([1e9, 0.5e9]), 4, "themis")
+    alone = [collective_seconds(together, "reduce_scatter", size, 4, "themis") for size in (1e9, 0.5e9)]
+    assert np.asarray(found).tolist() == near(alone)
+    assert alone[1] == near(alone[0] / 2)
+
+
 def test_themis_never_takes_longer_than_the_usual_order() -> None:
     one = collective_seconds(group("ring"), "all_gather", 0.0, 1, "themis")
     assert one == near(3 * 2 * 1e-6 + 7 * 2 * 2e-6)

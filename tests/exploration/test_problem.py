@@ -175,3 +175,37 @@ def test_the_base_is_what_evaluation_says_of_it() -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UnknownName, match="did you mean 'event'"):
         make_problem(small(), engine="evnt")
+
+
+# ------------------------------------------------------------------------------------------------ unknown metrics
+
+
+def priced(*accelerators: str, **changes: Any) -> ParameterSet:
+    """Return a set of accelerators for a small model."""
+    base = {"model": "gpt3-125m", "system": "dgx-h100:8", "compute": accelerators[0]}
+    return load_space({"base": base, "parameters": {"compute.accelerator": list(accelerators)}, **changes})
+
+
+def test_a_metric_that_no_design_has_is_no_objective_and_no_limit() -> None:
+    unpriced = priced("tpu-v4", "tpu-v5p")
+    for objective in ("cost_usd", "cost_usd_per_token"):
+        with pytest.raises(SpecError, match=f"objective = '{objective}': is unknown for every design: no price"):
+            make_problem(unpriced, [objective])
+    with pytest.raises(SpecError, match="cost_usd is unknown for every design: no price is known for tpu-v4"):
+        make_problem(unpriced, ["step_s"], ["cost_usd <= 1e6"])
+    assert make_problem(unpriced, ["energy_j"])  # tpu-v4 has a power
+    assert make_problem(unpriced, ["network_usd"])
+
+
+def test_a_design_whose_objective_is_unknown_is_no_winner() -> None:
+    space = priced("tpu-v5p", "h100-sxm-80gb")
+    problem = make_problem(space, ["cost_usd"])
+    found = problem.evaluate(every(space))
+    assert found.feasible.tolist() == [False, True]
+    assert list(found.reasons) == ["cost_usd is unknown", ""]
+    assert found.counted.tolist() == [True, True]
+    assert problem.explain(every(space)[0]) == ("cost_usd is unknown",)
+    assert not problem.base().feasible.any()  # the base is a TPU
+    by_time = make_problem(space, ["step_s"]).evaluate(every(space))
+    assert by_time.feasible.tolist() == [True, True]
+    assert np.isnan(by_time.columns["cost_usd"]).tolist() == [True, False]

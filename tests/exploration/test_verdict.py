@@ -154,7 +154,13 @@ def test_gradients_reduced_for_each_microbatch_name_their_dimension(sharding: st
 PLAYED: dict[str, tuple[str, dict[str, Any], str]] = {
     "stages": (
         "llama3-8b@dgx-h100:16",
-        {"workload.pp": 4, "workload.task": "decode", "workload.global_batch": 64, "workload.micro_batch": 16},
+        {
+            "workload.pp": 4,
+            "workload.tp": 1,
+            "workload.task": "decode",
+            "workload.global_batch": 64,
+            "workload.micro_batch": 16,
+        },
         "waiting for other stages and their messages bounds it",
     ),
     "host": ("vit-base@dgx-h100:8", {}, "compute bounds it"),

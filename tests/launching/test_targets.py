@@ -35,7 +35,7 @@ VARIANTS: dict[str, Any] = {
     "loss": words.Loss,
     "execution": words.Execution,
 }
-SWITCHES = ("sequence_parallel", "cp_balanced", "dropout", "dp_overlap", "tp_overlap", "ep_overlap")
+SWITCHES = ("sequence_parallel", "cp_balanced", "dropout", "grouped_gemm", "dp_overlap", "tp_overlap", "ep_overlap")
 
 
 def with_workload(point: DesignPoint, **changes: Any) -> DesignPoint:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from cosmic import catalog
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
+from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design
 from cosmic.loading.mapping import suggest_batch
 from cosmic.step.memory import footprint
@@ -109,6 +110,76 @@ def test_serving_shards_no_states_and_recomputes_nothing() -> None:
     workload = load_design("llama3-70b@dgx-h100:8", {"workload.task": "decode", "workload.global_batch": 8}).workload
     assert (workload.weight_sharding, workload.recompute) == ("none", "none")
     assert workload.tp > 1  # 141 GB of weights do not fit on one
+
+
+def decoding(system: str, model: str = "llama3-70b", **stated: Any) -> DesignPoint:
+    return load_design(f"{model}@{system}", {"task": "decode", **stated})
+
+
+def test_a_replica_decodes_its_batch_in_one_pass() -> None:
+    """As many microbatches as stages, so that each stage always has one: 64 sequences are 4 microbatches of 16."""
+    fixed: dict[str, Any] = {"global_batch": 64, "sequence": 4096, "cp": 1}
+    assert decoding("dgx-h200:8", tp=8, pp=1, **fixed).workload.micro_batch == 64
+    assert decoding("dgx-h200:8", tp=2, pp=4, **fixed).workload.micro_batch == 16
+    assert decoding("dgx-h200:8", tp=4, pp=1, **fixed).workload.micro_batch == 32  # of each of 2 replicas
+    assert decoding("dgx-h200:8", tp=4, pp=2, global_batch=15, sequence=4096, cp=1).workload.micro_batch == 5
+    assert decoding("dgx-h200:8", tp=4, pp=2, global_batch=1, sequence=4096, cp=1).workload.micro_batch == 1
+
+
+def test_decoding_takes_the_fastest_mapping_of_the_batch() -> None:
+    """Eight H200 read 18 GB of weights each, and 11 GB of KV cache: 6 ms at least; no mapping may be faster."""
+    point = decoding("dgx-h200:8", global_batch=64, sequence=4096)
+    found = evaluate(point)
+    assert isinstance(found, Metrics)
+    assert found.step_s == pytest.approx(13.4e-3, rel=0.1)
+    for tp, pp in ((2, 1), (4, 1), (2, 4), (4, 2), (1, 8)):
+        other = evaluate(decoding("dgx-h200:8", global_batch=64, sequence=4096, tp=tp, cp=1, pp=pp))
+        assert not isinstance(other, Metrics) or other.step_s >= found.step_s
+
+
+def test_without_a_batch_64_sequences_are_decoded_for_each_replica_of_the_smallest_mapping() -> None:
+    """Qwen3-32B is 61 GiB in bf16, its KV cache 1 GiB for 4,096 tokens: one H200 of 141 GiB holds 64 sequences."""
+    workload = decoding("dgx-h200:8", "qwen3-32b", sequence=4096).workload
+    assert workload.global_batch == 8 * 64
+    longer = decoding("dgx-h200:8", "qwen3-32b", sequence=4096, tp=1, pp=1, cp=1, **{"memory.capacity": "100 GiB"})
+    assert longer.workload.global_batch == 8 * 32  # 95 GiB hold 61 and 32, not 64
+
+
+def test_a_stated_microbatch_is_what_the_batch_is_a_multiple_of() -> None:
+    workload = decoding("dgx-h200:8", sequence=4096, micro_batch=24, tp=8, pp=1, cp=1).workload
+    assert (workload.micro_batch, workload.global_batch) == (24, 48)
+
+
+@pytest.mark.parametrize(("sequence", "batch", "micro"), [(8192, 16, 1), (2048, 16, 2), (1000, 48, 6), (32768, 8, 1)])
+def test_prompts_pass_8192_tokens_at_a_time(sequence: int, batch: int, micro: int) -> None:
+    """8,192 // 1,000 = 8 prompts, of the 6 that each of 8 replicas has; 4 of 2,048 tokens, but there are 2."""
+    stated = {"task": "prefill", "tp": 1, "cp": 1, "pp": 1, "sequence": sequence, "global_batch": batch}
+    assert load_design("llama3-8b@dgx-h100:8", stated).workload.micro_batch == micro
+
+
+def test_each_replica_prefills_one_prompt_where_no_batch_is_given() -> None:
+    workload = load_design("llama3-8b@dgx-h100:8", {"task": "prefill"}).workload
+    assert (workload.dp, workload.global_batch, workload.micro_batch) == (8, 8, 1)
+
+
+def test_what_systems_and_models_prefer_is_of_training() -> None:
+    workload = decoding("cosmic-1024", "gpt3-175b").workload
+    assert workload.weight_sharding == "none"
+    assert workload.cp == 1
+
+
+def test_a_batch_that_no_replicas_divide_is_refused_by_the_rule_about_it() -> None:
+    (reason,) = invalid_reasons(decoding("dgx-h200:8", global_batch=5, sequence=4096, tp=4, pp=1, cp=1))
+    assert "global_batch 5 does not divide by dp 2 × micro_batch 1" in reason
+
+
+@pytest.mark.parametrize("task", ["decode", "prefill"])
+@pytest.mark.parametrize("system", ["dgx-h100:16", "tpu-v5p:16"])
+def test_served_models_run_and_fit(task: str, system: str) -> None:
+    for model in ("llama3-8b", "qwen3-30b-a3b", "mistral-7b", "t5-11b", "bert-large", "vit-huge", "dlrm-criteo"):
+        point = load_design(f"{model}@{system}", {"task": task})
+        assert invalid_reasons(point) == ()
+        assert full(point) <= 0.95
 
 
 @pytest.mark.parametrize(

@@ -124,3 +124,47 @@ def test_limits_on_metrics_are_told_from_constraints_on_parameters() -> None:
     assert both.limits == ("memory_bytes <= 20 GB",)
     assert both.valid == whole.valid
     assert both.identity != whole.identity
+
+
+SERVED: dict[str, Any] = {
+    "base": {"model": "llama3-8b", "system": "dgx-h100:8", "workload": {"task": "decode", "global_batch": 64}},
+    "parameters": {"{dp,tp,pp}": {"split": "npus", "powers_of_two": True}},
+}
+
+
+def served_micro_batches(tree: dict[str, Any]) -> dict[tuple[int, int], int]:
+    """Return the microbatch of each point of a set, by dp and pp."""
+    space = load_space(tree)
+    points = [space.point(row).workload for row in space.sample(200, np.random.default_rng(1))]
+    return {(each.dp, each.pp): each.micro_batch for each in points}
+
+
+def test_a_microbatch_follows_the_mapping_that_is_searched_for_decoding() -> None:
+    """64 sequences on 8 replicas are 8 each; on one replica of 4 stages, 4 microbatches of 16."""
+    found = served_micro_batches(SERVED)
+    assert (found[8, 1], found[1, 1], found[1, 4], found[2, 4]) == (8, 64, 16, 8)
+    again = load_space(SERVED).source
+    assert again is not None
+    assert served_micro_batches(dict(again)) == found
+
+
+def test_a_microbatch_follows_the_prompts_of_a_replica() -> None:
+    """8,192 tokens are 4 prompts of 2,048; each of 8 replicas has 2 of the 16, each of 4 has 4."""
+    workload = {"task": "prefill", "global_batch": 16, "sequence": 2048}
+    found = served_micro_batches({**SERVED, "base": {**SERVED["base"], "workload": workload}})
+    assert (found[8, 1], found[4, 1], found[1, 1]) == (2, 4, 4)
+
+
+def test_a_microbatch_that_is_stated_or_searched_stays() -> None:
+    stated = {**SERVED["base"], "workload": {**SERVED["base"]["workload"], "micro_batch": 2}}
+    assert set(served_micro_batches({**SERVED, "base": stated}).values()) == {2}
+    assert load_space({**SERVED, "parameters": {**SERVED["parameters"], "micro_batch": [1, 2]}}).derived == {}
+    assert load_space({**SERVED, "parameters": {"tp": [1, 2]}}).derived == {}
+
+
+def test_a_workload_of_another_task_has_the_microbatch_of_that_task() -> None:
+    workload = {"task": "prefill", "global_batch": 64, "tp": 8, "cp": 1, "pp": 1, "sequence": 8192}
+    mix = {"prefill": {"task": "prefill"}, "decode": {"task": "decode", "weight": 200}}
+    tree = {"base": {**SERVED["base"], "workload": workload}, "parameters": {"sequence_parallel": [True, False]}}
+    sizes = {share.name: share.base.workload.micro_batch for share in load_space({**tree, "workloads": mix}).workloads}
+    assert sizes == {"prefill": 1, "decode": 64}

@@ -65,7 +65,10 @@ def test_every_number_of_a_design_is_that_of_its_yaml(full: ReportDocument, role
     facts = {each["label"]: each["value"] for each in shown["facts"]}
     assert facts["step"] == pytest.approx(metrics.step_s)
     assert facts["MFU"] == pytest.approx(metrics.mfu)
-    assert facts["cost per million tokens"] == pytest.approx(1e6 * metrics.cost_usd_per_token)
+    assert facts["cost per million tokens"] is metrics.cost_usd_per_token is None  # COSMIC's NPUs have no price
+    notes = {each["label"]: (each["text"], each["note"]) for each in shown["facts"]}
+    assert notes["cost"][0] == "unknown"
+    assert notes["cost"][1].startswith("no price is known for cosmic-")
     assert sum(part["seconds"] for part in shown["parts"]) == pytest.approx(metrics.step_s)
     assert sum(part["bytes"] for part in shown["memory"]) == pytest.approx(metrics.memory_bytes)
     assert shown["identity"] == load_design(yaml.safe_load(shown["yaml"])).identity

@@ -70,7 +70,9 @@ class Profile:
             "collective.scheduling": self.scheduling,
         }
         return type(
-            "Batch", (), {"base": SimpleNamespace(workload=workload), "__getitem__": lambda _, key: fields[key]}
+            "Batch",
+            (),
+            {"base": SimpleNamespace(workload=workload, model=None), "__getitem__": lambda _, key: fields[key]},
         )()
 
     @property
@@ -78,7 +80,7 @@ class Profile:
         """One launch of a collective takes 0.25 s forward and 0.125 s backward; an update 3 s for each weight."""
         return SimpleNamespace(
             collective_launch_s=lambda phase: 0.25 if phase == "forward" else 0.125,
-            update=lambda elements: (3 * elements, 0.0),
+            update=lambda elements, tables: (3 * elements + tables.update_bytes, 0.0),
             recipe=recipe_of("bf16", "training"),
         )
 

@@ -87,7 +87,8 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
 @pytest.mark.parametrize("stages", [16, 32])
 def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     """DeepSeek's first three layers are dense: the first stage is not the fullest."""
-    workload = {"pp": stages, "tp": 64 // stages, "dp": 1, "cp": 1, "ep": 1, "global_batch": 64, "micro_batch": 1}
+    tp = 64 // stages
+    workload = {"pp": stages, "tp": tp, "dp": 1, "cp": 1, "ep": tp, "global_batch": 64, "micro_batch": 1}
     point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in workload.items()})
     assert simulate_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
 

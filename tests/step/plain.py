@@ -12,12 +12,9 @@ from cosmic.step.compute import Kernel, OperatorUse
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.memory import Footprint
 from cosmic.step.profile import CollectiveCost, OperatorCost, memory_of, profile
-from cosmic.workload.precision import recipe_of
 from tests.step.tiny import batch
 
 COLLECTIVE_LAUNCH_S = {"forward": 0.25, "backward": 0.125}
-UPDATE_S = 3.0
-"""Of one weight."""
 
 
 def operator(
@@ -28,15 +25,15 @@ def operator(
     runs: float = 1.0,
     block: str = "layer",
     launch_s: float = 0.0,
-    again: bool = False,
+    again: float = 0.0,
 ) -> OperatorCost:
-    """Return an operator of 10 flop a run; *again*: every second run is recomputation."""
+    """Return an operator of 10 flop a run; *again*: recomputed runs for each other one."""
     use = OperatorUse(kind, kind, block, phase, 10.0, 1.0, runs, Kernel(), again)
     return OperatorCost(use, runs, seconds, launch_s)
 
 
 def collective(
-    role: Role, phase: str, seconds: float, *, block: str = "layer", calls: float = 1.0, again: bool = False
+    role: Role, phase: str, seconds: float, *, block: str = "layer", calls: float = 1.0, again: float = 0.0
 ) -> CollectiveCost:
     """Return *calls* collectives that take so many seconds together."""
     return CollectiveCost(role, phase, "all_reduce", ("tp",), calls, 1.0, seconds, block, again)
@@ -46,23 +43,19 @@ def plain(
     operators: Iterable[OperatorCost] = (),
     traffic: Iterable[CollectiveCost] = (),
     *,
-    states: float = 0.0,
-    offloaded: float = 0.0,
+    update_s: float = 0.0,
     moved: float = 0.0,
     **changes: Any,
 ) -> Batch:
     """Return a tiny design whose layers, embedding and head have these operators and collectives.
 
-    A device has *states* bytes of optimizer states and *offloaded* ones; *moved* bytes travel to outer memory.
+    It takes *update_s* to update a weight; *moved* bytes travel to outer memory.
     """
     made = batch(**changes)
-    precision = made.base.workload.precision
     made.known[KernelCosts] = SimpleNamespace(
-        collective_launch_s=COLLECTIVE_LAUNCH_S.__getitem__,
-        update=lambda elements, *_: (UPDATE_S * elements, 0.0),
-        recipe=recipe_of(precision, "training"),
+        collective_launch_s=COLLECTIVE_LAUNCH_S.__getitem__, update=lambda elements, _: (update_s * elements, 0.0)
     )
-    made.known[memory_of] = Footprint({"optimizer": states}, {"optimizer": offloaded}, moved)
+    made.known[memory_of] = Footprint({}, tier_traffic=(moved,))
     unit = profile(made)
     vars(unit)["operators"] = tuple(operators)
     vars(unit)["traffic"] = tuple(traffic)

@@ -17,7 +17,17 @@ import pytest
 from cosmic.design.batch import Batch, batch_of
 from cosmic.loading.designs import load_design
 from cosmic.step import activations
-from cosmic.step.activations import kept_bytes, kept_tensors, largest, repeated, used_elements, weight_elements
+from cosmic.step.activations import (
+    Keeping,
+    keeping_of,
+    kept_bytes,
+    kept_tensors,
+    largest,
+    recomputed_share,
+    repeated,
+    used_elements,
+    weight_elements,
+)
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe
 from cosmic.workload.sharding import CollectiveOp
@@ -51,15 +61,20 @@ def block(found: Batch, name: str = "layer") -> BlockPlan:
     return next(each for each in plan_of(found) if each.block.name == name)
 
 
-def kept(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> float:
+def kept(
+    model: dict[str, Any] | None = None, name: str = "layer", recipe: Recipe = TWO_BYTES, **workload: Any
+) -> float:
     """Return the bytes that one microbatch leaves in a block."""
     found = batch(model, **workload)
     work = found.base.workload
-    return float(kept_bytes(block(found, name), work.recompute, work.attention, sizes_of(found), TWO_BYTES))
+    statistics = 2 if getattr(found.base.model, "norm", "") == "layernorm" else 1
+    keeping = keeping_of(work, block(found, name).block.part)
+    return float(kept_bytes(block(found, name), keeping, sizes_of(found), recipe, statistics))
 
 
-def names(recompute: str, model: dict[str, Any] | None = None, name: str = "layer") -> list[str]:
-    return [tensor.name for tensor in kept_tensors(block(batch(model), name).block, recompute)]
+def names(recompute: str, model: dict[str, Any] | None = None, name: str = "layer", **keeping: Any) -> list[str]:
+    found = kept_tensors(block(batch(model), name).block, Keeping(recompute, **keeping))
+    return [tensor.name for tensor in found]
 
 
 def elements(model: dict[str, Any] | None = None, name: str = "layer", split: bool = False, **workload: Any) -> float:
@@ -134,7 +149,7 @@ ALL_KEPT += ["ffn_inner"]
 
 def test_a_layer_keeps_what_its_backward_operators_read() -> None:
     """Adding, rotating and renaming read nothing; three projections read one norm."""
-    assert names("none") == names("selective") == ALL_KEPT
+    assert names("none") == ALL_KEPT
 
 
 def test_full_recomputation_keeps_the_input_alone() -> None:
@@ -145,14 +160,121 @@ def test_alternate_recomputation_keeps_every_second_gemm_and_attention() -> None
     assert names("alternate") == ["x", "k", "out", "ffn_down", "attention"]
 
 
-def test_a_gate_keeps_both_sides_and_both_before_them() -> None:
-    assert names("none", {"gated": True})[-5:] == [
-        "ffn_norm",
-        "ffn_gate",
-        "ffn_gate_open",
-        "ffn_up",
-        "ffn_inner",
-    ]
+def test_an_eager_gate_keeps_both_sides_and_both_before_them() -> None:
+    gated = ["attended", "ffn_norm", "ffn_gate", "ffn_gate_open", "ffn_up", "ffn_inner"]
+    assert sorted(names("none", {"gated": True}, execution="eager")[-6:]) == sorted(gated)
+
+
+@pytest.mark.parametrize("execution", ["fused", "compiled"])
+def test_a_fused_gate_keeps_what_enters_it_alone(execution: str) -> None:
+    """The backward kernel opens the gate again on its way. What the next GEMM reads is kept."""
+    found = names("none", {"gated": True}, execution=execution)
+    assert {"ffn_gate", "ffn_up", "ffn_inner"} < set(found)
+    assert "ffn_gate_open" not in found
+    assert kept({"gated": True}, execution=execution) == 832 + 4 * 2 * 16
+    assert kept({"gated": True}, execution="eager") == 832 + 4 * 2 * 2 * 16
+
+
+def test_offsets_are_added_again_in_a_fused_kernel() -> None:
+    """What enters is the GEMM's output, as large."""
+    model = {"biases": ["ffn"]}
+    assert "ffn_up" in names("none", model)
+    assert "ffn_up_biased" in names("none", model, execution="eager")
+    assert kept(model) == kept(model, execution="eager") == 832
+
+
+# ------------------------------------------------------------------------------------------------- recomputed modules
+
+
+def dropped(module: str, model: dict[str, Any] | None = None, name: str = "layer") -> tuple[set[str], set[str]]:
+    """Return what is no longer kept, and what is kept instead, where a module is recomputed."""
+    before, after = set(names("none", model, name)), set(names("selective", model, name, modules=(module,)))
+    return before - after, after - before
+
+
+def test_the_core_of_attention_keeps_its_inputs_and_what_the_next_gemm_reads() -> None:
+    """*leaving* is *attention* under another name; the log-sum-exp of each row is not kept."""
+    assert dropped("core_attn") == ({"attention"}, set())
+    assert kept(recompute="selective") == 832 - 4 * 2 * 4
+
+
+def test_norms_are_made_again_from_what_enters_them() -> None:
+    assert dropped("layernorm") == ({"attention_norm", "ffn_norm"}, set())
+    assert kept(recompute="selective", recompute_modules=["layernorm"]) == 832 - 4 * (2 * 16 + 2 * 4)
+
+
+def test_a_dense_network_keeps_what_enters_its_norm() -> None:
+    assert dropped("mlp") == ({"ffn_norm", "ffn_up", "ffn_inner"}, set())
+    assert dropped("mlp", {"experts": EXPERTS}, "moe_layer") == (set(), set())
+
+
+def test_the_up_projections_of_mla_keep_the_compressed_vectors_and_the_position() -> None:
+    """Queries, keys and values of 12, 12 and 10 numbers go, a position of 2 comes; the norms of 3 and 6 go too."""
+    lost, instead = dropped("mla_up_proj", {"mla": LATENT})
+    assert lost == {"q_down_norm", "kv_down_norm", "query", "key", "value"}
+    assert instead == {"k_position"}
+    whole = kept({"mla": LATENT})
+    assert kept({"mla": LATENT}, recompute="selective", recompute_modules=["mla_up_proj"]) == whole - 4 * (
+        2 * (3 + 6 + 12 + 12 + 10 - 2) + 2 * 4
+    )
+    assert dropped("mla_up_proj") == (set(), set())
+
+
+SHARED = {"experts": {**EXPERTS, "shared_ffn": 6}, "gated": True}
+
+
+def test_the_activation_function_of_experts_is_made_again_from_its_inputs() -> None:
+    assert dropped("moe_act", SHARED, "moe_layer") == ({"expert_ffn_inner"}, set())
+    assert dropped("moe_act") == (set(), set())
+
+
+def test_shared_experts_keep_what_enters_them() -> None:
+    assert dropped("shared_experts", SHARED, "moe_layer") == (
+        {"shared_ffn_gate", "shared_ffn_up", "shared_ffn_inner"},
+        set(),
+    )
+
+
+def test_a_layer_of_experts_keeps_what_enters_it() -> None:
+    lost, instead = dropped("moe", SHARED, "moe_layer")
+    inside = {"expert_ffn_gate", "expert_ffn_up", "expert_ffn_inner", "sent", "chosen"}
+    assert lost == inside | {"shared_ffn_gate", "shared_ffn_up", "shared_ffn_inner"}
+    assert instead == set()
+
+
+def test_modules_can_be_recomputed_together() -> None:
+    one = names("selective", SHARED, "moe_layer", modules=("layernorm", "moe_act"))
+    assert set(names("none", SHARED, "moe_layer")) - set(one) == {"attention_norm", "ffn_norm", "expert_ffn_inner"}
+
+
+def test_what_a_recomputed_module_reads_may_be_made_again_itself() -> None:
+    """The experts read a norm that is made again."""
+    one = names("selective", {"experts": EXPERTS}, "moe_layer", modules=("layernorm", "moe"))
+    assert "ffn_norm" not in one
+
+
+# ------------------------------------------------------------------------------------------------ narrow activations
+
+EIGHT_BITS = Recipe(weight=2, gradient=2, master=4, moments=8, activation=2, saved=1.0)
+
+
+def test_gemms_of_eight_bits_keep_their_inputs_in_eight_bits() -> None:
+    """Both norms (8 each) and the inner activation (16) are read by GEMMs alone; attention's output is kept twice."""
+    assert kept(recipe=EIGHT_BITS) == 832 - 4 * (8 + 8 + 16) + 4 * 8
+
+
+def test_a_router_and_the_head_read_sixteen_bits() -> None:
+    """The second norm of a layer of experts goes to its router, and to shared experts in eight bits besides."""
+    wide = kept({"experts": EXPERTS}, "moe_layer")
+    assert kept({"experts": EXPERTS}, "moe_layer", EIGHT_BITS) == wide - 4 * (8 - 8 + 2 * 8 + 2 * 4)
+    shared = {"experts": {**EXPERTS, "shared_ffn": 6}}
+    assert kept(shared, "moe_layer", EIGHT_BITS) == kept(shared, "moe_layer") - 4 * (8 - 8 - 8 + 2 * 8 + 2 * 4 + 6)
+    assert kept(name="head", recipe=EIGHT_BITS) == kept(name="head")
+
+
+@pytest.mark.parametrize("execution", ["eager", "compiled"])
+def test_without_fused_casts_activations_stay_as_they_were_made(execution: str) -> None:
+    assert kept(recipe=EIGHT_BITS, execution=execution) == 832
 
 
 PER_TOKEN = 8 * 8 + 2 * 16
@@ -167,11 +289,12 @@ def test_a_layer_keeps_96_numbers_a_token_and_a_statistic_a_row() -> None:
 def test_activations_have_the_bytes_of_their_format() -> None:
     found = batch()
     four = Recipe(weight=4, gradient=4, master=0, moments=8, activation=4)
-    assert kept_bytes(block(found), "none", "fused", sizes_of(found), four) == 4 * (4 * PER_TOKEN + 16)
+    assert kept_bytes(block(found), Keeping(), sizes_of(found), four) == 4 * (4 * PER_TOKEN + 16)
 
 
 def test_a_layer_norm_keeps_a_mean_and_a_variance() -> None:
     assert kept({"norm": "layernorm"}) == 4 * (2 * PER_TOKEN + 2 * 8 + 2 * 4)
+    assert kept({"norm": "layernorm", "norm_bias": False}) == kept({"norm": "layernorm"})
 
 
 def test_norms_of_heads_keep_a_row_for_each_head() -> None:
@@ -182,7 +305,7 @@ def test_norms_of_heads_keep_a_row_for_each_head() -> None:
 def test_unfused_attention_keeps_five_bytes_a_score() -> None:
     assert kept(attention="unfused") == 4 * (2 * PER_TOKEN + 8) + 5 * 2 * 4 * 4
     assert kept(attention="unfused", sequence=8) == 8 * (2 * PER_TOKEN + 8) + 5 * 2 * 8 * 8
-    assert kept(attention="unfused", recompute="selective") == kept(recompute="selective") == 832
+    assert kept(attention="unfused", recompute="selective") == kept(recompute="selective") == 800
 
 
 def test_each_rank_keeps_the_scores_of_its_queries_and_heads() -> None:
@@ -209,10 +332,11 @@ def test_the_head_keeps_its_input_and_its_norm() -> None:
     assert kept(name="embedding") == 0
 
 
-def test_experts_keep_what_is_sent_returned_and_chosen() -> None:
-    layer = 4 * (2 * (8 * 8 + 2 + 2 * (8 + 4 + 4 + 8)) + 16)
+def test_experts_keep_what_is_sent_and_chosen_and_eager_ones_what_they_return() -> None:
+    layer = 4 * (2 * (8 * 8 + 2 + 2 * (8 + 4 + 4)) + 16)
     assert kept({"experts": EXPERTS}, "moe_layer") == layer
     assert kept({"experts": EXPERTS}, "moe_layer", dp=4, ep=2) == layer
+    assert kept({"experts": EXPERTS}, "moe_layer", execution="eager") == layer + 4 * 2 * 2 * 8
 
 
 def test_mla_keeps_the_compressed_vectors_and_the_heads_made_of_them() -> None:
@@ -256,12 +380,13 @@ def test_a_view_of_what_is_not_kept_is_counted() -> None:
 
 def wide(model: dict[str, Any] | None = None, name: str = "layer", **workload: Any) -> float:
     found = batch(model, **workload)
-    return float(activations.wide_elements(block(found, name), sizes_of(found)))
+    return float(activations.wide_elements(block(found, name), keeping_of(found.base.workload), sizes_of(found)))
 
 
 def test_the_gradients_alive_together_are_those_of_the_input_and_of_wide_activations() -> None:
     assert wide() == 4 * (8 + 16 + 16)
-    assert wide({"gated": True}) == 4 * (8 + 4 * 16)
+    assert wide({"gated": True}) == 4 * (8 + 3 * 16)
+    assert wide({"gated": True}, execution="eager") == 4 * (8 + 4 * 16)
     assert wide(tp=2) == 4 * (8 + 8 + 8)
     assert wide({"experts": EXPERTS}, "moe_layer") == 4 * (8 + 2 * 4 + 2 * 4)
     assert wide({"experts": {**EXPERTS, "shared_ffn": 6}}, "moe_layer") == 4 * (8 + 2 * 8 + 6 + 6)
@@ -308,11 +433,36 @@ def test_alternate_recomputation_runs_what_it_does_not_keep() -> None:
     assert again(recompute="alternate", recompute_to_end=True) == BEFORE_DOWN - {"k", "out", "attention"} | {"y"}
 
 
-def test_selective_recomputation_runs_unfused_attention_again() -> None:
-    assert again(recompute="selective", attention="unfused") == {"attention"}
-    assert again(recompute="selective") == frozenset()
-    assert again(recompute="full", attention="fused") == BEFORE_DOWN
-    assert again(recompute="full", attention="unfused") == BEFORE_DOWN
+def test_selective_recomputation_runs_its_modules_again() -> None:
+    assert again(recompute="selective") == again(recompute="selective", attention="unfused") == {"attention"}
+    assert again(recompute="selective", recompute_modules=["layernorm"]) == {"attention_norm", "ffn_norm"}
+    assert again(recompute="selective", recompute_modules=["mlp"]) == {"ffn_norm", "ffn_up", "ffn_inner", "ffn_down"}
+    assert again(recompute="selective", recompute_modules=[]) == frozenset()
+    assert again(recompute="full", attention="fused") == again(recompute="full", attention="unfused") == BEFORE_DOWN
+
+
+def test_the_modules_of_experts_run_again_with_what_is_sent() -> None:
+    moe = again({"experts": EXPERTS}, "moe_layer", recompute="selective", recompute_modules=["moe"])
+    inside = {"router", "chosen", "sent", "expert_ffn_up", "expert_ffn_inner", "expert_down", "combined"}
+    assert moe == inside
+    act = again({"experts": EXPERTS}, "moe_layer", recompute="selective", recompute_modules=["moe_act"])
+    assert act == {"expert_ffn_inner"}
+
+
+def share(**workload: Any) -> float:
+    found = batch({"layers": 6}, recompute="full", **workload)
+    return float(np.asarray(recomputed_share(found, block(found).block)))
+
+
+def test_the_share_of_layers_that_recompute_is_of_all_stages() -> None:
+    """Six layers: two each on three stages; on four 2, 2, 1 and 1."""
+    assert share() == share(pp=3) == 1
+    assert share(recompute_num_layers=3) == 0.5
+    assert share(pp=3, recompute_num_layers=1) == 0.5
+    assert share(pp=4, recompute_num_layers=1) == 4 / 6
+    assert share(pp=4, recompute_num_layers=0) == 0
+    halves = {"pp": 2, "schedule": "interleaved", "virtual_stages": 2, "global_batch": 2}
+    assert share(**halves, recompute_num_layers=1) == 4 / 6
 
 
 def test_only_layers_run_again_and_only_in_training() -> None:

@@ -228,7 +228,7 @@ def test_gradients_of_experts_are_reduced_by_the_ranks_that_have_the_same_ones()
         ("step", "all_reduce", "d_w_expert_down", 4 * 2 * 6 * 8, 1),
         ("step", "all_reduce", "d_w_expert_ffn_up", 4 * 2 * 8 * 6, 1),
     ]
-    assert common(experts) == {(("tp", "cp", "edp"), 2, "weights", "dp", True)}
+    assert common(experts) == {(("edp",), 2, "weights", "dp", True)}
     assert {float(use.group) for use in uses if "expert" not in use.tensor} == {4}
 
 
@@ -237,7 +237,7 @@ def test_updated_experts_are_gathered_by_the_ranks_that_have_the_same_ones() -> 
     dense = 4 * 64 + 2 * 8 + 8 * 4
     assert [(use.axes, use.group, use.bytes) for use in uses] == [
         (("cp", "dp"), 4, 2 * dense),
-        (("cp", "edp"), 2, 2 * 2 * (8 * 6 + 6 * 8)),
+        (("edp",), 2, 2 * 2 * (8 * 6 + 6 * 8)),
     ]
 
 
@@ -246,17 +246,16 @@ def test_serving_engines_add_the_copies_of_a_token_before_they_reduce_over_tp() 
     assert brief(uses) == [
         ("forward", "all_reduce", "out", STREAM, 1),
         ("forward", "all_to_all", "sent", 2 * 8 * 8, 1),
-        ("forward", "all_reduce", "expert_down", STREAM, 1),  # once for a token, not for each of its 2 copies
         ("forward", "all_to_all", "expert_down", 2 * 8 * 8, 1),
+        ("forward", "all_reduce", "combined", STREAM, 1),  # once for a token, not for each of its 2 copies
     ]
-    assert [use.copies for use in uses] == [1, 2, 1, 2]
+    assert [use.copies for use in uses] == [1, 2, 2, 1]
 
 
-def test_training_reduces_every_copy_where_experts_are_split_over_tp() -> None:
-    split: dict[str, Any] = {"sequence_parallel": False, "strategies": ("expert_tensor_parallel",)}
-    uses = found("moe_layer", tp=2, model={"experts": FOUR_EXPERTS}, **split)
-    reduced = next(use for use in uses if use.tensor == "expert_down")
-    assert (reduced.kind, reduced.bytes) == ("all_reduce", 2 * 8 * 8)
+def test_without_sequence_parallelism_training_adds_the_copies_of_a_token_up_as_well() -> None:
+    uses = found("moe_layer", tp=2, model={"experts": FOUR_EXPERTS}, sequence_parallel=False)
+    reduced = [use for use in uses if use.tensor in ("combined", "d_ffn_norm.sent")]
+    assert [(use.kind, use.axes, use.bytes) for use in reduced] == [("all_reduce", ("tp",), STREAM)] * 2
 
 
 # ------------------------------------------------------------------------------------- data and sharded parallelism
@@ -445,6 +444,9 @@ def test_a_recommender_exchanges_keys_for_vectors_and_sends_nothing_between_stag
     ]
     assert common(exchanged) == {(("dp",), 2, "dp", "dp", False)}
     assert not [use for use in uses if use.kind == "send"]
+    pooled = collectives(batch_of(replace(made, model=replace(model, lookups=5))))
+    sizes = [use.bytes for use in pooled if use.kind == "all_to_all"]
+    assert sizes == [5 * 2 * 4 * 2, 2 * 4 * 2 * 2, 2 * 4 * 2 * 2]  # more keys; sums of vectors
 
 
 # ------------------------------------------------------------------------------------------------- names and parts
@@ -470,11 +472,9 @@ def test_a_role_belongs_to_a_part_of_the_breakdown(role: Role, phase: str, part:
     assert part_of(role, phase) == part
 
 
-def test_both_halves_of_data_parallelism_are_dp() -> None:
-    assert named_axes(("edp", "ep")) == ("dp",)
-    assert named_axes(("ep", "tp")) == ("tp", "ep")
-    assert named_axes(("edp",)) == ("edp",)
-    assert named_axes(("pp", "cp", "ep", "edp", "tp")) == ("tp", "cp", "dp", "pp")
+def test_axes_are_listed_from_the_inside() -> None:
+    assert named_axes(("dp", "pp", "cp", "tp")) == ("tp", "cp", "dp", "pp")
+    assert named_axes(("edp", "oep", "ep", "etp")) == ("etp", "ep", "oep", "edp")
 
 
 def test_a_batch_of_designs_has_an_array_for_each_collective() -> None:
@@ -485,3 +485,15 @@ def test_a_batch_of_designs_has_an_array_for_each_collective() -> None:
     stages = batch_of_changes(point(global_batch=3), [{"workload.pp": 1}, {"workload.pp": 2}, {"workload.pp": 4}])
     send = next(use for use in collectives(stages) if use.kind == "send")
     assert (np.asarray(send.group).tolist(), np.asarray(send.calls).tolist()) == ([1, 2, 2], [0, 3, 3])
+
+
+def test_a_decoded_token_waits_for_no_encoder() -> None:
+    """Of two stacks of two layers the decoder's send, after both attentions and the feed-forward network."""
+    model = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
+    for together in (False, True):
+        uses = collectives(batch(model=model, task="decode", tp=2), together=together)
+        calls = {use.block: 0.0 for use in uses}
+        for use in uses:
+            calls[use.block] += float(use.calls * (use.group > 1))
+        assert calls.get("encoder_layer", 0) == 0
+        assert calls["layer"] == 2 * 3

@@ -20,6 +20,8 @@ from cosmic.design.model import MLA, Experts
 from cosmic.step import kernel_costs
 from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts, LaunchConstants, Passes
+from cosmic.step.tables import TableUse
+from cosmic.workload.precision import recipe_of
 from tests.step.tiny import Changes, batch, point, switch
 
 STREAMING: Changes = {"compute": {"sms": 1, "bf16_flop_per_s": 1e30, "fp8_flop_per_s": 1e30, "fp4_flop_per_s": 1e30}}
@@ -448,15 +450,28 @@ def test_unfused_attention_runs_the_gemms_of_its_shapes() -> None:
     ("name", "phase", "changes", "kernels"),
     [
         ("ffn_up", "forward", {}, 1),
-        ("ffn_up", "forward", {"precision": "fp8"}, 3),  # with a cast of each operand
-        ("logits", "forward", {"precision": "fp8"}, 1),
-        ("ffn_up", "forward", {"precision": "fp8", "task": "prefill"}, 3),
+        ("ffn_up", "forward", {"precision": "fp8"}, 1),  # the kernel before casts
+        ("ffn_up", "forward", {"precision": "fp8", "execution": "compiled"}, 3),  # finds the maximum, and casts
+        ("ffn_up", "forward", {"precision": "fp8", "execution": "eager"}, 3),
+        ("ffn_up", "forward", {"precision": "fp4", "execution": "eager"}, 2),  # a scale for each block: in one kernel
+        ("logits", "forward", {"precision": "fp8", "execution": "eager"}, 1),
+        ("k", "forward", {"precision": "fp8", "execution": "eager"}, 1),  # q has cast the same activation
+        ("ffn_up", "forward", {"precision": "fp8", "task": "prefill"}, 1),
+        ("ffn_up", "forward", {"precision": "fp8", "task": "prefill", "execution": "compiled"}, 1),
+        ("ffn_up", "forward", {"precision": "fp8", "task": "prefill", "execution": "eager"}, 2),
+        ("q", "forward", {"task": "prefill"}, 1),
+        ("k", "forward", {"task": "prefill"}, 0),  # columns of q's GEMM
+        ("k", "forward", {"task": "prefill", "execution": "eager"}, 1),
+        ("k", "forward", {}, 1),
         ("ffn_up", "backward", {}, 2),
         ("k", "backward", {}, 3),  # and the sum with the gradient of q's input
-        ("ffn_up", "backward", {"precision": "fp8"}, 6),
-        ("k", "backward", {"precision": "fp8"}, 7),
-        ("expert_ffn_up", "forward", {"model": {"experts": ONE_OF_TWO}}, 2 * 15 / 16),  # experts one by one
-        ("expert_ffn_up", "backward", {"model": {"experts": ONE_OF_TWO}}, 2 * 2 * 15 / 16),
+        ("ffn_up", "backward", {"precision": "fp8"}, 2),
+        ("ffn_up", "backward", {"precision": "fp8", "execution": "eager"}, 6),  # casts of dy and of x
+        ("k", "backward", {"precision": "fp8", "execution": "eager"}, 5),  # of dy alone, and the sum
+        ("expert_ffn_up", "forward", {"model": {"experts": ONE_OF_TWO}}, 1),
+        ("expert_ffn_up", "backward", {"model": {"experts": ONE_OF_TWO}}, 2),
+        ("expert_ffn_up", "forward", {"model": {"experts": ONE_OF_TWO}, "grouped_gemm": False}, 2 * 15 / 16),
+        ("expert_ffn_up", "backward", {"model": {"experts": ONE_OF_TWO}, "grouped_gemm": False}, 2 * 2 * 15 / 16),
         ("attention", "forward", {}, 1),
         ("attention", "backward", {}, 3),
         ("attention", "forward", {"attention": "unfused"}, 12),
@@ -476,8 +491,18 @@ def test_the_host_launches_each_kernel_and_backward_ones_at_half_the_cost(
 
 def test_fewer_than_one_expert_is_still_a_launch() -> None:
     """One token hits 1/2 of the one expert that a rank holds of two."""
-    changes: Changes = {"model": {"experts": ONE_OF_TWO}, "task": "prefill", "sequence": 1}
+    changes: Changes = {"model": {"experts": ONE_OF_TWO}, "task": "prefill", "sequence": 1, "grouped_gemm": False}
     assert launch_s("expert_ffn_up", **changes) == 1
+
+
+def test_experts_run_as_one_grouped_gemm_or_one_by_one() -> None:
+    """4 tokens reach 15/16 of two experts, 32/15 tokens each, one tile of 64 x 64 x 8; two SMs run two at a time."""
+    both: Changes = {"model": {"experts": ONE_OF_TWO}} | with_compute(MULTIPLYING, sms=2, launch_s=5.0)
+    tile = 2 * 64 * 64 * 8 * 2 / 1000
+    busy = 2 * 15 / 16
+    assert seconds("expert_ffn_up", **both) == pytest.approx(tile + 5)
+    assert seconds("expert_ffn_up", grouped_gemm=False, **both) == pytest.approx(busy * (tile + 5))
+    assert seconds("ffn_up", grouped_gemm=False, **MULTIPLYING) == pytest.approx(TILE * 8)
 
 
 def test_a_host_that_takes_no_time_launches_nothing() -> None:
@@ -511,3 +536,16 @@ def test_the_optimizer_streams_its_states_at_its_pace(precision: str, each: floa
     assert [float(found), float(moved)] == pytest.approx([10 * each / 100, 10 * each])
     found, moved = KernelCosts(batch(precision=precision, **STREAMING)).update(10.0)
     assert [float(found), float(moved)] == pytest.approx([10 * each / 50, 10 * each])
+
+
+def test_the_optimizer_streams_the_rows_that_were_looked_up() -> None:
+    """Of 3 rows of 2 weights: gradients of 4 bytes read; weights of 2 and a state of 4 read and written."""
+    tables = TableUse(elements=100.0, rows=50.0, touched=3.0, width=2.0, recipe=recipe_of("bf16", "training"))
+    assert tables.update_bytes == 3 * 2 * (4 + 2 * 2) + 3 * 2 * 4
+    found, moved = KernelCosts(batch(**STREAMING)).update(0.0, tables)
+    assert moved == 72
+    assert float(found) == pytest.approx(72 / 50)
+    both, everything = KernelCosts(batch(**STREAMING)).update(1.0, tables)
+    assert everything == 72 + 30
+    assert float(both) == pytest.approx((72 + 30) / 50)
+    assert TableUse().update_bytes == TableUse().gradient_bytes == TableUse().weight_bytes == 0

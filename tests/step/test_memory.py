@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -13,11 +14,13 @@ import pytest
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.model import parameters
 from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from cosmic.step.memory import COMPONENTS, Footprint, footprint
 from cosmic.validation.rows import Fields, carried_files, read_rows
 from cosmic.validation.single_gpu_rows import training_design
+from cosmic.validation.training_rows import read_run
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 GIB = 2**30
@@ -64,6 +67,18 @@ def test_static_memory_on_the_h200_is_within_one_per_cent() -> None:
     assert max(errors) < 0.035
 
 
+def test_eager_and_compiled_steps_on_the_h200_are_within_one_per_cent_on_average() -> None:
+    """A compiler keeps no opened gate and one copy of the logits, but all gradients of a pass until it ends."""
+    errors: dict[str, list[float]] = {}
+    for row in rows("h200_compiled_memory.csv"):
+        point = training_design(Fields(row))
+        how: dict[str, Any] = {"execution": row["execution"], "loss": row["loss"]}
+        peak = float(footprint(batch_of(replace(point, workload=replace(point.workload, **how)))).peak)
+        errors.setdefault(row["execution"], []).append(abs(relative(peak, row["peak_bytes"])))
+    assert {name: len(found) for name, found in errors.items()} == {"eager": 13, "compiled": 13}
+    assert all(mean(found) < 0.005 and max(found) < 0.02 for found in errors.values())
+
+
 # ------------------------------------------------------------------------------------------ published runs
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -103,20 +118,37 @@ def published(row: dict[str, str]) -> DesignPoint:
         "schedule": "interleaved" if interleaved else "1f1b",
         "virtual_stages": int(row["vpp"]) if interleaved else 1,
         "loss": "retained" if titan and "h200" not in row["id"] else "eager",
+        "execution": "compiled" if titan else "fused",
     }
     system = f"{'dgx-h200' if titan else 'dgx-b200'}:{row['n_accel']}"
     return load_design({"model": MODELS[row["model"]], "system": system, "workload": workload})
 
 
-def test_published_peak_memory_is_within_ten_per_cent_on_average() -> None:
+def test_published_peak_memory_is_within_five_per_cent_on_average() -> None:
     errors: dict[str, list[float]] = {}
     for row in rows("published_training_memory.csv"):
         peak = float(footprint(batch_of(published(row))).peak) / GIB
         errors.setdefault(row["set"], []).append(abs(relative(peak, row["peak_mem_gib"])))
     assert {name: len(found) for name, found in errors.items()} == {"torchtitan": 13, "simumax-b200": 26}
-    assert mean(error for found in errors.values() for error in found) < 0.07  # asked: 0.10
-    assert mean(errors["simumax-b200"]) < 0.05
+    assert mean(error for found in errors.values() for error in found) < 0.05  # asked: 0.05
+    assert mean(errors["simumax-b200"]) < 0.03
     assert mean(errors["torchtitan"]) < 0.10
+
+
+def test_published_runs_fit_as_they_did() -> None:
+    """Of Megatron-Bridge, whose recipes are known. Three rows of its tables differ from the recipes that they name."""
+    path = next(path for path in carried_files() if path.name == "training_published.csv")
+    over, count = [], 0
+    for row in read_rows(path)[1]:
+        if row["set"].startswith("mbridge") and "lora" not in row["set"]:
+            try:
+                point = read_run(Fields(row)).point
+            except SpecError:
+                continue  # a model that the catalog lacks
+            count += 1
+            if float(footprint(batch_of(point)).total) > point.memory.capacity_bytes:
+                over.append(row["id"])
+    assert (count, over) == (143, ["mbridge-165", "mbridge-167", "mbridge-263"])
 
 
 # --------------------------------------------------------------------------------------- formulas, and sense
@@ -195,8 +227,10 @@ def test_the_cache_of_keys_and_values_is_what_papers_say() -> None:
 
 def test_offloading_moves_bytes_and_makes_traffic() -> None:
     mesh = {"dp": 4, "tp": 2, "cp": 1, "pp": 1, "weight_sharding": "zero1"}
+    host = [{"name": "host", "capacity": "1 TB", "bandwidth": "50 GB/s"}]
     here = needs("llama3-8b@dgx-h100:8", **mesh)
-    away = needs("llama3-8b@dgx-h100:8", **mesh, offload=["optimizer"])
+    changes = {f"workload.{key}": value for key, value in {**mesh, "offload": ["optimizer"]}.items()}
+    away = footprint(batch_of(load_design("llama3-8b@dgx-h100:8", {**changes, "memory.tiers": host})))
     assert away.parts["optimizer"] == 0
     assert away.offloaded["optimizer"] == here.parts["optimizer"]
     assert away.offload_traffic == 2 * here.parts["optimizer"]

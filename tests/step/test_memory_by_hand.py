@@ -13,15 +13,21 @@ beside 4 bytes for each norm of a token, and for each head of a token: 4 (96 · 
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cosmic.design.batch import batch_of, batch_of_changes
+from cosmic.design.memory import Tier
 from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design
-from cosmic.step.memory import COMPONENTS, Footprint, LogitBytes, footprint
+from cosmic.step.memory import COMPONENTS, Footprint, LogitBytes, footprint, stage_footprints
+from cosmic.step.stages import _interleaved_bytes
+from cosmic.testing.designs import random_design
+from cosmic.workload.schedule import schedules
 
 EMBEDDING = 10 * 8
 NORMS = 2 * 8
@@ -132,16 +138,25 @@ def test_microbatches_that_follow_each_other_keep_what_one_does() -> None:
     ("precision", "weight", "gradient", "optimizer"),
     [
         ("fp32", 4, 4, 8),
-        ("fp16", 2, 4, 12),
+        ("fp16", 2, 2, 12),
         ("bf16", 2, 4, 12),
-        ("fp8", 2, 4, 12),
-        ("fp4", 2, 4, 12),
+        ("fp8", 2, 2, 12),
+        ("fp4", 2, 2, 12),
         ("int4", 2, 4, 12),
         ("bf16_pure", 2, 2, 4),
     ],
 )
 def test_each_recipe_of_training_has_its_bytes(precision: str, weight: int, gradient: int, optimizer: int) -> None:
     assert states(precision=precision) == (weight * 1224, gradient * 1224, optimizer * 1224)
+
+
+def test_gradients_and_moments_have_the_formats_that_are_asked_for() -> None:
+    """Where there is a master copy; fp32 and pure bf16 have no choice."""
+    assert states(grad_reduce_in_fp32=False) == (2 * 1224, 2 * 1224, 12 * 1224)
+    assert states(grad_reduce_in_fp32=True, precision="fp8") == (2 * 1224, 4 * 1224, 12 * 1224)
+    assert states(moments="bf16") == (2 * 1224, 4 * 1224, (4 + 4) * 1224)
+    assert states(grad_reduce_in_fp32=True, moments="fp32", precision="bf16_pure") == (2 * 1224, 2 * 1224, 4 * 1224)
+    assert states(grad_reduce_in_fp32=False, moments="bf16", precision="fp32") == (4 * 1224, 4 * 1224, 8 * 1224)
 
 
 @pytest.mark.parametrize(
@@ -219,10 +234,14 @@ def test_context_parallel_ranks_are_replicas_of_experts_too() -> None:
     assert found == (4 * (others + experts), 4 * (others + experts), 8 * (others + experts))
 
 
-def test_in_training_tensor_parallelism_leaves_experts_whole() -> None:
+@pytest.mark.parametrize(
+    ("mapping", "ways"), [({}, 2), ({"etp": 1}, 1), ({"ep": 2}, 2), ({"ep": 4, "dp": 2}, 4), ({"ep": 2, "dp": 2}, 4)]
+)
+def test_tensor_parallelism_splits_experts_unless_it_may_not(mapping: dict[str, int], ways: int) -> None:
+    """Over ep, and over as much of tp as ep leaves."""
     model = {"experts": {**EXPERTS, "shared_ffn": 6}}
-    layer = 16 + 256 / 2 + 32 + ROUTED + 2 * 8 * 6 / 2
-    assert parts(model, tp=2)["weights"] == 2 * (2 * layer + 40 + 8 + 40)
+    layer = 16 + 256 / 2 + 32 + ROUTED / ways + 2 * 8 * 6 / 2
+    assert parts(model, tp=2, **mapping)["weights"] == 2 * (2 * layer + 40 + 8 + 40)
 
 
 def test_layers_before_the_first_expert_are_dense() -> None:
@@ -233,15 +252,18 @@ def test_layers_before_the_first_expert_are_dense() -> None:
 
 
 def test_a_layer_with_experts_keeps_what_is_sent_to_each() -> None:
-    """A token passes two experts: 2 · 8 numbers sent and returned, 2 · 4 inside, twice, and 2 choices."""
-    layer = 4 * (2 * (8 * 8 + 2 + 16 + 8 + 8 + 16) + 8 + 8)
+    """A token passes two experts: 2 · 8 numbers sent, 2 · 4 inside, twice, and 2 choices.
+
+    What experts return is added up: their shares multiply what is inside them.
+    """
+    layer = 4 * (2 * (8 * 8 + 2 + 16 + 8 + 8) + 8 + 8)
     for axes in ({}, {"dp": 4, "ep": 2}):
         assert moment({"experts": EXPERTS}, loss="retained", **axes) == (2 * layer + HEAD_KEPT, 16 * 40, 0)
 
 
 def test_the_gradients_of_an_expert_layer_are_those_of_its_input_and_inner_activations() -> None:
     model = {"experts": {**EXPERTS, "ffn": 6}}
-    layer = 4 * (2 * (8 * 8 + 2 + 16 + 12 + 12 + 16) + 8 + 8)
+    layer = 4 * (2 * (8 * 8 + 2 + 16 + 12 + 12) + 8 + 8)
     assert moment(model, loss="chunked") == (2 * layer, 0, 2 * 4 * (8 + 12 + 12))
 
 
@@ -277,9 +299,17 @@ def test_a_recommender_has_no_logits() -> None:
     assert found == (2 * 18, 0, 2 * 1)
 
 
-def test_sharding_a_table_that_has_no_replica_saves_nothing() -> None:
-    found = parts(RECOMMENDER, dp=2, micro_batch=4, sequence=1, weight_sharding="zero1")
-    assert found["optimizer"] == 12 * (45 / 2 + 16)
+def test_a_table_keeps_a_number_for_each_row_and_the_gradients_of_rows_that_are_looked_up() -> None:
+    """One of two tables of 8 rows of 2 on average; 8 samples look up 6 (1 - (5/6)^8) + 10 (1 - (9/10)^8) in both."""
+    found = parts(RECOMMENDER, dp=2, micro_batch=4, global_batch=8, sequence=1, weight_sharding="zero1")
+    touched = (6 * (1 - (5 / 6) ** 8) + 10 * (1 - 0.9**8)) / 2
+    assert found["weights"] == pytest.approx(2 * (45 + 8 * 2))
+    assert found["gradients"] == pytest.approx(4 * (45 + 2 * touched))
+    assert found["optimizer"] == pytest.approx(12 * 45 / 2 + 4 * 8)  # Adam's states, and Adagrad's for rows
+    pooled = parts({**RECOMMENDER, "lookups": 3}, dp=2, micro_batch=4, global_batch=8, sequence=1)
+    more = (6 * (1 - (5 / 6) ** 24) + 10 * (1 - 0.9**24)) / 2
+    assert pooled["gradients"] == pytest.approx(4 * (45 + 2 * more))
+    assert pooled["optimizer"] == pytest.approx(12 * 45 + 4 * 8)
 
 
 def test_a_recommender_caches_nothing_when_it_serves() -> None:
@@ -307,18 +337,54 @@ def test_the_first_stage_is_the_fuller_where_more_is_in_flight_there(schedule: s
     assert found["allowance"] == pytest.approx(0.03 * (1664 * in_flight + 320))
 
 
-@pytest.mark.parametrize(
-    ("schedule", "in_flight", "copies"),
-    [("gpipe", 8, 1), ("zero_bubble", 2, 1), ("dualpipe", 3, 2)],
-)
-def test_the_last_stage_is_the_fuller_where_as_much_is_in_flight(schedule: str, in_flight: int, copies: int) -> None:
-    """DualPipe keeps a microbatch more than there are stages, and both ends' parameters."""
+@pytest.mark.parametrize(("schedule", "in_flight"), [("gpipe", 8), ("zero_bubble", 2)])
+def test_the_last_stage_is_the_fuller_where_as_much_is_in_flight(schedule: str, in_flight: int) -> None:
     found = parts(STAGED, pp=2, schedule=schedule, global_batch=8)
-    assert found["weights"] == copies * 2 * LAST_STAGE
-    assert found["gradients"] == copies * 4 * LAST_STAGE
-    assert found["optimizer"] == copies * 12 * LAST_STAGE
+    assert found["weights"] == 2 * LAST_STAGE
+    assert found["gradients"] == 4 * LAST_STAGE
+    assert found["optimizer"] == 12 * LAST_STAGE
     assert found["activations"] == 2 * 832 * in_flight + 144
     assert (found["loss"], found["buffers"]) == (320, 0)
+
+
+def test_dualpipe_has_a_stage_and_its_mirror_image_on_each_device() -> None:
+    """Both stages hold all four layers, the embedding and the head: two microbatches one way, one the other."""
+    for stage in (0, 1):
+        found = stage_footprints(design(STAGED, pp=2, schedule="dualpipe", global_batch=8))[stage].parts
+        assert (found["weights"], found["gradients"]) == (2 * (80 + 4 * 528 + 88), 4 * (80 + 4 * 528 + 88))
+        assert (found["activations"], found["loss"]) == ((2 + 1) * 2 * 832 + 144, 320)
+
+
+def test_dualpipe_weighs_each_direction_by_its_microbatches() -> None:
+    """Of four stages the first has a dense layer; it has 4 microbatches there, and 1 in the layer of experts."""
+    model = {"layers": 4, "experts": {**EXPERTS, "dense_first": 1}}
+    sparse = 4 * (2 * (8 * 8 + 2 + 16 + 8 + 8) + 8 + 8)
+    first, second, *_ = stage_footprints(design(model, pp=4, schedule="dualpipe", global_batch=8, loss="retained"))
+    assert first.parts["activations"] == 4 * 832 + 1 * sparse + 144
+    assert second.parts["activations"] == (3 + 2) * sparse
+    assert first.parts["weights"] == 2 * (80 + LAYER + SPARSE + ROUTED + 88)
+    tied = stage_footprints(design({**STAGED, "tied_embeddings": True}, pp=2, schedule="dualpipe", global_batch=8))
+    assert tied[0].parts["weights"] == 2 * (4 * 528 + 80 + 8)
+
+
+def test_virtual_stages_of_different_layers_have_their_own_microbatches_in_flight() -> None:
+    """Three layers are three virtual stages of one layer and one of none; 4 forwards run ahead, and one more.
+
+    Of these five, three are in the first virtual stage of the first stage, two in its second. On the last stage, three
+    run ahead: all of them are in its first virtual stage when both that were in the second are done.
+    """
+    found = stage_footprints(design({"layers": 3}, pp=2, schedule="interleaved", virtual_stages=2, global_batch=8))
+    assert found[0].parts["activations"] == 832 * (3 + 2)
+    assert found[1].parts["activations"] == 832 * 3 + 144
+    whole = stage_footprints(design({"layers": 5}, pp=2, schedule="interleaved", virtual_stages=2, global_batch=8))
+    assert whole[0].parts["activations"] == 832 * (2 * 4 + 1)  # when the next round has begun
+
+
+def test_an_embedding_may_have_a_virtual_stage_of_its_own() -> None:
+    """Two layers in four parts: the embedding, a layer, a layer, the head."""
+    found = stage_footprints(design(pp=2, schedule="interleaved", virtual_stages=2, global_batch=8))
+    assert [each.parts["weights"] for each in found] == [2 * (80 + 528), 2 * (528 + 88)]
+    assert found[0].parts["activations"] == 832 * 2
 
 
 def test_virtual_stages_keep_half_stages() -> None:
@@ -326,6 +392,30 @@ def test_virtual_stages_keep_half_stages() -> None:
     found = parts(STAGED, pp=2, schedule="interleaved", virtual_stages=2, global_batch=8)
     assert found["activations"] == 2 * 832 * 5 / 2
     assert found["weights"] == 2 * FIRST_STAGE
+
+
+@pytest.mark.parametrize(("stages", "virtual", "count"), [(4, 3, 8), (4, 2, 4), (2, 4, 6), (8, 2, 16), (1, 3, 2)])
+def test_what_virtual_stages_keep_is_what_their_order_says(stages: int, virtual: int, count: int) -> None:
+    """Sizes of virtual stages are powers of three, so that it matters which of them holds what."""
+    sizes = [float(3**chunk) for chunk in range(virtual)]
+    for stage in range(stages):
+        held, most = 0.0, 0.0
+        for task in schedules["interleaved"].order(stage, stages, count, virtual):
+            held += sizes[task.chunk] if task.kind == "F" else -sizes[task.chunk]
+            most = max(most, held)
+        assert _interleaved_bytes(sizes, stage, stages, count, virtual) == most
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_fullest_of_all_stages_counts(seed: int) -> None:
+    """Sixty random designs a seed, against a loop over all stages."""
+    rng = Random(seed)
+    designs = [random_design(rng, accelerators=rng.choice((8, 16, 32))) for _ in range(60)]
+    for point in (point for point in designs if point.workload.pp > 1):
+        every = [float(each.total) for each in stage_footprints(point)]
+        found = footprint(batch_of(point))
+        assert float(found.total) == pytest.approx(max(every), rel=1e-12), point.workload
+        assert every[int(found.stage)] == pytest.approx(max(every), rel=1e-12)
 
 
 def test_no_more_microbatches_are_kept_than_there_are() -> None:
@@ -351,11 +441,33 @@ def test_layers_are_dealt_out_in_order_and_the_last_stage_gets_the_rest() -> Non
     assert (first["activations"], first["loss"]) == (2 * 832 * 3, 0)
 
 
-def test_a_last_stage_may_have_no_layers() -> None:
-    """Five layers on four stages are 2, 2, 1 and 0."""
+def test_the_first_stages_take_the_layers_that_are_left() -> None:
+    """Five layers on four stages are 2, 1, 1 and 1."""
     found = parts({"layers": 5, "vocab": 1000}, pp=4, loss="retained", global_batch=8)
-    assert found["weights"] == 2 * (8 + 8000)
-    assert found["activations"] == 144
+    assert found["weights"] == 2 * (528 + 8 + 8000)
+    assert found["activations"] == 832 + 144
+
+
+MIXED = {"layers": 4, "experts": {**EXPERTS, "ffn": 40, "dense_first": 1}}
+"""A layer of experts has 16 + 256 + 32 + 4 · 2 · 8 · 40 weights, much more than a dense one."""
+
+
+def test_a_stage_in_the_middle_may_be_the_fullest() -> None:
+    """The first stage has the dense layer; of the next two, with experts, the earlier has more in flight."""
+    found = needs(MIXED, pp=4, global_batch=8)
+    assert found.stage == 1
+    assert found.parts["weights"] == 2 * (16 + 256 + 32 + 2560)
+    every = stage_footprints(design(MIXED, pp=4, global_batch=8))
+    assert [each.stage for each in every] == [0, 1, 2, 3]
+    assert found.total == max(each.total for each in every)
+    assert sum(each.parts["weights"] for each in every) == parts(MIXED)["weights"]
+
+
+@pytest.mark.parametrize("dp", [1, 2])
+def test_weights_over_all_ranks_are_the_models_times_replicas(dp: int) -> None:
+    every = stage_footprints(design(MIXED, pp=4, dp=dp, ep=dp, global_batch=8 * dp))
+    others, experts = 4 * (16 + 256) + 256 + 3 * 32 + 80 + 88, 3 * 2560
+    assert dp * sum(each.parts["weights"] for each in every) == 2 * (dp * others + experts)
 
 
 def test_the_first_stage_alone_has_the_embedding_and_the_last_alone_the_head() -> None:
@@ -366,10 +478,9 @@ def test_the_first_stage_alone_has_the_embedding_and_the_last_alone_the_head() -
 
 
 def test_the_first_of_two_stages_that_are_as_full_counts() -> None:
-    """A layer more on the first, 2 · 528 bytes and a cache of 128, is a norm of 16 and 146 logits of 4 tokens."""
-    assert 2 * 528 + 4 * 16 * 2 == 2 * 8 + 2 * 4 * 146
-    found = parts({"layers": 3, "vocab": 146}, pp=2, task="prefill")
-    assert (found["loss"], found["kv_cache"]) == (0, 2 * 128)
+    """With DualPipe, both hold the same."""
+    assert needs(STAGED, pp=2, schedule="dualpipe", global_batch=8).stage == 0
+    assert needs(STAGED, pp=2, schedule="gpipe", global_batch=8).stage == 1
 
 
 NARROW = {"layers": 4, "ffn": 1}
@@ -408,22 +519,29 @@ def test_a_layer_adds_its_largest_weight_gradient_where_no_master_copy_is_kept()
     assert moment(loss="chunked", precision="bf16_pure", tp=2)[2] == 2 * 4 * (8 + 8 + 8) + 2 * 64
 
 
-@pytest.mark.parametrize(("loss", "at_loss"), [("chunked", 0.5), ("eager", 8), ("retained", 16)])
+@pytest.mark.parametrize(
+    ("loss", "at_loss"), [("chunked", 0.5), ("fused", 2), ("half", 6), ("eager", 8), ("retained", 16)]
+)
 def test_each_way_to_compute_the_loss_has_its_bytes_per_logit(loss: str, at_loss: float) -> None:
-    assert moment({"vocab": 4000}, loss=loss) == (1664 + 144, at_loss * 16_000, 0)
+    stream = 2 * 32 * (loss == "fused")  # as much at the gradient of the logits, and that of the stream
+    assert moment({"vocab": 4000}, loss=loss) == (1664 + 144, at_loss * 16_000, stream)
 
 
-@pytest.mark.parametrize(("loss", "at_gradient"), [("chunked", 0.25), ("eager", 4), ("retained", 8)])
+@pytest.mark.parametrize(
+    ("loss", "at_gradient"), [("chunked", 0.25), ("fused", 2), ("half", 2), ("eager", 4), ("retained", 8)]
+)
 def test_each_way_to_compute_the_loss_has_its_bytes_per_gradient_of_a_logit(loss: str, at_gradient: float) -> None:
     """One token, so that the head's weight gradient is larger than its logits."""
     found = moment({"vocab": 1000}, loss=loss, sequence=1, precision="bf16_pure")
     assert found[1:] == (at_gradient * 1000, 2 * 8 + 2 * 8000)
 
 
-def test_an_unknown_way_to_compute_the_loss_is_refused() -> None:
-    assert [LogitBytes(1, 2, 3).of(name) for name in ("chunked", "eager", "retained")] == [1, 2, 3]
-    with pytest.raises(KeyError):
-        LogitBytes(1, 2, 3).of("lazy")
+def test_a_loss_that_is_not_chosen_is_fused_by_a_compiler_and_eager_otherwise() -> None:
+    ways = LogitBytes(1, 2, 3, 4, 5)
+    names = ("chunked", "fused", "half", "eager", "retained")
+    assert [ways.of(design(loss=name).workload) for name in names] == [1, 2, 3, 4, 5]
+    assert [ways.of(design(execution=name).workload) for name in ("fused", "eager", "compiled")] == [4, 4, 2]
+    assert ways.of(design(execution="compiled", loss="eager").workload) == 4
 
 
 def test_the_logits_are_split_over_tensor_and_context_parallel_ranks() -> None:
@@ -455,7 +573,33 @@ def test_selective_recomputation_drops_the_scores_alone() -> None:
     """Unfused attention keeps 5 bytes for each of 2 · 4 · 4 scores, instead of 4 for each of 2 · 4 rows."""
     scores = 5 * 2 * 4 * 4
     assert moment(attention="unfused", loss="retained")[0] == 2 * (832 - 32 + scores) + 144
-    assert moment(attention="unfused", recompute="selective", loss="retained")[0] == 2 * 832 + 144
+    assert moment(attention="unfused", recompute="selective", loss="retained")[0] == 2 * (832 - 32) + 144
+
+
+def test_recomputed_scores_are_there_while_a_layer_runs_backward() -> None:
+    scores = 5 * 2 * 4 * 4
+    assert moment(attention="unfused", recompute="selective", loss="chunked") == (2 * (832 - 32) + scores, 0, 320)
+
+
+def test_the_first_layers_of_each_virtual_stage_recompute() -> None:
+    """Of four layers one, or one of each half; the others keep everything."""
+    some = {"recompute": "full", "loss": "retained", "recompute_num_layers": 1}
+    assert moment({**STAGED, "vocab": 1000}, **some)[0] == 64 + 3 * 832 + 144
+    assert moment({**STAGED, "vocab": 1000}, **{**some, "recompute_num_layers": 0})[0] == 4 * 832 + 144
+    assert moment({**STAGED, "vocab": 1000}, **{**some, "recompute_num_layers": 9})[0] == 4 * 64 + 144
+    staged = stage_footprints(design({"layers": 4}, pp=2, global_batch=8, **some))
+    assert staged[0].parts["activations"] == 2 * (64 + 832) + (832 - 64)
+    halves = {"pp": 2, "schedule": "interleaved", "virtual_stages": 2, "global_batch": 8}
+    staged = stage_footprints(design({"layers": 8}, **halves, **some))
+    assert staged[0].parts["activations"] == 5 * (64 + 832) + (832 - 64)
+
+
+@pytest.mark.parametrize("attention", ["fused", "unfused"])
+@pytest.mark.parametrize("model", [{}, {"gated": True}, {"experts": EXPERTS}])
+def test_the_more_is_recomputed_the_less_is_kept(model: dict[str, Any], attention: str) -> None:
+    ways = ("none", "selective", "alternate", "full")
+    found = [needs({"layers": 8, **model}, recompute=way, attention=attention, sequence=64).total for way in ways]
+    assert sorted(found, reverse=True) == found
 
 
 def test_alternate_recomputation_keeps_the_input_attention_and_every_second_gemm() -> None:
@@ -512,6 +656,7 @@ def test_sequence_parallelism_splits_the_stream_and_gathers_one_tensor_of_it() -
     assert moment(tp=2, sequence_parallel=True) == (2 * layer + head, 8 * 20, 2 * 32)
     assert moment(sequence_parallel=True)[2] == 0
     assert moment(tp=2)[2] == 0
+    assert moment({"final_norm": False}, tp=2, sequence_parallel=True)[2] == 2 * 32
 
 
 def test_a_model_without_a_final_norm_can_be_sequence_parallel() -> None:
@@ -601,11 +746,11 @@ def test_a_prefill_holds_weights_cache_logits_and_one_layers_activations() -> No
             "optimizer": 0,
             "inputs": 64,
             "activations": 832,
-            "loss": 2 * 40,
+            "loss": 2 * 10,  # of the last token
             "buffers": 0,
             "kv_cache": 2 * 4 * 16 * 2,  # layers, tokens, keys and values of 8, bytes
             "workspace": WORKSPACE,
-            "allowance": 0.03 * (832 + 80),
+            "allowance": 0.03 * (832 + 20),
         }
     )
 
@@ -615,18 +760,34 @@ def test_the_widest_layer_passes_when_serving() -> None:
     model = {"ffn": 100, "experts": {**EXPERTS, "dense_first": 1}}
     assert parts(model, task="prefill")["activations"] == 4 * (2 * (64 + 200) + 16)
     assert parts({"experts": {**EXPERTS, "dense_first": 1, "ffn": 100}}, task="prefill")["activations"] == 4 * (
-        2 * (64 + 2 + 16 + 200 + 200 + 16) + 16
+        2 * (64 + 2 + 16 + 200 + 200) + 16
     )
 
 
 def test_a_decoded_token_has_one_row_of_logits_and_one_input() -> None:
     found = parts(task="decode")
     assert (found["loss"], found["inputs"]) == (2 * 10, 16)
+    assert found["activations"] == 2 * (96 - 16) + 2 * 4 + 2 * 4  # keys and values are in the cache
+
+
+def test_an_encoder_gives_all_its_tokens_to_the_head_and_caches_nothing() -> None:
+    found = parts({"family": "encoder"}, task="prefill")
+    assert (found["loss"], found["kv_cache"]) == (2 * 40, 0)
+
+
+def test_a_prompt_that_is_split_over_ranks_has_its_last_token_on_one() -> None:
+    assert parts(task="prefill", cp=2)["loss"] == 2 * 10
+    assert parts(task="prefill", micro_batch=3)["loss"] == 2 * 30
+
+
+def test_serving_holds_one_copy_of_the_weights_whatever_the_schedule() -> None:
+    found = parts(STAGED, task="decode", pp=2, schedule="dualpipe")
+    assert found["weights"] == 2 * (2 * 528 + 88)
 
 
 def test_the_last_stage_serves_the_logits() -> None:
     found = parts(task="prefill", pp=2)
-    assert (found["weights"], found["loss"], found["kv_cache"]) == (2 * (528 + 88), 80, 128)
+    assert (found["weights"], found["loss"], found["kv_cache"]) == (2 * (528 + 88), 20, 128)
 
 
 def test_a_first_stage_with_more_layers_serves_no_logits() -> None:
@@ -688,6 +849,12 @@ def test_context_parallel_ranks_cache_their_own_tokens() -> None:
     assert cache({"window": 3}, cp=2, sequence=8) == 2 * 3 * 16 * 2
 
 
+def test_a_decoder_caches_what_it_reads_of_an_encoder_which_caches_nothing() -> None:
+    model = {"family": "encoder_decoder", "encoder_layers": 3}
+    assert cache(model) == 2 * (4 + 4) * 16 * 2
+    assert cache(model, cp=2, sequence=8) == 2 * (4 + 4) * 16 * 2
+
+
 def test_a_stage_caches_its_own_layers() -> None:
     assert cache(STAGED, pp=2) == 2 * 4 * 16 * 2
     mixed = {"layers": 3, "experts": {**EXPERTS, "dense_first": 1}}
@@ -697,24 +864,68 @@ def test_a_stage_caches_its_own_layers() -> None:
 # ------------------------------------------------------------------------------------------------------ offloading
 
 
-def test_what_is_offloaded_leaves_the_device_and_travels_both_ways() -> None:
-    """Three microbatches: their activations travel each time, weights and states once a step."""
-    found = needs(offload=["weights", "optimizer", "activations"], global_batch=3)
-    assert dict(found.offloaded) == {"weights": 2 * 1224, "optimizer": 12 * 1224, "activations": 1808}
-    assert found.offload_traffic == 2 * 2 * 1224 + 2 * 12 * 1224 + 2 * 1808 * 3
-    assert [found.parts[name] for name in ("weights", "optimizer", "activations")] == [0, 0, 0]
-    assert (found.parts["gradients"], found.parts["loss"]) == (4 * 1224, 320)
-    assert found.parts["allowance"] == pytest.approx(0.03 * (1808 + 320))
+DEEP = {"layers": 5}
+DEEP_WEIGHTS = 168 + 5 * 528
+AWAY = {"weights": 2 * (DEEP_WEIGHTS - 2 * 528), "optimizer": 12 * DEEP_WEIGHTS, "activations": 3 * 832}
+"""All but two layers, which are on the device: the one in use and the next."""
 
 
-@pytest.mark.parametrize(
-    ("what", "size", "trips"), [("weights", 2448, 2), ("optimizer", 14_688, 2), ("activations", 1808, 6)]
-)
-def test_each_thing_can_be_offloaded_by_itself(what: str, size: int, trips: int) -> None:
-    found = needs(offload=[what], global_batch=3)
-    assert dict(found.offloaded) == {what: size}
-    assert found.offload_traffic == trips * size
-    assert found.total == pytest.approx(sum(parts(global_batch=3).values()) - size)
+def test_what_is_offloaded_leaves_the_device_and_travels_for_every_microbatch() -> None:
+    """Three microbatches: weights come in for both passes of each, activations go and come back, states once a step."""
+    found = needs(DEEP, offload=["weights", "optimizer", "activations"], global_batch=3)
+    assert dict(found.offloaded) == AWAY
+    assert found.offload_traffic == 6 * AWAY["weights"] + 2 * AWAY["optimizer"] + 6 * AWAY["activations"]
+    assert [found.parts[name] for name in ("weights", "optimizer", "activations")] == [4 * 528, 0, 2 * 832 + 144]
+    assert (found.parts["gradients"], found.parts["loss"]) == (4 * DEEP_WEIGHTS, 320)
+    assert found.parts["allowance"] == pytest.approx(0.03 * (2 * 832 + 144 + 320))
+
+
+@pytest.mark.parametrize(("what", "trips"), [("weights", 6), ("optimizer", 2), ("activations", 6)])
+def test_each_thing_can_be_offloaded_by_itself(what: str, trips: int) -> None:
+    found, here = needs(DEEP, offload=[what], global_batch=3), needs(DEEP, global_batch=3)
+    assert dict(found.offloaded) == {what: AWAY[what]}
+    assert found.offload_traffic == pytest.approx(trips * AWAY[what])
+    assert found.peak == pytest.approx(here.peak - AWAY[what])
+
+
+def test_activations_travel_once_for_each_microbatch_however_many_are_in_flight() -> None:
+    """Eight layers on two stages, of which the first has two microbatches in flight; 2 · 832 bytes are in use."""
+    found = stage_footprints(design({"layers": 8}, pp=2, global_batch=8, offload=["activations"]))[0]
+    assert found.offloaded["activations"] == 2 * 4 * 832 - 2 * 832
+    assert found.offload_traffic == 2 * 8 * (4 * 832) * (8 - 2) / 8
+
+
+def test_some_layers_can_be_offloaded() -> None:
+    found = needs(DEEP, offload=["activations"], offload_num_layers=4, global_batch=3)
+    assert found.offloaded["activations"] == pytest.approx((4 - 2) * 832)
+    assert needs(DEEP, offload=["activations"], offload_num_layers=9).offloaded["activations"] == 3 * 832
+
+
+@pytest.mark.parametrize("task", ["prefill", "decode"])
+def test_served_weights_come_in_once_for_each_microbatch(task: str) -> None:
+    found = needs(DEEP, task=task, offload=["weights", "activations"], global_batch=3)
+    assert found.offload_traffic == 3 * AWAY["weights"]
+    assert found.offloaded["activations"] == 0
+
+
+def test_gathered_weights_leave_the_device_altogether() -> None:
+    found = needs(DEEP, dp=2, weight_sharding="zero3", offload=["weights"])
+    assert (found.parts["weights"], found.offloaded["weights"]) == (0, 4 * DEEP_WEIGHTS / 2)
+
+
+def tiered(*capacities: float, **workload: Any) -> Footprint:
+    point = design(DEEP, **workload)
+    tiers = tuple(Tier(name=f"tier{size}", capacity_bytes=size, bandwidth_bytes_per_s=1) for size in capacities)
+    return footprint(batch_of(replace(point, memory=replace(point.memory, tiers=tiers))))
+
+
+def test_the_nearest_tier_is_filled_first_with_what_travels_most() -> None:
+    """3,504 bytes of weights, which travel twice, then 2,496 of activations (twice), then 33,696 of states (twice)."""
+    every = {"offload": ["optimizer", "activations", "weights"]}
+    assert tiered(1e9, 1e9, **every).tier_traffic == (2 * 3504 + 2 * 2496 + 2 * 33_696, 0)
+    assert tiered(3000, 1e9, **every).tier_traffic == (2 * 3000, 2 * 504 + 2 * 2496 + 2 * 33_696)
+    assert list(tiered(4000, 2000, 1e9, **every).tier_traffic) == pytest.approx([2 * 4000, 2 * 2000, 2 * 33_696])
+    assert tiered(10, **every).tier_traffic == (2 * 3504 + 2 * 2496 + 2 * 33_696,)
 
 
 # --------------------------------------------------------------------------------------------------------- batches
@@ -730,11 +941,12 @@ def test_a_batch_of_one_structure_has_an_array_for_each_component() -> None:
 
 
 def test_what_a_batch_offloads_leaves_every_design() -> None:
-    point = design(offload=["weights"])
+    point = design({"layers": 6}, offload=["weights"])
     found = footprint(batch_of_changes(point, [{"workload.pp": 1}, {"workload.pp": 2, "workload.global_batch": 1}]))
-    assert np.asarray(found.parts["weights"]).tolist() == [0, 0]
-    assert np.asarray(found.offloaded["weights"]).tolist() == [2 * 1224, 2 * (528 + 88)]
-    assert np.asarray(found.offload_traffic).tolist() == [4 * 1224, 4 * (528 + 88)]
+    assert np.asarray(found.parts["weights"]).tolist() == [4 * 528, 4 * 528]
+    assert np.asarray(found.offloaded["weights"]).tolist() == [2 * (168 + 4 * 528), 2 * (528 + 88)]
+    assert np.asarray(found.offload_traffic).tolist() == [4 * (168 + 4 * 528), 4 * (528 + 88)]
+    assert np.asarray(found.stage).tolist() == [0, 1]
 
 
 def test_each_design_of_a_batch_has_its_own_worst_moment() -> None:
@@ -760,14 +972,14 @@ def test_a_batch_may_mix_structures() -> None:
     ]
     found = footprint(batch_of_changes(design(), changes))
     assert set(found.parts) == set(COMPONENTS)
-    assert np.asarray(found.parts["weights"]).tolist() == [2448, 4896, 0, 2448]
+    assert np.asarray(found.parts["weights"]).tolist() == [2448, 4896, 4 * 528, 2448]
     assert np.asarray(found.parts["optimizer"]).tolist() == [14_688, 0, 14_688, 14_688]
-    assert np.asarray(found.parts["activations"]).tolist() == [1808, 2 * (4 * 4 * 96 + 64), 0, 1808]
+    assert np.asarray(found.parts["activations"]).tolist() == [1808, 2 * (4 * 4 * 96 + 64), 1808, 1808]
     assert {name: np.asarray(value).tolist() for name, value in found.offloaded.items()} == {
-        "activations": [0, 0, 1808, 0],
+        "activations": [0, 0, 0, 0],
         "optimizer": [0, 8 * 1224, 0, 0],
-        "weights": [0, 0, 2448, 0],
+        "weights": [0, 0, 2 * 168, 0],
     }
-    assert np.asarray(found.offload_traffic).tolist() == [0, 2 * 8 * 1224, 2 * (2448 + 1808), 0]
+    assert np.asarray(found.offload_traffic).tolist() == [0, 2 * 8 * 1224, 2 * 2 * 168, 0]
     alone = 18 * 1224 + 64 + WORKSPACE + 1.03 * (1808 + 320)
     assert np.asarray(found.total)[[0, 3]].tolist() == pytest.approx([alone, alone])

@@ -44,28 +44,54 @@ def spans(axis: str, **changes: Any) -> list[tuple[float, float]]:
         ("cp", [(2, 2), (1, 1)]),
         ("dp", [(1, 4), (4, 1)]),
         ("pp", [(1, 4), (2, 4)]),
-        ("ep", [(1, 4), (2, 1)]),
-        ("edp", [(1, 4), (2, 2)]),
     ],
 )
 def test_axes_lie_side_by_side_from_the_inside(axis: str, expected: list[tuple[float, float]]) -> None:
-    assert spans(axis, tp=2, cp=2, dp=4, pp=2, ep=2, dims=(switch(4), switch(8))) == expected
+    assert spans(axis, tp=2, cp=2, dp=4, pp=2, dims=(switch(4), switch(8))) == expected
 
 
 def test_another_placement_turns_the_axes_round() -> None:
     turned: dict[str, Any] = {"placement": ("pp", "dp", "cp", "tp"), "dims": (switch(4), switch(8))}
-    changes = {"tp": 2, "cp": 2, "dp": 4, "pp": 2, "ep": 2} | turned
+    changes = {"tp": 2, "cp": 2, "dp": 4, "pp": 2} | turned
     assert spans("pp", **changes) == [(2, 1), (1, 1)]
     assert spans("dp", **changes) == [(2, 2), (2, 1)]
-    assert spans("ep", **changes) == [(2, 2), (1, 1)]
-    assert spans("edp", **changes) == [(1, 4), (2, 1)]
     assert spans("tp", **changes) == [(1, 4), (2, 4)]
 
 
+MOE: dict[str, Any] = {"model": {"experts": FOUR_EXPERTS}, "dims": (switch(4), switch(8))}
+
+
+@pytest.mark.parametrize(
+    ("etp", "ep", "expected"),
+    [
+        # Ranks 0 … 15 of a stage, tp 2 inside cp 2 inside dp 4: etp from the inside, then ep, then edp.
+        (None, 2, {"etp": [(2, 1), (1, 1)], "ep": [(2, 2), (1, 1)], "oep": [(2, 2), (1, 1)], "edp": [(1, 1), (4, 1)]}),
+        (None, 4, {"etp": [(2, 1), (1, 1)], "ep": [(2, 2), (2, 1)], "oep": [(2, 2), (2, 1)], "edp": [(1, 1), (2, 2)]}),
+        (1, 4, {"etp": [(1, 1), (1, 1)], "ep": [(4, 1), (1, 1)], "oep": [(2, 2), (1, 1)], "edp": [(1, 1), (4, 1)]}),
+        (None, 16, {"etp": [(1, 1)] * 2, "ep": [(4, 1), (4, 1)], "oep": [(2, 2), (4, 1)], "edp": [(1, 1), (1, 1)]}),
+    ],
+)
+def test_experts_take_the_ranks_of_a_stage_from_the_inside(
+    etp: int | None, ep: int, expected: dict[str, list[tuple[float, float]]]
+) -> None:
+    changes = {"tp": 2, "cp": 2, "dp": 4, "pp": 2, "ep": ep, "etp": etp, **MOE}
+    assert {axis: spans(axis, **changes) for axis in expected} == expected
+
+
+def test_experts_never_lie_on_the_ranks_of_other_stages() -> None:
+    """Stages are neighbours, and tp is not inside: ep 4 is tp 2, which is every eighth rank, and two of dp 4."""
+    changes = {"tp": 2, "dp": 4, "pp": 2, "ep": 4, "etp": 1, "placement": ("pp", "dp", "cp", "tp"), **MOE}
+    changes["dims"] = (switch(4), switch(4))
+    assert spans("dp", **changes) == [(2, 2), (2, 1)]
+    assert spans("ep", **changes) == [(2, 2), (2, 2)]
+    assert spans("edp", **changes) == [(1, 1), (2, 1)]
+
+
 def test_experts_over_all_replicas_leave_no_ranks_alike() -> None:
-    assert spans("edp", dp=2, ep=2, pp=2) == [(1, 2)]
-    assert spans("ep", dp=2, ep=2) == [(2, 1)]
-    assert spans("edp", dp=2, ep=4) == [(1, 2)]  # invalid, but in a batch beside valid ones
+    changes: dict[str, Any] = {"model": {"experts": FOUR_EXPERTS}}
+    assert spans("edp", dp=2, ep=2, pp=2, **changes) == [(1, 1)]
+    assert spans("ep", dp=2, ep=2, **changes) == [(2, 1)]
+    assert spans("edp", dp=2, ep=4, **changes) == [(1, 1)]  # invalid, but in a batch beside valid ones
 
 
 def test_a_group_of_several_axes_has_their_members_together() -> None:

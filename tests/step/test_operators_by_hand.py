@@ -5,13 +5,14 @@ Unless a test says otherwise: 4 tokens, hidden 8, 2 heads of 4, ffn 16, vocabula
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cosmic.cost.attention import Attention
-from cosmic.design.batch import batch_of_changes
+from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
 from cosmic.step.compute import Gemm, Kernel, OperatorUse, attention_of, kernel_of, model_flop_per_token, operators
 from cosmic.workload.graph import Operator, Tensor
@@ -404,6 +405,34 @@ def test_a_token_of_an_moe_costs_the_experts_that_it_selects() -> None:
     assert found == 2 * layer + HEAD
 
 
+ENCODED: dict[str, Any] = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
+
+
+def test_a_decoder_attends_to_all_of_the_source() -> None:
+    """The mask hides later tokens of its own sequence: 10 of 16 pairs; of the encoder's it hides none."""
+    found = uses(model=ENCODED)
+    assert found["attention", "forward"].flop == 2 * 10 * 2 * 8
+    assert found["cross_attention", "forward"].flop == 2 * 16 * 2 * 8
+    shape = found["cross_attention", "forward"].kernel.shape
+    assert isinstance(shape, Attention)
+    assert shape.visible == 1.0
+    cross = 2 * 4 * 8 * 8 + 2 * 4 * 2 * 8  # of a token: q, k, v, out; all 4 keys
+    attended = 2 * 10 * 2 * 8 / 4
+    encoder = 2 * (LAYER + 2 * 4 * 2 * 8)
+    assert per_token(training=False, **ENCODED) == encoder + 2 * (LAYER + attended + cross) + HEAD
+
+
+def test_a_decoded_token_finds_the_source_encoded_and_its_keys_and_values_cached() -> None:
+    found = uses(model=ENCODED, task="decode")
+    blocks = {use.block for use in found.values()}
+    assert blocks == {"embedding", "layer", "head"}
+    names = {name for name, _ in found}
+    assert {"cross_q", "cross_attention", "cross_out"} <= names
+    assert not names & {"cross_k", "cross_v", "encoder_final_norm"}
+    cross = 2 * 2 * 8 * 8 + 2 * 4 * 2 * 8
+    assert per_token(training=False, decoding=True, **ENCODED) == 2 * (LAYER + 2 * 4 * 2 * 8 + cross) + HEAD
+
+
 def test_a_sample_of_a_recommender_costs_its_perceptrons_and_interactions() -> None:
     """Perceptrons 3 -> 2 and 3 -> 1; two vectors (of the features and of the table) interact in 1 pair beside 2."""
     model: Model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
@@ -423,3 +452,17 @@ def test_a_batch_of_designs_has_an_array_for_each_operator() -> None:
     found = next(use for use in operators(many) if use.name == "k" and use.phase == "backward")
     assert np.asarray(found.flop).tolist() == [2 * 512, 2 * 256]
     assert found.kernel.fuses
+
+
+# --------------------------------------------------------------------------------------------------- lookups
+
+
+@pytest.mark.parametrize("lookups", [1, 3])
+def test_an_embedding_reads_every_row_that_it_looks_up_and_adds_them(lookups: int) -> None:
+    """8 samples of both ranks in one of two tables: keys, rows of 2 read and their sum written, all but one added."""
+    model = Recommender(dense_features=3, tables=(5, 7), embedding=2, lookups=lookups, bottom=(2,), top=(1,))
+    made = batch_of(replace(point(dp=2, micro_batch=4, global_batch=8), model=model))
+    use = next(use for use in operators(made) if (use.name, use.phase) == ("looked_up", "forward"))
+    assert use.flop == 8 * 2 * (lookups - 1)
+    assert use.bytes == 2 * 8 * (lookups + 2 * lookups + 2)
+    assert use.kernel.elements == 8 * 2 * (lookups + 1) / 2

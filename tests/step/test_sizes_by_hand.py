@@ -12,6 +12,7 @@ from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Image, Recommender
 from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
+from cosmic.workload.recommender import touched_rows
 from cosmic.workload.sizes import (
     blocks_on_stage,
     layers_of_part,
@@ -103,8 +104,13 @@ T5 = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
         ({"model": {"window": 2, "full_attention_every": 4}}, (10 + 3 * 7) / 4 / 16),
         ({"model": {"window": 2, "full_attention_every": 1}}, 10 / 16),
         ({"model": {"window": 1, "full_attention_every": 4}, "task": "decode"}, (1 + 3 / 4) / 4),
-        # Unbalanced, the last of c ranks sees 2 - 1/c times the mean, and everything at most.
-        ({"cp": 2, "cp_balanced": False}, 10 / 16 * 1.5),
+        # Unbalanced, the last of two ranks has tokens 3 and 4.
+        ({"cp": 2, "cp_balanced": False}, (3 + 4) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 1}}, (1 + 1) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 2}}, (2 + 2) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 3}}, (3 + 3) / 8),
+        ({"cp": 2, "cp_balanced": False, "model": {"window": 3, "full_attention_every": 2}}, (6 + 7) / 2 / 8),
+        ({"cp": 4, "cp_balanced": False, "sequence": 8}, (7 + 8) / 16),
         ({"cp": 2, "cp_balanced": False, "sequence": 2}, 1.0),
         ({"cp": 1, "cp_balanced": False}, 10 / 16),
         ({"cp": 2}, 10 / 16),
@@ -352,3 +358,16 @@ def test_a_format_covers_gemms_but_not_tables_routers_norms_and_offsets(
 def test_wide_weights_are_as_wide_as_the_recipe_says() -> None:
     assert weight_bytes(SERVING["fp32"], "w_head", moe=False) == 4
     assert weight_bytes(RECIPES["fp8"], "w_q", moe=True) == 2
+
+
+# ------------------------------------------------------------------------------------------------ rows of tables
+
+
+def test_the_rows_that_samples_look_up_are_fewer_than_their_lookups() -> None:
+    """Of 4 rows, 3 lookups leave each untouched with (3/4)^3; a table of one row is touched by any."""
+    model = Recommender(dense_features=1, tables=(4, 1), embedding=2, bottom=(2,), top=(1,))
+    assert float(touched_rows(model, 3)) == pytest.approx(4 * (1 - 0.75**3) + 1)
+    assert float(touched_rows(replace(model, lookups=2), 3)) == pytest.approx(4 * (1 - 0.75**6) + 1)
+    assert np.asarray(touched_rows(model, np.array([1, 10**6]))).tolist() == pytest.approx([2, 5])
+    large = replace(model, tables=(10**9,))
+    assert float(touched_rows(large, 1000)) == pytest.approx(1000, rel=1e-6)  # hardly any twice

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of_changes
+from cosmic.design import schema
+from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts
 from cosmic.simulation.analytic import step
 from cosmic.step import network_costs
@@ -23,7 +24,6 @@ from tests.step.tiny import batch, point
 
 ONE_LAYER = {"embedding": 0.0, "layer": 1.0, "head": 0.0}
 GEMM, ATTENTION, NORM = "einsum", "attention", "norm"
-FORWARD, BACKWARD = PASSES
 
 
 @pytest.fixture(autouse=True)
@@ -68,9 +68,9 @@ def test_operators_are_summed_by_class_and_by_phase() -> None:
 def test_every_second_run_of_a_recomputed_operator_is_recomputation() -> None:
     """3 runs of 2 s and 3 of 1 s in each pass; their launches take 0.1 s."""
     operators = [
-        operator(GEMM, "forward", 2.0, runs=6, launch_s=0.1, again=True),
-        operator(ATTENTION, "forward", 1.0, runs=6, again=True),
-        operator(NORM, "forward", 1.0, runs=6, again=True),
+        operator(GEMM, "forward", 2.0, runs=6, launch_s=0.1, again=1.0),
+        operator(ATTENTION, "forward", 1.0, runs=6, again=1.0),
+        operator(NORM, "forward", 1.0, runs=6, again=1.0),
     ]
     found = layer(operators, []).compute
     assert (found.gemm, found.attention, found.other) == (6, 3, 3)
@@ -79,6 +79,13 @@ def test_every_second_run_of_a_recomputed_operator_is_recomputation() -> None:
     assert (found.attention_forward, found.attention_again) == (3, 3)
     assert [found.launch_forward, found.launch_backward] == pytest.approx([0.3, 0.3])
     assert found.flop == 3 * 6 * 10
+
+
+def test_a_share_of_layers_may_recompute() -> None:
+    """Two of four layers: 4 runs of 2 s forward, 2 backward."""
+    found = layer([operator(GEMM, "forward", 2.0, runs=6, launch_s=0.1, again=0.5)], []).compute
+    assert (found.gemm, found.forward, found.recompute, found.gemm_again) == (8, 8, 4, 4)
+    assert [found.launch_forward, found.launch_backward] == pytest.approx([0.4, 0.2])
 
 
 def test_communication_has_the_compute_of_its_pass_beside_it_and_recomputation_backward() -> None:
@@ -121,7 +128,7 @@ def test_a_pass_is_compute_what_it_waits_for_and_lateness() -> None:
         {"forward": 0.5, "backward": 3.0},
     )
     assert [found.seconds(phase) for phase in PASSES] == [8 + 1 + 0.5, 10 + 4 + 2 + 3]
-    assert [found.hidden(phase) for phase in PASSES] == [4, 4]
+    assert [found.free_s(phase) for phase in PASSES] == [8 + 0.5 - 4, 10 + 4 + 3 - 4]
 
 
 def test_half_of_the_backward_pass_makes_the_gradients_of_weights() -> None:
@@ -152,9 +159,8 @@ def test_lateness_is_that_of_the_stage_not_of_each_layer() -> None:
         operator(NORM, "backward", 4.0, launch_s=1.0, block="head"),
     ]
     made = plain(operators)
-    late = [
-        stage_time(made, {"layer": layers, "head": head}).delay["backward"] for layers, head in ((2, 0), (2, 1), (5, 1))
-    ]
+    stages: tuple[dict[str, float], ...] = ({"layer": 2, "head": 0}, {"layer": 2, "head": 1}, {"layer": 5, "head": 1})
+    late = [stage_time(made, counts).delay["backward"] for counts in stages]
     assert late == [2 * 3 - 2 * 2, 0, (5 * 3 + 1) - (5 * 2 + 4)]
 
 
@@ -201,10 +207,17 @@ def test_the_host_is_not_late_while_compute_waits_for_communication() -> None:
 
 def test_recomputed_collectives_are_in_both_passes() -> None:
     """8 s and 6 calls, half of them in the backward pass."""
-    found = layer([], [collective("tp", "forward", 8.0, calls=6, again=True), collective("tp", "backward", 3.0)])
+    found = layer([], [collective("tp", "forward", 8.0, calls=6, again=1.0), collective("tp", "backward", 3.0)])
     assert found.communication == {("tp", "forward"): 4, ("tp", "backward"): 4 + 3}
     assert found.compute.launch_forward == 3 * 0.25
     assert found.compute.launch_backward == (3 + 1) * 0.125
+
+
+def test_the_layers_that_recompute_run_their_collectives_again() -> None:
+    """Every second layer: of 9 s and 6 calls, a third is in the backward pass."""
+    found = layer([], [collective("tp", "forward", 9.0, calls=6, again=0.5)])
+    assert found.communication == pytest.approx({("tp", "forward"): 6, ("tp", "backward"): 3})
+    assert found.compute.launch_backward == pytest.approx(2 * 0.125)
 
 
 def test_alike_communication_of_a_block_and_of_several_adds_up() -> None:
@@ -248,8 +261,8 @@ def test_a_ring_overlaps_the_attention_of_its_layer() -> None:
 
 def test_a_ring_that_is_run_again_overlaps_recomputed_attention() -> None:
     """Recomputed attention takes 3 s again, beside half of 10 s; the backward pass has 6 + 3 s for 5 + 7 s."""
-    operators = [operator(ATTENTION, "forward", 3.0, runs=2, again=True), operator(ATTENTION, "backward", 6.0)]
-    traffic = [collective("ring", "forward", 10.0, again=True), collective("ring", "backward", 7.0)]
+    operators = [operator(ATTENTION, "forward", 3.0, runs=2, again=1.0), operator(ATTENTION, "backward", 6.0)]
+    traffic = [collective("ring", "forward", 10.0, again=1.0), collective("ring", "backward", 7.0)]
     assert exposed(layer(operators, traffic)) == {("ring", "forward"): 5 - 3, ("ring", "backward"): 12 - 9}
 
 
@@ -273,12 +286,12 @@ def test_tensor_parallelism_hides_half_at_best_and_no_more_than_the_gemms_take(g
     operators = [operator(GEMM, "forward", gemm_s), operator(ATTENTION, "forward", 50.0)]
     found = layer(operators, [collective("tp", "forward", 10.0)], tp_overlap=True)
     assert exposed(found) == {("tp", "forward"): 10 - hidden}
-    assert found.hidden("forward") == hidden
+    assert found.free_s("forward") == gemm_s + 50 - hidden
     assert exposed(layer(operators, [collective("tp", "forward", 10.0)])) == {("tp", "forward"): 10}
 
 
 def test_tensor_parallelism_overlaps_recomputed_gemms_backward() -> None:
-    operators = [operator(GEMM, "forward", 1.0, runs=2, again=True), operator(GEMM, "backward", 2.0)]
+    operators = [operator(GEMM, "forward", 1.0, runs=2, again=1.0), operator(GEMM, "backward", 2.0)]
     found = layer(operators, [collective("tp", "backward", 10.0)], tp_overlap=True)
     assert exposed(found) == {("tp", "backward"): 10 - (1 + 2)}
 
@@ -336,15 +349,15 @@ def test_an_all_to_all_that_takes_no_time_exposes_none() -> None:
 
 
 def sharded(phase: Any, efficiency: float = 1.0, **changes: Any) -> float:
-    """Return what is exposed of 40 s of sharded weights in a pass of 10 s of compute and 2 s of waiting."""
+    """Return what is exposed of 40 s of sharded weights in a pass of 10 s of compute that waits for another 2 s."""
     traffic = [collective("weights", phase, 40.0), collective("cp", phase, 2.0)]
     found = layer([operator(NORM, phase, 10.0)], traffic, collective={"overlap_efficiency": efficiency}, **changes)
     return float(found.exposed["weights", phase])
 
 
 @pytest.mark.parametrize("phase", PASSES)
-def test_sharded_weights_overlap_whatever_their_pass_does(phase: str) -> None:
-    assert sharded(phase) == 40 - 12
+def test_sharded_weights_overlap_the_compute_of_their_pass(phase: str) -> None:
+    assert sharded(phase) == 40 - 10
     assert sharded(phase, efficiency=0.25) == 30
     assert sharded(phase, dp_overlap=False) == 40
 
@@ -355,18 +368,18 @@ def test_sharded_weights_overlap_lateness() -> None:
 
 
 def test_what_of_a_pass_already_hides_something_hides_no_weights() -> None:
-    """Beside 10 s of GEMMs, tp hides 5 of 10 s; the pass of 10 + 5 s has 10 s left for weights."""
+    """Beside 10 s of GEMMs, tp hides 5 of 10 s; the others hide weights."""
     traffic = [collective("tp", "forward", 10.0), collective("weights", "forward", 40.0)]
     found = layer([operator(GEMM, "forward", 10.0)], traffic, tp_overlap=True)
-    assert exposed(found) == {("tp", "forward"): 5, ("weights", "forward"): 40 - (10 + 5 - 5)}
-    assert found.free("forward") == 45 - (5 + 10)
+    assert exposed(found) == {("tp", "forward"): 5, ("weights", "forward"): 40 - 5}
+    assert found.free_s("forward") == 0
 
 
 def test_no_second_of_compute_hides_two_things() -> None:
     """6 s of GEMMs, 4 s of attention and 2 s of others; 2 microbatches.
 
     The ring hides 3 s behind attention, tp 5 of 10 s behind GEMMs: 4 s are left. The all-to-all has half of them, so
-    that 18 of 20 s show. A pass of 12 + 5 + 18 s hides 10 s already: weights of 40 s hide 25, and show 15.
+    that 18 of 20 s show; weights have the other half, and show 38 of 40 s.
     """
     operators = [operator(GEMM, "forward", 6.0), operator(ATTENTION, "forward", 4.0), operator(NORM, "forward", 2.0)]
     roles: tuple[tuple[Any, float], ...] = (("ring", 3.0), ("tp", 10.0), ("ep", 20.0), ("weights", 40.0))
@@ -378,38 +391,36 @@ def test_no_second_of_compute_hides_two_things() -> None:
         global_batch=2,
     )
     shown = {role: float(found.exposed[role, "forward"]) for role, _ in roles}
-    assert shown == pytest.approx({"ring": 0, "tp": 5, "ep": 18, "weights": 15})
-    assert found.seconds("forward") == pytest.approx(12 + 5 + 18 + 15)
-    assert found.hidden("forward") == pytest.approx(3 + 5 + 2 + 25)
+    assert shown == pytest.approx({"ring": 0, "tp": 5, "ep": 18, "weights": 38})
+    assert found.seconds("forward") == pytest.approx(12 + 5 + 18 + 38)
+    assert found.free_s("forward") == 0
 
 
 def test_compute_that_one_pass_lends_the_other_is_gone_there(monkeypatch: pytest.MonkeyPatch) -> None:
     """All-to-alls of 20 s a pass, all of which may hide, beside half of 2 + 58 s: 15 s of each hide.
 
-    Forward that is 15 s beside 2 + 5 s, so 8 s of the backward pass, of which 58 + 5 - 15 - 8 s are left for weights.
+    Forward that is 15 s beside 2 s, so 13 s of the backward pass, of which 58 - 15 - 13 s are left for weights.
     """
     monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=1.0))
     operators = [operator(NORM, "forward", 2.0), operator(NORM, "backward", 58.0)]
-    traffic = [
-        collective(role, phase, seconds) for phase in PASSES for role, seconds in (("ep", 20.0), ("weights", 99.0))
-    ]
+    traffic = [collective("ep", phase, 20.0) for phase in PASSES]
+    traffic += [collective("weights", phase, 99.0) for phase in PASSES]
     found = layer(operators, traffic, ep_overlap=True, global_batch=2)
     assert exposed(found) == pytest.approx(
         {
             ("ep", "forward"): 5,
             ("ep", "backward"): 5,
             ("weights", "forward"): 99,
-            ("weights", "backward"): 99 - 40,
+            ("weights", "backward"): 99 - 30,
         }
     )
 
 
 def test_gradients_of_a_step_are_no_part_of_its_passes() -> None:
-    found = layer(
-        [operator(NORM, "backward", 10.0)], [collective("weights", "step", 9.0), collective("updated", "step", 9.0)]
-    )
+    roles: tuple[Any, ...] = ("weights", "updated")
+    found = layer([operator(NORM, "backward", 10.0)], [collective(role, "step", 9.0) for role in roles])
     assert exposed(found) == {}
-    assert found.seconds("backward") == found.free("backward") == 10
+    assert found.seconds("backward") == found.free_s("backward") == 10
 
 
 # --------------------------------------------------------------------------------------------------- parts and batches
@@ -417,10 +428,8 @@ def test_gradients_of_a_step_are_no_part_of_its_passes() -> None:
 
 def parts(**changes: Any) -> list[float]:
     """Return the forward seconds of each part: 1 s for the embedding, 10 for a layer, 100 for the head."""
-    operators = [
-        operator(NORM, "forward", 10.0**place, block=block)
-        for place, block in enumerate(("embedding", "layer", "head"))
-    ]
+    took = {"embedding": 1.0, "layer": 10.0, "head": 100.0}
+    operators = [operator(NORM, "forward", seconds, block=block) for block, seconds in took.items()]
     return [float(each.seconds("forward")) for each in part_times(plain(operators, **changes))]
 
 
@@ -449,12 +458,9 @@ def test_a_batch_of_designs_takes_what_each_takes() -> None:
     ]
     base = point(tp=2, dp=2, tp_overlap=True, weight_sharding="zero3", model={"heads": 4})
     many = batch_of_changes(base, changes)
-    for place, alone in enumerate(_each(base, changes)):
+    for place, each in enumerate(changes):
+        alone = batch_of(schema.assign(base, each))
         for phase in PASSES:
             together = np.broadcast_to(stage_time(many, ONE_LAYER).seconds(phase), 3)[place]
             assert together == pytest.approx(float(stage_time(alone, ONE_LAYER).seconds(phase)))
         assert np.broadcast_to(step(many).seconds, 3)[place] == pytest.approx(float(step(alone).seconds))
-
-
-def _each(base: Any, changes: list[dict[str, Any]]) -> list[Batch]:
-    return [batch_of_changes(base, [each]) for each in changes]

@@ -153,11 +153,12 @@ def test_the_first_axis_of_the_placement_is_the_fastest() -> None:
     assert min(int(name) for name in job.groups) == 1
 
 
-def test_experts_divide_data_parallel_ranks() -> None:
+def test_experts_divide_the_ranks_that_tensor_parallelism_leaves() -> None:
     job = generate(design("mixtral-8x7b@dgx-h100:16", dp=8, tp=2, ep=4, global_batch=8))
     groups = set(job.groups.values())
     assert {(0, 2, 4, 6), (9, 11, 13, 15)} <= groups  # ep: neighbours in dp, inside which is tp
-    assert {(0, 1, 8, 9), (6, 7, 14, 15)} <= groups  # of an expert's gradients: those who hold the same experts
+    assert {(0, 1), (14, 15)} <= groups  # tp, which splits experts too
+    assert {(0, 8), (7, 15)} <= groups  # of an expert's gradients: those who hold the same part of it
 
 
 @pytest.mark.parametrize("settings", [{"dp": 2, "tp": 2, "cp": 2, "pp": 2}, {"dp": 2, "cp": 4, "ep": 8, "pp": 2}])

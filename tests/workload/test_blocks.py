@@ -50,7 +50,7 @@ def test_so_they_are_for_hugging_face_configurations(path: Path) -> None:
 
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_every_operator_is_of_a_known_kind_and_every_dimension_has_a_size(name: str) -> None:
-    sizes = dimensions(model(name)).keys() | {"batch", "sequence", "context", "source", "samples"}
+    sizes = dimensions(model(name)).keys() | {"batch", "sequence", "context", "source", "samples", "tokens"}
     for block in blocks(model(name), dropout=True):
         for operator in block.graph.operators:
             assert operator.kind in kinds

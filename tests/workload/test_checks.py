@@ -7,14 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch
+from cosmic.design.batch import Batch, batch_of_changes
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from cosmic.workload.checks import RULES, fits, held, invalid_reasons
 
 
 def reasons(design: str, **workload: Any) -> tuple[str, ...]:
-    return invalid_reasons(load_design(design, {f"workload.{key}": value for key, value in workload.items()}))
+    changes = {key if "." in key else f"workload.{key}": value for key, value in workload.items()}
+    return invalid_reasons(load_design(design, changes))
 
 
 @pytest.mark.parametrize(
@@ -37,8 +38,44 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         ),
         (
             "mixtral-8x7b@dgx-h100:8",
-            {"ep": 8, "dp": 4, "tp": 2, "pp": 1},
-            "ep 8 does not divide dp × cp = 4: choose a divisor",
+            {"ep": 8, "dp": 4, "tp": 1, "pp": 2},
+            "ep 8 does not divide tp × cp × dp = 4: choose a divisor",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"etp": 2, "ep": 8, "dp": 4, "tp": 2, "pp": 1},
+            "etp 2 × ep 8 does not divide tp × cp × dp = 8: choose a divisor",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"etp": 4, "tp": 2, "dp": 4, "pp": 1},
+            "etp 4 does not divide tp 2: choose a divisor",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"tp": 8, "dp": 1, "pp": 1, "ep": 1, "model.experts.ffn": 14340},
+            "etp 8, which is tp where ep leaves it, does not divide the experts' width 14340: choose a divisor as etp",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"etp": 8, "tp": 8, "dp": 1, "pp": 1, "model.experts.ffn": 14340},
+            "etp 8 does not divide the experts' width 14340: choose a divisor as etp",
+        ),
+        (
+            "gpt3-175b@dgx-h100:8",
+            {"etp": 2, "dp": 4, "tp": 2, "pp": 1},
+            "etp 2 without experts: the model has none, leave etp out",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"etp": 1, "ep": 2, "tp": 8, "dp": 1, "pp": 1, "sequence_parallel": False},
+            "etp 1 × ep 2 does not divide by tp 8, so that ranks would do the same work: set sequence_parallel, "
+            "or leave etp out",
+        ),
+        (
+            "mixtral-8x7b@dgx-h100:8",
+            {"etp": 1, "ep": 2, "tp": 8, "dp": 1, "pp": 1, "task": "decode"},
+            "etp 1 × ep 2 does not divide by tp 8, so that ranks would do the same work: leave etp out",
         ),
         (
             "gpt3-125m@dgx-h100:64",
@@ -110,3 +147,30 @@ def test_a_step_is_not_trained_in_a_format_that_the_accelerator_lacks() -> None:
     base = load_design("llama3-8b@dgx-h100:8", told)
     rates = np.array([None, 1e15], dtype=object)
     assert np.asarray(held(Batch(base, {"compute.fp8": rates}))["precision"]).tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"ep": 8, "tp": 1, "cp": 8, "dp": 1},
+        {"ep": 8, "tp": 8, "dp": 1},
+        {"ep": 8, "tp": 8, "dp": 1, "task": "decode"},
+        {"ep": 2, "etp": 1, "tp": 8, "dp": 1},  # replicated, as asked
+        {"ep": 2, "etp": 4, "tp": 4, "dp": 2, "task": "prefill"},
+        {"etp": 1, "tp": 1, "dp": 8},
+    ],
+)
+def test_experts_fold_over_tp_cp_and_dp(workload: dict[str, Any]) -> None:
+    assert reasons("mixtral-8x7b@dgx-h100:8", **{"cp": 1, "pp": 1, **workload}) == ()
+
+
+def test_a_dense_model_may_say_that_experts_are_whole() -> None:
+    assert reasons("gpt3-13b@dgx-h100:8", etp=1, tp=2, dp=4, pp=1, cp=1) == ()
+
+
+def test_the_rules_of_experts_hold_for_each_design_of_a_batch() -> None:
+    point = load_design("mixtral-8x7b@dgx-h100:8", {"tp": 4, "dp": 2, "pp": 1, "cp": 1})
+    changes = [{"workload.etp": etp, "workload.ep": ep} for etp, ep in ((None, 2), (2, 4), (2, 8), (3, 1), (1, 8))]
+    met = fits(batch_of_changes(point, changes))
+    assert met["expert_shards"].tolist() == [True, True, True, False, True]
+    assert met["expert_ranks"].tolist() == [True, True, False, False, True]

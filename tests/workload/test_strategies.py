@@ -32,7 +32,7 @@ def test_switches_of_a_workload_stand_for_strategies() -> None:
 
 def test_axes_of_several_strategies_add_up_each_once_per_tensor() -> None:
     found = annotate_graph(LAYER.graph, ("data_parallel", "context_parallel", "sequence_parallel"))
-    assert str(found["x"].sharding) == "batch: edp ep, sequence: cp tp"
+    assert str(found["x"].sharding) == "batch: dp, sequence: cp tp"
 
 
 def test_a_user_can_write_a_strategy_of_their_own() -> None:
@@ -65,8 +65,17 @@ def test_gspmd_in_two_dimensions_gathers_activations_over_tp() -> None:
             "mine.annotations.0.tensor = ['x']: no such key; did you mean 'tensors'?",
         ),
         ({"annotations": [{"tensors": ["x"], "dims": {"batch": ["dq"]}}]}, "no such mesh axis"),
-        ({"annotations": [{"dims": {"batch": ["edp"]}}]}, "must give tensors, and dims with their axes"),
+        ({"annotations": [{"dims": {"batch": ["dp"]}}]}, "must give tensors, and dims with their axes"),
         ({"annotations": [], "stored": 1}, "mine.stored = 1: must be true or false"),
+        (
+            {"annotations": [{"tensors": ["x"], "dims": {"batch": ["edp", "ep"]}}]},
+            "mine.annotations.0.dims.batch = ['edp', 'ep']: edp and ep split the ranks of experts: the axis of the "
+            "batch is dp",
+        ),
+        (
+            {"annotations": [{"tensors": ["x"], "partial": ["dq"]}]},
+            "mine.annotations.0.partial = 'dq': no such mesh axis",
+        ),
     ],
 )
 def test_a_mistake_in_a_strategy_is_said_with_its_place(tree: Any, message: str) -> None:

@@ -143,6 +143,7 @@ def _print(contrast: Contrast) -> None:
     if rows:
         emit([""])
         emit_table("", ["", "A", "B", "B/A"], rows)
+        say(_unknown(contrast))
     if not contrast.differences:
         return
     emit([""])
@@ -155,6 +156,19 @@ def _print(contrast: Contrast) -> None:
         emit([""])
         rows = [[name, seconds(a), seconds(b), _signed(b - a)] for name, a, b in parts]
         emit_table("", ["step", "A", "B", "B - A"], rows)
+
+
+def _unknown(contrast: Contrast) -> list[str]:
+    """Return which costs are unknown of either design, and why."""
+    from cosmic.evaluation import unknown_metrics  # noqa: PLC0415  heavy
+
+    lines = []
+    for name, side in (("A", contrast.a), ("B", contrast.b)):
+        reasons: dict[str, list[str]] = {}
+        for metric, why in unknown_metrics(side.point).items():
+            reasons.setdefault(why, []).append(SHOWN[metric].partition(",")[0])
+        lines += [f"{name}: {' and '.join(those)} unknown: {why}" for why, those in reasons.items()]
+    return lines
 
 
 def _difference_rows(difference: Difference) -> list[list[str]]:

@@ -83,6 +83,7 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
+    from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
 
     emit(
@@ -90,7 +91,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             design_in_words(point),
             f"{seconds(metrics.step_s)} per step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
-            f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})",
+            expected_in_words(metrics),
             bound_of(point, metrics),
             "",
         ]
@@ -105,15 +106,27 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     capacity = point.memory.capacity_bytes
     kept = [(name, value) for name, value in metrics.memory.items() if value > 0]
     rows = [[name, f"{value / 2**30:.2f} GiB", bar(value / capacity)] for name, value in kept]
-    rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB"])
+    stages = point.workload.pp
+    where = f", on stage {metrics.memory_stage} of {stages}" if stages > 1 else ""
+    rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB{where}"])
     emit_table("", ["memory", "size", ""], rows)
-    emit(["", f"to buy {metrics.cost_usd:,.0f} USD (network {metrics.network_usd:,.0f})"])
-    emit([f"per million tokens {1e6 * metrics.cost_usd_per_token:.3g} USD · per step {metrics.energy_j:.3g} J", ""])
+    emit(["", *_costs(metrics), ""])
     rows = [[f"{each.speedup:.2f}×", _command_line(each.settings)] for each in improvements(point, base)]
     if rows:
         emit_table("what would help most", ["speed-up", "change"], rows)
     else:
         emit(["no neighbouring design is faster"])
+
+
+def _costs(metrics: Metrics) -> list[str]:
+    """Return the lines about dollars and joules; what is unknown is said to be, with the reason."""
+    network = f"network {metrics.network_usd:,.0f}"
+    bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({network} USD)"
+    token = metrics.cost_usd_per_token
+    million = "unknown" if token is None else f"{1e6 * token:.3g} USD"
+    joules = "unknown" if metrics.energy_j is None else f"{metrics.energy_j:.3g} J"
+    reasons = [f"unknown: {why}" for why in dict.fromkeys(metrics.unknown.values())]
+    return [f"to buy {bought}", f"per million tokens {million} · per step {joules}", *reasons]
 
 
 def _command_line(settings: dict[str, Any]) -> str:

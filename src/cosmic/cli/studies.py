@@ -197,6 +197,8 @@ def _expected(verdict: Verdict) -> list[str]:
     metrics = verdict.metrics
     if metrics is None:
         return []
+    if metrics.expected_error is None:
+        return [f"expected error {metrics.expected_on} ({metrics.provenance})"]
     return [f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.provenance}: {metrics.expected_on})"]
 
 

@@ -42,12 +42,15 @@ def sweep(
     json: Json = False,
 ) -> None:
     """Evaluate a design for every combination of some fields' values: a table; for two fields also a heat map."""
-    from cosmic.errors import UnknownName  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.errors import SpecError, UnknownName  # noqa: PLC0415  heavy imports stay in functions
 
     if metric not in NUMBERS:
         raise UnknownName.among("--metric", metric, "metric of a sweep", NUMBERS)
     with StatusLine() as line:
         rows = run_sweep(design, settings, vary, line.show)
+    running = [row for row in rows if row["feasible"]]
+    if running and all(row[metric] is None for row in running):
+        raise SpecError("--metric", metric, f"is unknown for every design: {running[0]['unknown'][metric]}")
     if json:
         emit_json(rows)
     elif csv_:
@@ -91,7 +94,9 @@ def run_sweep(
             outcome = Infeasible((str(error),))
         if isinstance(outcome, Metrics):
             numbers = {name: getattr(outcome, name) for name in NUMBERS}
-            rows.append({**chosen, "feasible": True, "reasons": [], **numbers, "breakdown": outcome.breakdown})
+            unknown = {name: why for name, why in outcome.unknown.items() if name in NUMBERS}
+            told = {"feasible": True, "reasons": [], **numbers, "unknown": unknown, "breakdown": outcome.breakdown}
+            rows.append({**chosen, **told})
         else:
             rows.append({**chosen, "feasible": False, "reasons": list(outcome.reasons)})
     if len(refusals) == len(rows):
@@ -110,7 +115,7 @@ def _row(row: dict[str, Any], paths: list[str]) -> list[Any]:
 def _csv(rows: list[dict[str, Any]]) -> str:
     flat = [
         {
-            **{key: value for key, value in row.items() if key != "breakdown"},
+            **{key: value for key, value in row.items() if key not in ("breakdown", "unknown")},
             "reasons": "; ".join(row["reasons"]),
             **row.get("breakdown", {}),
         }
@@ -125,7 +130,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 
 
 def heat_map(rows: list[dict[str, Any]], down: str, across: str, metric: str) -> list[str]:
-    """Return a heat map over two fields, darker for more of *metric*; a dot is a design that cannot run."""
+    """Return a heat map over two fields, darker for more of *metric*; a dot cannot run, or has no such metric."""
     ys, xs = (list(dict.fromkeys(str(row[path]) for row in rows)) for path in (down, across))
     found = {(str(row[down]), str(row[across])): row.get(metric) for row in rows}
     values = [value for value in found.values() if value is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -27,14 +28,15 @@ def workload(
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
-    from cosmic.step.profile import profile  # noqa: PLC0415  heavy
+    from cosmic.simulation.analytic import bounding_profile  # noqa: PLC0415  heavy
     from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
+    from cosmic.workload.sizes import sizes_of  # noqa: PLC0415  heavy
 
     point = load_design(design, parse_overrides(settings))
-    step = profile(batch_of(point))
-    degrees = {axis: getattr(point.workload, axis) for axis in ("dp", "tp", "cp", "pp", "ep")}
-    degrees["edp"] = max(1, degrees["dp"] // degrees["ep"])
-    work = summarize_operators(each.use for each in step.operators)
+    step = bounding_profile(batch_of(point))
+    degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
+    degrees["oep"] = degrees["ep"]
+    work = summarize_operators(replace(each.use, runs=each.runs) for each in step.operators if each.runs)
     sent = explain(step.collectives, degrees) if why else summarize_collectives(step.collectives, degrees)
     memory = step.memory
     if json:
@@ -104,7 +106,7 @@ def explain(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[
 
 def _axes(use: CollectiveUse, degrees: Mapping[str, int]) -> str:
     """Return the axes along which there is more than one rank."""
-    return " · ".join("dp / ep" if axis == "edp" else axis for axis in use.axes if degrees[axis] > 1)
+    return " · ".join("ep" if axis == "oep" else axis for axis in use.axes if degrees[axis] > 1)
 
 
 def summarize_collectives(found: Iterable[CollectiveUse], degrees: Mapping[str, int]) -> list[dict[str, Any]]:

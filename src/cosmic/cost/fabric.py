@@ -190,7 +190,7 @@ def collective_seconds(
     size_bytes: Numeric,
     chunks: Numeric,
     multi_dim: Label,
-    copies: int = 1,
+    copies: Numeric = 1,
 ) -> Numeric:
     """Return the seconds of one collective of *size_bytes* among a group.
 
@@ -221,7 +221,7 @@ def collective_seconds(
     return where(levelling, smaller(in_turn, levelled), in_turn)
 
 
-def deduplicated_share(copies: int, members: Numeric, inside: Numeric) -> Numeric:
+def deduplicated_share(copies: Numeric, members: Numeric, inside: Numeric) -> Numeric:
     """Return the share of an all-to-all that crosses a dimension if the copies for one member cross once.
 
     k copies of a token go to p (1 - (1 - 1/p)^k) different members on average. Holds only where each member stands for
@@ -230,7 +230,7 @@ def deduplicated_share(copies: int, members: Numeric, inside: Numeric) -> Numeri
     >>> round(deduplicated_share(8, 4, 8), 3), deduplicated_share(8, 4, 1), deduplicated_share(1, 4, 8)
     (0.45, 1.0, 1.0)
     """
-    if copies == 1:
+    if not anywhere(copies != 1):
         return 1.0
     different = members * (1 - (1 - 1 / larger(members, 1.0)) ** copies) / copies
     return choose(inside > 1, different, 1.0)
@@ -268,7 +268,7 @@ def _levelled_seconds(
     rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
     bottleneck = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
     levelled = bottleneck + sum(each.per_chunk_s for each in stages)
-    return levelled if any(np.ndim(span.members) for span in spans) else float(np.asarray(levelled).flat[0])
+    return levelled if np.size(levelled) > 1 else float(np.asarray(levelled).flat[0])
 
 
 def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:

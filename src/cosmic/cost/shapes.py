@@ -9,6 +9,9 @@ span of the dimension:
 
     P_d  product of the dimensions inside d        n_d  its size
 
+Experts split the ranks of some axes another way (`folded`): they count these ranks through, axis after axis, and take
+intervals of the count.
+
 Exact where degrees and sizes divide one another. Otherwise groups straddle, and members are an average; their product
 over the dimensions is the degree in any case.
 """
@@ -76,3 +79,23 @@ def together(shapes: Sequence[tuple[Span, ...]]) -> tuple[Span, ...]:
             members = members * span.members
         spans.append(Span(members, np.where(np.isinf(step), 1.0, step)))
     return tuple(spans)
+
+
+def folded(
+    dims: Sequence[Numeric], axes: Sequence[tuple[Numeric, Numeric]], first: Numeric, last: Numeric
+) -> tuple[Span, ...]:
+    """Return the span in each dimension of the ranks *first* to *last* of a count through several *axes*.
+
+    *axes* are strides and degrees, the one that is counted first in front. With tp 2 and dp 4 around it, numbers 1 to 4
+    are both ranks of tp, and two of dp:
+
+    >>> [int(span.members) for span in folded((2, 4), [(1, 2), (2, 4)], 1, 4)]
+    [2, 2]
+    """
+    parts = []
+    inside: Numeric = 1
+    for stride, degree in axes:
+        low, high = larger(first, inside), smaller(last, inside * degree)
+        parts.append(shape(dims, stride * (low / inside), larger(1.0, high / low)))
+        inside = inside * degree
+    return together(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from math import prod
+from math import gcd, prod
 from typing import Any, Literal, get_args
 
 from cosmic.errors import require
@@ -16,9 +16,11 @@ Precision = Literal["fp32", "fp16", "bf16", "bf16_pure", "fp8", "fp4", "int4"]
 WeightSharding = Literal["none", "zero1", "zero2", "zero3"]
 ReduceEvery = Literal["step", "microbatch"]
 Recompute = Literal["none", "selective", "alternate", "full"]
+RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
+Moments = Literal["fp32", "bf16"]
 Attention = Literal["fused", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
-Loss = Literal["chunked", "eager", "retained"]
+Loss = Literal["auto", "chunked", "fused", "half", "eager", "retained"]
 Execution = Literal["fused", "compiled", "eager"]
 Offloaded = Literal["weights", "optimizer", "activations"]
 
@@ -30,7 +32,9 @@ schedules: Registry[Any] = Registry("schedule", "cosmic.workload.schedules", "co
 class Workload:
     """The task, and its mapping onto a mesh of ``dp * tp * cp * pp`` NPUs.
 
-    Expert parallelism is no axis of its own: it splits the ranks of dp and cp.
+    Experts have a mesh of their own over the ranks of a pipeline stage: ``etp * ep * edp = dp * tp * cp``, as in
+    Megatron-LM's parallel folding. etp is the innermost part of tp; ep goes on from there, over the rest of tp, then
+    over the other axes in the order of the placement; edp, which replicates experts, is what is left.
     """
 
     task: Task = "training"
@@ -52,7 +56,9 @@ class Workload:
     pp: int = 1
     """Pipeline parallelism: the number of stages."""
     ep: int = 1
-    """Expert parallelism, over the ranks of dp and cp."""
+    """Expert parallelism, over the ranks of tp, cp and dp."""
+    etp: int | None = None
+    """Expert tensor parallelism: ranks of tp that split each expert. If not given, as much of tp as ep leaves."""
     virtual_stages: int = 1
     """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
     weight_sharding: WeightSharding = "none"
@@ -65,8 +71,16 @@ class Workload:
     schedule: str = field(default="1f1b", metadata={"names": schedules})
     """Pipeline schedule."""
     recompute: Recompute = "none"
-    """What the backward pass recomputes: nothing; the core of attention (selective); all but the outputs of attention
-    and of every other GEMM (alternate); all but the input of each layer (full)."""
+    """What the backward pass recomputes: nothing; some modules of each layer (selective); all but the outputs of
+    attention and of every other GEMM (alternate); all but the input of each layer (full)."""
+    recompute_modules: tuple[RecomputeModule, ...] = ("core_attn",)
+    """Modules that selective recomputation runs again, as Megatron-LM names them: attention between its projections
+    (core_attn), the norms before attention and feed-forward network (layernorm), MLA's up-projections with their
+    rotation (mla_up_proj), a dense feed-forward network (mlp), a layer's routed and shared experts (moe), the
+    activation function of experts (moe_act), shared experts."""
+    recompute_num_layers: int | None = None
+    """Layers of each pipeline stage, or of each of its virtual stages, that recompute: the first ones. All if not
+    given."""
     recompute_to_end: bool = False
     """Whether recomputation runs each layer to its end (Megatron-LM), or stops once the backward pass has what it reads
     (PyTorch)."""
@@ -77,21 +91,32 @@ class Workload:
     cp_balanced: bool = True
     """Whether each cp rank takes an early and a late chunk of the sequence. With one chunk each, a causal mask gives
     the last rank nearly twice the mean work."""
-    loss: Loss = "eager"
-    """Copies of the logits at the memory peak: of a chunk (chunked), the usual (eager), or all ever made (retained)."""
+    loss: Loss = "auto"
+    """Copies of the logits at the memory peak: of a chunk (chunked), in 16 bits alone, whose gradient takes their place
+    (fused), in 16 bits kernel by kernel (half), in fp32 as is usual (eager), or all ever made (retained). If not given
+    (auto), a compiler fuses the loss, and others have it eager."""
     dropout: bool = False
     """Whether the model trains with dropout."""
     execution: Execution = "fused"
-    """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler (compiled); fused by hand, casts
-    included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
+    """How kernels run: one per operation, as in PyTorch (eager); fused by a compiler, each pass one graph (compiled);
+    fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
+    grouped_gemm: bool = True
+    """Whether the experts of a device run as one grouped GEMM (Megatron-LM's --moe-grouped-gemm), or one by one."""
     dp_overlap: bool = True
     """Whether gradient reductions and weight gathers overlap compute."""
     tp_overlap: bool = False
     """Whether tensor-parallel collectives overlap the adjacent GEMMs, chunk by chunk."""
     ep_overlap: bool = False
     """Whether expert-parallel all-to-alls overlap the compute of other microbatches."""
+    grad_reduce_in_fp32: bool | None = None
+    """Whether gradients accumulate and are reduced in fp32 where there is a master copy, or in 16 bits. If not given:
+    in bf16 yes, in fp16, fp8 and fp4 no."""
+    moments: Moments = "fp32"
+    """Number format of Adam's two running means where there is a master copy."""
     offload: tuple[Offloaded, ...] = ()
     """States that stay in the outer memory tiers until they are used."""
+    offload_num_layers: int | None = None
+    """Layers of each pipeline stage whose activations are offloaded. All if not given."""
     placement: tuple[Axis, ...] = AXES
     """Mesh axes, from the innermost network dimension outwards."""
     strategies: tuple[str, ...] = ()
@@ -100,6 +125,9 @@ class Workload:
     def __post_init__(self) -> None:
         for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
+        for name in ("recompute_num_layers", "offload_num_layers"):
+            require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
+        require(self.etp is None or self.etp >= 1, "etp", self.etp, "must be at least 1")
         schedules.check(self.schedule, "schedule")
         complete = sorted(self.placement) == sorted(AXES)
         require(complete, "placement", list(self.placement), f"must hold each of {', '.join(AXES)} once")
@@ -108,3 +136,17 @@ class Workload:
     def ranks(self) -> int:
         """Ranks of the mesh."""
         return prod((self.dp, self.tp, self.cp, self.pp))
+
+    @property
+    def expert_tensor(self) -> int:
+        """Ranks that split each expert: `etp`, or as much of tp as ep leaves.
+
+        >>> [Workload(sequence=1, global_batch=1, tp=8, dp=2, ep=ep).expert_tensor for ep in (1, 2, 4, 16)]
+        [8, 8, 4, 1]
+        """
+        return self.etp or gcd(self.tp, self.tp * self.cp * self.dp // self.ep)
+
+    @property
+    def expert_replicas(self) -> int:
+        """Ranks of a pipeline stage that hold the same part of the same experts, edp."""
+        return max(1, self.tp * self.cp * self.dp // (self.expert_tensor * self.ep))

@@ -13,9 +13,19 @@ from functools import cached_property
 
 import numpy as np
 
-from cosmic.design.batch import Batch
-from cosmic.errors import SpecError, UnknownName
-from cosmic.evaluation import BETTER, ENGINES, Infeasible, Metrics, Outcome, evaluate, evaluate_batch
+from cosmic.design.batch import Batch, Column
+from cosmic.errors import SpecError, UnknownName, require
+from cosmic.evaluation import (
+    BETTER,
+    ENGINES,
+    NEEDS,
+    Infeasible,
+    Metrics,
+    Outcome,
+    evaluate,
+    evaluate_batch,
+    unknown_metrics,
+)
 from cosmic.exploration.agent import Flags, Floats, Outcomes
 from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
 from cosmic.psa.diagram import Indices
@@ -24,6 +34,8 @@ from cosmic.psa.space import ParameterSet, Share
 METRICS = tuple(BETTER)
 SAME_SYSTEM = ("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes", "ttft_s", "tpot_s")
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""
+UNKNOWN = " is unknown"
+"""Ends the reason of a design that has no value of an objective."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +116,7 @@ class Problem:
         if not len(rows):
             return Results.failed(0, "")
         fields = self.space.columns(rows)
-        found = [evaluate_batch(Batch(share.base, fields)) for share in self.shares]
+        found = [evaluate_batch(Batch(share.base, fields | self._followed(share, rows))) for share in self.shares]
         columns = self._mixed([each.columns for each in found])
         excess = np.sum([each.excess for each in found], axis=0)
         why: dict[str, Flags] = {}
@@ -113,6 +125,14 @@ class Problem:
         if self.engine != "analytic":
             columns = self._simulated(rows, columns, excess == 0)
         return self._limited(columns, excess, why)
+
+    def _followed(self, share: Share, rows: Indices) -> dict[str, Column]:
+        """Return the fields of one workload of a mix that follow the searched ones."""
+        return {path: self._spaces[share.name].derive(path, rows) for path in share.derived}
+
+    @cached_property
+    def _spaces(self) -> dict[str, ParameterSet]:
+        return {share.name: replace_base(self.space, share) for share in self.shares}
 
     def _mixed(self, parts: Sequence[Mapping[str, Floats]]) -> dict[str, Floats]:
         """Return the metrics of a round in which each workload runs as often as its weight says.
@@ -144,6 +164,11 @@ class Problem:
     def _limited(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, Flags]) -> Results:
         """Return results in which designs beyond a limit are infeasible too; infeasible ones have no metrics."""
         reasons, fitting = dict(why), np.isfinite(excess)
+        for name in self.objectives:
+            unknown = np.isnan(columns[name])
+            if unknown.any():
+                excess = np.where(unknown, np.inf, excess)
+                reasons[f"{name}{UNKNOWN}"] = unknown & fitting
         for each in self.limits:
             beyond = each.excess(columns[each.metric])
             excess = excess + beyond
@@ -175,7 +200,8 @@ class Problem:
             if isinstance(outcome, Infeasible):
                 said += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
         if not said:
-            said += [f"exceeds the limit {text}" for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
+            broken = [text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
+            said += [text if text.endswith(UNKNOWN) else f"exceeds the limit {text}" for text in broken]
         return tuple(said)
 
     def base(self) -> Results:
@@ -195,12 +221,29 @@ def make_problem(
 ) -> Problem:
     """Return the problem of searching *space*, by default for its own objective; its own limits hold as well."""
     wanted = tuple(objectives) or (space.objective,)
-    return Problem(space, wanted, tuple(limit(text) for text in (*space.limits, *constraints)), engine)
+    limits = tuple(limit(text) for text in (*space.limits, *constraints))
+    for name in wanted:
+        require(not (why := _never_known(space, name)), "objective", name, f"is unknown for every design: {why}")
+    for each in limits:
+        why = _never_known(space, each.metric)
+        require(not why, "constraint", each.text, f"{each.metric} is unknown for every design: {why}")
+    return Problem(space, wanted, limits, engine)
+
+
+def _never_known(space: ParameterSet, metric: str) -> str:
+    """Return why no design of *space* has a *metric*, for want of a figure of its accelerator; empty if some do."""
+    for figure in NEEDS.get(metric, ()):
+        path = f"compute.{figure}"
+        if all(value is None for value in space.values_of(path)):
+            return unknown_metrics(space.base).get(metric, f"no {figure} is known for any of the accelerators")
+    return ""
 
 
 def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
     """Return *space* around the base of one of its workloads."""
-    return space if share.base is space.base else replace(space, base=share.base, workloads=())
+    if share.base is space.base:
+        return space
+    return replace(space, base=share.base, workloads=(), derived={**space.derived, **share.derived})
 
 
 def _figures(outcome: Outcome) -> dict[str, Floats]:

@@ -11,6 +11,7 @@ import json
 from typing import Any
 
 from cosmic.design.batch import batch_of
+from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.launching.launch import (
@@ -102,6 +103,13 @@ def _left_to_code(draft: Draft, point: DesignPoint) -> None:
         when=w.cp > 1 and w.cp_comm_type != "ulysses",
     )
     draft.warn(f"ep {w.ep}: the script passes ep_size={w.ep} to its MoE layers", when=w.ep > 1)
+    if is_moe(point.model):
+        draft.warn("DeepSpeed spreads experts over dp only", when=w.dp % w.ep != 0)
+        draft.warn(
+            f"etp {w.expert_tensor}: the script passes enable_expert_tensor_parallelism=True", when=w.expert_tensor > 1
+        )
+        draft.warn("DeepSpeed's etp is 1 or tp", when=w.expert_tensor not in (1, w.tp))
+    draft.warn("DeepSpeed runs experts one by one, not as a grouped GEMM", when=w.grouped_gemm and is_moe(point.model))
     draft.warn(f"recompute {w.recompute}: the script checkpoints the layers", when=w.recompute != "none")
     draft.warn(f"DeepSpeed runs GEMMs in 16 bits, not in {w.precision}", when=w.precision in ("fp8", "fp4", "int4"))
     draft.warn("DeepSpeed keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")

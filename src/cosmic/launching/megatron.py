@@ -20,6 +20,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.megatron_model import describe
+from cosmic.workload.precision import recipe_for
 from cosmic.workload.sizes import layers_per_part
 
 COMMIT = "000c4ac24f61"
@@ -83,16 +84,15 @@ def _parallelism(draft: Draft, w: Workload) -> None:
 
 
 def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
-    """Add expert parallelism: whole experts, as in the design, and an all-to-all dispatcher."""
+    """Add expert parallelism, with an all-to-all dispatcher."""
     if model.experts is None:
         return
     draft.add("--expert-model-parallel-size", w.ep)
-    draft.add("--expert-tensor-parallel-size", 1)
+    draft.add("--expert-tensor-parallel-size", w.expert_tensor)
     draft.add("--moe-token-dispatcher-type", "alltoall")
-    draft.add("--moe-grouped-gemm", when=w.precision not in ("fp16", "fp32"))
+    draft.add("--moe-grouped-gemm", when=w.grouped_gemm and w.precision not in ("fp16", "fp32"))
     draft.warn(
-        "Megatron-LM spreads experts over neighbouring ranks, tp first; the design over the ranks of dp and cp",
-        when=w.ep > 1 and w.tp > 1,
+        "Megatron-LM trains MoE models with tp only under sequence_parallel", when=w.tp > 1 and not w.sequence_parallel
     )
 
 
@@ -139,6 +139,9 @@ def _batch(draft: Draft, w: Workload) -> None:
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("--fp16", when=w.precision == "fp16")
     draft.add("--bf16", when=w.precision not in ("fp16", "fp32"))
+    wide = recipe_for(w).gradient > recipe_for(w).weight
+    draft.add("--accumulate-allreduce-grads-in-fp32", when=wide and w.precision == "fp16")  # else it is the default
+    draft.add("--grad-reduce-in-bf16", when=not wide and w.precision not in ("fp16", "fp32"))
     draft.add("--fp8-format", "hybrid", when=w.precision == "fp8")
     draft.add("--fp4-format", "e2m1", when=w.precision == "fp4")
     draft.warn("Megatron-LM keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
@@ -161,7 +164,10 @@ def _states(draft: Draft, w: Workload) -> None:
             when=w.tp > 1 or w.cp > 1,
         )
     draft.add("--optimizer-cpu-offload", when="optimizer" in w.offload)
-    draft.add("--use-precision-aware-optimizer", when="optimizer" in w.offload)
+    narrow = w.moments == "bf16"
+    draft.add("--use-precision-aware-optimizer", when="optimizer" in w.offload or narrow)
+    draft.add("--exp-avg-dtype", "bf16", when=narrow)
+    draft.add("--exp-avg-sq-dtype", "bf16", when=narrow)
     draft.warn("Megatron-LM does not offload weights", when="weights" in w.offload)
 
 
@@ -186,9 +192,15 @@ def _overlap(draft: Draft, w: Workload) -> None:
 
 def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--recompute-granularity", "full" if w.recompute == "full" else "selective", when=w.recompute != "none")
-    draft.add("--recompute-method", "uniform", when=w.recompute == "full")
-    draft.add("--recompute-num-layers", 1, when=w.recompute == "full")
-    draft.add("--recompute-modules", ["core_attn"], when=w.recompute == "selective")
+    some = w.recompute_num_layers
+    full = w.recompute == "full"
+    draft.add("--recompute-method", "uniform" if some is None else "block", when=full)
+    draft.add("--recompute-num-layers", 1 if some is None else some, when=full)
+    draft.warn(
+        "Megatron-LM recomputes some layers only in full; modules are recomputed in all",
+        when=some is not None and w.recompute in ("selective", "alternate"),
+    )
+    draft.add("--recompute-modules", list(w.recompute_modules), when=w.recompute == "selective")
     draft.add("--recompute-modules", ["core_attn", "mlp"], when=w.recompute == "alternate")
     draft.warn("Megatron-LM recomputes modules, not every other GEMM", when=w.recompute == "alternate")
     draft.warn(
@@ -196,7 +208,8 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
         when=w.recompute == "full" and not w.recompute_to_end,
     )
     offloaded = "activations" in w.offload
-    draft.add("--cpu-offloading-num-layers", max(1, model.layers - 1), when=offloaded)
+    most = max(1, model.layers - 1)
+    draft.add("--cpu-offloading-num-layers", min(most, w.offload_num_layers or most), when=offloaded)
     draft.warn("Megatron-LM offloads activations only without a pipeline", when=offloaded and w.pp > 1)
     draft.warn(
         "Megatron-LM offloads activations or recomputes them, not both", when=offloaded and w.recompute != "none"
@@ -206,8 +219,8 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
 def _kernels(draft: Draft, w: Workload) -> None:
     draft.add("--attention-backend", "unfused", when=w.attention == "unfused")
     draft.add("--attention-softmax-in-fp32", when=w.attention == "unfused")
-    draft.add("--cross-entropy-loss-fusion", when=w.loss == "chunked")
-    draft.add("--cross-entropy-fusion-impl", "te", when=w.loss == "chunked")
+    draft.add("--cross-entropy-loss-fusion", when=w.loss in ("chunked", "fused"))
+    draft.add("--cross-entropy-fusion-impl", "te", when=w.loss in ("chunked", "fused"))
     draft.add("--attention-dropout", 0.0, when=not w.dropout)
     draft.add("--hidden-dropout", 0.0, when=not w.dropout)
     draft.warn(f"Megatron-LM's kernels are fused by hand; execution is {w.execution}", when=w.execution != "fused")

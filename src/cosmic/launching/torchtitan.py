@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from cosmic import catalog
 from cosmic.design.batch import batch_of
-from cosmic.design.model import Transformer
+from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.launching.launch import (
@@ -150,6 +150,9 @@ def _parallelism(draft: Draft, point: DesignPoint) -> None:
     rotate = "allgather" if w.cp_comm_type == "all_gather" else "alltoall"
     draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.cp > 1)
     draft.add("parallelism.expert_parallel_degree", w.ep, when=w.ep > 1)
+    if is_moe(point.model):
+        draft.warn("TorchTitan spreads experts over dp and cp only", when=(w.dp * w.cp) % w.ep != 0)
+        draft.warn("TorchTitan splits each expert over all of tp", when=w.expert_tensor != w.tp)
     draft.warn(
         "TorchTitan always uses sequence_parallel with tensor parallelism", when=w.tp > 1 and not w.sequence_parallel
     )
@@ -185,15 +188,14 @@ def _recomputation(draft: Draft, w: Workload) -> None:
     mode = {"full": "full", "alternate": "selective"}.get(w.recompute, "none")
     draft.add("activation_checkpoint.mode", mode)
     draft.add("activation_checkpoint.selective_ac_option", "op", when=mode == "selective")
-    draft.warn(
-        "TorchTitan recomputes the core of attention only through fused kernels",
-        when=w.recompute == "selective",
-    )
+    draft.warn("TorchTitan does not recompute modules", when=w.recompute == "selective")
+    draft.warn("TorchTitan recomputes all layers", when=mode != "none" and w.recompute_num_layers is not None)
     draft.warn("TorchTitan stops recomputation early", when=mode != "none" and w.recompute_to_end)
 
 
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("training.mixed_precision_param", "float32" if w.precision == "fp32" else "bfloat16")
+    draft.add("training.mixed_precision_reduce", "bfloat16", when=w.grad_reduce_in_fp32 is False)
     if w.precision == "fp8":
         draft.add("model.converters", ["float8"])
         draft.add("float8.recipe_name", "tensorwise")

@@ -224,13 +224,18 @@ def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workl
     stated = _typed(given, "workload")
     chosen = {**usual, **stated}
     require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
-    task = {key: value for key, value in chosen.items() if key not in mappings.MAPPING}
+    trained = chosen.get("task", "training") == "training"
+    if not trained:  # mapping and batch that catalogs give are of training
+        chosen = {key: usual[key] for key in usual if key not in (*mappings.MAPPING, *mappings.SERVED)} | stated
+    task = {
+        key: value for key, value in chosen.items() if key not in (mappings.MAPPING if trained else mappings.SERVED)
+    }
     base = replace(draft, workload=Workload(**{"global_batch": 1, **task}))
-    chosen |= mappings.suggest(base, chosen, stated)
+    chosen |= mappings.suggest(base, chosen, stated) if trained else mappings.suggest_serving(base, stated)
     npus, others = draft.network.npus, chosen["tp"] * chosen["cp"] * chosen["pp"]
     rule = f"give it: {npus} NPUs do not divide by tp × cp × pp = {others}"
     require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
-    if "global_batch" not in stated:
+    if trained and "global_batch" not in stated:
         chosen["global_batch"] = mappings.suggest_batch(chosen)
     if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
         chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))

@@ -3,6 +3,9 @@
 This is what practitioners try, in the order in which they try it, not a search: as little model parallelism as
 lets everything fit, tensor parallelism first and inside the innermost dimension, pipeline stages next, then
 recomputation, then sharded weights. Whether a mapping fits is asked of the same functions that evaluation asks.
+
+Serving, latency counts as well. The smallest mapping that fits settles the batch; of the mappings that fit the same
+batch, the one with the shortest step in closed form is taken.
 """
 
 from __future__ import annotations
@@ -18,17 +21,23 @@ import numpy.typing as npt
 
 from cosmic.arithmetic import divisors
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer
+from cosmic.design.model import Model, Recommender, Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
+from cosmic.simulation.analytic import step
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
 
 MAPPING = (*AXES, "ep", "weight_sharding", "recompute")
+SERVED = (*AXES, "ep", "global_batch", "micro_batch")
 BUDGET = 0.95
 """Share of the memory that a suggested mapping may fill."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
+DECODED = 64
+"""Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
+PASS_TOKENS = 8192
+"""Tokens of one forward pass over prompts: the usual max_num_batched_tokens of serving engines."""
 UNEVEN = 1.15
 """Layers that all stages together have room for, over those there are: 61 layers on 16 stages of 4 are fine."""
 NODES_OF_EXPERTS = 8
@@ -75,12 +84,84 @@ def suggest_batch(workload: Mapping[str, Any]) -> Any:
 
 def _needed(base: DesignPoint, candidates: list[dict[str, Any]], usual: Mapping[str, Any]) -> npt.NDArray[np.float64]:
     """Return the share of the memory that each candidate needs; one that cannot run needs a million times that."""
-    columns: dict[str, Any] = {key: np.array([each[key] for each in candidates]) for key in MAPPING}
-    columns["global_batch"] = np.asarray(suggest_batch({**usual, "dp": columns["dp"]}))
-    batch = Batch(base, {f"workload.{key}": column for key, column in columns.items()})
+    replicas = np.array([each["dp"] for each in candidates])
+    batches = np.broadcast_to(suggest_batch({**usual, "dp": replicas}), len(candidates))
+    sized = [{**each, "global_batch": int(size)} for each, size in zip(candidates, batches, strict=True)]
+    return _share_of_memory(_batch(base, sized))
+
+
+def _batch(base: DesignPoint, candidates: list[dict[str, Any]]) -> Batch:
+    return Batch(base, {f"workload.{key}": np.array([each[key] for each in candidates]) for key in candidates[0]})
+
+
+def _share_of_memory(batch: Batch) -> npt.NDArray[np.float64]:
+    """Return the share of the memory that designs need, a million times that where they cannot run."""
     runs = np.logical_and.reduce(list(fits(batch).values()))
-    share = np.broadcast_to(footprint(batch).total / base.memory.capacity_bytes, len(candidates))
+    share = np.broadcast_to(footprint(batch).total / batch.base.memory.capacity_bytes, batch.size)
     return np.where(runs, share, 1e6 * share)
+
+
+# ------------------------------------------------------------------------------------------------- serving
+
+
+def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> dict[str, int]:
+    """Return mesh, global_batch and micro_batch for prefill or decode.
+
+    What the user *stated* is kept. Where no batch is, the smallest mapping that fits gives it: so many sequences for
+    each of its replicas. All mappings that fit that batch then do the same work, and the fastest is taken.
+    """
+    meshes = _meshes(base, stated)
+    if len(meshes) == 1 and "global_batch" in stated:
+        return _served(base, meshes[0], stated["global_batch"], stated)
+    sized, needed = _sized(base, meshes, stated)
+    if needed.min() > BUDGET:
+        return sized[int(needed.argmin())]
+    first = sized[int(np.flatnonzero(needed <= BUDGET)[0])]
+    same, needed = _sized(base, meshes, {**stated, "global_batch": first["global_batch"]})
+    fitting = [each for each, share in zip(same, needed, strict=True) if share <= BUDGET]
+    seconds = np.broadcast_to(step(_batch(base, fitting)).seconds, len(fitting))
+    return fitting[int(seconds.argmin())]
+
+
+def _meshes(base: DesignPoint, stated: Mapping[str, Any]) -> list[dict[str, int]]:
+    """Return the meshes to try, the smallest tp × pp first; one where it is stated in full."""
+    if {"tp", "cp", "pp"} <= stated.keys():
+        rest = base.network.npus // (stated["tp"] * stated["cp"] * stated["pp"])
+        return [{"dp": max(rest, 1), "ep": 1} | {key: stated[key] for key in (*AXES, "ep") if key in stated}]
+    found = [{key: each[key] for key in (*AXES, "ep")} for each in _candidates(base, stated)]
+    return found or [{axis: stated.get(axis, 1) for axis in (*AXES, "ep")}]
+
+
+def _sized(
+    base: DesignPoint, meshes: list[dict[str, int]], stated: Mapping[str, Any]
+) -> tuple[list[dict[str, int]], npt.NDArray[np.float64]]:
+    """Return *meshes* with their batches, the largest that one of them has memory for, and what share they need."""
+    sequences = _sequences(base, stated)
+    while True:
+        sized = [_served(base, mesh, stated.get("global_batch", sequences * mesh["dp"]), stated) for mesh in meshes]
+        needed = _share_of_memory(_batch(base, sized))
+        if needed.min() <= BUDGET or "global_batch" in stated or sequences <= stated.get("micro_batch", 1):
+            return sized, needed
+        sequences //= 2
+
+
+def _sequences(base: DesignPoint, stated: Mapping[str, Any]) -> int:
+    """Return the sequences of a replica where no batch is given; decoding, the most of them."""
+    if isinstance(base.model, Recommender):
+        return int(stated.get("micro_batch", PASS_TOKENS))
+    whole = stated.get("micro_batch", 1)
+    return int(whole * max(1, DECODED // whole)) if base.workload.task == "decode" else int(whole)
+
+
+def _served(base: DesignPoint, mesh: dict[str, int], batch: int, stated: Mapping[str, Any]) -> dict[str, int]:
+    """Return *mesh* with the batch and the microbatch that suits it."""
+    of_replica, rest = divmod(batch, mesh["dp"])
+    most = of_replica // mesh["pp"] if base.workload.task == "decode" else PASS_TOKENS // base.workload.sequence
+    usual = 1 if rest else max((each for each in divisors(of_replica) if each <= most), default=1)
+    return {**mesh, "global_batch": batch, "micro_batch": stated.get("micro_batch", usual)}
+
+
+# ---------------------------------------------------------------------------------------------- candidates
 
 
 def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -97,7 +178,8 @@ def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[st
         order = _widest_first if sharding == "zero3" else _smallest_first
         for tp, pp in sorted(product(tensor, stages), key=order):
             for dp, cp in _replicas(npus, tp * pp, given):
-                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, dp * cp, inner):
+                spread = tp * cp * dp if trained else cp * dp  # who serves splits experts over tp, as other layers
+                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, spread, inner):
                     mesh = {"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep}
                     yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
 

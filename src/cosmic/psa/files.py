@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from math import inf
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, join
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.mapping import PASS_TOKENS
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
@@ -43,7 +44,12 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
     base = _base(tree.get("base"), folder)
     resolved = design_tree(base)
-    shares = _workloads(resolved, tree.get("workloads", {}))
+    parameters, derived = read_parameters(base, tree.get("parameters", {})), _derived(base, tree.get("derived", {}))
+    searched = {path for each in parameters for path in each.paths} | derived.keys()
+    if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
+        resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}
+        derived |= {} if tree.get("workloads") else _served_micro_batch(base, searched)
+    shares = _workloads(resolved, tree.get("workloads", {}), searched)
     constraints = _constraints(tree.get("constraints", []))
     limits = tuple(each for each in constraints if is_limit(each))
     stacks = _stacks(tree.get("stacks"))
@@ -51,8 +57,8 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
     space = ParameterSet(
         name=_text(tree.get("name", name), "name"),
         base=base,
-        parameters=read_parameters(base, tree.get("parameters", {})),
-        derived=_derived(base, tree.get("derived", {})),
+        parameters=parameters,
+        derived=derived,
         constraints=tuple(each for each in constraints if each not in limits),
         objective=_text(tree.get("objective", "step_s"), "objective"),
         limits=limits,
@@ -73,7 +79,7 @@ def is_limit(constraint: Any) -> bool:
     return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in BETTER
 
 
-def _workloads(base: Mapping[str, Any], given: Any) -> tuple[Share, ...]:
+def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str]) -> tuple[Share, ...]:
     """Return the workloads of a mix: each changes some fields of the base, such as ``{weight: 200, task: decode}``."""
     if not isinstance(given, Mapping):
         raise SpecError("workloads", given, "must map names to what each changes in the base")
@@ -87,9 +93,12 @@ def _workloads(base: Mapping[str, Any], given: Any) -> tuple[Share, ...]:
             raise SpecError(join(where, "weight"), weight, "must be a number above 0")
         settings = {as_key(path): value for path, value in changes.items() if path != "weight"}
         try:
-            shares.append(Share(as_key(key), float(weight), load_design(base, settings)))
+            point = load_design(base, settings)
         except SpecError as error:
             raise error.inside(where) from None
+        stated = "micro_batch" in base["workload"] or settings.keys() & {"micro_batch", "workload.micro_batch"}
+        follows = {} if stated else _served_micro_batch(point, searched)
+        shares.append(Share(as_key(key), float(weight), point, follows))
     return tuple(shares)
 
 
@@ -114,6 +123,33 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
             here = "*" in as_key(key) and isinstance(text, str)
             found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
     return found
+
+
+SERVED_MICRO_BATCH = {
+    "decode": "max(1, global_batch // (dp * pp))",
+    "prefill": f"max(1, min({PASS_TOKENS} // sequence, global_batch // dp))",
+}
+"""What one pass of a replica serves, by task: what `cosmic.loading.mapping` takes too."""
+
+
+def _serves(base: DesignPoint) -> bool:
+    return base.workload.task != "training"
+
+
+def _served_micro_batch(base: DesignPoint, searched: Collection[str]) -> dict[str, str]:
+    """Return how the microbatch follows a mapping that is searched for serving, where neither says it."""
+    moved = {f"workload.{name}" for name in ("dp", "pp", "global_batch", "sequence")} & set(searched)
+    if not _serves(base) or not moved or "workload.micro_batch" in searched:
+        return {}
+    return {"workload.micro_batch": SERVED_MICRO_BATCH[base.workload.task]}
+
+
+def _states_micro_batch(given: Any, folder: Path) -> bool:
+    """Return whether the base of a set gives the microbatch itself."""
+    if isinstance(given, str):
+        given = {} if "@" in given else catalog.load_mapping(folder / given)
+    workload = given.get("workload", {})
+    return isinstance(workload, Mapping) and "micro_batch" in workload
 
 
 def _constraints(given: Any) -> tuple[str, ...]:

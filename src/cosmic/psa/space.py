@@ -53,6 +53,8 @@ class Share:
     weight: float
     """How often it runs, relative to a workload of weight 1."""
     base: DesignPoint
+    derived: Mapping[str, str] = field(default_factory=dict)
+    """Fields of this workload alone that follow the searched ones: expressions by path."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -259,6 +261,13 @@ class ParameterSet:
             for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
                 found[path] = column_of(values)[rows[:, place]]
         return found | {path: self.derive(path, rows) for path in self.derived}
+
+    def values_of(self, path: str) -> tuple[Any, ...]:
+        """Return the values that the field at *path* may have, or its expression if it is derived."""
+        for parameter in self.parameters:
+            if path in parameter.paths:
+                return tuple(values[parameter.paths.index(path)] for values in parameter.values)
+        return (self.derived[path] if path in self.derived else schema.get(self.base, path),)
 
     def derive(self, path: str, rows: Indices) -> Column:
         """Return a derived field of many points; each combination of values is computed once and cached."""

@@ -42,7 +42,7 @@ def cluster_of(profile: StepProfile, step_s: float) -> Cluster | None:
 
 
 def axes_of(point: DesignPoint) -> list[ParallelAxis]:
-    """Return the axes with more than one rank, innermost first; ep, which lies inside dp and cp, last."""
+    """Return the axes with more than one rank, innermost first; ep, which splits the ranks of others, last."""
     names = [*point.workload.placement, "ep"]
     sizes = {name: getattr(point.workload, name) for name in names}
     return [{"name": name, "label": AXIS_NAMES[name], "size": sizes[name]} for name in names if sizes[name] > 1]
@@ -52,7 +52,8 @@ def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], 
     point, shapes = profile.batch.base, profile.network.shapes
     dim = point.network.dims[place]
     own = [load for load in sent if load.dimension == place]
-    here = [(name, float(shapes[name][place].members)) for name in (*point.workload.placement, "ep")]
+    names = [name for name in (*point.workload.placement, "ep") if name in shapes]
+    here = [(name, float(shapes[name][place].members)) for name in names]
     total = sum(load.bytes for load in own)
     return {
         "topology": dim.topology,

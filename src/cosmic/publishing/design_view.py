@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate
+from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate, expected_in_words
 from cosmic.loading.designs import dump_design
 from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary
@@ -113,27 +113,27 @@ def evaluation_command(named: Named, engine: str) -> str:
 
 def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
     """Return the metrics of a design as facts."""
-    off = f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
-    priced, powered = point.compute.price_usd is not None, point.compute.power_w is not None
-    notes = {
-        "step_s": off,
-        "cost_usd": "to buy: accelerators and network" if priced else "network only: the accelerator has no price",
-        "energy_j": "all at full power" if powered else "network only: the accelerator has no stated power",
-    }
+    off = expected_in_words(metrics)
+    notes = {"step_s": off, "cost_usd": "to buy: accelerators and network", "energy_j": "all at full power"}
     found: list[Fact] = []
     for name in FACTS:
-        value = getattr(metrics, name)
-        if value is not None:
-            found.append(
-                {"label": metric_label(name), "text": figure(name, value), "value": value, "note": notes.get(name, "")}
-            )
+        value, unknown = getattr(metrics, name), metrics.unknown.get(name)
+        if value is not None or unknown:
+            text, note = ("unknown", unknown) if unknown else (figure(name, value), notes.get(name, ""))
+            found.append({"label": metric_label(name), "text": text, "value": value, "note": note})
     capacity = point.memory.capacity_bytes
     of = f"of {size(capacity)} on each accelerator"
-    million = 1e6 * metrics.cost_usd_per_token
     found.append({"label": "memory", "text": size(metrics.memory_bytes), "value": metrics.memory_bytes, "note": of})
-    owned = "to own and run" if priced and powered else "to own and run; some prices are not known"
-    found.append({"label": "cost per million tokens", "text": f"{million:.3g} USD", "value": million, "note": owned})
+    found.append(_per_million_tokens(metrics))
     return found
+
+
+def _per_million_tokens(metrics: Metrics) -> Fact:
+    """Return the cost of a million tokens, or that it is unknown and why."""
+    label, each = "cost per million tokens", metrics.cost_usd_per_token
+    if each is None:
+        return {"label": label, "text": "unknown", "value": None, "note": metrics.unknown["cost_usd_per_token"]}
+    return {"label": label, "text": f"{1e6 * each:.3g} USD", "value": 1e6 * each, "note": "to own and run"}
 
 
 def parts_of(metrics: Metrics) -> list[Part]:

@@ -9,6 +9,7 @@ from cosmic import catalog
 from cosmic.catalog.accuracy import expected_error
 from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.evaluation import unknown_metrics
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.searching import Found
 from cosmic.exploration.verdict import reason_text
@@ -136,13 +137,14 @@ def search_python(inputs: Inputs) -> str:
 def limits(point: DesignPoint, engine: str) -> Iterator[str]:
     """Yield what the model leaves out for a design like *point*."""
     expected = expected_error(point)
-    if expected.runs:
+    if expected.error is None:
+        yield "No run like this was measured and predicted by this model: its error is not known."
+    else:
+        made = "in closed form were" if engine == "event" else "were"
         yield (
-            f"On {expected.runs} measured runs of this kind ({expected.like}), step times were off by"
+            f"On {expected.runs} measured runs of this kind ({expected.like}), step times {made} off by"
             f" {100 * expected.error:.0f} % on average. Ratios of similar designs are more accurate than their times."
         )
-    else:
-        yield f"No such run was measured ({expected.like}): an error of {100 * expected.error:.0f} % is assumed."
     name = point.compute.accelerator or "the accelerator"
     if point.compute.provenance == "estimate":
         yield f"No kernels of {name} were measured: its efficiencies are estimates."
@@ -170,5 +172,6 @@ def _limits_of_workload(point: DesignPoint) -> Iterator[str]:
         yield "A prefill is one batch alone: queueing, and other requests before the first token, are left out."
     if workload.task == "decode":
         yield "A decode step is one token of every sequence at one context length: arrivals are left out."
-    if not point.compute.price_usd:
-        yield "The accelerator has no price in the catalog: costs are those of network and power only."
+    for metric, why in unknown_metrics(point).items():
+        if metric != "cost_usd_per_token":
+            yield f"The {metric_label(metric)} is unknown: {why}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, PhysicalDimension
 
@@ -48,10 +49,12 @@ def mapping_in_words(point: DesignPoint) -> str:
 
     >>> from cosmic.loading.designs import load_design
     >>> mapping_in_words(load_design("deepseek-v3@dgx-h100:256"))
-    'dp 4 · tp 2 · pp 32 · ep 4 · microbatch 1 · zero1 · recompute none'
+    'dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none'
     """
     workload = point.workload
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
+    if is_moe(point.model) and workload.expert_tensor > 1:
+        degrees.append(f"etp {workload.expert_tensor}")
     alone = "a single accelerator" if point.network.npus == 1 else "one rank"
     words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
     if workload.task == "training":

@@ -25,9 +25,10 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.numeric import Numeric
 from cosmic.step.communication import BLOCKING
-from cosmic.step.memory import state_bytes
+from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
 from cosmic.step.stage_time import PASSES, StageTime, block_times, stage_time
+from cosmic.step.tables import table_use
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import schedules
 
@@ -103,7 +104,7 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts["optimizer"] = optimizer_s(profile)
     parts["dp"] = parts["dp"] + sum(after_step(profile, stage))
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
-    offloaded = profile.network.offload_seconds(profile.memory.offload_traffic)
+    offloaded = profile.network.offload_seconds(profile.memory.tier_traffic)
     parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
     whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
     return Anatomy(whole, profile, stage, others)
@@ -125,7 +126,7 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     efficiency = profile.network.efficiency("weights")
     reduced = stage.communication.get(("weights", "step"), 0.0)
     updated = stage.communication.get(("updated", "step"), 0.0)
-    passes = {phase: stage.free(phase) / count for phase in PASSES}
+    passes = {phase: stage.free_s(phase) / count for phase in PASSES}
     virtual = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
     virtual = np.where(batch["workload.pp"] > 1, virtual, 1)
     turns = np.minimum(batch["workload.pp"], count)
@@ -213,9 +214,9 @@ def transfer_s(profile: StepProfile, phase: str) -> Numeric:
 
 def optimizer_s(profile: StepProfile) -> Numeric:
     """Return the seconds to update the weights of a device."""
-    workload, memory = profile.batch.base.workload, profile.memory
-    if workload.task != "training":
+    batch = profile.batch
+    if batch.base.workload.task != "training":
         return 0.0
-    states = memory.parts["optimizer"] + memory.offloaded.get("optimizer", 0.0)
-    elements = states / state_bytes(profile.kernels.recipe, workload.weight_sharding)
-    return profile.kernels.update(elements)[0]
+    tables = table_use(batch)
+    elements = np.maximum(0.0, updated_elements(batch, profile.place) - tables.elements)
+    return profile.kernels.update(elements, tables)[0]

@@ -31,7 +31,7 @@ from cosmic.simulation.timeline import (
     covered,
     stepped,
 )
-from cosmic.step.memory import Footprint
+from cosmic.step.memory import stage_footprints
 from cosmic.workload.schedule import Task, TaskKind, schedules
 from cosmic.workload.sizes import microbatches
 
@@ -48,7 +48,7 @@ def timeline_of(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     found = anatomy(batch)
-    step = _Step(batch, found.profile.memory, step_times(found), _drawn_microbatches(batch))
+    step = _Step(batch, step_times(found), _drawn_microbatches(batch))
     return step.timeline(float(found.step.seconds))
 
 
@@ -93,8 +93,8 @@ class _Placed:
 class _Step:
     """One step of a design to draw."""
 
-    def __init__(self, batch: Batch, memory: Footprint, times: StepTimes, count: int) -> None:
-        self.batch, self.memory, self.times, self.count = batch, memory, times, count
+    def __init__(self, batch: Batch, times: StepTimes, count: int) -> None:
+        self.batch, self.times, self.count = batch, times, count
         workload = batch.base.workload
         self.training, self.stages = workload.task == "training", workload.pp
         self.virtual = workload.virtual_stages if self.training and workload.pp > 1 else 1
@@ -353,21 +353,16 @@ class _Step:
         """Return the memory use of each stage over time.
 
         Weights, gradients and optimizer state are constant. A microbatch's activations are kept from its forward to the
-        last backward that reads them; their size is the footprint's activations over those in flight on the fullest
-        stage, and no stage is drawn fuller than that. Loss and buffers are held by tasks that compute gradients, or by
-        all tasks in inference.
+        last backward that reads them; their size is the stage's activations over those in flight. Loss and buffers are
+        held by tasks that compute gradients, or by all tasks in inference.
         """
-        parts = {name: float(value) for name, value in self.memory.parts.items()}
-        moving = parts["loss"] + parts["buffers"] + parts["allowance"]
-        constant = sum(parts.values()) - moving - parts["activations"]
-        fullest = self.stages - 1 if parts["loss"] > 0 else 0
-        kept = [self._in_flight(stage) for stage in range(self.stages)]
-        most = max(1e-9, float(kept[fullest][1].max(initial=0.0)))
         counters = []
-        for stage, (times, held) in enumerate(kept):
-            passing = moving if stage in (fullest, self.stages - 1) else moving - parts["loss"]
-            room = parts["activations"] + moving - passing
-            each = min(parts["activations"] / most, room / max(1e-9, float(held.max(initial=0.0))))
+        for stage, footprint in enumerate(stage_footprints(self.batch.base)):
+            parts = {name: float(value) for name, value in footprint.parts.items()}
+            passing = parts["loss"] + parts["buffers"] + parts["allowance"]
+            constant = sum(parts.values()) - passing - parts["activations"]
+            times, held = self._in_flight(stage)
+            each = parts["activations"] / max(1e-9, float(held.max(initial=0.0)))
             begun, ended = self._busy(stage)
             moments = np.concatenate([[0], times, begun, ended])
             grown = np.diff(held, prepend=0.0) * each

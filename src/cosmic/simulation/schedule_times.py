@@ -90,7 +90,7 @@ def step_times(found: Anatomy) -> StepTimes:
             tasks["B", part] = both.with_more(piece._replace(seconds=-piece.seconds) for piece in later.pieces)
     reducing, returning = (float(each) for each in after_step(found.profile, found.stage))
     whole = sum(float(found.stage.communication.get((role, "step"), 0.0)) for role in ("weights", "updated"))
-    offloaded = float(found.profile.network.offload_seconds(memory.offload_traffic))
+    offloaded = float(found.profile.network.offload_seconds(memory.tier_traffic))
     beyond = float(found.step.parts["offload"])
     return StepTimes(
         tasks=tasks,

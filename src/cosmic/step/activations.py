@@ -1,33 +1,95 @@
-"""What a block keeps on a device: its weights, the activations that its backward pass reads, and what it recomputes."""
+"""What a block keeps on a device: its weights, the activations that its backward pass reads, and what it recomputes.
+
+A tensor is kept because backward operators read it. What is kept follows from three choices:
+
+    recomputation   operators that run again before the backward pass keep nothing but what enters them from outside
+    execution       a fused or compiled activation function is recomputed inside its backward kernel from its inputs
+    precision       a GEMM in 8 or 4 bits reads its input in that format: 16 bits are kept only if others read them too
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block
-from cosmic.workload.graph import Sizes, Tensor, remembered
+from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
-from cosmic.workload.plan import BlockPlan
-from cosmic.workload.precision import Recipe
-from cosmic.workload.sharding import CollectiveOp
+from cosmic.workload.plan import BlockPlan, plan_of
+from cosmic.workload.precision import Recipe, is_wide
+from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import local_size
+from cosmic.workload.sizes import layers_by_part
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4
 """A number in fp32 per row: a norm's scale, a softmax's logarithm."""
+POINTWISE = frozenset(("bias", "gelu", "silu", "relu", "tanh", "multiply"))
+"""Operators that a fused backward kernel can run again on its way."""
+MODULES = {
+    "core_attn": ("attention", "cross_attention"),
+    "layernorm": ("attention_norm", "cross_norm", "ffn_norm"),
+    "mla_up_proj": (
+        "q_down_norm",
+        "q_up",
+        "q_placed",
+        "query",
+        "kv_down_norm",
+        "k_up",
+        "v_up",
+        "k_placed",
+        "key",
+        "value",
+    ),
+    "mlp": ("ffn_norm", "ffn_up*", "ffn_gate*", "ffn_inner", "ffn_down*"),
+    "moe": ("router*", "chosen", "sent", "expert_*", "combined", "shared_*", "experts_added"),
+    "moe_act": ("expert_ffn_gate_open", "expert_ffn_inner"),
+    "shared_experts": ("shared_ffn_*", "shared_gate*"),
+}
+"""The operators of each module that Megatron-LM can recompute; a star ends what a name starts with.
+
+A dense network has its norm inside (Transformer Engine fuses it with the first GEMM), a layer of experts before it.
+"""
+DISCARDED = ("layernorm", "mla_up_proj", "moe_act")
+"""Modules whose outputs are dropped too, although others read them: they are made again before their first use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """What decides which activations of a layer are kept."""
+
+    recompute: str = "none"
+    modules: tuple[str, ...] = ("core_attn",)
+    attention: str = "fused"
+    execution: str = "fused"
+
+    @property
+    def all(self) -> Keeping:
+        """The same without recomputation."""
+        return Keeping("none", (), self.attention, self.execution)
+
+
+def keeping_of(workload: Workload, part: str = "layers") -> Keeping:
+    """Return what a workload keeps of the blocks of one part of a model; only layers are recomputed."""
+    found = Keeping(workload.recompute, workload.recompute_modules, workload.attention, workload.execution)
+    return found if part == "layers" else found.all
+
+
+# ------------------------------------------------------------------------------------------------ weights
 
 
 def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
-    """Elements of a weight on a device while it is used: split by tp and ep only."""
+    """Elements of a weight on a device while it is used: split by tp, etp and ep only."""
     total: Numeric = 1
     for dim in weight.dims:
         axes = each.shardings[weight.name].axes(dim)
-        model_axes = [sizes[axis] for axis in axes if axis == "tp" or dim in ("experts", "tables")]
+        model_axes = [sizes[axis] for axis in axes if axis in ("tp", "etp") or dim in ("experts", "tables")]
         total = total * local_size(sizes[dim], model_axes)
     return total
 
@@ -46,22 +108,39 @@ def _weight_elements(each: BlockPlan, sizes: Sizes, replicas_split: bool, only: 
     for weight in each.block.graph.weights:
         if only is not None and weight.name not in only:
             continue
-        replicas = sizes["dp"] * sizes["cp"]
-        for axis in (*each.shardings[weight.name].axes("experts"), *each.shardings[weight.name].axes("tables")):
-            replicas = replicas / sizes[axis]
-        total = total + used_elements(each, weight, sizes) / (replicas if replicas_split else 1)
+        replicas: Numeric = 1
+        for axis in replicating_axes(each.shardings[weight.name]) if replicas_split else ():
+            replicas = replicas * sizes[axis]
+        total = total + used_elements(each, weight, sizes) / replicas
     return total
 
 
+def replicating_axes(sharding: Sharding) -> tuple[str, ...]:
+    """Return the axes of ranks that use the same weight: edp for experts, else dp and cp; a table is on one."""
+    if "ep" in sharding.axes("experts"):
+        return ("edp",)
+    return tuple(axis for axis in ("dp", "cp") if axis not in sharding.axes("tables"))
+
+
+def replica_axes(sharding: Sharding) -> tuple[str, ...]:
+    """Return the axes along which a weight is stored more than once."""
+    return tuple(axis for axis in replicating_axes(sharding) if axis not in sharding.used)
+
+
+# -------------------------------------------------------------------------------------------- activations
+
+
 @cache
-def kept_tensors(block: Block, recompute: str) -> tuple[Tensor, ...]:
-    """Return the activations of a block that are kept until its backward pass, each once."""
-    if recompute == "full":
-        return tuple(block.graph.tensors[name] for name in block.kept_whole)
-    if recompute == "alternate":
-        return _alternate(block)
-    found = {tensor.name: tensor for operator in block.graph.operators for tensor in kept(operator)}
-    return tuple(found.values())
+def kept_tensors(block: Block, keeping: Keeping, narrow: bool = False) -> dict[Tensor, frozenset[str]]:
+    """Return the activations of a block that are kept until its backward pass, and by whom they are read.
+
+    Readers are ``wide``, or ``narrow`` for GEMMs whose format is narrower than activations (*narrow*).
+    """
+    if keeping.recompute == "full":
+        return {block.graph.tensors[name]: frozenset(("wide",)) for name in block.kept_whole}
+    if keeping.recompute == "alternate":
+        return dict.fromkeys(_alternate(block), frozenset(("wide",)))
+    return _Readers(block, keeping, narrow).found
 
 
 def _alternate(block: Block) -> tuple[Tensor, ...]:
@@ -72,64 +151,120 @@ def _alternate(block: Block) -> tuple[Tensor, ...]:
     return tuple(found + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
 
 
-def kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Numeric:
-    """Return the activation bytes of one microbatch that a device keeps for the backward pass of one block."""
-    key = (kept_bytes, each, recompute, attention, recipe.activation)
-    return remembered(sizes, key, lambda: _kept_bytes(each, recompute, attention, sizes, recipe))
+class _Readers:
+    """Collects what the backward pass of a block reads of its forward pass, where modules may be recomputed."""
+
+    def __init__(self, block: Block, keeping: Keeping, narrow: bool) -> None:
+        self.narrow = narrow and keeping.execution == "fused" and block.part == "layers"
+        self.fuses = keeping.execution != "eager"
+        self.makers = {operator.outputs[0].name: operator for operator in block.graph.operators}
+        again = recomputed_operators(block, keeping)
+        self.discarded = _in_modules(block, keeping.modules if keeping.recompute == "selective" else (), DISCARDED)
+        readers: dict[Tensor, set[str]] = {}
+        for operator in block.graph.operators:
+            if operator.name in again:
+                for tensor in operator.inputs:
+                    maker = self.makers.get(tensor.name)
+                    if tensor.role == "activation" and (maker is None or maker.name not in again):
+                        readers.setdefault(tensor, set()).add("wide")  # enters what is recomputed
+            elif not (operator.kind == "combine" and self.fuses):  # probabilities multiply the experts' activations
+                for tensor in kept(operator):
+                    self.add(readers, tensor, operator)
+        self.found = {tensor: frozenset(those) for tensor, those in readers.items()}
+
+    def add(self, readers: dict[Tensor, set[str]], tensor: Tensor, reader: Operator) -> None:
+        """Note that the backward pass of *reader* reads *tensor*, or what a fused kernel makes it from."""
+        maker = self.makers.get(tensor.name)
+        if maker is not None and maker.name in self.discarded:
+            return
+        remakes = maker is not None and maker is not reader and maker.kind in POINTWISE
+        if maker is not None and remakes and self.fuses and reader.kind in POINTWISE:
+            for source in maker.inputs:
+                if source.role == "activation":
+                    self.add(readers, source, maker)
+            return
+        slim = self.narrow and reader.kind == "einsum" and not is_wide(reader.inputs[1].name)
+        readers.setdefault(tensor, set()).add("narrow" if slim else "wide")
 
 
-def _kept_bytes(each: BlockPlan, recompute: str, attention: str, sizes: Sizes, recipe: Recipe) -> Numeric:
-    tensors = _kept_once(each, recompute)
-    total = recipe.activation * sum(
-        (each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in tensors), 0.0
-    )
-    if recompute in ("full", "alternate"):
+def kept_bytes(
+    each: BlockPlan, keeping: Keeping, sizes: Sizes, recipe: Recipe, statistics: int = 1, cached: bool = False
+) -> Numeric:
+    """Return the activation bytes of one microbatch that a device keeps for the backward pass of one block.
+
+    A norm keeps so many *statistics* of each row: its scale, and a layer norm's mean. With *cached*, keys and values
+    are left out: they are those of the KV cache.
+    """
+    key = (kept_bytes, each, keeping, recipe.activation, recipe.saved, statistics, cached)
+    return remembered(sizes, key, lambda: _kept_bytes(each, keeping, sizes, recipe, statistics, cached))
+
+
+def _kept_bytes(
+    each: BlockPlan, keeping: Keeping, sizes: Sizes, recipe: Recipe, statistics: int, cached: bool
+) -> Numeric:
+    total: Numeric = 0.0
+    for width, tensors in zip((recipe.activation, recipe.saved or 0.0), _kept_once(each, keeping, recipe), strict=True):
+        for tensor in tensors:
+            if not (cached and "context" in tensor.dims):
+                total = total + width * each.shardings[tensor.name].elements(tensor.dims, sizes)
+    if keeping.recompute in ("full", "alternate"):
         return total
+    again = recomputed_operators(each.block, keeping)
     for operator in each.block.graph.operators:
-        kind = kinds[operator.kind]
-        made = operator.outputs[0]
-        if kind.extra_bytes_per_output:
-            total = total + kind.extra_bytes_per_output * each.shardings[made.name].elements(made.dims, sizes)
-        if operator.kind == "norm":
-            rows = each.shardings[made.name].elements(made.dims[:-1], sizes)
-            total = total + ROW_STATISTIC_BYTES * (len(operator.inputs) - 1) * rows
-        if operator.kind == "attention":
-            rows = each.shardings[made.name].elements(made.dims[:-1], sizes)
-            total = total + _score_bytes(attention, recompute, rows, sizes)
+        if operator.name not in again:
+            total = total + _beside(each, operator, keeping, sizes, statistics)
     return total
 
 
-@cache
-def _kept_once(each: BlockPlan, recompute: str) -> tuple[Tensor, ...]:
-    """Return the kept activations of a block without views of others."""
-    return tuple(tensor for tensor in kept_tensors(each.block, recompute) if not _is_alias(each, tensor, recompute))
+def _beside(each: BlockPlan, operator: Operator, keeping: Keeping, sizes: Sizes, statistics: int) -> Numeric:
+    """Return the bytes that an operator keeps beside its inputs and outputs: masks, statistics of rows, scores."""
+    made = operator.outputs[0]
+    sharding, extra = each.shardings[made.name], kinds[operator.kind].extra_bytes_per_output
+    if extra:
+        return extra * sharding.elements(made.dims, sizes)
+    if operator.kind not in ("norm", "attention"):
+        return 0.0
+    rows = sharding.elements(made.dims[:-1], sizes)
+    if operator.kind == "norm":
+        return ROW_STATISTIC_BYTES * statistics * rows
+    return _score_bytes(keeping.attention, rows, sizes[operator.inputs[1].dims[1]])
 
 
-def _is_alias(each: BlockPlan, tensor: Tensor, recompute: str) -> bool:
-    """Return whether *tensor* is a view of another kept tensor, with the same sharding."""
-    kept_names = {other.name for other in kept_tensors(each.block, recompute)}
-    for operator in each.block.graph.operators:
-        if operator.kind == "view" and operator.outputs[0].name == tensor.name:
-            original = operator.inputs[0].name
-            return original in kept_names and each.shardings[original] == each.shardings[tensor.name]
-    return False
-
-
-def _score_bytes(attention: str, recompute: str, rows: Numeric, sizes: Sizes) -> Numeric:
+def _score_bytes(attention: str, rows: Numeric, keys: Numeric) -> Numeric:
     """Return what attention keeps beside its inputs and output: the log-sum-exp of each row if fused, else the scores.
 
     Unfused, each score keeps its softmax and the softmax after dropout (2 bytes each) and a mask (1), the 5 a s / h of
-    Korthikanti et al., arXiv 2205.05198; selective recomputation drops just these.
+    Korthikanti et al., arXiv 2205.05198.
     """
-    if attention == "fused" or recompute == "selective":
-        return ROW_STATISTIC_BYTES * rows
-    return 5.0 * rows * sizes["context"]
+    return ROW_STATISTIC_BYTES * rows if attention == "fused" else 5.0 * rows * keys
 
 
-def wide_elements(each: BlockPlan, sizes: Sizes) -> Numeric:
+@cache
+def _kept_once(each: BlockPlan, keeping: Keeping, recipe: Recipe) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Return the activations of a block that are kept in their own format, and in that of GEMMs, without views."""
+    readers = kept_tensors(each.block, keeping, recipe.saved is not None)
+    wide, narrow = ([tensor for tensor, those in readers.items() if who in those] for who in ("wide", "narrow"))
+    return tuple(_without_views(each, wide)), tuple(_without_views(each, narrow))
+
+
+def _without_views(each: BlockPlan, tensors: Sequence[Tensor]) -> Iterator[Tensor]:
+    """Yield *tensors* that are no view of another of them with the same sharding."""
+    names = {tensor.name for tensor in tensors}
+    views = {
+        operator.outputs[0].name: operator.inputs[0].name
+        for operator in each.block.graph.operators
+        if operator.kind == "view"
+    }
+    for tensor in tensors:
+        original = views.get(tensor.name)
+        if original not in names or each.shardings[original] != each.shardings[tensor.name]:
+            yield tensor
+
+
+def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes) -> Numeric:
     """Return the elements of a layer's input and wide activations: those whose gradients are alive together."""
     entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
-    wide = [tensor for tensor in kept_tensors(each.block, "none") if WIDE.intersection(tensor.dims)]
+    wide = [tensor for tensor in kept_tensors(each.block, keeping.all) if WIDE.intersection(tensor.dims)]
     return sum((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
 
 
@@ -144,39 +279,85 @@ def largest(values: Iterable[Numeric]) -> Numeric:
 # ------------------------------------------------------------------------------------------ recomputation
 
 
-def repeated(block: Block, workload: Workload) -> frozenset[str]:
-    """Return the names of the forward operators of a block that run again before its backward pass.
-
-    Those whose result was not kept, up to the last that the backward pass reads: PyTorch stops before a layer's last
-    GEMM, whose output nothing reads, while Megatron-LM runs to the end. Selective recomputation repeats the scores of
-    attention; fused attention keeps none, so that it repeats nothing.
-    """
-    if workload.task != "training" or block.part != "layers":
+@cache
+def recomputed_operators(block: Block, keeping: Keeping) -> frozenset[str]:
+    """Return the names of the operators of a block in modules that are recomputed: they keep nothing of their own."""
+    if keeping.recompute != "selective" or block.part != "layers":
         return frozenset()
-    if workload.recompute == "none" or (workload.recompute == "selective" and workload.attention == "fused"):
-        return frozenset()
-    return _repeated(block, workload.recompute, workload.recompute_to_end)
+    return _in_modules(block, keeping.modules, tuple(MODULES))
 
 
 @cache
-def _repeated(block: Block, recompute: str, to_end: bool) -> frozenset[str]:
+def _in_modules(block: Block, modules: tuple[str, ...], among: tuple[str, ...]) -> frozenset[str]:
+    """Return the operators of a block that belong to those of *modules* that are *among* some."""
+    patterns = [name for module in modules if module in among for name in _members(block, module)]
+    starts = tuple(name[:-1] for name in patterns if name.endswith("*"))
+    return frozenset(
+        operator.name
+        for operator in block.graph.operators
+        if operator.name in patterns or (starts and operator.name.startswith(starts))
+    )
+
+
+def _members(block: Block, module: str) -> tuple[str, ...]:
+    """Return the names of a module's operators; none where a block has no such module."""
+    made = block.graph.tensors
+    if (module == "mlp" and "ffn_up" not in made) or (module == "mla_up_proj" and "kv_down_norm" not in made):
+        return ()
+    return MODULES[module]
+
+
+def repeated(block: Block, workload: Workload) -> frozenset[str]:
+    """Return the names of the forward operators of a block that run again before its backward pass.
+
+    Full recomputation runs those whose result was not kept, up to the last that the backward pass reads: PyTorch stops
+    before a layer's last GEMM, whose output nothing reads, while Megatron-LM runs to the end. Selective recomputation
+    runs its modules.
+    """
+    if workload.task != "training" or block.part != "layers" or workload.recompute == "none":
+        return frozenset()
+    return _repeated(block, keeping_of(workload), workload.recompute_to_end)
+
+
+@cache
+def _repeated(block: Block, keeping: Keeping, to_end: bool) -> frozenset[str]:
+    if keeping.recompute == "selective":
+        return recomputed_operators(block, keeping)
     operators = block.graph.operators
-    if recompute == "selective":
-        return frozenset(operator.name for operator in operators if operator.kind == "attention")
-    kept = {tensor.name for tensor in kept_tensors(block, recompute)}
-    again = operators if to_end else operators[: _needed(block)]
-    return frozenset(operator.name for operator in again if recompute == "full" or operator.outputs[0].name not in kept)
+    kept = {tensor.name for tensor in kept_tensors(block, keeping)}
+    again = operators if to_end else operators[: _needed(block, keeping)]
+    return frozenset(
+        operator.name for operator in again if keeping.recompute == "full" or operator.outputs[0].name not in kept
+    )
 
 
-def _needed(block: Block) -> int:
+def _needed(block: Block, keeping: Keeping) -> int:
     """Return how many of a block's operators must run again before its backward pass has all that it reads."""
-    read = {tensor.name for tensor in kept_tensors(block, "none")}
+    read = {tensor.name for tensor in kept_tensors(block, keeping.all)}
     places = [
         place
         for place, operator in enumerate(block.graph.operators)
         if operator.outputs[0].name in read or kinds[operator.kind].extra_bytes_per_output
     ]
     return max(places, default=-1) + 1
+
+
+def recomputed_share(batch: Batch, block: Block) -> Numeric:
+    """Return the share of a block's layers that recompute, where only the first ones of each virtual stage do."""
+    most = batch.base.workload.recompute_num_layers
+    if most is None or block.part != "layers":
+        return 1.0
+    return batch.once((recomputed_share, block), lambda: _recomputed_share(batch, block, most))
+
+
+def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
+    stages: Numeric = batch["workload.pp"]
+    every = [each.block for each in plan_of(batch)]
+    count: Numeric = 0.0
+    for place in range(int(np.max(stages))):
+        for part in layers_by_part(batch, np.minimum(place, stages - 1), every, most):
+            count = count + part[block.name] * (place < stages)
+    return count / block.repeats
 
 
 def is_repeated(found: CollectiveOp, block: Block, workload: Workload) -> bool:

@@ -17,10 +17,11 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
-from cosmic.step.activations import is_repeated, repeated
+from cosmic.step.activations import is_repeated, recomputed_share, repeated, replica_axes
+from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import microbatches, sizes_of
 
@@ -36,7 +37,9 @@ Role = Literal["tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated"]
 """
 BLOCKING: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
 """Roles on the critical path: the next operator needs the result."""
-ORDER = ("tp", "cp", "ep", "edp", "dp", "pp")
+ORDER = ("etp", "tp", "cp", "ep", "oep", "edp", "dp", "pp")
+ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp"}
+"""What axes of experts do in a step, where it is not what they are called: a dispatch sends and gathers tokens."""
 NARROW = ("fp8", "fp4")
 """Precisions whose GEMMs read a byte or less per element."""
 RING_TENSORS = ("key", "value", "d_key", "d_value")
@@ -49,7 +52,7 @@ class CollectiveUse:
 
     kind: CommunicationKind
     axes: tuple[str, ...]
-    """Mesh axes whose ranks take part: tp, cp, ep, dp or pp, or several; edp: the ranks of dp with the same experts."""
+    """Mesh axes whose ranks take part: tp, cp, dp, pp, or several; of experts etp, ep, edp, and oep: ep outside tp."""
     group: Numeric
     """Ranks that take part."""
     bytes: Numeric
@@ -64,8 +67,8 @@ class CollectiveUse:
     why: str
     copies: int = 1
     """Copies of each token that an all-to-all sends, to as many experts."""
-    recomputed: bool = False
-    """Whether every second call is recomputation, in the backward pass."""
+    recomputed: Numeric = 0.0
+    """Calls in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
     @property
     def overlaps(self) -> bool:
@@ -109,7 +112,7 @@ def collectives(batch: Batch, *, together: bool = False) -> list[CollectiveUse]:
     workload = batch.base.workload
     training = workload.task == "training"
     blocks = plan_of(batch)
-    recipe = recipe_of(workload.precision, workload.task)
+    recipe = recipe_for(workload)
     step = _Step(batch, sizes_of(batch), recipe, workload, microbatches(batch))
     found = []
     for each in blocks:
@@ -133,7 +136,11 @@ class _Step:
         """Return the collectives of a block, each alone, or *together* with those that differ only in their tensor."""
         if not together:
             return tuple((one,) for one in each.partitioned.collectives)
-        return _alike(each, repeated(each.block, self.workload))
+        alike = _alike(each, repeated(each.block, self.workload))
+        if self.workload.task != "decode":
+            return alike
+        running = (tuple(one for one in group if self.runs(each, one)) for group in alike)
+        return tuple(group for group in running if group)
 
     def use(self, each: BlockPlan, alike: tuple[CollectiveOp, ...]) -> CollectiveUse:
         """Return collectives of the plan that differ only in their tensor as one collective of the step."""
@@ -143,16 +150,16 @@ class _Step:
         deferred = gradient and reduced_once(self.workload)
         together = len(alike) if weight or gradient else 1  # in one buffer; others are sent as soon as they exist
         calls = (len(alike) / together) * (1 if deferred else self.microbatches)
-        again = not weight and is_repeated(found, each.block, self.workload)
-        if again:
-            calls = calls * 2
+        repeats = not weight and is_repeated(found, each.block, self.workload)
+        again = recomputed_share(self.batch, each.block) if repeats else 0.0
+        calls = calls * (1 + again)
         if ring:
             calls = calls * np.maximum(self.sizes["cp"] - 1, 0)
         axes = named_axes(found.axes)
         return CollectiveUse(
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=axes,
-            group=found.group(self.sizes),
+            group=found.group(self.sizes) if self.runs(each, found) else 1,
             bytes=self.mean_bytes(each, alike) * together / (self.sizes["cp"] if ring else 1),
             calls=calls,
             phase="step" if deferred else found.phase,
@@ -164,10 +171,16 @@ class _Step:
             recomputed=again,
         )
 
+    def runs(self, each: BlockPlan, found: CollectiveOp) -> bool:
+        """Return whether the operator that a collective serves runs: decoding, not what was done for the source."""
+        if self.workload.task != "decode":
+            return True
+        return all(is_decoded(each.block, one) for one in each.block.graph.operators if one.name == found.operator)
+
     @property
     def sent_gradient(self) -> float:
-        """Bytes of a gradient element in a collective: recipes of 8 and 4 bits reduce in 16 bits."""
-        return 2.0 if self.workload.precision in (*NARROW, "fp16") else self.recipe.gradient
+        """Bytes of a gradient element in a collective: as it is accumulated."""
+        return self.recipe.gradient
 
     @property
     def sent_weight(self) -> float:
@@ -184,14 +197,6 @@ class _Step:
         narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
         return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
 
-    def summed(self, found: CollectiveOp) -> Numeric:
-        """Return the share of a payload that is sent once the outputs of a token's experts are added up.
-
-        Serving engines add them before the all-reduce over tp.
-        """
-        slots = self.workload.task != "training" and "share" in found.dims and "tp" in found.axes
-        return 1 / self.sizes["active"] if slots else 1.0
-
     def kind(self, found: CollectiveOp, gradient: bool) -> CommunicationKind:
         """Return the kind of collective; a gradient whose rank needs only its shard is reduce-scattered."""
         shared = gradient and self.workload.weight_sharding in ("zero1", "zero2")
@@ -203,7 +208,7 @@ class _Step:
         for found in alike:
             known = each.block.graph.tensors.get(found.tensor)
             elements = found.sharding.elements(known.stored_dims if known else found.dims, self.sizes)
-            total = total + elements * self.width(each, found) * self.summed(found)
+            total = total + elements * self.width(each, found)
         return total / len(alike)
 
     def updated_weights(self, each: BlockPlan) -> Iterator[CollectiveUse]:
@@ -211,7 +216,7 @@ class _Step:
         together: dict[tuple[str, ...], Numeric] = {}
         for weight in each.block.graph.weights:
             sharding = each.shardings[weight.name]
-            axes = tuple(axis for axis in ("edp", "ep", "cp") if axis not in sharding.used)
+            axes = replica_axes(sharding)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
         for axes, elements in together.items():
             group: Numeric = 1
@@ -255,7 +260,7 @@ class _Step:
 
 def _axis_role(axis: str) -> Role:
     """Return the role of a blocking collective, by its innermost axis."""
-    return "dp" if axis == "edp" else axis  # type: ignore[return-value]  # the axes of `ORDER` are roles
+    return ROLES.get(axis, axis)  # type: ignore[arg-type]  # the other axes of `ORDER` are roles
 
 
 @cache
@@ -277,11 +282,9 @@ def _alike(each: BlockPlan, repeats: frozenset[str]) -> tuple[tuple[CollectiveOp
 
 @cache
 def named_axes(axes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return mesh axes by the names that designs use: the two halves of data parallelism are dp.
+    """Return mesh axes in the order of `ORDER`, each once.
 
-    >>> named_axes(("edp", "ep", "cp")), named_axes(("ep",)), named_axes(("edp", "cp"))
-    (('cp', 'dp'), ('ep',), ('cp', 'edp'))
+    >>> named_axes(("dp", "cp")), named_axes(("edp", "ep"))
+    (('cp', 'dp'), ('ep', 'edp'))
     """
-    both = "edp" in axes and "ep" in axes
-    names = {"dp" if both and axis in ("edp", "ep") else axis for axis in axes}
-    return tuple(axis for axis in ORDER if axis in names)
+    return tuple(axis for axis in ORDER if axis in axes)

@@ -12,8 +12,9 @@ both inputs only, k.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -22,14 +23,14 @@ from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
-from cosmic.step.activations import repeated
-from cosmic.workload.blocks import blocks, dimensions
+from cosmic.step.activations import recomputed_share, repeated
+from cosmic.workload.blocks import blocks, dimensions, is_decoded
 from cosmic.workload.graph import Sizes
-from cosmic.workload.operators import flop, kinds, moved_elements, unsharded
+from cosmic.workload.operators import flop, kinds, looked_up_elements, moved_elements, seen_share, unsharded
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
 from cosmic.workload.sharding import PartitionedOperator
-from cosmic.workload.sizes import microbatches, sizes_of, visible_share
+from cosmic.workload.sizes import attended_share, microbatches, sizes_of, visible_share
 
 BACKWARD_FLOP = 2.0
 """Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""
@@ -95,7 +96,7 @@ def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False
         keys=sizes[keys.dims[1]],
         width=size(width),
         value_width=size(values.dims[3]),
-        visible=sizes["visible"],
+        visible=seen_share(part.operator, sizes),
     )
     if width == "qk_dim" and decoding:
         rank = sizes["kv_lora_rank"]
@@ -141,8 +142,8 @@ class OperatorUse:
     """Runs in one step, for one layer."""
     kernel: Kernel
     """The shape of its kernel: of one forward run, also where the use is backward."""
-    recomputed: bool = False
-    """Whether every second run is recomputation."""
+    recomputed: Numeric = 0.0
+    """Runs in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
 
 def operators(batch: Batch) -> list[OperatorUse]:
@@ -161,19 +162,21 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
     training, decoding = workload.task == "training", workload.task == "decode"
     recipe = recipe_of(workload.precision, workload.task)
     sizes["visible"] = visible_share(batch, each.block)
-    repeats = repeated(each.block, workload)
+    repeats, share = repeated(each.block, workload), recomputed_share(batch, each.block)
     columns: dict[str, Numeric] = {}
     for part in each.partitioned.operators:
         if part.operator.phase != "forward" or part.operator.kind == "view":
             continue
+        if decoding and not is_decoded(each.block, part.operator):
+            continue
         work, moved = _cost(part, sizes)
         moved = moved * recipe.activation
         of = (part.operator.name, part.operator.kind, each.block.name)
-        recomputed = part.operator.name in repeats
+        again = share if part.operator.name in repeats else 0.0
         kernel = _fused_with(columns, part, kernel_of(part, sizes, decoding))
         if not training:
             moved = _served_bytes(kernel, moved, recipe, batch)
-        yield OperatorUse(*of, "forward", work, moved, times * (2 if recomputed else 1), kernel, recomputed)
+        yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again)
         if training:
             yield OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved, times, kernel)
 
@@ -221,7 +224,18 @@ def kernel_of(part: PartitionedOperator, sizes: Sizes, decoding: bool) -> Kernel
         return Kernel(gemm_of(part, sizes), gathered=_gathered_from(part, sizes), weight=weight)
     if operator.kind == "attention":
         return Kernel(attention_of(part, sizes, decoding))
+    if operator.kind == "embedding":
+        return Kernel(elements=_copied(part, sizes))
     return Kernel(elements=_largest(part, sizes))
+
+
+def _copied(part: PartitionedOperator, sizes: Sizes) -> Numeric:
+    """Return the mean of the elements that an embedding reads and writes: alike, unless it pools rows."""
+
+    def local(dims: Iterable[str]) -> Numeric:
+        return part.elements(dims, sizes)
+
+    return (looked_up_elements(part.operator, local) + local(part.operator.outputs[0].dims)) / 2
 
 
 def _largest(part: PartitionedOperator, sizes: Sizes) -> Numeric:
@@ -243,21 +257,58 @@ def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Numeric:
 def model_flop_per_token(model: Model, sequence: Numeric, *, training: bool = True, decoding: bool = False) -> Numeric:
     """Return the flop that a token costs: GEMMs and attention, without recomputation.
 
-    This is the numerator of MFU. With a causal mask only the visible half of attention counts;
-    a token being decoded attends to the whole *sequence* before it.
+    This is the numerator of MFU. Of attention, the pairs count that the mask and the window of each layer show; of
+    experts, the tokens that they are meant to get, not empty slots. A token being decoded attends to the whole
+    *sequence* before it, and to a source whose keys and values are cached.
 
     >>> from cosmic.loading.designs import load_design
     >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
     1062
     """
+    forward, _ = _forward_flop(model, sequence, decoding, slots=False)
+    return (1 + BACKWARD_FLOP if training else 1) * forward
+
+
+def hardware_flop_per_token(batch: Batch) -> Numeric:
+    """Return the flop that a token costs all accelerators together: those of the model, and what they do beside.
+
+    This is the numerator of HFU: what is recomputed counts, and the slots of experts beyond their tokens.
+    """
+    model, workload = batch.base.model, batch.base.workload
+    sequence, training = batch["workload.sequence"], workload.task == "training"
+    repeats = {block.name: (repeated(block, workload), recomputed_share(batch, block)) for block in blocks(model)}
+    forward, again = _forward_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats)
+    return (1 + BACKWARD_FLOP if training else 1) * forward + again
+
+
+def _forward_flop(
+    model: Model,
+    sequence: Numeric,
+    decoding: bool,
+    *,
+    slots: bool,
+    repeats: Mapping[str, tuple[frozenset[str], Numeric]] = MappingProxyType({}),
+) -> tuple[Numeric, Numeric]:
+    """Return the flop of one token's forward pass, and of what runs again: *repeats* says what, in which share of layers.
+
+    With *slots*, experts compute all slots that they have; without, those that tokens fill.
+    """
     queries = sequence * 0 + 1 if decoding else sequence
     sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
-    sizes |= {"source": sequence, "samples": 1, "visible": 1.0 if decoding else (sequence + 1) / (2 * sequence)}
+    sizes |= {"source": sequence, "samples": 1, "tokens": queries}
+    if isinstance(model, Transformer) and model.experts and not slots:
+        sizes["share"] = np.minimum(sizes["share"], model.experts.active / model.experts.count)
     total: Numeric = 0.0
+    again: Numeric = 0.0
     for block in blocks(model):
-        bidirectional = isinstance(model, Transformer) and model.family in ("encoder", "vision")
-        here = {**sizes, "visible": 1.0} if bidirectional or block.name == "encoder_layer" else sizes
+        if isinstance(model, Transformer):
+            sizes["visible"] = attended_share(model, block.name, sequence, decoding=decoding)
         for operator in block.graph.operators:
-            if kinds[operator.kind].index_space or operator.kind == "attention":
-                total = total + block.repeats * flop(operator, unsharded(here), here)
-    return (1 + BACKWARD_FLOP if training else 1) * total / queries
+            counts = kinds[operator.kind].index_space or operator.kind == "attention"
+            if not counts or (decoding and not is_decoded(block, operator)):
+                continue
+            work = block.repeats * flop(operator, unsharded(sizes), sizes) / queries
+            total = total + work
+            names, share = repeats.get(block.name, ((), 0.0))
+            again = again + work * share * (operator.name in names)
+    return total, again

@@ -43,7 +43,8 @@ from cosmic.design.model import is_moe
 from cosmic.numeric import Numeric
 from cosmic.step.communication import reduced_once
 from cosmic.step.compute import Gemm, OperatorUse
-from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.step.tables import TableUse
+from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
 from cosmic.workload.sizes import microbatches
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
@@ -54,6 +55,11 @@ SCORES = {"forward": MemoryTraffic(1, 2), "backward": MemoryTraffic(1, 3)}
 """Passes over the scores of unfused attention: scale, mask and softmax in one kernel, and its backward pass."""
 DROPPED_SCORES = MemoryTraffic(1, 2.5)
 """Dropout of scores: read, written, and a mask of one byte."""
+
+READ_TWICE = 2 + 2
+"""Bytes that casting an element moves, at least, where a kernel before the cast finds the tensor's maximum."""
+
+NO_TABLES = TableUse()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +98,7 @@ class KernelCosts:
     def __init__(self, batch: Batch) -> None:
         self.batch = batch
         self.workload = batch.base.workload
-        self.recipe: Recipe = recipe_of(self.workload.precision, self.workload.task)
+        self.recipe: Recipe = recipe_for(self.workload)
         field: Callable[[str], Numeric] = lambda key: batch[f"compute.{key}"]  # noqa: E731  a short word for a long path
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]
@@ -115,14 +121,37 @@ class KernelCosts:
     def _launches(self, use: OperatorUse) -> Numeric:
         """Return how many kernels the host launches for one run of an operator."""
         if isinstance(use.kernel.shape, Gemm):
-            casts = 2.0 * bool(FORMATS[self._format(use)].cast_bytes)
-            once = np.maximum(use.kernel.shape.count, 1.0) * (1.0 + casts)  # experts are launched one by one
-            return once if use.phase == "forward" else 2.0 * once + use.kernel.fuses
+            return self._gemm_launches(use, use.kernel.shape)
         if isinstance(use.kernel.shape, Attention):
             fused = self.workload.attention == "fused"
             passes = CONSTANTS.attention_kernels if fused else CONSTANTS.unfused_kernels
             return passes.forward if use.phase == "forward" else passes.backward
         return memory_traffic(use.kind, use.phase, self._style).kernels
+
+    def _gemm_launches(self, use: OperatorUse, shape: Gemm) -> Numeric:
+        """Return the kernels of a GEMM: of experts one grouped GEMM or one for each, and casts that nothing fuses.
+
+        Backward there are two GEMMs, of which the first casts the gradient; the sum of gradients of an activation that
+        several GEMMs read is a kernel, too.
+        """
+        if self._joins_earlier(use):
+            return 0.0
+        each = 1.0 if self.workload.grouped_gemm else np.maximum(shape.count, 1.0)
+        casts = self._cast_kernels(use)
+        read = 0.0 if use.kernel.fuses else casts  # an earlier GEMM has cast the same activation
+        if use.phase == "forward":
+            return each * (1.0 + read)
+        return each * (2.0 + casts + read) + use.kernel.fuses
+
+    def _cast_kernels(self, use: OperatorUse) -> float:
+        """Return the kernels that cast an operand: two where a tensor's maximum is found first, none where fused."""
+        moved = FORMATS[self._format(use)].cast_bytes
+        fused = self._style == "fused" if self._serves else self.workload.execution == "fused"
+        return 0.0 if fused or not moved else 2.0 if moved > READ_TWICE else 1.0
+
+    def _joins_earlier(self, use: OperatorUse) -> bool:
+        """Return whether a serving engine runs a GEMM as columns of an earlier one, such as K and V beside Q."""
+        return self._serves and self._style == "fused" and use.kernel.fuses
 
     def _roofline(self, use: OperatorUse) -> Numeric:
         rate = self._attention_rate if use.kind == "attention" else self._matrix_rate
@@ -147,14 +176,24 @@ class KernelCosts:
         unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
         known = self._cast_once(unit, number, use)
         weights = shape.count * shape.n * shape.k
-        if self._serves and self._style == "fused" and use.kernel.fuses:
-            return _added(shape, use.kernel.beside, known)
+        if self._joins_earlier(use):
+            return self._added_s(shape, use.kernel.beside, known)
         if use.phase == "forward":
-            return _gemm_s(shape, known) + self._weights_cast(number, weights)
+            return self._gemm_s(shape, known) + self._weights_cast(number, weights)
         by_input, by_weight = shape.backward()
         added = self._streamed("fan", "backward", shape.count * shape.m * shape.k) if use.kernel.fuses else 0.0
-        gemms = _gemm_s(by_input, unit) + _gemm_s(by_weight, known)
+        gemms = self._gemm_s(by_input, unit) + self._gemm_s(by_weight, known)
         return gemms + self._weights_cast(number, weights) + added + self._accumulated(weights)
+
+    def _gemm_s(self, shape: Gemm, unit: MatrixUnit) -> Numeric:
+        """Return the seconds of GEMMs in one kernel, or of as many kernels as there are experts."""
+        if self.workload.grouped_gemm:
+            return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)
+        return shape.count * gemm_seconds(1, shape.m, shape.n, shape.k, unit)
+
+    def _added_s(self, shape: Gemm, beside: Numeric, unit: MatrixUnit) -> Numeric:
+        """Return the seconds that a GEMM adds to one of *beside* columns that it is fused with, in serving engines."""
+        return self._gemm_s(replace(shape, n=beside + shape.n), unit) - self._gemm_s(replace(shape, n=beside), unit)
 
     def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
         """Return how a serving engine multiplies: weights in their own format, casts fused into earlier kernels."""
@@ -245,7 +284,7 @@ class KernelCosts:
         pairs = groups * shape.queries * shape.keys
         passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout and not self._serves else [])]
         streamed = sum(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
-        return sum(_gemm_s(gemm, unit) for gemm in gemms) + streamed
+        return sum(gemm_seconds(gemm.count, gemm.m, gemm.n, gemm.k, unit) for gemm in gemms) + streamed
 
     # ------------------------------------------------------------------------------------------------ rates
 
@@ -287,12 +326,13 @@ class KernelCosts:
 
     # --------------------------------------------------------------------------------------- beside operators
 
-    def update(self, elements: Numeric) -> tuple[Numeric, Numeric]:
-        """Return the seconds of a fused Adam over *elements* weights, and the bytes that it streams."""
+    def update(self, elements: Numeric, tables: TableUse = NO_TABLES) -> tuple[Numeric, Numeric]:
+        """Return the seconds of a fused Adam over *elements* weights and of Adagrad over *tables*, and its bytes."""
         recipe = self.recipe
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
-        fused = optimizer_seconds(elements, each, Stream(self._bytes_per_s, 0.0))
-        return np.where(self._modelled, fused, elements * each / self._bytes_per_s), elements * each
+        moved = elements * each + tables.update_bytes
+        fused = optimizer_seconds(moved, 1.0, Stream(self._bytes_per_s, 0.0))
+        return np.where(self._modelled, fused, moved / self._bytes_per_s), moved
 
     def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host to launch one run of an operator."""
@@ -308,12 +348,3 @@ class KernelCosts:
         if self.workload.task == "decode":
             return 0.0
         return self._field("host_launch") * (CONSTANTS.backward_launch if phase == "backward" else 1.0)
-
-
-def _added(shape: Gemm, beside: Numeric, unit: MatrixUnit) -> Numeric:
-    """Return the seconds that a GEMM adds to one of *beside* columns that it is fused with, as in serving engines."""
-    return _gemm_s(replace(shape, n=beside + shape.n), unit) - _gemm_s(replace(shape, n=beside), unit)
-
-
-def _gemm_s(shape: Gemm, unit: MatrixUnit) -> Numeric:
-    return gemm_seconds(shape.count, shape.m, shape.n, shape.k, unit)

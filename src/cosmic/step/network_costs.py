@@ -5,17 +5,20 @@ Numbers, or arrays over a batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cosmic.catalog.fitted import fitted
 from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
-from cosmic.cost.shapes import Span, shape, strides, together
+from cosmic.cost.shapes import Span, folded, shape, strides, together
 from cosmic.design.batch import Batch
 from cosmic.design.collective import CollectiveKind
+from cosmic.design.model import is_moe
 from cosmic.design.workload import AXES
 from cosmic.numeric import Numeric, larger
 from cosmic.step.communication import CommunicationKind, Role
+from cosmic.workload.sizes import expert_degrees, folded_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +43,18 @@ class NetworkCosts:
         placed = strides(batch.base.workload.placement, degrees)
         sizes = [dim.npus for dim in self.dims]
         self.shapes: dict[str, tuple[Span, ...]] = {axis: shape(sizes, placed[axis], degrees[axis]) for axis in AXES}
-        ep = batch["workload.ep"]
-        self.shapes["ep"] = shape(sizes, placed["dp"], ep)
-        self.shapes["edp"] = shape(sizes, placed["dp"] * ep, larger(degrees["dp"] / ep, 1.0))
-        """What every mesh axis has of each dimension: those of `AXES`, and ep and edp, into which dp divides."""
+        """What every mesh axis has of each dimension: those of `AXES`, and those of experts."""
+        if is_moe(batch.base.model):
+            experts = expert_degrees(batch)
+            order = [(placed[axis], degrees[axis]) for axis in folded_order(batch.base.workload.placement)]
+            inside = experts["etp"] * experts["ep"]
+            for axis, first, last in (
+                ("etp", 1, experts["etp"]),
+                ("ep", experts["etp"], inside),
+                ("oep", degrees["tp"], inside),
+                ("edp", inside, inside * experts["edp"]),
+            ):
+                self.shapes[axis] = folded(sizes, order, first, last)
         self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
 
     def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
@@ -61,7 +72,11 @@ class NetworkCosts:
         if kind in ("send", "collective_permute"):
             return send_seconds(group, size_bytes)
         known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
-        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, copies)
+        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, self.copies(axes, copies))
+
+    def copies(self, axes: tuple[str, ...], copies: int) -> Numeric:
+        """Return how many of the *copies* of a token one rank sends: the ranks of tp that have it share them out."""
+        return larger(1, copies / expert_degrees(self._batch)["tep"]) if axes == ("oep",) else copies
 
     def efficiency(self, role: Role) -> Numeric:
         """Return the share of a role's seconds that compute can hide at best; 0 where it does not overlap.
@@ -75,9 +90,14 @@ class NetworkCosts:
             return OVERLAP.ep if workload.ep_overlap else 0.0
         return self._batch["collective.overlap_efficiency"] if workload.dp_overlap else 0.0
 
-    def offload_seconds(self, moved_bytes: Numeric) -> Numeric:
-        """Return the seconds to move bytes to or from the nearest outer tier, if there is one."""
-        if not self._batch.base.memory.tiers:
-            return 0.0
-        bandwidth: Numeric = self._batch["memory.tiers.0.bandwidth"]
-        return moved_bytes / bandwidth
+    def offload_seconds(self, tier_traffic: Sequence[Numeric]) -> Numeric:
+        """Return the seconds in which bytes travel between the device and its outer tiers, so many to or from each.
+
+        Tiers are a chain: what lies in the second passes the link of the first too. Links work at the same time, so
+        that the slowest counts; transfers start ahead of their use, which hides their latency.
+        """
+        slowest: Numeric = 0.0
+        for place in range(len(tier_traffic)):
+            beyond = sum(tier_traffic[place:])
+            slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{place}.bandwidth"])
+        return slowest

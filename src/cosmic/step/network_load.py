@@ -26,6 +26,7 @@ from cosmic.cost.themis import ThemisInput, orders
 from cosmic.cost.transport import StageCost
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.point import DesignPoint
+from cosmic.numeric import Numeric
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.profile import StepProfile
 
@@ -50,7 +51,7 @@ def network_loads(profile: StepProfile) -> tuple[NetworkLoad, ...]:
     total: dict[tuple[int, str], list[float]] = {}
     for use in sent_collectives(profile):
         parts = together([network.shapes[axis] for axis in use.axes])
-        for dimension, sent, seconds in _sent(use, point, network.dims, parts):
+        for dimension, sent, seconds in _sent(use, point, network.dims, parts, network.copies(use.axes, use.copies)):
             entry = total.setdefault((dimension, use.part), [0.0, 0.0])
             entry[0] += float(use.calls) * sent
             entry[1] += float(use.calls) * seconds
@@ -63,7 +64,11 @@ def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
 
 
 def _sent(
-    use: CollectiveUse, point: DesignPoint, lanes: Sequence[NetworkDimension], parts: Sequence[Span]
+    use: CollectiveUse,
+    point: DesignPoint,
+    lanes: Sequence[NetworkDimension],
+    parts: Sequence[Span],
+    copies: Numeric = 1,
 ) -> Iterator[tuple[int, float, float]]:
     """Yield for each dimension that one collective crosses the bytes that an accelerator sends, and the seconds."""
     places = [place for place, part in enumerate(parts) if part.members > 1]
@@ -76,7 +81,7 @@ def _sent(
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
     chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
     alone = len(group) == 1
-    for place, each, share in zip(places, group, entering(kind, point, group, use.copies), strict=True):
+    for place, each, share in zip(places, group, entering(kind, point, group, copies), strict=True):
         traffic = float(algorithms[str(each.dimension.algorithm)].traffic(kind, each.span.members))
         yield place, payload * share * traffic, _busy(each.collective(kind, alone), payload * share, chunks)
 
@@ -85,7 +90,7 @@ def _busy(phase: StageCost, size_bytes: float, chunks: int) -> float:
     return float(chunks * phase.per_chunk_s + phase.per_byte_s * size_bytes + phase.per_call_s(size_bytes))
 
 
-def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: int = 1) -> list[float]:
+def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: Numeric = 1) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
     members = [float(each.span.members) for each in group]
     inside = [prod(members[:place]) for place in range(len(members))]

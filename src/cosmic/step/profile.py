@@ -60,8 +60,8 @@ class CollectiveCost:
     """Of all calls."""
     block: str
     """Empty for what is sent between stages."""
-    recomputed: bool = False
-    """Whether every second call is recomputation, in the backward pass."""
+    recomputed: Numeric = 0.0
+    """Calls in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +86,16 @@ class StepProfile:
     def counts(self) -> dict[str, Numeric]:
         """How much of each block there is: layers of each kind, the embedding, the head."""
         blocks = tuple(each.block for each in plan_of(self.batch))
-        if self.stage is None:
-            return {block.name: 1 for block in blocks}
-        return blocks_on_stage(self.batch, place_of(self.batch, self.stage, blocks), blocks)
+        return (
+            {block.name: 1 for block in blocks}
+            if self.stage is None
+            else blocks_on_stage(self.batch, self.place, blocks)
+        )
+
+    @cached_property
+    def place(self) -> Numeric:
+        """The number of the stage, from 0 on."""
+        return place_of(self.batch, self.stage or "first", [each.block for each in plan_of(self.batch)])
 
     @cached_property
     def operators(self) -> tuple[OperatorCost, ...]:

@@ -28,6 +28,7 @@ from cosmic.numeric import Numeric
 from cosmic.step.activations import weight_elements
 from cosmic.step.compute import Gemm, attention_of, gemm_of
 from cosmic.step.memory import cache_bytes
+from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.operators import moved_elements
 from cosmic.workload.plan import BlockPlan, plan_of
@@ -76,8 +77,9 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     total: dict[str, Numeric] = dict.fromkeys(ServingWork.__slots__, 0.0)
     for each in blocks:
         sizes["visible"] = visible_share(batch, each.block)
-        passed = each.block.part == "layers" or workload.task == "decode"
-        for name, value in _block(each, sizes, recipe, moe, passed):
+        decoding = workload.task == "decode"
+        passed = each.block.part == "layers" or decoding
+        for name, value in _block(each, sizes, recipe, moe, passed, decoding):
             joined = np.maximum(total[name], value) if name == "group" else total[name] + each.block.repeats * value
             total[name] = joined
     counts = {each.block.name: each.block.repeats for each in blocks}
@@ -85,14 +87,19 @@ def serving_work(batch: Batch, cache: float | None = None) -> ServingWork:
     return ServingWork(**total)
 
 
-def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, moe: bool, passed: bool) -> Iterator[tuple[str, Numeric]]:
+def _block(
+    each: BlockPlan, sizes: SizeTable, recipe: Recipe, moe: bool, passed: bool, decoding: bool
+) -> Iterator[tuple[str, Numeric]]:
     """Yield what one block adds to the sums; where a prompt does not pass through it, what it keeps alone."""
     for weight in each.block.graph.weights:
         width = weight_bytes(recipe, weight.name, moe=moe)
         yield "resident_bytes", width * weight_elements(each, sizes, False, only=frozenset((weight.name,)))
     if not passed:
         return
+    running = {one.name for one in each.block.graph.operators if not decoding or is_decoded(each.block, one)}
     for part in each.partitioned.operators:
+        if part.operator.name not in running:
+            continue
         if part.operator.kind == "einsum":
             yield from _product(part, gemm_of(part, sizes), recipe, moe)
         elif part.operator.kind == "attention":
@@ -101,9 +108,9 @@ def _block(each: BlockPlan, sizes: SizeTable, recipe: Recipe, moe: bool, passed:
             yield "activation_bytes", recipe.activation * _moved(part, sizes)
     shared = any("shared_ffn" in found.tensor for found in each.partitioned.collectives)
     for found in each.partitioned.collectives:
-        slots = "share" in found.dims and "tp" in found.axes
-        if not (slots and shared):
-            yield from _exchange(found, sizes, recipe, 1 / sizes["active"] if slots else 1.0)
+        alone = shared and found.tensor == "combined"  # added to the shared expert's before the all-reduce
+        if found.operator in running and not alone:
+            yield from _exchange(found, sizes, recipe)
 
 
 def _product(part: PartitionedOperator, shape: Gemm, recipe: Recipe, moe: bool) -> Iterator[tuple[str, Numeric]]:
@@ -129,9 +136,8 @@ def _moved(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
     return moved_elements(part.operator, lambda dims: part.elements(dims, sizes))
 
 
-def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe, share: Numeric) -> Iterator[tuple[str, Numeric]]:
-    """Yield a collective of which a *share* of the payload is sent."""
+def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe) -> Iterator[tuple[str, Numeric]]:
     group = np.asarray(found.group(sizes))
     yield "exchanges", 1.0 * (group > 1)
-    yield "exchanged_bytes", share * found.elements(sizes) * recipe.activation * (group > 1)
+    yield "exchanged_bytes", found.elements(sizes) * recipe.activation * (group > 1)
     yield "group", group

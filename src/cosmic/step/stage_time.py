@@ -10,7 +10,8 @@ given out in the order of what each may overlap:
     ring      keys and values: the attention of their layer
     tp        (`tp_overlap`) the GEMMs of their layer, chunk by chunk
     ep        (`ep_overlap`) the passes of other microbatches, forward and backward
-    weights   (`dp_overlap`) sharded weights fetched ahead, gradients reduced behind: whatever the pass does
+    weights   (`dp_overlap`) sharded weights fetched ahead, gradients reduced behind: what is left of the pass, and of
+              what it waits for the host
 
 All seconds are sums over the profile of one layer of each kind (`cosmic.step.profile`), of all microbatches together.
 """
@@ -91,16 +92,15 @@ class StageTime:
         """The part of the backward pass that makes the gradients of weights: half of its compute, half of its delay."""
         return (self.compute.backward + self.delay["backward"]) / 2
 
-    def hidden(self, phase: str) -> Numeric:
-        """Return the seconds of communication that the compute of a pass hides."""
-        return _hidden(self.communication, self.exposed, phase)
+    def free_s(self, phase: str) -> Numeric:
+        """Return the seconds of a pass, all microbatches together, that hide no communication yet.
 
-    def free(self, phase: str) -> Numeric:
-        """Return the seconds of a pass that overlap no communication yet.
-
-        Experts' collectives of one pass may overlap the other, which then has that much less.
+        Where experts' collectives of one pass overlap the other too, that one has so much less.
         """
-        left = {each: self.seconds(each) - self.hidden(each) for each in PASSES}
+        left = {
+            each: self.compute.beside(each)[2] + self.delay[each] - _hidden(self.communication, self.exposed, each)
+            for each in PASSES
+        }
         lent = sum(np.minimum(0.0, value) for each, value in left.items() if each != phase)
         free: Numeric = np.maximum(0.0, left[phase] + lent)
         return free
@@ -133,8 +133,10 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
     for each in unit.operators:
         _add(compute[each.use.block], _compute_time(each))
     for call in (each for each in unit.traffic if each.block):  # what is sent between stages belongs to none
-        for phase in PASSES if call.recomputed else (call.phase,):
-            share = 0.5 if call.recomputed else 1.0
+        again = call.recomputed / (1 + call.recomputed)
+        for phase, share in (call.phase, 1 - again), ("backward", again):
+            if not np.any(share):
+                continue
             _add(communication[call.block], {(call.role, phase): call.seconds * share})
             if call.role in BLOCKING:
                 _add(launched[call.block], {phase: call.calls * share})
@@ -160,10 +162,10 @@ def _add(total: dict[Key, Numeric], more: Mapping[Key, Numeric]) -> None:
 
 
 def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
-    """Return what an operator adds to the sums. Every second run of what is recomputed belongs to the backward pass."""
+    """Return what an operator adds to the sums. Runs of what is recomputed again belong to the backward pass."""
     use = each.use
-    once = each.seconds * each.runs
-    own = once / 2 if use.recomputed else once
+    more = use.recomputed
+    own = each.seconds * each.runs / (1 + more)
     kind = {"einsum": "gemm", "attention": "attention"}.get(use.kind, "other")
     found = {kind: own, use.phase: own, "flop": use.flop * each.runs}
     if use.phase == "forward" and kind != "other":
@@ -171,9 +173,9 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
     launch = each.launch_s * each.runs
     if use.block == "head" and use.phase == "forward":
         launch = 0.0  # the device still has layers to run
-    if use.recomputed:
-        again = {"recompute": own} | ({f"{kind}_again": own} if kind != "other" else {})
-        return found | again | {"launch_forward": launch / 2, "launch_backward": launch / 2}
+    if np.any(more):
+        again = {"recompute": own * more} | ({f"{kind}_again": own * more} if kind != "other" else {})
+        return found | again | {"launch_forward": launch / (1 + more), "launch_backward": launch * more / (1 + more)}
     return found | {f"launch_{use.phase}": launch}
 
 
@@ -237,7 +239,7 @@ def _overlapped(
         busy = compute.beside(phase)[2] + _waited(exposed, phase)
         delay[phase] = launch_delay_s(getattr(compute, f"launch_{phase}"), busy - after)
     found = StageTime(compute, communication, exposed, delay)
-    free = {phase: found.free(phase) for phase in PASSES}
+    free = {phase: found.free_s(phase) for phase in PASSES}
     for phase in PASSES:
         _expose(communication, exposed, ("weights", phase), unit.network.efficiency("weights"), free[phase])
     return found

@@ -15,8 +15,11 @@ from random import Random
 from typing import Any
 
 from cosmic.arithmetic import divisors
+from cosmic.design import schema
+from cosmic.design.memory import Tier
 from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.workload.checks import invalid_reasons
@@ -47,17 +50,47 @@ SWITCHES: Mapping[str, tuple[Any, ...]] = {
     "attention": ("fused", "fused", "fused", "unfused"),
     "cp_comm_type": ("ring", "all_gather", "ulysses"),
     "cp_balanced": (True, True, False),
-    "loss": ("eager", "chunked", "retained"),
+    "loss": ("eager", "chunked", "retained", "fused", "half", "auto"),
     "dropout": (False, False, True),
     "execution": ("fused", "fused", "compiled", "eager"),
+    "grouped_gemm": (True, True, True, False),
     "dp_overlap": (True, True, False),
     "tp_overlap": (False, True),
     "ep_overlap": (False, True),
     "precision": ("bf16", "bf16", "bf16_pure", "fp8"),
+    "reduce_every": ("step", "microbatch"),
+    "recompute_modules": (("core_attn",), ("core_attn", "mlp"), ("layernorm", "moe_act"), ("mla_up_proj",), ("moe",)),
+    "recompute_num_layers": (1, 2, 4),
+    "grad_reduce_in_fp32": (True, False),
+    "moments": ("fp32", "bf16"),
+    "offload_num_layers": (1, 2),
     "placement": (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"), ("tp", "pp", "dp", "cp")),
 }
-"""Switches of a workload, the usual value most often; each is drawn half of the time."""
-TRAINING_ONLY = ("recompute", "recompute_to_end", "loss", "dropout", "weight_sharding", "sequence_parallel")
+"""Switches of a workload, the usual value most often; each that a workload has is drawn half of the time."""
+TRAINING_ONLY = (
+    *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),
+    *("sequence_parallel", "reduce_every", "grad_reduce_in_fp32", "moments", "offload_num_layers"),
+)
+SERVED: Mapping[str, tuple[Any, ...]] = {
+    "precision": ("bf16", "fp8", "fp8", "fp4", "int4"),
+    "weight_sharding": ("none", "none", "zero3"),
+}
+"""Switches of a serving workload that differ from those of training."""
+OFFLOADED = ((), (), (), ("optimizer",), ("activations",), ("weights",), ("weights", "optimizer", "activations"))
+"""What training offloads, if there are outer tiers; who serves offloads weights only."""
+TIERS = (
+    (Tier(name="host", capacity_bytes=512e9, bandwidth_bytes_per_s=55e9),),
+    (
+        Tier(name="host", capacity_bytes=64e9, bandwidth_bytes_per_s=400e9),
+        Tier(name="drive", capacity_bytes=4e12, bandwidth_bytes_per_s=6e9),
+    ),
+)
+"""Memory behind the accelerator's own: a host over PCIe; a coherent host and a drive."""
+OUTER = 0.15
+"""Share of the designs that have outer tiers."""
+DEPTHS = (2, 3, 7, 13, 24, 37)
+"""Layers of models that are cut short: what divides by nothing in particular."""
+SLOTS = schema.slots(Workload)
 COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
 TRIES = 1000
 
@@ -94,7 +127,8 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
         bare = load_design(f"{name}@{system}", {"task": task, "tp": 1, "cp": 1, "pp": 1})
         overrides = _workload(rng, bare, task) | dict(fixed)
         layers = {f"collective.{key}": rng.choice(of) for key, of in COLLECTIVE.items() if rng.random() < 0.3}
-        point = load_design(f"{name}@{system}", overrides | layers | _shorter(rng, bare))
+        overrides |= layers | _shorter(rng, bare) | _outer(rng, task, fixed)
+        point = load_design(f"{name}@{system}", overrides)
     except SpecError:
         return None
     return None if invalid_reasons(point) else point
@@ -104,22 +138,35 @@ def _shorter(rng: Random, bare: DesignPoint) -> dict[str, Any]:
     """Return fewer layers for some designs: what divides by nothing in particular."""
     if not isinstance(bare.model, Transformer) or rng.random() < 0.5:
         return {}
-    return {"model.layers": rng.randint(2, bare.model.layers)}
+    return {"model.layers": rng.choice([each for each in (*DEPTHS, bare.model.layers) if each <= bare.model.layers])}
+
+
+def _outer(rng: Random, task: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
+    """Return outer tiers of memory for some designs, and what they offload."""
+    if rng.random() > OUTER and "offload" not in fixed:
+        return {}
+    offloaded = rng.choice(OFFLOADED if task == "training" else ((), ("weights",)))
+    return {"memory.tiers": schema.write(rng.choice(TIERS)), "offload": list(fixed.get("offload", offloaded))}
 
 
 def _workload(rng: Random, bare: DesignPoint, task: str) -> dict[str, Any]:
     """Return a mapping and switches."""
     mesh = _mesh(rng, bare)
     found: dict[str, Any] = {"task": task, **mesh}
-    for key, values in SWITCHES.items():
-        if rng.random() < 0.5 and (task == "training" or key not in TRAINING_ONLY):
-            found[key] = rng.choice(values)
+    switches = SWITCHES if task == "training" else {**SWITCHES, **SERVED}
+    for key, values in switches.items():
+        if rng.random() < 0.5 and key in SLOTS and (task == "training" or key not in TRAINING_ONLY):
+            choices = SLOTS[key].choices()
+            found[key] = rng.choice([value for value in values if choices is None or value in choices])
     if task == "training":
-        found["schedule"] = rng.choice(("1f1b", "1f1b", "gpipe", "interleaved", "zero_bubble", "dualpipe"))
+        found["schedule"] = rng.choice(
+            ("1f1b", "1f1b", "gpipe", "interleaved", "interleaved", "zero_bubble", "dualpipe")
+        )
         if found["schedule"] == "interleaved" and mesh["pp"] > 1:
-            found["virtual_stages"] = rng.choice((1, 2, 3, 4))
+            found["virtual_stages"] = rng.choice((1, 2, 2, 3, 4))
     found["micro_batch"] = rng.choice((1, 1, 2, 4))
-    turns = rng.choice((1, 2, 4, 8, 16)) * (mesh["pp"] if rng.random() < 0.5 else 1)
+    in_rounds = found.get("virtual_stages", 1) > 1 or rng.random() < 0.5
+    turns = rng.choice((1, 2, 4, 8, 16)) * (mesh["pp"] if in_rounds else 1)
     found["global_batch"] = mesh["dp"] * found["micro_batch"] * turns
     if isinstance(bare.model, Transformer) and bare.model.image is None:
         found["sequence"] = rng.choice((512, 2048, 4096, 8192, 32768))
@@ -139,5 +186,8 @@ def _mesh(rng: Random, bare: DesignPoint) -> dict[str, int]:
                 left //= mesh[axis]
         if model.experts:
             ranks = bare.network.npus // mesh["pp"]
+            if "etp" in SLOTS and rng.random() < 0.3:
+                mesh["etp"] = rng.choice(divisors(mesh["tp"]))
+                ranks //= mesh["etp"]
             mesh["ep"] = rng.choice([each for each in divisors(ranks) if model.experts.count % each == 0])
     return {**mesh, "dp": bare.network.npus // prod(mesh[axis] for axis in ("tp", "cp", "pp"))}

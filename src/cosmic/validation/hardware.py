@@ -21,7 +21,7 @@ from cosmic.catalog.systems import OF_LINK, dimensions
 from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
-from cosmic.design.memory import Memory
+from cosmic.design.memory import Memory, Tier
 from cosmic.design.model import Model
 from cosmic.design.network import Network, topologies
 from cosmic.design.point import DesignPoint
@@ -82,6 +82,21 @@ SYSTEMS = {
     "mi355x": "mi355x",
 }
 """The usual system of each accelerator."""
+
+
+SUPERCHIPS = ("gb200", "gb300")
+"""Accelerators that share one Grace CPU and its NVLink-C2C by twos: 480 GB and 450 GB/s each way."""
+
+
+def host_memory(accelerator: str) -> Tier:
+    """Return an accelerator's share of its host's memory: of Grace's, else over PCIe 5, of 2 TB for eight.
+
+    >>> host_memory("gb200").bandwidth_bytes_per_s / host_memory("h100-sxm-80gb").bandwidth_bytes_per_s
+    3.515625
+    """
+    if accelerator in SUPERCHIPS:
+        return Tier(name="host", capacity_bytes=240e9, bandwidth_bytes_per_s=225e9)
+    return Tier(name="host", capacity_bytes=256e9, bandwidth_bytes_per_s=64e9)
 
 
 ATTENTION_SHARES = {

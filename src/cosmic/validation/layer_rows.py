@@ -60,12 +60,12 @@ def _judge(fields: Fields) -> Verdict:
     what, mode = fields.text("what"), fields.text("mode")
     require(what in BLOCKS, "what", what, f"must be one of {', '.join(BLOCKS)}")
     require(mode in MODES, "mode", mode, f"must be one of {', '.join(MODES)}")
-    step = profile(batch_of(block_design(fields)))
+    step = profile(batch_of(block_design(fields)), "first")
     costs = [each for each in step.operators if each.use.block == BLOCKS[what]]
     return Verdict(
         row=fields.row,
         measured_s=fields.seconds("fwd_ms", MILLI) + fields.seconds("bwd_ms", MILLI),
-        predicted_s=float(sum(each.seconds * each.use.runs for each in costs)),
+        predicted_s=float(sum(each.seconds * each.runs for each in costs)),
         assumed=tuple(fields.assumed),
     )
 

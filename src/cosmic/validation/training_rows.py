@@ -3,9 +3,9 @@
 Empty cells take a default, which the verdict notes:
 
     tp, pp, cp       1 within one node; with several nodes the row is skipped
-    ep               1; where it exceeds dp × cp, their greatest common divisor: Megatron-LM spreads experts over tp too
-    vpp              1; where pp × vpp exceeds the number of layers, the largest that does not: Megatron-LM counts
-                     embedding and head as layers of such pipelines
+    ep               1; where tp × cp × dp does not divide by it, their greatest common divisor
+    etp              what the source's recipes set; otherwise as much of tp as ep leaves
+    vpp              1; where pp × vpp exceeds the layers with embedding and head, the largest that does not
     mbs              such that there are as many microbatches as stages
     recompute        none
     zero_stage       1 where there is data parallelism; 3 where weights and states do not fit otherwise
@@ -35,27 +35,30 @@ from cosmic.errors import SpecError, require
 from cosmic.evaluation import evaluate_batch
 from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import footprint
-from cosmic.validation.hardware import fabric_in, machine, with_attention
+from cosmic.validation.hardware import fabric_in, host_memory, machine, with_attention
 from cosmic.validation.models import model_of
+from cosmic.validation.recipes import megatron_bridge
 from cosmic.validation.rows import GIB, Fields, Row, Verdict, judged
 from cosmic.workload.checks import invalid_reasons
 
 MEGATRON_2021: dict[str, Any] = {"attention": "unfused", "dropout": True, "recompute_to_end": True}
 MEGATRON: dict[str, Any] = {"tp_overlap": True}
+BRIDGE: dict[str, Any] = MEGATRON | {"etp": 1}
 PRACTICE: dict[str, dict[str, Any]] = {
     "korthikanti": MEGATRON_2021,
     "sc21": MEGATRON_2021,
     "vtrain": MEGATRON_2021,
     "mosaic": {"execution": "eager"},
-    "mbridge": MEGATRON,
+    "mbridge": BRIDGE,
     "nemo": MEGATRON,
     "mlperf": MEGATRON,
 }
 """What is known of a source beyond its columns, by the start of its set's name. Megatron-LM of 2021 had unfused
 attention and dropout, and recomputed layers to their end; LLM Foundry did not compile models; the recipes of
-Megatron-Bridge, NeMo and MLPerf overlap tensor-parallel communication with GEMMs."""
-FUSED_SINKS = 26.06
-"""The release of Megatron-Bridge that fused attention with sinks and overlapped expert parallelism."""
+Megatron-Bridge, NeMo and MLPerf overlap tensor-parallel communication with GEMMs; those of Megatron-Bridge do not split
+experts (etp is 1 in its scripts/performance/configs)."""
+OVERLAPPED_EXPERTS = 26.06
+"""The release of Megatron-Bridge that overlapped expert parallelism."""
 KERNELS = {"mosaic": "flash1", "torchtitan": "flash2"}
 """Generation of attention kernels of a source, where it is not the accelerator's best."""
 SHARDING = {"0": "none", "1": "zero1", "2": "zero2", "3": "zero3"}
@@ -124,7 +127,12 @@ def read_run(fields: Fields) -> Run:
     fields.assumed.extend(hardware.assumed)
     generation = KERNELS.get(fields.text("set"), "")
     hardware = replace(hardware, compute=with_attention(hardware.compute, generation))
-    point = _sharded_if_needed(fields, hardware.design(model, _workload(fields, mesh, model)))
+    workload = _workload(fields, mesh, model)
+    if workload.offload:
+        hardware = replace(
+            hardware, memory=replace(hardware.memory, tiers=(host_memory(hardware.compute.accelerator),))
+        )
+    point = _sharded_if_needed(fields, hardware.design(model, workload))
     return Run(point, _measured(fields, point))
 
 
@@ -174,16 +182,16 @@ def _mesh(fields: Fields) -> dict[str, int]:
     ways = tp * pp * cp
     require(count % ways == 0, "n_accel", count, f"does not divide by tp × pp × cp = {ways}")
     dp = fields.whole("dp", count // ways, "what the other axes leave")
-    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": _expert_spread(fields, dp * cp)}
+    experts = {"etp": fields.whole("etp")} if fields.text("etp") else {}
+    return {"tp": tp, "pp": pp, "cp": cp, "dp": dp, "ep": _expert_spread(fields, tp * cp * dp), **experts}
 
 
 def _expert_spread(fields: Fields, ranks: int) -> int:
-    """Return the expert parallelism over dp × cp; Megatron-LM's also counts ranks of tp, which split experts here."""
+    """Return the expert parallelism; a row that states more than there are ranks of a stage is mistaken."""
     given = fields.whole("ep", 1)
-    if ranks % given == 0:
-        return given
     nearest = gcd(given, ranks)
-    fields.assumed.append(f"ep: {nearest} for {given}, as it spreads over dp × cp = {ranks} only")
+    if nearest != given:
+        fields.assumed.append(f"ep: {nearest} for {given}, as tp × cp × dp = {ranks}")
     return nearest
 
 
@@ -219,32 +227,34 @@ def tensors_overlap(fields: Fields) -> bool:
 def _practice(fields: Fields) -> dict[str, Any]:
     """Return the settings that are known of the row's source.
 
-    TorchTitan all-gathers keys and values in context parallelism, and retained every copy of the logits in its runs of
-    2024. Its step times grow like the work of the last cp rank, so ranks took one chunk of the sequence each.
+    TorchTitan reduces gradients in fp32, all-gathers keys and values in context parallelism, and retained every copy of
+    the logits in its runs of 2024. Its step times grow like the work of the last cp rank, so that ranks took one chunk
+    of the sequence each.
     """
     if _is_titan(fields):
         return {
             "loss": "retained" if "202412" in fields.text("source_loc") else "eager",
             "execution": "compiled" if "compile" in fields.text("notes") else "eager",
             "tp_overlap": tensors_overlap(fields),
+            "grad_reduce_in_fp32": True,
             "cp_comm_type": "all_gather",
             "cp_balanced": False,
         }
     name = fields.text("set")
     known = next((known for start, known in PRACTICE.items() if name.startswith(start)), {})
-    return known | (_of_release(fields) if name.startswith("mbridge") else {})
+    if not name.startswith("mbridge"):
+        return known
+    model, accelerator, precision, mbs = (fields.text(name) for name in ("model", "accel", "precision", "mbs"))
+    recipe = megatron_bridge(model, accelerator, precision, mbs, fields.whole("pp", 1))
+    if fields.text("recompute"):
+        recipe.pop("recompute", None)
+    return known | recipe | _of_release(fields)
 
 
 def _of_release(fields: Fields) -> dict[str, Any]:
-    """Return the settings of a release of Megatron-Bridge.
-
-    From 26.06 on, expert parallelism overlaps compute, and attention with sinks (GPT-OSS) is fused, unless a row notes
-    a regression.
-    """
+    """Return the settings of a release of Megatron-Bridge: from 26.06 on, expert parallelism overlaps compute."""
     found = re.search(r"summary (\d+\.\d+)", fields.text("source"))
-    recent = found is not None and float(found[1]) >= FUSED_SINKS
-    sinks = "gpt oss" in fields.text("model").lower() and (not recent or "regression" in fields.text("notes"))
-    return {"ep_overlap": recent} | ({"attention": "unfused"} if sinks else {})
+    return {"ep_overlap": found is not None and float(found[1]) >= OVERLAPPED_EXPERTS}
 
 
 def _is_titan(fields: Fields) -> bool:
@@ -255,9 +265,9 @@ def _virtual_stages(fields: Fields, pp: int, layers: int) -> int:
     if pp == 1:
         return 1
     given = fields.whole("vpp", 1)
-    most = max(1, layers // pp)
+    most = max(1, (layers + 2) // pp)
     if given > most:
-        fields.assumed.append(f"vpp: {most} for {given}, as embedding and head take places too")
+        fields.assumed.append(f"vpp: {most} for {given}, as there are no more layers")
     return min(given, most)
 
 

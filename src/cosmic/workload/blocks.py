@@ -25,6 +25,11 @@ class Block:
     """Names of its input tensors: all that full recomputation keeps."""
 
 
+def is_decoded(block: Block, operator: Operator) -> bool:
+    """Return whether an operator runs when a token is decoded: the encoder has run, its keys and values are cached."""
+    return block.name != "encoder_layer" and not any("source" in tensor.dims for tensor in operator.outputs)
+
+
 class Builder:
     """Collects operators; each method adds one and returns its output."""
 

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.design.batch import Batch, batch_of
-from cosmic.design.model import Recommender, Transformer
+from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Condition, Numeric
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import microbatches, structural_paths
+from cosmic.workload.sizes import expert_degrees, microbatches, structural_paths
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +81,62 @@ def _experts_sentence(point: DesignPoint) -> str:
     return f"ep {point.workload.ep} does not divide the {experts.count} experts: choose a divisor"
 
 
+def _etp(batch: Batch) -> Numeric:
+    return expert_degrees(batch)["etp"]
+
+
+def _shards_fit(batch: Batch) -> Condition:
+    model = _transformer(batch)
+    if model is None or model.experts is None:
+        return _etp(batch) == 1 if _states_etp(batch) else True
+    return (_w(batch, "tp") % _etp(batch) == 0) & (model.experts.ffn % _etp(batch) == 0)
+
+
+def _states_etp(batch: Batch) -> bool:
+    stated = batch["workload.etp"]
+    return any(each is not None for each in stated) if isinstance(stated, np.ndarray) else stated is not None
+
+
+def _shards_sentence(point: DesignPoint) -> str:
+    w = point.workload
+    experts = point.model.experts if isinstance(point.model, Transformer) else None
+    if experts is None:
+        return f"etp {w.etp} without experts: the model has none, leave etp out"
+    if w.tp % w.expert_tensor:
+        return f"etp {w.etp} does not divide tp {w.tp}: choose a divisor"
+    stated = "" if w.etp else ", which is tp where ep leaves it,"
+    return f"etp {w.expert_tensor}{stated} does not divide the experts' width {experts.ffn}: choose a divisor as etp"
+
+
+def _expert_ranks_fit(batch: Batch) -> Condition:
+    if not is_moe(batch.base.model):
+        return True
+    return (_w(batch, "tp") * _w(batch, "cp") * _w(batch, "dp")) % (_etp(batch) * _w(batch, "ep")) == 0
+
+
+def _expert_ranks_sentence(point: DesignPoint) -> str:
+    w = point.workload
+    etp = f"etp {w.etp} × " if w.etp else ""
+    return f"{etp}ep {w.ep} does not divide tp × cp × dp = {w.tp * w.cp * w.dp}: choose a divisor"
+
+
+def _expert_tokens_differ(batch: Batch) -> Condition:
+    """Return whether ranks of tp with the same tokens have different experts, or different parts of them."""
+    workload = batch.base.workload
+    if not is_moe(batch.base.model) or (workload.sequence_parallel and workload.task == "training"):
+        return True
+    return (_etp(batch) * _w(batch, "ep")) % _w(batch, "tp") == 0
+
+
+def _expert_tokens_sentence(point: DesignPoint) -> str:
+    w = point.workload
+    other = "set sequence_parallel, or " if w.task == "training" else ""
+    return (
+        f"etp {w.expert_tensor} × ep {w.ep} does not divide by tp {w.tp}, so that ranks would do the same work: "
+        f"{other}leave etp out"
+    )
+
+
 def _schedule_runs(batch: Batch) -> Condition:
     if batch.base.workload.task != "training":
         return _w(batch, "virtual_stages") == 1
@@ -127,17 +183,16 @@ RULES = {
     ),
     "tokens": Rule(_tokens_split, _tokens_sentence),
     "stages": Rule(
-        lambda b: _w(b, "pp") * _w(b, "virtual_stages") <= _layers(b.base),
+        lambda b: _w(b, "pp") * _w(b, "virtual_stages") <= _layers(b.base) + 2 * (_w(b, "virtual_stages") > 1),
         lambda p: (
             f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_layers(p)} "
             "layers there are: lower it"
         ),
     ),
     "experts": Rule(_experts_fit, _experts_sentence),
-    "expert_ranks": Rule(
-        lambda b: (_w(b, "dp") * _w(b, "cp")) % _w(b, "ep") == 0,
-        lambda p: f"ep {p.workload.ep} does not divide dp × cp = {p.workload.dp * p.workload.cp}: choose a divisor",
-    ),
+    "expert_shards": Rule(_shards_fit, _shards_sentence),
+    "expert_ranks": Rule(_expert_ranks_fit, _expert_ranks_sentence),
+    "expert_tokens": Rule(_expert_tokens_differ, _expert_tokens_sentence),
     "batch": Rule(
         lambda b: _w(b, "global_batch") % (_w(b, "dp") * _w(b, "micro_batch")) == 0,
         lambda p: (

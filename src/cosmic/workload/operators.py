@@ -74,8 +74,13 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     queries, keys, values = (tensor for tensor in operator.inputs[:3])
     batch, sequence, heads, width = queries.dims
     context, value_width = keys.dims[1], values.dims[3]
-    pairs = local((batch, sequence, heads)) * sizes[context] * sizes["visible"]
+    pairs = local((batch, sequence, heads)) * sizes[context] * seen_share(operator, sizes)
     return 2 * pairs * (sizes[width] + sizes[value_width])
+
+
+def seen_share(operator: Operator, sizes: Sizes) -> Numeric:
+    """Return the share of the keys that a query of an attention sees: all of another sequence's, the encoder's."""
+    return sizes["visible"] if operator.inputs[1].dims[1] == "context" else 1.0
 
 
 def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
@@ -83,6 +88,8 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     kind = kinds[operator.kind]
     if operator.kind == "attention":
         return attention_flop(operator, local, sizes)
+    if operator.kind == "embedding":
+        return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
     if kind.index_space:
         return kind.flop_per_element * local(operator.dims)
     return sum(kind.flop_per_element * local(tensor.dims) for tensor in operator.outputs)
@@ -91,12 +98,24 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
 def moved_elements(operator: Operator, local: Local) -> Numeric:
     """Return the number of elements that *operator* reads and writes on one accelerator, each tensor once.
 
-    A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts.
+    A view moves none; an embedding reads only the rows of its table that it looks up, which its output counts, unless
+    it is their sum.
     """
     if operator.kind == "view":
         return 0.0
     table = operator.kind == "embedding"
-    return sum(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
+    moved = sum(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
+    return moved + (looked_up_elements(operator, local) if table and _pooled(operator) else 0.0)
+
+
+def looked_up_elements(operator: Operator, local: Local) -> Numeric:
+    """Return the elements of the rows that an embedding looks up: of a pooled one, more than it puts out."""
+    return local((*operator.outputs[0].dims, *_pooled(operator)))
+
+
+def _pooled(operator: Operator) -> tuple[str, ...]:
+    """Return the dimensions of the keys of an embedding over which it sums the rows."""
+    return tuple(dim for dim in operator.inputs[0].stored_dims if dim not in operator.outputs[0].dims)
 
 
 def kept(operator: Operator) -> tuple[Tensor, ...]:

@@ -14,11 +14,11 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model
 from cosmic.workload.blocks import Block, blocks, dimensions
 from cosmic.workload.graph import Graph, Sizes
-from cosmic.workload.sharding import Partitioned, Sharding, differentiate, partition, propagate
+from cosmic.workload.sharding import CROSSINGS, Partitioned, Sharding, differentiate, partition, propagate
 from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings, strategies_of
 
-PLANNING = {"edp": 2, "ep": 2, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
-PLANNING |= {"samples": 4}
+PLANNING = {"dp": 4, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
+PLANNING |= {"samples": 4, "tokens": 4096, "edp": 2, "ep": 8, "etp": 2, "tep": 2, "oep": 4}
 """Sizes, beside the model's own, at which partitionings are compared: any mapping of ordinary proportions."""
 
 
@@ -55,9 +55,9 @@ def _plan_block(block: Block, strategies: tuple[str | Strategy, ...], sizes: Siz
             operator.outputs[0].name for operator in graph.operators if _is_result(graph, operator.outputs[0].name)
         ]
         graph = Graph((*graph.operators, *differentiate(graph, results).operators))
-    used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes)
+    used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
     kept = {**used, **stored_shardings(graph, strategies, used)}
-    placed = partition(graph, kept, sizes=sizes, mode="as_written")
+    placed = partition(graph, kept, sizes=sizes, mode="as_written", crossings=CROSSINGS)
     return BlockPlan(block, placed, placed.shardings)
 
 

@@ -1,7 +1,8 @@
 """Precision recipes: bytes per weight, gradient, optimizer state and activation, in training and in serving.
 
-In training, a precision is the format in which GEMMs multiply: weights stay in 16 bits, beside a master copy.
-In serving, weights are stored in the format itself, and the KV cache in a format of its own.
+In training, a precision is the format in which GEMMs multiply: weights stay in 16 bits, beside a master copy, and GEMMs
+keep their inputs for the backward pass in the format itself. In serving, weights are stored in the format, and the KV
+cache in a format of its own.
 
     format   weight          why
     fp8      1               one scale for a tensor, a row or a block of 128 × 128: too few to count
@@ -11,7 +12,9 @@ In serving, weights are stored in the format itself, and the KV cache in a forma
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from cosmic.design.workload import Workload
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,12 @@ class Recipe:
     """KV cache."""
     wide: float = 2.0
     """Weights that a format leaves in 16 bits: embeddings, head, norms and, in some formats, attention's."""
+    saved: float | None = None
+    """Of an activation that only GEMMs of the format read backward; None where they read what others do.
+
+    Transformer Engine keeps the copy that the weight gradient reads, which runs along columns, with its scales: of 8
+    bits for each 32 numbers in MXFP8, of 32 bits for each 128 in blocks, of 8 bits for each 16 in NVFP4.
+    """
 
     @property
     def optimizer(self) -> float:
@@ -40,12 +49,14 @@ class Recipe:
 
 MIXED = Recipe(weight=2, gradient=4, master=4, moments=8, activation=2)
 """Micikevicius et al., arXiv 1710.03740, as Megatron-LM does it: gradients accumulate in fp32."""
+HALF = replace(MIXED, gradient=2)
+"""The same with gradients that accumulate in 16 bits, as Megatron-LM has them in fp16, and recipes of fp8 and fp4."""
 RECIPES = {
     "fp32": Recipe(weight=4, gradient=4, master=0, moments=8, activation=4, cache=4, wide=4),
-    "fp16": MIXED,
+    "fp16": HALF,
     "bf16": MIXED,
-    "fp8": MIXED,
-    "fp4": MIXED,
+    "fp8": replace(HALF, saved=1 + 1 / 32),
+    "fp4": replace(HALF, saved=0.5 + 1 / 16),
     "int4": MIXED,
     "bf16_pure": Recipe(weight=2, gradient=2, master=0, moments=4, activation=2),
 }
@@ -69,12 +80,41 @@ SERVING = {
 
 
 def recipe_of(precision: str, task: str) -> Recipe:
-    """Return the recipe of a workload.
+    """Return the recipe of a precision, as frameworks have it unless told otherwise.
 
     >>> recipe_of("fp8", "training").weight, recipe_of("fp8", "decode").weight
     (2, 1)
     """
     return (RECIPES if task == "training" else SERVING)[precision]
+
+
+def recipe_for(workload: Workload) -> Recipe:
+    """Return the recipe of a workload: that of its precision, with the formats that it asks for.
+
+    Only recipes with a master copy have a choice: there, gradients and moments may have 16 or 32 bits.
+
+    >>> recipe_for(Workload(sequence=1, global_batch=1, grad_reduce_in_fp32=False, moments="bf16")).moments
+    4
+    """
+    found = recipe_of(workload.precision, workload.task)
+    if workload.task != "training" or not found.master:
+        return found
+    if workload.grad_reduce_in_fp32 is not None:
+        found = replace(found, gradient=4 if workload.grad_reduce_in_fp32 else 2)
+    return replace(found, moments=4) if workload.moments == "bf16" else found
+
+
+WIDE_WEIGHTS = ("w_embedding", "w_vocabulary", "w_head", "w_positions", "w_segments", "w_distances", "w_class")
+"""Tables, the head, and what is added to the embedding."""
+
+
+def is_wide(name: str) -> bool:
+    """Return whether a weight keeps its 16 bits in every format: embeddings, head, routers, gates, norms and offsets.
+
+    >>> [is_wide(name) for name in ("w_ffn_norm", "b_ffn_up", "w_router", "w_k_position", "w_ffn_gate")]
+    [True, True, True, False, False]
+    """
+    return name in (*WIDE_WEIGHTS, "w_router", "w_shared_gate", "w_sinks") or name.startswith("b_") or "norm" in name
 
 
 def weight_bytes(recipe: Recipe, name: str, *, moe: bool) -> float:
@@ -89,10 +129,8 @@ def weight_bytes(recipe: Recipe, name: str, *, moe: bool) -> float:
     >>> weight_bytes(SERVING["fp4"], "w_q", moe=False)
     0.5625
     """
-    feed_forward = "ffn" in name or "expert" in name
-    small = name.startswith("b_") or any(word in name for word in ("norm", "gate", "sinks", "router", "position"))
-    if name in ("w_embedding", "w_vocabulary", "w_head") or (small and "ffn" not in name):
+    if is_wide(name):
         return recipe.wide
-    if recipe.weight < 1 and moe and not feed_forward:
+    if recipe.weight < 1 and moe and not ("ffn" in name or "expert" in name):
         return recipe.wide
     return recipe.weight

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from cosmic.design.model import Recommender
+from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block, Builder
 from cosmic.workload.graph import Operator, Tensor
 
@@ -11,14 +14,15 @@ def recommender_blocks(model: Recommender) -> tuple[Block, ...]:
     """Return the one block of a recommender.
 
     All tables have the average size. An accelerator holds some tables for all samples and computes some samples with
-    all tables: the all-to-alls follow from that change of sharding.
+    all tables: the all-to-alls follow from that change of sharding. The rows that a sample looks up in a table are
+    summed where they lie.
     """
     build = Builder()
     features = Tensor("features", ("batch", "dense_features"), "input")
     dense = _perceptron(build, "bottom", features, "dense_features", len(model.bottom))
-    keys = Tensor("keys", ("batch", "tables", "rows"), "index")
+    keys = Tensor("keys", ("batch", "tables", "lookups", "rows"), "index")
     rows = Tensor("w_tables", ("tables", "rows", "embedding"), "weight")
-    there = Tensor("keys_there", ("samples", "tables", "rows"), "index")
+    there = Tensor("keys_there", ("samples", "tables", "lookups", "rows"), "index")
     build.operators.append(Operator("keys_there", "view", (keys,), (there,), same=(("samples", "batch"),)))
     looked_up = build.apply("embedding", "looked_up", (there, rows), ("samples", "tables", "embedding"))
     back = ("batch", "tables", "embedding")
@@ -37,6 +41,22 @@ def _perceptron(build: Builder, name: str, read: Tensor, width: str, depth: int)
         read = build.apply("relu", f"{name}_{layer}_open", (read,), read.dims)
         width = made
     return read
+
+
+def touched_rows(model: Recommender, samples: Numeric) -> Numeric:
+    """Return the distinct rows of all tables that *samples* look up, each row of a table equally likely.
+
+    A table of R rows under L lookups has R (1 - (1 - 1/R)^L) of them on average.
+
+    >>> two = Recommender(dense_features=1, tables=(2, 1), embedding=1, bottom=(1,), top=(1,))
+    >>> float(touched_rows(two, 2))
+    2.5
+    """
+    found: Numeric = 0.0
+    for rows in model.tables:
+        missed = np.log1p(-1 / rows) if rows > 1 else -np.inf
+        found = found - rows * np.expm1(samples * model.lookups * missed)
+    return found
 
 
 def recommender_dimensions(model: Recommender) -> dict[str, float]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer
+from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.numeric import Numeric
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import SizeTable
@@ -19,16 +19,22 @@ SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompu
 STRUCTURE = (
     *SWITCHES,
     "recompute_to_end",
+    "recompute_modules",
+    "recompute_num_layers",
     "cp_comm_type",
     "cp_balanced",
     "loss",
     "dropout",
     "execution",
     "reduce_every",
+    "grouped_gemm",
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
+    "grad_reduce_in_fp32",
+    "moments",
     "offload",
+    "offload_num_layers",
     "placement",
     "strategies",
 )
@@ -44,7 +50,7 @@ def sizes_of(batch: Batch) -> SizeTable:
     """Return the size of every dimension of one microbatch and of every mesh axis.
 
     The batch dimension is that of all data-parallel replicas together, so that splitting it over dp gives each
-    its microbatch. dp is two axes, edp and ep, whose product it is: see `cosmic.workload.strategies`.
+    its microbatch. The axes of experts, etp, ep and edp, split the same ranks: see `cosmic.workload.strategies`.
     """
     return batch.once(sizes_of, lambda: _sizes_of(batch))
 
@@ -53,35 +59,97 @@ def _sizes_of(batch: Batch) -> SizeTable:
     field: Callable[[str], Any] = lambda name: batch[f"workload.{name}"]  # noqa: E731  a short word for a long path
     model = batch.base.model
     sizes: dict[str, Numeric] = dict(dimensions(model))
-    dp, ep = field("dp"), field("ep")
+    dp, cp = field("dp"), field("cp")
     decoding = batch.base.workload.task == "decode"
     sequence = field("sequence")
-    sizes |= {"edp": dp / ep, "ep": ep, "cp": field("cp"), "tp": field("tp"), "pp": field("pp"), "dp": dp}
+    sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
+    if is_moe(model):
+        sizes |= expert_degrees(batch)
+        sizes["tokens"] = sizes["batch"] * (sequence * 0 + cp if decoding else sequence)  # cp ranks decode the same
+    else:
+        sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
     return SizeTable(sizes)
 
 
-def visible_share(batch: Batch, block: Block) -> Numeric:
-    """Return the share of the keys that a query attends to, on average over positions and layers.
+def expert_degrees(batch: Batch) -> dict[str, Numeric]:
+    """Return the sizes of the experts' mesh axes: etp, ep and edp, and the parts of ep inside and outside tp.
 
-    A causal mask shows position i the i keys up to its own: (s + 1) / 2s of all; a window shows at most w of
-    them. When decoding, the one query sees everything, or its window.
+    etp is as much of tp as ep leaves, unless it is given.
     """
-    model = batch.base.model
-    if not isinstance(model, Transformer) or model.family in ("encoder", "vision") or block.name == "encoder_layer":
+    tp, ep = batch["workload.tp"], batch["workload.ep"]
+    ranks = tp * batch["workload.cp"] * batch["workload.dp"]
+    etp = _given(batch["workload.etp"], np.gcd(tp, ranks // ep)[()])
+    return {"etp": etp, "ep": ep, "edp": ranks / (etp * ep), "tep": tp / etp, "oep": etp * ep / tp}
+
+
+def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
+    """Return the axes in the order in which etp, ep and edp take their ranks: tp, then the others from the inside.
+
+    >>> folded_order(("cp", "tp", "pp", "dp"))
+    ('tp', 'cp', 'dp')
+    """
+    return ("tp", *(axis for axis in placement if axis in ("cp", "dp")))
+
+
+def _given(stated: Any, usual: Any) -> Any:
+    """Return what is stated, in each design or in all, and what is usual where it is not."""
+    if not isinstance(stated, np.ndarray):
+        return usual if stated is None else stated
+    missing = np.array([each is None for each in stated])
+    return np.where(missing, usual, np.where(missing, 1, stated).astype(np.int64))
+
+
+def visible_share(batch: Batch, block: Block) -> Numeric:
+    """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
+
+    Where cp ranks take one chunk of the sequence each, it is the last rank's.
+    """
+    model, workload = batch.base.model, batch.base.workload
+    if not isinstance(model, Transformer):
         return 1.0
     s: npt.NDArray[np.float64] = np.asarray(batch["workload.sequence"], dtype=float)
-    decoding = batch.base.workload.task == "decode"
-    everything = np.ones_like(s) if decoding else (s + 1) / (2 * s)
-    if not (decoding or batch.base.workload.cp_balanced):
-        everything = np.minimum(1.0, everything * (2 - 1 / batch["workload.cp"]))  # the last rank's
+    before = 0.0 if workload.cp_balanced else s - s / batch["workload.cp"]
+    return attended_share(model, block.name, s, decoding=workload.task == "decode", before=before)
+
+
+def attended_share(
+    model: Transformer, block: str, sequence: Numeric, *, decoding: bool = False, before: Numeric = 0.0
+) -> Numeric:
+    """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
+
+    A causal mask shows position i the i keys up to its own, a window w of them at most. Over the positions that follow
+    the first *before* of s they see
+
+        ( p(s) - p(before) ) / ( (s - before) s )        p(n) = m (m + 1) / 2 + w (n - m),  m = min(n, w)
+
+    keys on average; w = s without a window. When decoding, the one query sees everything, or its window.
+    """
+    if model.family in ("encoder", "vision") or block == "encoder_layer":
+        return 1.0
+    s: npt.NDArray[np.float64] = np.asarray(sequence, dtype=float)
+
+    def seen(window: Numeric) -> Numeric:
+        if decoding:
+            return np.minimum(window, s) / s
+        return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
+
     if model.window is None:
-        return everything
-    w = np.minimum(float(model.window), s)
-    windowed = w / s if decoding else (w - w * (w - 1) / (2 * s)) / s
+        return seen(s)
     full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
-    return full * everything + (1 - full) * windowed
+    windowed = (1 - full) * seen(np.minimum(float(model.window), s))
+    return windowed + full * seen(s) if full else windowed
+
+
+def _pairs(queries: Numeric, window: Numeric) -> Numeric:
+    """Return the keys that the first *queries* of a sequence see together, at most *window* each.
+
+    >>> float(_pairs(4, 4)), float(_pairs(4, 2))
+    (10.0, 7.0)
+    """
+    alone: Numeric = np.minimum(queries, window)
+    return alone * (alone + 1) / 2 + window * (queries - alone)
 
 
 def microbatches(batch: Batch) -> Numeric:
@@ -129,24 +197,46 @@ def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> di
 
 def _one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
     stages = batch["workload.pp"]
-    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
-    parts = stages * virtual
     found: dict[str, Numeric] = {}
     for block in blocks:
         if block.part != "layers":
             here = place == (0 if block.part == "first" else stages - 1)
             found[block.name] = 1.0 * here
-    for chunk in range(int(np.max(virtual))):
-        for name, count in layers_of_part(batch.base.model, blocks, place + chunk * stages, parts).items():
-            found[name] = found.get(name, 0) + count * (chunk < virtual)
+    for part in layers_by_part(batch, place, blocks):
+        for name, count in part.items():
+            found[name] = found.get(name, 0) + count
     return {block.name: found[block.name] for block in blocks}
 
 
-def layers_of_part(model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric) -> dict[str, Numeric]:
-    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model."""
+def layers_by_part(
+    batch: Batch, place: Numeric, blocks: Sequence[Block], most: int | None = None
+) -> list[dict[str, Numeric]]:
+    """Return how many layers of each kind are in each virtual stage of stage number *place*, in one direction.
+
+    With *most*, only the first so many layers of each virtual stage count.
+    """
+    stages, model = batch["workload.pp"], batch.base.model
+    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    found: list[dict[str, Numeric]] = []
+    for chunk in range(int(np.max(virtual))):
+        layers = layers_of_part(model, blocks, place + chunk * stages, stages * virtual, most)
+        found.append({name: count * (chunk < virtual) for name, count in layers.items()})
+    return found
+
+
+def layers_of_part(
+    model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric, most: int | None = None
+) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model.
+
+    With *most*, only its first so many layers count. Where there are more parts than layers, the last has the head
+    alone, and the first the embedding.
+    """
     total = _layers(blocks)
-    start = part * (total // parts) + np.minimum(part, total % parts)
-    end = start + total // parts + (part < total % parts)
+    place = part - np.maximum(0, parts - total) // 2
+    start = np.maximum(0, place * (total // parts) + np.minimum(place, total % parts))
+    taken = total // parts + ((place >= 0) & (place < total % parts))
+    end = start + (taken if most is None else np.minimum(taken, most))
     before = _first_layers(model, blocks, start)
     return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
 
@@ -154,10 +244,11 @@ def layers_of_part(model: Model, blocks: Sequence[Block], part: Numeric, parts: 
 def layers_per_part(layers: int, parts: int) -> list[int]:
     """Return the layers of each stage, or of each virtual stage, as `blocks_on_stage` deals them out.
 
-    >>> layers_per_part(61, 4)
-    [16, 15, 15, 15]
+    >>> layers_per_part(61, 4), layers_per_part(2, 4)
+    ([16, 15, 15, 15], [0, 1, 1, 0])
     """
-    return [layers // parts + (part < layers % parts) for part in range(parts)]
+    alone = max(0, parts - layers) // 2
+    return [layers // parts + (0 <= part - alone < layers % parts) for part in range(parts)]
 
 
 def _layers(blocks: Sequence[Block]) -> int:

@@ -183,21 +183,22 @@ def _activated(
 def _routed(build: Builder, model: Transformer, read: Tensor) -> Tensor:
     """Add an MoE: route, dispatch each token to its experts, compute, and combine the results.
 
-    An expert gets a ``share`` of the tokens, active / experts of them on average. Tokens keep their dimensions in the
-    dispatch, so splitting experts over an axis that splits the batch is an all-to-all.
+    An expert gets a ``share`` of the tokens, active / experts of them on average. To experts a token is a token of any
+    sequence: batch and sequence are one dimension, ``tokens``.
     """
     bias = "experts" in model.biases
     scores = build.linear("router", read, ("hidden",), ("experts",), bias="router" in model.biases)
     chosen = build.apply("router", "chosen", (scores,), (*TOKENS, "active"), whole=("experts",))
-    slots = ("experts", *TOKENS, "share", "hidden")
-    sent = build.apply("dispatch", "sent", (read, chosen), slots)
+    slots = ("experts", "tokens", "share", "hidden")
+    same = (("tokens", "batch"), ("tokens", "sequence"))
+    sent = build.apply("dispatch", "sent", (read, chosen), slots, same=same)
     inner = _activated(build, model, "expert_ffn", sent, ("experts",), bias)
     weight = Tensor("w_expert_down", ("experts", "expert_ffn", "hidden"), "weight")
     made = build.apply("einsum", "expert_down", (inner, weight), slots)
     if bias:
         offset = Tensor("b_expert_down", ("experts", "hidden"), "weight")
         made = build.apply("bias", "expert_down_biased", (made, offset), slots)
-    return build.apply("combine", "combined", (made, chosen), read.dims)
+    return build.apply("combine", "combined", (made, chosen), read.dims, same=same)
 
 
 # ---------------------------------------------------------------------------------------- first and last

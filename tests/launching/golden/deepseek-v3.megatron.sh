@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
 # deepseek-v3 on 2,048 × h100-sxm-80gb, dp 128 × tp 4 × cp 1 × pp 4: Megatron-LM's arguments, as of commit 000c4ac24f61
-# note: Megatron-LM spreads experts over neighbouring ranks, tp first; the design over the ranks of dp and cp
 # note: the design's experts are evenly loaded: add --moe-router-force-load-balancing to time it with mock data
 export CUDA_DEVICE_MAX_CONNECTIONS=1
 torchrun --nnodes 256 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr "$MASTER_ADDR" --master-port "${MASTER_PORT:-29500}" \
@@ -10,7 +9,7 @@ torchrun --nnodes 256 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr 
   --context-parallel-size 1 \
   --sequence-parallel \
   --expert-model-parallel-size 64 \
-  --expert-tensor-parallel-size 1 \
+  --expert-tensor-parallel-size 4 \
   --moe-token-dispatcher-type alltoall \
   --moe-grouped-gemm \
   --decoder-last-pipeline-num-layers 13 \

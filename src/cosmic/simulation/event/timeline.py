@@ -28,7 +28,7 @@ from cosmic.simulation.timeline import (
     covered,
     stepped,
 )
-from cosmic.step.communication import named_axes
+from cosmic.step.communication import ROLES, named_axes
 from cosmic.step.profile import profile
 from cosmic.traces.generation import axes_of_groups
 from cosmic.traces.generation.blocks import pieces
@@ -75,7 +75,7 @@ def timeline_of_result(result: Result, point: DesignPoint | None = None) -> Time
 def group_names(point: DesignPoint) -> tuple[str, ...]:
     """Return the axes of the communicator groups in a design's own traces, by index in `RankTrace.groups`."""
     kinds = axes_of_groups(pieces(profile(batch_of(point))))
-    return tuple("+".join("dp" if axis == "edp" else axis for axis in named_axes(axes)) for axes in kinds)
+    return tuple("+".join(ROLES.get(axis, axis) for axis in named_axes(axes)) for axes in kinds)
 
 
 def _last(result: Result) -> int:

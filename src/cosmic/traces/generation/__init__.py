@@ -24,6 +24,7 @@ from cosmic.errors import SpecError
 from cosmic.step.communication import BLOCKING
 from cosmic.step.profile import StepProfile, profile
 from cosmic.step.stage_time import PASSES, StageTime, part_times
+from cosmic.step.tables import table_use
 from cosmic.traces.generation.blocks import pieces, sent_between_stages
 from cosmic.traces.generation.mesh import Mesh, name_groups
 from cosmic.traces.generation.pieces import Piece, Run, collectives_of
@@ -82,8 +83,8 @@ def _plan(profile: StepProfile) -> Plan:
     parts = _parts(found, profile, len(paces))
     count = int(profile.microbatches)
     alone = workload.pp == 1
-    traffic = float(profile.memory.offload_traffic) if workload.offload else 0.0
-    each = traffic / (count * (len(parts) // workload.pp) * (2 if training else 1))
+    passes = count * (len(parts) // workload.pp) * (2 if training else 1)
+    traffic = [float(moved) / passes for moved in profile.memory.tier_traffic] if workload.offload else []
     return Plan(
         parts=parts,
         groups=axes_of_groups(found),
@@ -94,16 +95,17 @@ def _plan(profile: StepProfile) -> Plan:
         training=training,
         updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
         paces=paces,
-        offloaded=(float(profile.network.offload_seconds(each)), each),
+        offloaded=(float(profile.network.offload_seconds(traffic)), sum(traffic)),
     )
 
 
 def _update(piece: Piece, profile: StepProfile, alone: bool) -> Run:
     """Return the optimizer's work for a block; weights that a head shares with the embedding are updated there."""
-    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0)
+    tables = table_use(profile.batch)  # a recommender is a single piece
+    elements = piece.elements - (piece.shared if alone and piece.part == "last" else 0.0) - float(tables.elements)
     if profile.batch.base.workload.task != "training":
         return Run("optimizer", 0.0, 0.0, 0.0)
-    seconds, moved = profile.kernels.update(elements)
+    seconds, moved = profile.kernels.update(elements, tables)
     return Run("optimizer", float(seconds), elements, float(moved))
 
 
@@ -117,7 +119,10 @@ def _paces(part: StageTime, profile: StepProfile) -> dict[str, Pace]:
         slowdown = 1 + (float(part.delay[phase]) + taken) / compute if compute else 1.0
         whole = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
         exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in whole.items() if sent}
-        found[phase] = Pace(slowdown, exposed, efficiency)
+        sent = float(part.communication.get(("weights", phase), 0.0))
+        blocked = sum(whole.values()) + float(part.communication.get(("ring", phase), 0.0))
+        stretch = 1 + blocked / sent if sent else 1.0
+        found[phase] = Pace(slowdown, exposed, efficiency, blocked / float(profile.microbatches), stretch)
     return found
 
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cosmic.design.workload import Workload
-from cosmic.step.activations import repeated, weight_elements
-from cosmic.step.communication import CollectiveUse
+from cosmic.step.activations import repeated, replica_axes, weight_elements
+from cosmic.step.communication import CollectiveUse, named_axes
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.profile import OperatorCost, StepProfile
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
@@ -25,8 +25,6 @@ from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.sizes import sizes_of
 from cosmic.workload.strategies import STREAM
 
-MESH = ("tp", "cp", "ep", "edp", "pp")
-REPLICAS = ("edp", "ep", "cp")
 WEIGHT_SHARE = 0.5
 """Of a backward pass, what makes the gradients of weights, as schedules that split it are told."""
 
@@ -60,7 +58,7 @@ def _collective(
     name: str, axes: Iterable[str], use: CollectiveUse, profile: StepProfile, calls: float = 1
 ) -> Collective:
     sizes = sizes_of(profile.batch)
-    ordered = tuple(axis for axis in MESH if axis in axes and sizes[axis] != 1)
+    ordered = tuple(axis for axis in named_axes(tuple(axes)) if sizes[axis] != 1)
     seconds = float(profile.seconds(use)) * calls
     return Collective(name, use.kind, ordered, float(use.group), float(use.bytes) * calls, seconds, use.role)
 
@@ -209,12 +207,13 @@ class _Cutter:
                 last.close()
             last = section
             if isinstance(item, _Call):
-                self._call(item, section)
+                self._call(item, section, float(item.use.recomputed) if phase == "recompute" else 1.0)
             elif cost := self._cost(item, phase):
+                once = float(cost.use.recomputed) if phase == "recompute" else 1.0  # some layers run it again
                 if rings and cost.use.kind == "attention":
-                    section.wait(self._run(cost, 1.0, rings[0]))
+                    section.wait(self._run(cost, once, rings[0]))
                     continue
-                section.run.append(self._run(cost, 1 - share))
+                section.run.append(self._run(cost, once - share))
                 if share:
                     section.weight.append(self._run(cost, share))
         return [section.finished(phase) for section in found.values()]
@@ -243,14 +242,14 @@ class _Cutter:
 
     # ------------------------------------------------------------------------------------------ collectives
 
-    def _collective(self, call: _Call) -> Collective:
-        return _collective(call.planned.tensor, call.planned.axes, call.use, self.profile)
+    def _collective(self, call: _Call, calls: float = 1.0) -> Collective:
+        return _collective(call.planned.tensor, call.planned.axes, call.use, self.profile, calls)
 
-    def _call(self, call: _Call, section: _Section) -> None:
+    def _call(self, call: _Call, section: _Section, calls: float) -> None:
         """Add a collective: a step of its own where it blocks, otherwise to those of weights or of gradients."""
         if call.use.group <= 1 or call.use.phase == "step" or call.use.kind == "collective_permute":
             return  # a group of one; once a step; or overlapped by attention
-        found = self._collective(call)
+        found = self._collective(call, calls if not call.use.overlaps else 1.0)
         if not call.use.overlaps:
             section.wait(found)
         elif call.planned.tensor.startswith("d_"):
@@ -269,7 +268,7 @@ class _Cutter:
         """Yield the all-gathers of updated weights: see `cosmic.step.communication`, whose order this follows."""
         uses = [use for use in self.uses if use.role == "updated"]
         shardings = [self.planned.shardings[weight.name] for weight in self.planned.block.graph.weights]
-        axes = dict.fromkeys(tuple(axis for axis in REPLICAS if axis not in each.used) for each in shardings)
+        axes = dict.fromkeys(replica_axes(each) for each in shardings)
         for use, group in zip(uses, axes, strict=False):
             if use.group > 1:
                 yield _collective("weights", group, use, self.profile)

@@ -1,7 +1,8 @@
 """Ranks on the mesh: their coordinates, groups and neighbours.
 
 The first axis of the placement varies fastest: rank = a0 + n0 (a1 + n1 (a2 + …)), as in a network whose dimension 0 is
-the innermost. Data parallelism is two axes, `ep` and `edp`; the ranks of an `ep` group are neighbours.
+the innermost. Experts count the ranks of a pipeline stage through, tp first, then the other axes in the order of the
+placement, and split this count into etp, ep and edp, etp fastest.
 """
 
 from __future__ import annotations
@@ -15,6 +16,11 @@ import numpy as np
 from cosmic.cost.shapes import strides
 from cosmic.design.workload import AXES, Workload
 from cosmic.traces.trace import Ints
+from cosmic.workload.sizes import folded_order
+
+EXPERT_PARTS = ("tep", "oep")
+"""The parts of ep inside and outside tp."""
+EXPERT_AXES = ("etp", *EXPERT_PARTS, "edp")
 
 
 @dataclass(frozen=True)
@@ -45,23 +51,29 @@ class Mesh:
     def keys(self, axes: Iterable[str]) -> Ints:
         """Return a number for each rank, equal for ranks that differ along *axes* only.
 
-        Experts are distributed over dp or, where ep is larger than that, over dp and cp together.
+        The axes are those of dense layers, or those of experts.
         """
-        wanted = set(axes)
-        data, tokens = self.along("dp"), self.along("cp")
-        ep = self.workload.ep
-        inside = self.workload.dp % ep == 0
-        joint = data if inside else data + self.workload.dp * tokens
-        fixed = [] if "cp" in wanted or (not inside and "ep" in wanted and "edp" not in wanted) else [tokens]
-        if "ep" not in wanted:
-            fixed.append(joint % ep if "edp" in wanted else data)
-        elif "edp" not in wanted:
-            fixed.append(joint // ep)
-        fixed += [self.along(axis) for axis in ("tp", "pp") if axis not in wanted]
+        wanted = {part for axis in axes for part in (EXPERT_PARTS if axis == "ep" else (axis,))}
+        mesh = self._experts if wanted & set(EXPERT_AXES) else {axis: self.along(axis) for axis in AXES}
         key = np.zeros_like(self.ranks)
-        for column in fixed:
-            key = key * (int(column.max()) + 1) + column
+        for axis, column in mesh.items():
+            if axis not in wanted:
+                key = key * (int(column.max()) + 1) + column
         return key
+
+    @cached_property
+    def _experts(self) -> dict[str, Ints]:
+        """The coordinates of each rank on the mesh of experts; ep is two of them, inside and outside tp."""
+        workload = self.workload
+        count, inside = np.zeros_like(self.ranks), 1
+        for axis in folded_order(workload.placement):
+            count = count + inside * self.along(axis)
+            inside *= int(getattr(workload, axis))
+        etp = workload.expert_tensor
+        ep = count // etp % workload.ep
+        within = max(1, workload.tp // etp)
+        coordinates = {"etp": count % etp, "tep": ep % within, "oep": ep // within, "edp": count // (etp * workload.ep)}
+        return {**coordinates, "pp": self.along("pp")}
 
 
 def name_groups(mesh: Mesh, kinds: Sequence[tuple[str, ...]]) -> tuple[dict[str, tuple[int, ...]], list[list[str]]]:

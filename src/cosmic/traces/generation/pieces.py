@@ -16,7 +16,7 @@ class Collective:
     name: str
     kind: CommunicationKind
     axes: tuple[str, ...]
-    """Data parallelism is two axes, `edp` and `ep`, as in `cosmic.workload.strategies`."""
+    """Those of dense layers, or those of experts: see `cosmic.workload.strategies`."""
     members: float
     bytes: float
     """The result of a gather, the input of any other collective."""

@@ -305,12 +305,14 @@ class StageTrace:
         self.opened.add(part)
         layers = self.plan.parts[part]
         late = [call for layer in layers if layer.label in left for call in layer.piece.reduces]
-        rest = self.rest([*late, *(call for layer in layers for call in layer.piece.updates)], "previous", ())
+        updates = [call for layer in layers for call in layer.piece.updates]
+        rest = self.rest([*late, *updates], "previous", ())
+        stretch = self.stretch(updates, "forward")
         for layer in layers:
             label, ready = f"previous.{layer.label}", rest
             if layer.label in left:
                 ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ready) or ready),)
-            ready = self.overlapped(layer.piece.updates, label, ready) or ready
+            ready = self.overlapped(layer.piece.updates, label, ready, stretch) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
 
     def close(self, layers: Sequence[Layer]) -> None:
@@ -319,11 +321,13 @@ class StageTrace:
         Weights are updated when all gradients are reduced.
         """
         reduced: list[int] = []
+        calls = [call for layer in layers for call in layer.piece.reduces]
+        stretch = self.stretch(calls, "backward")
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made[layer.label]
-            reduced += self.overlapped(layer.piece.reduces, layer.label, made) or made
+            reduced += self.overlapped(layer.piece.reduces, layer.label, made, stretch) or made
         before = (*dict.fromkeys((*reduced, *(self.passed[-1][0] if self.passed else ()))),)
-        before = self.rest([call for layer in layers for call in layer.piece.reduces], "all", before) or before
+        before = self.rest(calls, "all", before) or before
         for layer in layers:
             before = (self.update(layer, layer.label, before),)
 
@@ -343,11 +347,20 @@ class StageTrace:
         """Write the update of a block's weights."""
         return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
-    def overlapped(self, calls: Iterable[Collective], label: str, before: Iterable[int]) -> tuple[int, ...]:
+    def overlapped(
+        self, calls: Iterable[Collective], label: str, before: Iterable[int], stretch: float = 1.0
+    ) -> tuple[int, ...]:
         """Write collectives as far as they run beside compute."""
         found = [call.share(self.efficiency) for call in calls] if self.efficiency else []
         rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in found]
-        return tuple(self.one(row, before) for row in rows)
+        return tuple(self.one(row._replace(seconds=row.seconds * stretch), before) for row in rows)
+
+    def stretch(self, calls: Iterable[Collective], phase: str) -> float:
+        """Return how many times longer collectives take that share one pass of each part with others."""
+        sent = self.efficiency * sum(call.seconds for call in calls)
+        parts = {number for number, part in enumerate(self.plan.parts) if number % self.plan.stages == self.stage}
+        blocked = sum(self.plan.paces[part][phase].blocked_s for part in parts)
+        return 1 + blocked / sent if sent else 1.0
 
     def one(self, row: Row, before: Iterable[int]) -> int:
         """Write a single row."""

@@ -14,6 +14,8 @@ from cosmic.workload.graph import Operator, Sizes, Tensor
 from cosmic.workload.sharding.annotation import Axes, Sharding, local_size
 from cosmic.workload.sharding.factors import EINSUMS, LINEAR, Factors, factors_of
 
+OFFSET = "bias"
+"""The kind that adds a weight."""
 ORDERED_FREELY = 2
 """Up to this many axes of one factor are tried in every order, where no tensor orders them."""
 THROUGH = "…"
@@ -113,6 +115,15 @@ class Setting:
         return known + tuple(axis for axis in axes if axis not in known)
 
 
+def may_add_later(operator: Operator, shardings: Mapping[str, Sharding]) -> bool:
+    """Return whether sums that are pending in the inputs of *operator* may be pending in its output.
+
+    An offset is added on one device.
+    """
+    pending = any(shardings[tensor.name].partial for tensor in operator.inputs)
+    return operator.kind in LINEAR or (operator.kind == OFFSET and pending)
+
+
 def assignments(setting: Setting) -> Iterator[Assignment]:
     """Yield the candidate assignments: each axis on a factor that it splits in some tensor, or on none."""
     axes = setting.axes
@@ -133,7 +144,7 @@ def _options(setting: Setting, axis: str) -> list[str | None]:
     tokens. An annotation can ask for that; by default it would surprise.
     """
     operator = setting.operator
-    through = operator.kind in LINEAR and any(axis in setting.of(tensor).partial for tensor in operator.inputs)
+    through = operator.kind in (*LINEAR, OFFSET) and any(axis in setting.of(each).partial for each in operator.inputs)
     if not through and (agreed := _shared(setting, axis)):
         return [agreed]
     return [*setting.places(operator.tensors, axis), None, *([THROUGH] if through else [])]

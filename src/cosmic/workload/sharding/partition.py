@@ -2,23 +2,25 @@
 
 Operators are partitioned one after the other. The assignment of axes to factors determines the shardings in which an
 operator reads its inputs and makes its outputs; transfers reshard them from and to those in which tensors are kept.
+Operators that lead from one mesh to another (`cosmic.workload.sharding.folding`) work on the mesh of dense layers.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from cosmic.errors import UnknownName
 from cosmic.workload.graph import Graph, Operator, PassPhase, Sizes, Tensor
-from cosmic.workload.sharding.annotation import Sharding
-from cosmic.workload.sharding.assignment import Assignment, Setting, assignments, xla_assignment
-from cosmic.workload.sharding.factors import EINSUMS, LINEAR
+from cosmic.workload.sharding import folding
+from cosmic.workload.sharding.annotation import Sharding, group_size
+from cosmic.workload.sharding.assignment import Assignment, Setting, assignments, may_add_later, xla_assignment
+from cosmic.workload.sharding.factors import EINSUMS, LINEAR, factors_of
 from cosmic.workload.sharding.partitioned import Partitioned, PartitionedOperator, Transfer, collectives_of
-from cosmic.workload.sharding.resharding import Step, reshard
+from cosmic.workload.sharding.resharding import Step, reshard, wire_share
 
 Mode = Literal["best", "as_written", "as_compiled"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -31,6 +33,7 @@ def partition(
     sizes: Sizes,
     mode: Mode = "best",
     share_phases: bool | None = None,
+    crossings: Collection[str] = (),
 ) -> Partitioned:
     """Return what each device does if the tensors of *graph* have these *shardings*.
 
@@ -39,13 +42,14 @@ def partition(
     bytes go over the wire, and then the fewest flop are computed; ``as_written`` computes where the tensors are, as
     hand-written parallel code does, with the fewest bytes that this allows; ``as_compiled`` splits as XLA's partitioner
     does. With *share_phases* (the default of ``as_compiled`` only) tensors gathered in the forward pass are kept for
-    the backward pass; otherwise they are gathered again.
+    the backward pass; otherwise they are gathered again. Operators of the kinds *crossings* lead from one mesh to
+    another, in mode ``as_written``.
     """
     if mode not in MODES:
         raise UnknownName.among("mode", mode, "mode", MODES)
     share = mode == "as_compiled" if share_phases is None else share_phases
     planners = {"best": _Best, "as_written": _AsWritten, "as_compiled": _AsCompiled}
-    planner = planners[mode](shardings, sizes, share, _addends(graph))
+    planner = planners[mode](shardings, sizes, share, _addends(graph), frozenset(crossings))
     placed = tuple(planner.place(operator) for operator in graph.operators)
     return Partitioned(placed, planner.homes, tuple(collectives_of(placed)))
 
@@ -74,6 +78,7 @@ class _Planner(ABC):
     sizes: Sizes
     share: bool
     addends: frozenset[str]
+    crossings: frozenset[str]
     homes: dict[str, Sharding] = field(init=False)
     """How each tensor is kept between operators."""
     copies: dict[str, list[_Copy]] = field(default_factory=dict)
@@ -144,8 +149,10 @@ class _Best(_Planner):
 
     def _deliver(self, tensor: Tensor, assignment: Assignment) -> Transfer:
         """Reshard an output as wanted; the reduction of an addend waits for the sum that reads it."""
+        return self._finish(tensor, assignment.makes(tensor, self.wanted[tensor.name]))
+
+    def _finish(self, tensor: Tensor, made: Sharding) -> Transfer:
         target = self.wanted[tensor.name]
-        made = assignment.makes(tensor, target)
         if tensor.name in self.addends and not set(made.partial) <= set(target.partial):
             return Transfer(tensor, made, made, wire=self._transfer(tensor, made, target).wire)
         return self._transfer(tensor, made, target)
@@ -155,9 +162,46 @@ class _AsWritten(_Best):
     """Axes split the factors that they split in the tensors, as in hand-written parallel code."""
 
     def place(self, operator: Operator) -> PartitionedOperator:
-        if operator.kind in LINEAR:
+        if operator.kind in self.crossings:
+            return self._cross(operator)
+        if may_add_later(operator, self.homes):
             return super().place(operator)  # addends whose sums are all pending are added before the reduction
         return self._record(self._split(xla_assignment(Setting(operator, self.homes))), {})
+
+    def _cross(self, operator: Operator) -> PartitionedOperator:
+        """Partition an operator between two meshes as the mesh of dense layers splits its tokens."""
+        routing = folding.routing_of(operator)
+        factors = factors_of(operator)
+        tokens = factors.axes(routing, factors.of[folding.TOKENS], self.homes[routing.name])
+        folded = {tensor.name for tensor in operator.tensors if folding.is_folded(tensor)}
+        there = Sharding.of({folding.TOKENS: tokens})
+        assignment = xla_assignment(Setting(operator, {**self.homes, **dict.fromkeys(folded, there)}))
+        inputs, outputs = [], []
+        for tensor in operator.inputs:
+            kept = self.homes[tensor.name]
+            leaves = tensor.name in folded
+            inputs.append(
+                self._crossed(tensor, folding.leaving(tokens, kept)) if leaves else self._fetch(tensor, assignment)
+            )
+        for tensor in operator.outputs:
+            if tensor.name in folded:
+                outputs.append(self._crossed(tensor, folding.entering(tokens, self.wanted[tensor.name])))
+                continue
+            made = assignment.makes(tensor, self.wanted[tensor.name])
+            spread = folding.is_replicated(tokens) and "hidden" in tensor.dims
+            outputs.append(self._finish(tensor, made.pending(("tp",)) if spread else made))
+        return self._record(_placed(assignment, inputs, outputs), {})
+
+    def _crossed(self, tensor: Tensor, steps: tuple[Step, ...]) -> Transfer:
+        """Return the transfer of a tensor from one mesh to the other."""
+        wire = sum(
+            float(
+                wire_share(step.kind, group_size(step.axes, self.sizes))
+                * step.payload.elements(tensor.dims, self.sizes)
+            )
+            for step in steps
+        )
+        return Transfer(tensor, steps[0].before, steps[-1].after, steps, wire)
 
 
 class _AsCompiled(_Planner):

@@ -101,7 +101,8 @@ def collectives_of(parts: Iterable[PartitionedOperator]) -> Iterator[CollectiveO
     for part in parts:
         for transfer in part.inputs:
             # A deferred sum is explained by the operator that made it, not by its reader.
-            maker = makers.get(transfer.tensor.name) if transfer.source.partial else None
+            summed = set(transfer.source.partial) - set(transfer.target.partial)
+            maker = makers.get(transfer.tensor.name) if summed else None
             yield from _of_transfer(transfer, maker or part.operator, made=maker is not None)
         for transfer in part.outputs:
             makers[transfer.tensor.name] = part.operator

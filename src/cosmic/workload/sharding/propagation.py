@@ -10,7 +10,7 @@ the larger tensor, whose resharding would cost more.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -22,11 +22,16 @@ from cosmic.workload.sharding.factors import EINSUMS, Factors, factors_of
 
 
 def propagate(
-    graph: Graph, annotations: Mapping[str, Annotation], *, sizes: Sizes | None = None
+    graph: Graph,
+    annotations: Mapping[str, Annotation],
+    *,
+    sizes: Sizes | None = None,
+    crossings: Collection[str] = (),
 ) -> dict[str, Sharding]:
     """Return shardings for all tensors of *graph*, given annotations of some.
 
-    *sizes* decide disputes between tensors: the larger one wins; without them, the one of more dimensions.
+    *sizes* decide disputes between tensors: the larger one wins; without them, the one of more dimensions. Operators of
+    the kinds *crossings* lead from one mesh to another, and pass nothing on.
     """
     tensors = graph.tensors
     for name, annotation in annotations.items():
@@ -35,8 +40,9 @@ def propagate(
         check_annotation(name, tensors[name].dims, annotation)
     weights = {name: _weight(tensor, sizes) for name, tensor in tensors.items()}
     state = _State(weights, annotations, _needed_whole(graph))
-    passing = tuple(operator for operator in graph.operators if operator.kind not in EINSUMS)
-    mixing = tuple(operator for operator in graph.operators if operator.kind in EINSUMS)
+    inside = [operator for operator in graph.operators if operator.kind not in crossings]
+    passing = tuple(operator for operator in inside if operator.kind not in EINSUMS)
+    mixing = tuple(operator for operator in inside if operator.kind in EINSUMS)
     for priority in sorted(_priorities(annotations)):
         state.admit(priority)
         for operators, then in ((passing, ()), (mixing, passing)):

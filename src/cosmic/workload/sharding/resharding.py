@@ -10,7 +10,7 @@ Wire elements of a step, sent by one device of a group of *n*:
     slice, mask         nothing: a device keeps its shard, or zeros in place of the shards of others
 
 These are the bounds of bandwidth-optimal algorithms on any network. The sequence is a shortest path over shardings
-(Dijkstra), where ties go to fewer steps.
+(Dijkstra), where ties go to fewer steps, then to smaller groups.
 """
 
 from __future__ import annotations
@@ -113,21 +113,21 @@ def _shortest(
     dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known
 ) -> tuple[tuple[Step, ...], float]:
     sizes = dict(known)
-    best: dict[Sharding, tuple[float, int]] = {source: (0.0, 0)}
+    best: dict[Sharding, tuple[float, int, float]] = {source: (0.0, 0, 0.0)}
     came: dict[Sharding, Step] = {}
-    queue: list[tuple[float, int, int, Sharding]] = [(0.0, 0, 0, source)]
+    queue: list[tuple[float, int, float, int, Sharding]] = [(0.0, 0, 0.0, 0, source)]
     serial = 0  # ties go to the path found first
     while queue:
-        wire, length, _, state = heappop(queue)
+        wire, length, ranks, _, state = heappop(queue)
         if state == target:
             return _path(came, source, target), wire
-        if (wire, length) > best[state]:
+        if (wire, length, ranks) > best[state]:
             continue
         held = state.elements(dims, sizes)
         for step in moves(dims, state, target):
             payload = step.after.elements(dims, sizes) if step.kind == "all_gather" else held
-            sent = float(wire_share(step.kind, group_size(step.axes, sizes)) * payload)
-            cost = (wire + sent, length + 1)
+            group = float(group_size(step.axes, sizes))
+            cost = (wire + float(wire_share(step.kind, group) * payload), length + 1, ranks + group)
             if step.after not in best or cost < best[step.after]:
                 best[step.after] = cost
                 came[step.after] = step

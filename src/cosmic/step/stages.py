@@ -1,0 +1,152 @@
+"""Which pipeline stage is the fullest, and the activations that it keeps in flight.
+
+Stages differ in their layers (61 do not divide by 16, the first three have no experts), in the embedding and the head,
+and in the microbatches that wait there for their backward pass. `candidates` names the few stages one of which is the
+fullest; `in_flight_bytes` weighs each virtual stage by the microbatches that it has in flight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from cosmic.design.batch import Batch
+from cosmic.design.model import Transformer
+from cosmic.numeric import Numeric
+from cosmic.workload.blocks import Block
+from cosmic.workload.schedule import schedules
+from cosmic.workload.sizes import layers_by_part, microbatches
+
+
+def candidates(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
+    """Return the numbers of the stages one of which is the fullest.
+
+    Stages with the same layers follow each other, and of them the first has most microbatches in flight. So it is the
+    first of such a run, or the last stage, which has the head. Kinds of layers end in the middle of a stage, which is
+    a run of its own. A bidirectional schedule adds up a stage and its mirror image, so that either end of a run counts.
+    """
+    stages: Numeric = batch["workload.pp"]
+    if np.all(stages == 1):
+        return [0]
+    starts = _starts(batch, blocks)
+    if bidirectional(batch):
+        starts += [each - 1 for each in starts[1:]] + [stages // 2 - 1]
+        starts += [stages - 1 - each for each in starts]
+    inside = [np.clip(each, 0, stages - 1) for each in starts]
+    return _distinct([*inside, stages - 1])
+
+
+def bidirectional(batch: Batch) -> bool:
+    """Return whether microbatches enter at both ends, so that a stage holds two parts of the model."""
+    trains = batch.base.workload.task == "training"
+    return trains and bool(np.any(schedules[batch.base.workload.schedule].parameter_copies(batch["workload.pp"]) > 1))
+
+
+def _starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
+    """Return the first stage of each run of stages with the same layers.
+
+    Where all layers are alike, earlier stages have as many as later ones, or one more: the first stage is enough.
+    """
+    layers = [block for block in blocks if block.part == "layers"]
+    stages: Numeric = batch["workload.pp"]
+    virtual: Numeric = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
+    total, parts = sum(block.repeats for block in layers), stages * virtual
+    each, more, alone = total // parts, total % parts, np.maximum(0, parts - total) // 2
+    starts = [stages * 0]
+    if np.any(alone):
+        starts.append(alone % stages)  # the embedding has a virtual stage to itself
+    if len(layers) == 1 and not bidirectional(batch):
+        return starts
+    starts.append((more + alone) % stages)
+    for end in _ends(batch, layers):
+        short = more + (end - more * (each + 1)) // np.maximum(each, 1)
+        within = (alone + np.where(end < more * (each + 1), end // (each + 1), short)) % stages
+        starts += [within, within + 1]
+    experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
+    apart = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
+    return [start + offset for start in starts for offset in range(apart)]
+
+
+def _ends(batch: Batch, layers: Sequence[Block]) -> list[int]:
+    """Return the numbers of the layers before which a kind of layers ends."""
+    experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
+    found = [sum(block.repeats for block in layers[: place + 1]) for place in range(len(layers) - 1)]
+    return [*found, experts.dense_first] if experts and experts.every > 1 else found
+
+
+def _distinct(places: Sequence[Numeric]) -> list[Numeric]:
+    found: dict[bytes, Numeric] = {}
+    for place in places:
+        found.setdefault(np.asarray(place, dtype=np.int64).tobytes(), place)
+    return list(found.values())
+
+
+def in_flight_bytes(
+    batch: Batch,
+    place: Numeric,
+    blocks: Sequence[Block],
+    kept: Callable[[dict[str, Numeric], dict[str, Numeric]], Numeric],
+) -> Numeric:
+    """Return the activation bytes of a training step that stage number *place* keeps at one time.
+
+    *kept* gives the bytes of one microbatch from the layers of each kind in a virtual stage, and from those of them
+    that recompute.
+    """
+    workload, stages = batch.base.workload, batch["workload.pp"]
+    most = workload.recompute_num_layers
+
+    def parts_of(which: Numeric) -> list[Numeric]:
+        whole = layers_by_part(batch, which, blocks)
+        first = whole if most is None else layers_by_part(batch, which, blocks, most)
+        return [kept(layers, again) for layers, again in zip(whole, first, strict=True)]
+
+    parts, count, virtual = parts_of(place), microbatches(batch), batch["workload.virtual_stages"]
+    if bidirectional(batch):
+        other = parts_of(stages - 1 - place)
+        near, far = np.where(stages > 1, stages - place, 1), np.where(stages > 1, place + 1, 0)
+        return near * sum(parts) + far * sum(other)
+    if len(parts) == 1 or _alike(batch, blocks):
+        in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
+        return in_flight * sum(parts)
+    return _interleaved_bytes(parts, place, stages, count, virtual)
+
+
+def _alike(batch: Batch, blocks: Sequence[Block]) -> bool:
+    """Return whether all virtual stages have the same layers."""
+    layers = [block for block in blocks if block.part == "layers"]
+    parts = batch["workload.pp"] * batch["workload.virtual_stages"]
+    return len(layers) == 1 and bool(np.all(layers[0].repeats % parts == 0))
+
+
+def _interleaved_bytes(
+    parts: Sequence[Numeric], place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric
+) -> Numeric:
+    """Return the most bytes in flight where the virtual stages of a stage have different layers.
+
+    Forwards run K = 2 (p - s - 1) + (v - 1) p + 1 ahead; after j backwards, virtual stage c has
+
+        n_c(j) = F_c(K + j) - F_{v-1-c}(j)        F_c(k) = p floor(k / p v) + clip(k mod p v - c p, 0, p)
+
+    microbatches in flight. That is linear between the j at which a round of p forwards or of p backwards ends, so that
+    the most is at one of these. See `cosmic.workload.schedules.interleaved`.
+    """
+    per_stage = 1 + (virtual > 1)
+    ends = count * virtual
+    ahead = np.where(stages > 1, per_stage * (stages - place - 1) + (virtual - 1) * stages + 1, virtual)
+    ahead = np.minimum(ahead, ends)
+
+    def begun(chunk: Numeric, turns: Numeric) -> Numeric:
+        rounds, within = np.divmod(turns, stages * virtual)
+        return rounds * stages + np.clip(within - chunk * stages, 0, stages)
+
+    most: Numeric = 0.0
+    for turn in range(2 * int(np.max(virtual)) + 2):
+        done = (turn // 2) * stages - (turn % 2) * (ahead % stages)
+        done = np.clip(done, 0, ends - ahead)
+        held: Numeric = 0.0
+        for chunk, size in enumerate(parts):
+            here = chunk < virtual
+            held = held + here * size * (begun(chunk, ahead + done) - begun(virtual - 1 - chunk, done))
+        most = np.maximum(most, held)
+    return most

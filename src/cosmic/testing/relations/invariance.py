@@ -1,0 +1,114 @@
+"""What must not matter: names, the place of an axis of one rank, who else is in a batch, how many replicas run."""
+
+from __future__ import annotations
+
+from random import Random
+
+import numpy as np
+
+from cosmic.design.batch import batch_of_changes
+from cosmic.design.model import Transformer
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.evaluation import BETTER, evaluate_batch
+from cosmic.simulation.analytic import COMPUTE_PARTS
+from cosmic.testing.relations import hardware, memory, work
+from cosmic.testing.relations.relation import Changes, Finding, Relation, Violation, comparison, equal, violation
+
+BATCH = 16
+LAST_BITS = 1e-13
+RENAMED = 0.1
+SAME = tuple(BETTER)
+SOURCES = (
+    hardware.more_network_bandwidth,
+    hardware.less_latency,
+    hardware.more_flop,
+    hardware.more_memory_bandwidth,
+    hardware.quicker_launches,
+    work.more_sequences,
+    work.longer_sequence,
+    work.recomputed,
+    work.overlapped("dp_overlap", of_training=False),
+    memory.shardings,
+    memory.losses,
+    memory.wider("tp"),
+    memory.wider("pp"),
+    memory.wider("dp"),
+    memory.more_expert_parallelism,
+)
+"""What designs of one batch differ in."""
+
+
+def renamed(_: DesignPoint, rng: Random) -> list[Changes]:
+    """Return other names of model and accelerator, for some designs: a model by another name is planned anew."""
+    return [] if rng.random() > RENAMED else [{"model.name": "another", "compute.accelerator": "another"}]
+
+
+def replaced(point: DesignPoint, rng: Random) -> list[Changes]:
+    """Return an axis of one rank at another place."""
+    workload = point.workload
+    alone = [axis for axis in workload.placement if getattr(workload, axis) == 1]
+    if not alone:
+        return []
+    axis = rng.choice(alone)
+    others = [each for each in workload.placement if each != axis]
+    places = [(*others[:place], axis, *others[place:]) for place in range(len(others) + 1)]
+    return [{"workload.placement": place} for place in places if place != workload.placement]
+
+
+def replicated(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return all accelerators without spread, and twice the replicas on twice of them.
+
+    The tables of a recommender are spread over the replicas: twice of them look up in half the tables each. And where
+    there are stages, another one may bound the step when gradients travel farther.
+    """
+    if not point.network.dims or not isinstance(point.model, Transformer) or point.workload.pp > 1:
+        return []
+    outer = f"network.dims.{len(point.network.dims) - 1}.npus"
+    workload = point.workload
+    quiet = {"compute.straggler_slack": 0.0}
+    twice = {"workload.dp": 2 * workload.dp, "workload.global_batch": 2 * workload.global_batch}
+    return [quiet, {**quiet, **twice, outer: 2 * point.fields[outer]}]
+
+
+def batched(point: DesignPoint, rng: Random) -> list[Violation]:
+    """Return where a design of a batch has another answer than alone.
+
+    Powers of arrays and of numbers may differ in their last bit, as they are different functions of NumPy.
+    """
+    changes = [dict(change) for source in SOURCES for change in source(point, rng)]
+    chosen = [{}, *rng.sample(changes, min(BATCH - 1, len(changes)))]
+    try:
+        together = evaluate_batch(batch_of_changes(point, chosen))
+    except SpecError:  # a layer refuses a change
+        return []
+    found = []
+    for row, change in enumerate(chosen):
+        alone = evaluate_batch(batch_of_changes(point.changed(change) if change else point, [{}]))
+        valid = np.isfinite(together.excess[row])
+        if valid != np.isfinite(alone.excess[0]):
+            finding = Finding(f"excess {alone.excess[0]:.6g} alone, {together.excess[row]:.6g} in a batch", 1.0)
+            found.append(violation("batch", finding, point, {}, change))
+        if not valid:
+            continue
+        for name in together.columns:
+            one, other = float(alone.columns[name][0]), float(together.columns[name][row])
+            if not np.isclose(one, other, rtol=LAST_BITS, atol=0, equal_nan=True):
+                finding = Finding(f"{name} {one!r} alone, {other!r} in a batch", abs(one - other) / abs(one or 1.0))
+                found.append(violation("batch", finding, point, {}, change))
+                break
+    return found
+
+
+RELATIONS: tuple[Relation, ...] = (
+    comparison("names", "What model and accelerator are called does not matter.", renamed, equal(*SAME)),
+    comparison("placement", "The place of an axis of one rank does not matter.", replaced, equal(*SAME)),
+    comparison(
+        "replicas",
+        "Twice the replicas of twice the batch compute for as long.",
+        replicated,
+        equal(*(f"breakdown.{part}" for part in (*COMPUTE_PARTS, "recompute"))),
+        between=((0, 1),),
+    ),
+    Relation("batch", "A design has the same answer alone and in a batch.", batched),
+)
