@@ -55,7 +55,7 @@ def plain(
     made.known[KernelCosts] = SimpleNamespace(
         collective_launch_s=COLLECTIVE_LAUNCH_S.__getitem__, update=lambda elements, _: (update_s * elements, 0.0)
     )
-    made.known[memory_of] = Footprint({}, tier_traffic=(moved,))
+    made.known[memory_of] = Footprint({}, tier_traffic=(moved,) * len(made.base.memory.tiers))
     unit = profile(made)
     vars(unit)["operators"] = tuple(operators)
     vars(unit)["traffic"] = tuple(traffic)
