@@ -1,380 +1,383 @@
-"""Every term of the closed form, by values worked out by hand from profiles whose seconds are plain numbers."""
+"""Every term of the closed form, by values worked out by hand from layers whose seconds are plain numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
 
+from cosmic.design.batch import Batch, batch_of_changes
+from cosmic.design.memory import Tier
+from cosmic.design.model import Experts
 from cosmic.simulation.analytic import (
     BREAKDOWN,
-    CommunicationTime,
-    ComputeTime,
-    StageTime,
     Step,
-    _after_step,
-    _bubble,
-    _communicated,
-    _optimizer,
+    _between_stages,
+    _beyond,
     _other_stages,
     _slower,
-    _stage_time,
+    after_step,
+    anatomy,
     anatomy_of,
-    communication_time,
-    compute_time,
+    bounding_profile,
+    optimizer_s,
+    step,
+    transfer_s,
 )
+from cosmic.step import network_costs
 from cosmic.step.communication import Role
-from cosmic.step.compute import Kernel, OperatorUse
-from cosmic.step.memory import Footprint
-from cosmic.step.profile import CollectiveCost, OperatorCost
-from cosmic.workload.precision import recipe_of
+from cosmic.step.network_costs import OverlapEfficiency
+from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, profile
+from cosmic.step.stage_time import PASSES, ComputeTime, StageTime, stage_time
+from cosmic.workload.sizes import Stage
+from tests.step.plain import collective, operator, plain
+from tests.step.tiny import batch, point
+
+GEMM, ATTENTION, NORM = "einsum", "attention", "norm"
 
 
-@dataclass
-class _Fields:
-    base: Any
-    fields: dict[str, Any]
-
-    def __getitem__(self, path: str) -> Any:
-        return self.fields[path]
+@pytest.fixture(autouse=True)
+def _overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=0.8))
 
 
-@dataclass
-class Profile:
-    """A profile of plain numbers: what `StepProfile` has, without a design behind it."""
-
-    operators: tuple[OperatorCost, ...] = ()
-    traffic: tuple[CollectiveCost, ...] = ()
-    microbatches: Any = 4
-    task: str = "training"
-    schedule: str = "1f1b"
-    sharding: str = "none"
-    pp: Any = 1
-    virtual: int = 1
-    scheduling: str = "fifo"
-    calls: dict[str, float] = field(default_factory=dict)
-    states: float = 0.0
-    offloaded_states: float = 0.0
-    offload_traffic: float = 0.0
-
-    @property
-    def batch(self) -> Any:
-        """The fields of a design that the closed form asks for."""
-        workload = SimpleNamespace(task=self.task, schedule=self.schedule, weight_sharding=self.sharding)
-        fields = {
-            "workload.pp": self.pp,
-            "workload.virtual_stages": self.virtual,
-            "collective.scheduling": self.scheduling,
-        }
-        return type(
-            "Batch",
-            (),
-            {"base": SimpleNamespace(workload=workload, model=None), "__getitem__": lambda _, key: fields[key]},
-        )()
-
-    @property
-    def kernels(self) -> Any:
-        """One launch of a collective takes 0.25 s forward and 0.125 s backward; an update 3 s for each weight."""
-        return SimpleNamespace(
-            collective_launch_s=lambda phase: 0.25 if phase == "forward" else 0.125,
-            update=lambda elements, tables: (3 * elements + tables.update_bytes, 0.0),
-            recipe=recipe_of("bf16", "training"),
-        )
-
-    @property
-    def network(self) -> Any:
-        """Outer tiers move 10 bytes a second; compute overlaps at most half of what may be overlapped."""
-        return SimpleNamespace(offload_seconds=lambda moved: moved / 10, overlap_efficiency=0.5)
-
-    @property
-    def memory(self) -> Footprint:
-        """Optimizer states and the traffic of offloading."""
-        return Footprint({"optimizer": self.states}, {"optimizer": self.offloaded_states}, self.offload_traffic)
-
-    def launched_calls(self, phase: str) -> float:
-        """Return the calls that are stated."""
-        return self.calls.get(phase, 0.0)
+def layers(forward_s: float, backward_s: float = 0.0) -> list[OperatorCost]:
+    """Return a layer that takes so long for all microbatches together."""
+    return [operator(GEMM, "forward", forward_s), operator(GEMM, "backward", backward_s)]
 
 
-def profile(**settings: Any) -> Any:
-    return cast(Any, Profile(**settings))
+# --------------------------------------------------------------------------------------------- the end of a step
 
 
-def operator(
-    kind: str,
-    phase: Any,
-    runs: float,
-    seconds: float,
-    *,
-    block: str = "layer",
-    launch_s: float = 0.0,
-    again: bool = False,
-) -> OperatorCost:
-    """Return an operator of 10 flop a run."""
-    use = OperatorUse(kind, kind, block, phase, 10.0, 1.0, runs, Kernel(), again)
-    return OperatorCost(use, runs, seconds, launch_s)
+@pytest.mark.parametrize(
+    ("pass_s", "efficiency", "virtual", "exposed"),
+    [
+        # 12 s of gradients, one stage: beside a pass of c seconds, of which e can hide.
+        (5.0, 1.0, 1, 7.0),
+        (20.0, 1.0, 1, 0.0),
+        (20.0, 0.75, 1, 3.0),
+        (5.0, 0.0, 1, 12.0),
+        # Three virtual stages of 4 s each. Beside 1 + 2 x 4 passes of a third of 2 s, 6 s show; the last alone, 4/3 s.
+        (2.0, 1.0, 3, 6.0),
+        # Beside 9 passes of 4/3 s all hide but what the last has beside its own pass: 4 - 4/3 s.
+        (4.0, 1.0, 3, 4 - 4 / 3),
+        (12.0, 1.0, 3, 0.0),
+        # Half can hide at best: 6 s of all, and 2 s of the last.
+        (4.0, 0.5, 3, 6.0),
+    ],
+)
+def test_collectives_at_the_end_of_a_step_overlap_the_passes_that_are_left(
+    pass_s: float, efficiency: float, virtual: int, exposed: float
+) -> None:
+    assert _beyond(12.0, pass_s, efficiency, 4, virtual) == pytest.approx(exposed)
 
 
-def collective(role: Role, phase: str, seconds: float, block: str = "") -> CollectiveCost:
-    return CollectiveCost(role, phase, "all_reduce", ("tp",), 1.0, 1.0, seconds, block)
+def ended(reduced: float, updated: float = 0.0, traffic: Any = (), **changes: Any) -> list[float]:
+    """Return what is exposed after a step whose passes take 8 and 16 s, in 4 microbatches."""
+    fifo = {"scheduling": "fifo"} | changes.pop("collective", {})
+    made = plain([], traffic, **{"global_batch": 4, "collective": fifo} | changes)
+    communicated: Any = {("weights", "step"): reduced, ("updated", "step"): updated}
+    stage = StageTime(ComputeTime(forward=8.0, backward=16.0), communicated, {}, {"forward": 0.0, "backward": 0.0})
+    return [float(each) for each in after_step(profile(made, "first"), stage)]
 
 
-# ------------------------------------------------------------------------------------------------- compute
+def test_gradients_overlap_the_last_backward_pass_and_updated_weights_the_next_forward_pass() -> None:
+    """A microbatch takes 4 s backward and 2 s forward."""
+    assert ended(10.0, 5.0) == [10 - 4, 5 - 2]
+    assert ended(3.0, 1.0) == [0, 0]
+    assert ended(10.0, 5.0, collective={"overlap_efficiency": 0.25}) == [10 - 2.5, 5 - 1.25]
+    assert ended(10.0, 5.0, dp_overlap=False) == [10, 5]
 
 
-def test_operators_are_summed_by_class_and_by_phase() -> None:
-    found = compute_time(
-        profile(
-            operators=(
-                operator("einsum", "forward", 3, 2.0),
-                operator("einsum", "backward", 3, 4.0),
-                operator("attention", "forward", 3, 1.0),
-                operator("norm", "backward", 3, 0.5),
-            )
-        )
-    )
-    assert (found.gemm, found.attention, found.other) == (18.0, 3.0, 1.5)
-    assert (found.forward, found.backward, found.recompute) == (9.0, 13.5, 0.0)
-    assert found.flop == 4 * 3 * 10
-
-
-def test_every_second_run_of_a_recomputed_operator_is_recomputation() -> None:
-    found = compute_time(profile(operators=(operator("einsum", "forward", 6, 2.0, launch_s=0.1, again=True),)))
-    assert (found.gemm, found.forward, found.recompute) == (6.0, 6.0, 6.0)  # 3 runs of 2 s, twice
-    assert [found.launch_forward, found.launch_backward] == pytest.approx([0.3, 0.3])
-    assert found.flop == 60
-
-
-def test_the_head_is_counted_apart_and_its_forward_launches_overlap() -> None:
-    found = compute_time(
-        profile(
-            operators=(
-                operator("einsum", "forward", 2, 3.0, block="head", launch_s=0.5),
-                operator("einsum", "backward", 2, 5.0, block="head", launch_s=0.25),
-            )
-        )
-    )
-    assert (found.head_forward, found.head_backward) == (6.0, 10.0)
-    assert (found.forward, found.backward) == (6.0, 10.0)
-    assert (found.launch_forward, found.launch_backward, found.launch_head) == (0.0, 0.5, 0.5)
-
-
-def test_launches_are_of_all_runs_and_of_blocking_collectives() -> None:
-    operators = (operator("norm", "forward", 4, 1.0, launch_s=0.2), operator("norm", "backward", 4, 1.0, launch_s=0.1))
-    found = compute_time(profile(operators=operators, calls={"forward": 8, "backward": 16}))
-    assert found.launch_forward == pytest.approx(4 * 0.2 + 8 * 0.25)
-    assert found.launch_backward == pytest.approx(4 * 0.1 + 16 * 0.125)
-
-
-def test_a_stage_runs_its_share_of_a_block_but_launches_are_counted_whole() -> None:
-    use = OperatorUse("x", "einsum", "embedding", "forward", 10.0, 1.0, 4.0, Kernel())
-    found = compute_time(profile(operators=(OperatorCost(use, 0.0, 2.0, 0.5),)))
-    assert (found.gemm, found.flop, found.launch_forward) == (0.0, 0.0, 2.0)
-
-
-# ------------------------------------------------------------------------------------------ communication
-
-
-def test_collectives_are_summed_by_role_and_phase_with_head_and_embedding_apart() -> None:
-    found = communication_time(
-        profile(
-            traffic=(
-                collective("tp", "forward", 1.0),
-                collective("tp", "forward", 2.0, "head"),
-                collective("weights", "backward", 5.0, "embedding"),
-                collective("weights", "backward", 3.0),
-            )
-        )
-    )
-    assert (found.of("tp", "forward"), found.of("tp", "backward")) == (3.0, 0.0)
-    assert (found.at_head("forward"), found.at_head("backward")) == (2.0, 0.0)
-    assert found.of("weights", "backward") == 8.0
-    assert found.by_block["embedding", "backward"] == 5.0
-    assert found.overlap_efficiency == 0.5
-
-
-def communication(
-    by_role: dict[tuple[Role, str], float], by_block: Any = None, efficiency: float = 0.5
-) -> CommunicationTime:
-    return CommunicationTime(cast(Any, by_role), by_block or {}, efficiency)
-
-
-def test_only_tensor_context_expert_and_data_parallelism_block() -> None:
-    roles: tuple[Role, ...] = ("tp", "cp", "ep", "dp", "pp", "ring", "weights", "updated")
-    found = communication({(role, "forward"): 2.0**place for place, role in enumerate(roles)})
-    assert found.blocking("forward") == 1 + 2 + 4 + 8
-    assert found.blocking("backward") == 0
-
-
-@pytest.mark.parametrize(("compute_s", "left"), [(4.0, 6.0), (8.0, 5.0)])
-def test_compute_overlaps_a_share_at_best_and_no_longer_than_it_takes(compute_s: float, left: float) -> None:
-    """Of 10 s, half can be overlapped: 4 s of compute leave 6 s, 8 s leave 5 s."""
-    assert communication({("weights", "forward"): 10.0}).exposed("weights", "forward", compute_s) == left
-
-
-@pytest.mark.parametrize(("compute_s", "left"), [(4.0, 6.0), (12.0, 0.0)])
-def test_what_is_overlapped_completely_shows_only_beyond_its_compute(compute_s: float, left: float) -> None:
-    assert communication({("ring", "forward"): 10.0}).beyond("ring", "forward", compute_s) == left
-
-
-def test_after_a_step_gradients_overlap_one_backward_pass_and_updated_weights_nothing() -> None:
-    """Reducing takes 10 s, of which 3 s of backward overlap: 7 s, then 4 s of updated weights."""
-    found = communication({("weights", "step"): 10.0, ("updated", "step"): 4.0})
-    assert _after_step(found, False, 2.0, 3.0, 4) == 7.0 + 4.0
+def test_what_of_a_pass_hides_other_communication_hides_no_gradients() -> None:
+    """Of 16 s backward, 6 s hide sharded weights, and the host is 2 s late: 12 s in 4 microbatches."""
+    made = plain([], [], global_batch=4, collective={"scheduling": "fifo"})
+    communicated: Any = {("weights", "step"): 10.0, ("weights", "backward"): 9.0}
+    exposed: Any = {("weights", "backward"): 3.0}
+    stage = StageTime(ComputeTime(backward=16.0), communicated, exposed, {"forward": 0.0, "backward": 2.0})
+    assert after_step(profile(made, "first"), stage)[0] == 10 - 12 / 4
 
 
 def test_the_gradients_of_the_embedding_come_last_and_are_exposed() -> None:
-    """6 s once a step and 8 s over 4 microbatches, of which the last shows: 8 s is more than the 7 s that are left."""
-    by_block = {("embedding", "step"): 6.0, ("embedding", "backward"): 8.0}
-    found = communication({("weights", "step"): 10.0, ("updated", "step"): 4.0}, by_block)
-    assert _after_step(found, False, 2.0, 3.0, 4) == 8.0 + 4.0
+    """6 s once a step and 8 s over 4 microbatches, of which the last shows: 8 s is more than the 6 s that are left."""
+    traffic = [
+        collective("weights", "step", 6.0, block="embedding"),
+        collective("weights", "backward", 8.0, block="embedding"),
+    ]
+    assert ended(10.0, 4.0, traffic) == [8, 2]
+    assert ended(20.0, 4.0, traffic) == [16, 2]
 
 
-@pytest.mark.parametrize(("forward_s", "left"), [(2.0, 9.0), (10.0, 7.0)])
-def test_the_newest_first_overlaps_the_next_forward_pass_too(forward_s: float, left: float) -> None:
-    """Of 14 s, at most half: 2 + 3 s of compute leave 9 s, 10 + 3 s leave 7 s."""
-    found = communication({("weights", "step"): 10.0, ("updated", "step"): 4.0})
-    assert _after_step(found, True, forward_s, 3.0, 4) == left
+def test_only_the_stage_with_the_embedding_waits_for_it() -> None:
+    traffic = [collective("weights", "step", 9.0, block="embedding")]
+    made = plain([], traffic, pp=2, global_batch=4, collective={"scheduling": "fifo"})
+    communicated: Any = {("weights", "step"): 10.0}
+    stage = StageTime(ComputeTime(backward=16.0), communicated, {}, {"forward": 0.0, "backward": 0.0})
+    exposed = [float(after_step(profile(made, place), stage)[0]) for place in ("first", "last")]
+    assert exposed == [9, 10 - 4]
 
 
-STAGE = StageTime(
-    forward=8.0, backward=16.0, delay_forward=0.0, delay_backward=0.0, head_forward=0.0, head_backward=0.0
+def test_virtual_stages_finish_one_after_the_other() -> None:
+    """Two on each of two stages: gradients overlap 1 + 2 halves of 4 s, updated weights as many of 2 s."""
+    virtual: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2, "model": {"layers": 4}}
+    assert ended(12.0, 5.0, pp=2, **virtual) == [12 - 6, 5 - 3]
+    assert ended(12.0, 5.0, **virtual) == [12 - 4, 5 - 2]  # a single stage has none
+    # One microbatch passes each virtual stage in one turn.
+    assert ended(40.0, pp=2, global_batch=1, **virtual)[0] == 40 - 16 * 2 / 2
+
+
+@pytest.mark.parametrize(
+    ("reduced", "updated", "update_s", "exposed"),
+    [
+        (10.0, 5.0, 0.0, 15 - 6),  # beside 2 + 4 s of both passes
+        (10.0, 5.0, 0.002, 15 - 6 - 2.448),  # and beside the update of 1,224 weights
+        (10.0, 0.0, 0.0, 10 - 6),
+        (1.0, 0.0, 0.0, 0.0),
+        (0.0, 5.0, 0.0, 0.0),
+    ],
 )
+def test_the_newest_first_overlaps_both_passes_and_the_update(
+    reduced: float, updated: float, update_s: float, exposed: float
+) -> None:
+    found = ended(reduced, updated, update_s=update_s, collective={"scheduling": "lifo"})
+    assert found == [pytest.approx(exposed), 0]
 
 
-def exposed(by_role: dict[tuple[Role, str], float], **settings: Any) -> dict[str, float]:
-    compute = ComputeTime(attention=3.0)
-    found = _communicated(profile(**settings), compute, communication(by_role), STAGE)
-    return {name: float(value) for name, value in found.items()}
+def test_the_newest_first_hides_a_share_at_best_and_never_less_than_in_order() -> None:
+    assert ended(10.0, 5.0, collective={"scheduling": "lifo", "overlap_efficiency": 0.2}) == [pytest.approx(12), 0]
+    virtual: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2, "model": {"layers": 4}}
+    # In order, virtual stages leave 12 - 6 and 5 - 3 s; one pass each way would leave 17 - 6.
+    assert ended(12.0, 5.0, pp=2, collective={"scheduling": "lifo"}, **virtual) == [8, 0]
 
 
-def test_blocking_collectives_show_in_full() -> None:
-    found = exposed({("tp", "forward"): 1.0, ("tp", "backward"): 2.0, ("ep", "backward"): 4.0, ("dp", "forward"): 8.0})
-    assert (found["tp"], found["cp"], found["ep"], found["dp"]) == (3.0, 0.0, 4.0, 8.0)
+def test_a_batch_has_orders_of_its_own() -> None:
+    """4 s backward; 2 s forward beside gradients where the newest goes first, and longer than that to update."""
+    orders = [{"collective.scheduling": "lifo"}, {"collective.scheduling": "fifo"}]
+    many = batch_of_changes(point(dp=2, collective={"scheduling": "fifo"}), orders)
+    communicated: Any = {("weights", "step"): 1000.0}
+    late = {"forward": 0.0, "backward": 0.0}
+    stage = StageTime(ComputeTime(forward=2.0, backward=4.0), communicated, {}, late)
+    found = profile(many, "first")
+    update = float(optimizer_s(found))
+    assert update == pytest.approx(1224 * (2 + 4 + 2 * 12) / 100)  # 30 bytes of a weight, its gradient and its states
+    assert np.asarray(after_step(found, stage)[0]).tolist() == pytest.approx([1000 - 6 - update, 1000 - 4])
 
 
-def test_a_ring_overlaps_a_third_of_attention_forward_and_two_thirds_backward() -> None:
-    """Attention takes 3 s: 1 s forward and 2 s backward."""
-    assert exposed({("ring", "forward"): 5.0, ("cp", "forward"): 1.0})["cp"] == 1.0 + 4.0
-    assert exposed({("ring", "backward"): 5.0})["cp"] == 3.0
+# ------------------------------------------------------------------------------------------------- other stages
 
 
-def test_sharded_weights_overlap_the_pass_that_they_belong_to() -> None:
-    """Of 40 s forward, 8 s of compute; of 40 s backward, 16 s."""
-    assert exposed({("weights", "forward"): 40.0})["weights"] == 32.0
-    assert exposed({("weights", "backward"): 40.0})["weights"] == 24.0
+def others(stage: Stage, **changes: Any) -> tuple[float, ...]:
+    """Return F, B and W of the others: embedding 1 s, layer 8 s, head 2 s forward and twice as much backward."""
+    took = {"embedding": 1.0, "layer": 8.0, "head": 2.0}
+    operators = [
+        operator(GEMM, phase, seconds * (1 + (phase == "backward")), block=block)
+        for block, seconds in took.items()
+        for phase in PASSES
+    ]
+    made = plain(operators, **{"global_batch": 4} | changes)
+    return tuple(float(each) for each in _other_stages(profile(made, stage)))
 
 
-def test_gradients_overlap_the_backward_pass_of_one_microbatch() -> None:
-    """16 s of backward in 4 microbatches leave 40 - 4 s; the newest first, with 2 s of forward, 40 - 6 s."""
-    assert exposed({("weights", "step"): 40.0})["dp"] == 36.0
-    assert exposed({("weights", "step"): 40.0}, scheduling="lifo")["dp"] == 34.0
+def test_the_other_stages_have_what_this_one_has_not() -> None:
+    """5 layers on 3 stages are 2, 2, 1; half of a backward pass makes the gradients of weights."""
+    rest = 3 * 8 + 2  # beside the first
+    assert others("first", pp=3, model={"layers": 5}) == (rest / 2 / 4, rest / 2 / 4, rest / 2 / 4)
+    rest = 1 + 4 * 8  # beside the last
+    assert others("last", pp=3, model={"layers": 5}) == (rest / 2 / 4, rest / 2 / 4, rest / 2 / 4)
+    assert others("first") == (0, 0, 0)
 
 
-def test_each_stage_adds_one_send_each_way() -> None:
-    sends: dict[tuple[Role, str], float] = {("pp", "forward"): 0.5, ("pp", "backward"): 0.25}
-    assert exposed(sends, pp=4)["pp"] == 3 * 0.75
-    assert exposed(sends, pp=1)["pp"] == 0.0
+def test_the_other_stages_of_a_server_have_no_backward_pass() -> None:
+    assert others("first", pp=3, model={"layers": 5}, task="prefill") == (26 / 2 / 4, 0, 0)
 
 
-# -------------------------------------------------------------------------------------- stages and bubble
+def test_the_other_directions_of_a_stage_and_its_mirror_image_are_its_own() -> None:
+    """3 layers on 2 stages are 2 and 1: each device has 1.5, half an embedding and half a head."""
+    found = others("first", pp=2, model={"layers": 3}, schedule="dualpipe")
+    assert found == pytest.approx([(1.5 * 8 + 0.5 + 1) / 4] * 3)
 
 
-def test_a_pass_is_compute_and_what_blocks_it() -> None:
-    compute = ComputeTime(forward=8.0, backward=10.0, recompute=4.0, head_forward=2.0, head_backward=3.0)
-    found = _stage_time(
-        compute,
-        communication(
-            {("tp", "forward"): 1.0, ("ep", "backward"): 2.0}, {("head", "forward"): 0.5, ("head", "backward"): 0.25}
-        ),
-    )
-    assert (found.forward, found.backward) == (9.0, 16.0)
-    assert (found.head_forward, found.head_backward) == (2.5, 3.25)
-    assert (found.delay_forward, found.delay_backward) == (0.0, 0.0)
+# ---------------------------------------------------------------------------------------------- bubble and transfers
 
 
-def test_a_launch_bound_pass_lasts_until_its_kernels_are_launched() -> None:
-    """Forward, 9 s of launches against 8 - 2 s of layers, as the head runs after them; backward, 12 s against 10 s."""
-    compute = ComputeTime(forward=8.0, backward=10.0, head_forward=2.0, launch_forward=9.0, launch_backward=12.0)
-    found = _stage_time(compute, communication({}))
-    assert (found.delay_forward, found.delay_backward) == (3.0, 2.0)
-    assert (found.forward, found.backward) == (11.0, 12.0)
+def between(stage: Stage = "first", sent: float = 0.0, operators: Any = None, **changes: Any) -> list[float]:
+    """Return bubble and transfers of a pipeline whose layers take 4 s forward and 8 backward for 4 microbatches.
+
+    One transfer takes *sent* seconds forward and twice as long backward.
+    """
+    count = changes.get("global_batch", 4)
+    virtual = changes.get("virtual_stages", 1)
+    calls = count * virtual
+    traffic = [
+        collective("pp", phase, calls * sent * (1 + (phase == "backward")), block="", calls=calls) for phase in PASSES
+    ]
+    training = changes.get("task", "training") == "training"
+    made = plain(operators or layers(4.0, 8.0 * training), traffic, **{"global_batch": 4} | changes)
+    found = profile(made, stage)
+    return [float(each) for each in _between_stages(found, stage_time(made, found.counts), _other_stages(found))]
 
 
-def test_other_stages_have_layers_only_and_half_their_backward_makes_weight_gradients() -> None:
-    """4 microbatches: F = (8 - 2) / 4, W = (10 - 2) / 2 / 4, B = (14 - 2) / 4 - W."""
-    compute = ComputeTime(backward=10.0, head_backward=2.0)
-    stage = StageTime(8.0, 14.0, 0.0, 0.0, 2.0, 2.0)
-    assert _other_stages(profile(), compute, stage) == (1.5, 3.0 - 1.0, 1.0)
+FOUR: dict[str, Any] = {"pp": 4, "model": {"layers": 4}}
 
 
-def test_other_stages_are_launch_bound_by_their_own_launches() -> None:
-    """Backward they run (14 - 1 - 2) s and launch 20 - 4 s: the longer counts."""
-    compute = ComputeTime(backward=10.0, head_backward=2.0, launch_backward=20.0, launch_head=4.0)
-    stage = StageTime(8.0, 14.0, 0.0, 1.0, 2.0, 2.0)
-    assert _other_stages(profile(), compute, stage)[1] == 4.0 - 1.0
-
-
-def test_serving_stages_are_alike_but_for_the_head_of_a_prefill() -> None:
-    stage = StageTime(8.0, 0.0, 0.0, 0.0, 2.0, 0.0)
-    assert _other_stages(profile(task="prefill"), ComputeTime(), stage) == (1.5, 0.0, 0.0)
-    assert _other_stages(profile(task="decode"), ComputeTime(), stage) == (2.0, 0.0, 0.0)
+def test_one_transfer_takes_its_share_of_all() -> None:
+    traffic = [
+        collective("pp", "forward", 6.0, block="", calls=3),
+        collective("pp", "backward", 9.0, block="", calls=3),
+    ]
+    found = profile(plain([], traffic, pp=2, global_batch=3), "first")
+    assert (transfer_s(found, "forward"), transfer_s(found, "backward")) == (2, 3)
+    assert transfer_s(profile(plain([], []), "first"), "forward") == 0
 
 
 def test_the_bubble_is_that_of_the_schedule() -> None:
-    """1F1B with 4 stages idles 3 (F + B + W); two virtual stages, interleaved, halve it."""
-    times = (1.0, 2.0, 1.0)
-    assert _bubble(profile(pp=4, microbatches=8), times) == 12.0
-    assert _bubble(profile(pp=4, microbatches=8, schedule="interleaved", virtual=2), times) == 6.0
+    """1F1B with 4 stages idles 3 (1 + 1 + 1) s; two virtual stages, interleaved, halve it; zero bubble fills W."""
+    assert between(**FOUR) == [9, 0]
+    eight: dict[str, Any] = {"pp": 4, "model": {"layers": 8}, "operators": layers(2.0, 4.0)}
+    assert between(schedule="interleaved", virtual_stages=2, **eight) == [4.5, 0]
+    assert between(schedule="zero_bubble", **FOUR) == [3, 0]
+    assert between() == [0, 0]
 
 
-def test_a_prompt_passes_every_stage_and_a_decoded_token_returns_after_a_round() -> None:
-    times = (2.0, 0.0, 0.0)
-    assert _bubble(profile(task="prefill", pp=4, microbatches=1), times) == 6.0
-    assert _bubble(profile(task="decode", pp=4, microbatches=1), times) == 6.0
-    assert _bubble(profile(task="decode", pp=4, microbatches=3), times) == 2.0
-    assert _bubble(profile(task="decode", pp=4, microbatches=8), times) == 0.0
+def test_transfers_fill_the_pipeline_and_hold_up_every_round() -> None:
+    """There and back in 0.3 s: 3 to fill, and (4 - 1) / 4 x 16 - 1 in the rounds of 16 microbatches."""
+    times: dict[str, Any] = {"sent": 0.1, "global_batch": 16}
+    assert between(**FOUR, **times)[1] == pytest.approx(3 * 0.3 + 11 * 0.3)
+    assert between(schedule="gpipe", **FOUR, **times)[1] == pytest.approx(3 * 0.3)
 
 
-def test_the_optimizer_updates_the_weights_whose_states_a_device_holds() -> None:
-    """12 bytes of state a weight, 8 with ZeRO-3; 24 + 12 bytes are 3 weights, of 3 s each."""
-    assert _optimizer(profile(states=24.0, offloaded_states=12.0)) == 9.0
-    assert _optimizer(profile(states=24.0, sharding="zero3")) == 9.0
-    assert _optimizer(profile(states=24.0, task="prefill")) == 0.0
+def test_transfers_hide_where_the_other_stages_have_less_to_do() -> None:
+    """The first of 5 layers on 4 stages has two, and takes 0.75 s longer than others for each of 16 microbatches."""
+    times: dict[str, Any] = {"pp": 4, "model": {"layers": 5}, "global_batch": 16}
+    assert between(sent=0.1, **times)[1] == pytest.approx(3 * 0.3)
+    assert between(sent=0.5, **times)[1] == pytest.approx(3 * 1.5 + 11 * (1.5 - 0.75))
+    # The last has a layer less than the first: no slack.
+    assert between("last", sent=0.1, **times)[1] == pytest.approx(3 * 0.3 + 11 * 0.3)
 
 
-# -------------------------------------------------------------------------------------------- the whole step
+def test_a_prompt_passes_every_stage() -> None:
+    assert between(task="prefill", sent=0.5, **FOUR) == [3 * 1, 3 * 0.5]
 
 
-def test_the_breakdown_sums_to_the_step_and_offloading_overlaps_all_of_it() -> None:
-    """GEMMs 6 + 12 s, tp 1 s, updates 3 s: 22 s; outer tiers take 30 s, of which 8 s show."""
-    operators = (operator("einsum", "forward", 3, 2.0), operator("einsum", "backward", 3, 4.0))
-    settings = {"operators": operators, "traffic": (collective("tp", "forward", 1.0),), "states": 12.0}
-    found = anatomy_of(profile(**settings, offload_traffic=300.0)).step
-    wanted = dict.fromkeys(BREAKDOWN, 0.0) | {"gemm": 18.0, "tp": 1.0, "optimizer": 3.0, "offload": 8.0}
-    assert dict(found.parts) == wanted
-    assert found.seconds == 30.0
-    assert anatomy_of(profile(**settings, offload_traffic=100.0)).step.seconds == 22.0
+@pytest.mark.parametrize(
+    ("count", "bubble", "sent"),
+    [
+        # All microbatches take 4 s on a stage; a round passes 3 others of 4 / m s, with a transfer of 0.5 s to each.
+        (1, 3 * 4, 3 * 0.5),
+        (2, 3 * 2 - 2, 3 * 0.5),
+        (4, 3 * 1 - 3, 3 * 0.5),
+        (5, 0, 3 * 0.8 + 1.5 - 4 * 0.8),  # 3.9 s pass while this stage runs the 4 others
+        (8, 0, 0),
+    ],
+)
+def test_a_decoded_token_returns_after_a_round(count: int, bubble: float, sent: float) -> None:
+    assert between(task="decode", sent=0.5, global_batch=count, **FOUR) == pytest.approx([bubble, sent])
 
 
-def test_every_part_counts_before_offloading_shows() -> None:
-    operators = (
-        operator("einsum", "forward", 2, 1.0, again=True, launch_s=4.0),
-        operator("attention", "forward", 1, 1.0),
-        operator("norm", "backward", 1, 1.0),
-    )
-    roles: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
-    traffic = [collective(role, "forward", 1.0) for role in roles]
-    traffic += [collective("weights", "forward", 8.0), collective("pp", "forward", 1.0)]
-    found = anatomy_of(
-        profile(operators=operators, traffic=tuple(traffic), pp=2, states=12.0, offload_traffic=1e4)
-    ).step
-    parts = {name: float(value) for name, value in found.parts.items()}
-    assert all(value > 0 for value in parts.values())
-    assert found.seconds == pytest.approx(1000.0)  # of 10,000 bytes at 10 a second
+# ------------------------------------------------------------------------------------------------------ optimizer
+
+
+@pytest.mark.parametrize(
+    ("changes", "weights"),
+    [
+        ({}, 2 * 528 + 80 + 88),
+        ({"dp": 2, "weight_sharding": "zero1"}, (2 * 528 + 80 + 88) / 2),
+        ({"dp": 2, "weight_sharding": "zero3"}, (2 * 528 + 80 + 88) / 2),
+        ({"dp": 2}, 2 * 528 + 80 + 88),
+        ({"pp": 2}, 528 + 80),
+        ({"task": "prefill"}, 0),
+    ],
+)
+def test_the_optimizer_updates_the_weights_that_a_device_of_its_stage_holds(
+    changes: dict[str, Any], weights: float
+) -> None:
+    assert optimizer_s(profile(plain(update_s=0.5, **changes), "first")) == pytest.approx(weights / 2)
+
+
+def test_the_last_stage_updates_its_own_weights() -> None:
+    assert optimizer_s(profile(plain(update_s=0.5, pp=2), "last")) == pytest.approx((528 + 88) / 2)
+
+
+# ------------------------------------------------------------------------------------------------- the whole step
+
+
+def one(operators: list[OperatorCost], traffic: list[CollectiveCost], **changes: Any) -> dict[str, float]:
+    """Return the parts of a step of one layer that take any time."""
+    found = step(plain(operators, traffic, **{"model": {"layers": 1}, "global_batch": 4} | changes))
+    return {name: float(value) for name, value in found.parts.items() if value}
+
+
+def test_a_step_is_the_sum_of_its_parts() -> None:
+    made = plain(layers(6.0, 12.0), [collective("tp", "forward", 1.0)], model={"layers": 1})
+    found = step(made)
+    assert list(found.parts) == list(BREAKDOWN)
+    assert {name: float(value) for name, value in found.parts.items() if value} == {"gemm": 18, "tp": 1}
+    assert (found.seconds, found.flop) == (19, 20)
+
+
+def test_compute_is_told_by_class_and_recomputation_apart() -> None:
+    operators = [
+        operator(GEMM, "forward", 1.0, runs=2, again=1.0),
+        operator(ATTENTION, "backward", 2.0),
+        operator(NORM, "forward", 4.0),
+    ]
+    assert one(operators, []) == {"gemm": 1, "recompute": 1, "attention": 2, "other": 4}
+
+
+def test_communication_is_told_by_what_it_is_for() -> None:
+    """1, 2, 4, 8, 16 and 32 s in each pass, without compute to hide behind."""
+    roles: tuple[Role, ...] = ("tp", "cp", "ep", "dp", "ring", "weights")
+    traffic = [collective(role, phase, 2.0**place) for place, role in enumerate(roles) for phase in PASSES]
+    assert one([], traffic) == {"tp": 2, "cp": 2 * (2 + 16), "ep": 8, "dp": 16, "weights": 64}
+
+
+def test_a_late_host_is_a_part_of_its_own() -> None:
+    operators = [operator(NORM, "forward", 2.0, launch_s=3.0), operator(NORM, "backward", 2.0, launch_s=7.0)]
+    assert one(operators, []) == {"other": 4, "launch": 1 + 5}
+
+
+def test_gradients_and_updated_weights_are_data_parallelism() -> None:
+    """4 s backward and 2 s forward a microbatch."""
+    traffic = [collective("weights", "step", 10.0), collective("updated", "step", 5.0)]
+    found = one(layers(8.0, 16.0), traffic, collective={"scheduling": "fifo"})
+    assert found == {"gemm": 24, "dp": 6 + 3}
+
+
+def offloaded(moved: float) -> dict[str, float]:
+    tier = Tier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
+    traffic = [collective("tp", "forward", 1.0), collective("weights", "step", 2.0)]
+    operators = [
+        *layers(6.0, 0.0),
+        operator(ATTENTION, "forward", 1.0),
+        operator(NORM, "forward", 1.0, runs=2, again=1.0),
+    ]
+    return one(operators, traffic, memory={"tiers": (tier,)}, moved=moved, dp_overlap=False, update_s=1 / 696)
+
+
+def test_offloading_overlaps_the_whole_step() -> None:
+    """GEMMs 6 s, attention 1, a norm twice, tp 1, gradients 2, an update of 696 weights 1: 13 s."""
+    assert sum(offloaded(0.0).values()) == pytest.approx(13)
+    assert "offload" not in offloaded(129.0)
+    assert offloaded(180.0)["offload"] == pytest.approx(18 - 13)
+
+
+def test_everything_but_offloading_counts_before_it_shows() -> None:
+    operators = [
+        operator(GEMM, "forward", 1.0, runs=2, again=1.0, launch_s=4.0),
+        operator(ATTENTION, "forward", 1.0),
+        operator(NORM, "backward", 1.0),
+    ]
+    roles: tuple[Role, ...] = ("tp", "cp", "ep", "dp", "weights")
+    traffic = [collective(role, "forward", 8.0) for role in roles]
+    traffic += [collective("pp", "forward", 1.0, block="")]
+    tier = Tier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
+    found = one(operators, traffic, pp=2, model={"layers": 2}, memory={"tiers": (tier,)}, moved=1e4, update_s=1e-3)
+    assert set(found) == set(BREAKDOWN)
+    assert sum(found.values()) == pytest.approx(1000)  # 10,000 bytes at 10 a second
+
+
+# ------------------------------------------------------------------------------------------- the stage that bounds it
 
 
 def test_the_slower_of_two_stages_counts_design_by_design() -> None:
@@ -383,3 +386,104 @@ def test_the_slower_of_two_stages_counts_design_by_design() -> None:
     found = _slower(one, other)
     assert np.asarray(found.parts["gemm"]).tolist() == [2.0, 5.0]
     assert np.asarray(found.flop).tolist() == [30.0, 20.0]
+
+
+def staged(**changes: Any) -> Batch:
+    """Return a pipeline in which the embedding takes 1 s, a layer 8 and the head 6, forward and backward alike."""
+    took = {"embedding": 1.0, "layer": 8.0, "head": 6.0}
+    operators = [operator(GEMM, phase, seconds, block=block) for block, seconds in took.items() for phase in PASSES]
+    return plain(operators, **{"global_batch": 4} | changes)
+
+
+def test_the_head_makes_the_last_stage_the_slowest_and_a_layer_more_the_first() -> None:
+    even = staged(pp=2, model={"layers": 4})
+    assert bounding_profile(even).stage == "last"
+    # 2 layers and the head, 4 (F + B), and (F + B) of the first: 2 layers and the embedding, for one microbatch.
+    assert step(even).seconds == pytest.approx(2 * (2 * 8 + 6) + 2 * (2 * 8 + 1) / 4)
+    uneven = staged(pp=2, model={"layers": 5})
+    assert bounding_profile(uneven).stage == "first"
+    assert step(uneven).seconds == pytest.approx(2 * (3 * 8 + 1) + 2 * (2 * 8 + 6) / 4)
+
+
+def test_sixty_one_layers_on_four_stages() -> None:
+    """16, 15, 15 and 15: the first takes 128 + 1 s each way, the others a third of 45 x 8 + 6 s, 1/4 of it to fill."""
+    found = staged(pp=4, model={"layers": 61})
+    first, rest = 2 * (16 * 8 + 1), 2 * (45 * 8 + 6)
+    assert step(found).seconds == pytest.approx(first + 3 * rest / 3 / 4)
+    assert anatomy(found).profile.counts == {"embedding": 1, "layer": 16, "head": 0}
+
+
+def test_a_stage_of_experts_bounds_where_the_first_layers_are_dense() -> None:
+    """7 layers on 3 stages, 3, 2 and 2, the first three dense and ten times as fast: the last has experts and head."""
+    model = {"layers": 7, "experts": Experts(count=2, active=1, ffn=4, dense_first=3)}
+    operators = [
+        operator(NORM, "forward", 1.0),
+        operator(NORM, "forward", 10.0, block="moe_layer"),
+        operator(NORM, "forward", 0.5, block="head"),
+    ]
+    found = plain(operators, pp=3, model=model, global_batch=4)
+    assert anatomy(found).profile.stage == "last"
+    assert step(found).seconds == pytest.approx(20.5 + 2 * ((3 + 20) / 2) / 4)
+
+
+def test_a_stage_between_bounds_where_its_layers_are_the_slowest() -> None:
+    """8 layers on 3 stages, 3, 3 and 2, the first three dense: the middle has three of experts."""
+    model = {"layers": 8, "experts": Experts(count=2, active=1, ffn=4, dense_first=3)}
+    operators = [operator(NORM, "forward", 1.0), operator(NORM, "forward", 10.0, block="moe_layer")]
+    found = plain(operators, pp=3, model=model, global_batch=4)
+    assert anatomy(found).profile.stage == "middle"
+    assert step(found).seconds == pytest.approx(30 + 2 * ((3 + 20) / 2) / 4)
+
+
+def test_a_stage_and_its_mirror_image_share_embedding_and_head() -> None:
+    """3 layers on 2 stages are 2 and 1; both directions together 1.5, half an embedding and half a head.
+
+    8 microbatches: F = B = W of the other for one of them; with 2 stages DualPipe idles max(0, -F).
+    """
+    operators = [
+        operator(GEMM, phase, seconds * (1 + (phase == "backward")), block=block)
+        for block, seconds in (("embedding", 1.0), ("layer", 8.0), ("head", 6.0))
+        for phase in PASSES
+    ]
+    found = plain(operators, pp=2, model={"layers": 3}, schedule="dualpipe", global_batch=8)
+    assert step(found).seconds == pytest.approx(3 * (1.5 * 8 + 0.5 + 3))
+
+
+def test_uneven_virtual_stages_count_as_the_stage_that_has_them() -> None:
+    """5 layers on 2 x 2 virtual stages are 2, 1, 1, 1: stages of 3 and 2; the bubble of others is halved."""
+    found = staged(pp=2, model={"layers": 5}, schedule="interleaved", virtual_stages=2)
+    assert step(found).seconds == pytest.approx(2 * (3 * 8 + 1) + 2 * (2 * 8 + 6) / 4 / 2)
+
+
+def test_a_design_on_one_stage_is_not_asked_which_bounds_it() -> None:
+    found = staged(model={"layers": 4})
+    assert bounding_profile(found) is profile(found, "first")
+    assert anatomy(found).step.seconds == anatomy_of(profile(found, "first")).step.seconds
+
+
+# ------------------------------------------------------------------------------------------- what changes a real step
+
+
+def exposed(**changes: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in step(batch(**changes)).parts.items()}
+
+
+def test_zero2_reduces_gradients_once_a_step_or_for_each_microbatch() -> None:
+    """6 microbatches: 1,224 gradients of 4 bytes between two take 244.8 s at 10 bytes/s, once or six times."""
+    fixed: dict[str, Any] = {"dp": 2, "global_batch": 12, "weight_sharding": "zero2", "dp_overlap": False}
+    updated = 1224 * 2 / 2 / 10
+    once, each = (exposed(reduce_every=every, **fixed) for every in ("step", "microbatch"))
+    assert (once["dp"], once["weights"]) == pytest.approx((244.8 + updated, 0))
+    assert (each["dp"], each["weights"]) == pytest.approx((updated, 6 * 244.8))
+
+
+def test_recomputed_collectives_run_in_the_backward_pass() -> None:
+    """Of a layer's all-reduces the first runs again: half of a stream of 64 bytes at 10 bytes/s, twice."""
+    found = {}
+    for recompute in ("none", "full"):
+        made = batch(tp=2, sequence_parallel=False, recompute=recompute, model={"layers": 1})
+        stage: StepProfile = profile(made, "first")
+        waited = stage_time(made, stage.counts).exposed
+        found[recompute] = [float(waited["tp", phase]) for phase in PASSES]
+    assert found["none"] == pytest.approx([3 * 6.4 + 0.8, 3 * 6.4])
+    assert found["full"] == pytest.approx([3 * 6.4 + 0.8, 4 * 6.4])

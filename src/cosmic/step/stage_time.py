@@ -93,9 +93,17 @@ class StageTime:
         return (self.compute.backward + self.delay["backward"]) / 2
 
     def free_s(self, phase: str) -> Numeric:
-        """Return the seconds of a pass, all microbatches together, that hide no communication yet."""
-        hidden = _hidden(self.communication, self.exposed, phase)
-        return np.maximum(0.0, self.compute.beside(phase)[2] + self.delay[phase] - hidden)
+        """Return the seconds of a pass, all microbatches together, that hide no communication yet.
+
+        Where experts' collectives of one pass overlap the other too, that one has so much less.
+        """
+        left = {
+            each: self.compute.beside(each)[2] + self.delay[each] - _hidden(self.communication, self.exposed, each)
+            for each in PASSES
+        }
+        lent = sum(np.minimum(0.0, value) for each, value in left.items() if each != phase)
+        free: Numeric = np.maximum(0.0, left[phase] + lent)
+        return free
 
 
 # ------------------------------------------------------------------------------------------------ blocks
@@ -114,17 +122,17 @@ class BlockTime:
 
 
 def block_times(batch: Batch) -> dict[str, BlockTime]:
-    """Return what one layer of each kind, the embedding and the head take; what is sent between stages under ``""``."""
+    """Return what one layer of each kind, the embedding and the head take."""
     return batch.once(block_times, lambda: _block_times(profile(batch)))
 
 
 def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
     compute: dict[str, dict[str, Numeric]] = {each.block.name: {} for each in plan_of(unit.batch)}
-    communication: dict[str, dict[tuple[Role, str], Numeric]] = {name: {} for name in (*compute, "")}
-    launched: dict[str, dict[str, Numeric]] = {name: {} for name in (*compute, "")}
+    communication: dict[str, dict[tuple[Role, str], Numeric]] = {name: {} for name in compute}
+    launched: dict[str, dict[str, Numeric]] = {name: {} for name in compute}
     for each in unit.operators:
         _add(compute[each.use.block], _compute_time(each))
-    for call in unit.traffic:
+    for call in (each for each in unit.traffic if each.block):  # what is sent between stages belongs to none
         again = call.recomputed / (1 + call.recomputed)
         for phase, share in (call.phase, 1 - again), ("backward", again):
             if not np.any(share):
@@ -133,8 +141,8 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
             if call.role in BLOCKING:
                 _add(launched[call.block], {phase: call.calls * share})
     return {
-        name: _beside(BlockTime(ComputeTime(**compute.get(name, {})), communication[name], {}, launched[name]), unit)
-        for name in communication
+        name: _beside(BlockTime(ComputeTime(**found), communication[name], {}, launched[name]), unit)
+        for name, found in compute.items()
     }
 
 
@@ -186,7 +194,9 @@ def stage_time(batch: Batch, counts: Counts) -> StageTime:
         for phase, calls in blocks[name].launched.items():
             key = f"launch_{phase}"
             compute[key] = compute[key] + count * calls * kernels.collective_launch_s(phase)
-    return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed)
+    head = blocks.get("head")
+    head_s = counts.get("head", 0.0) * (head.compute.forward + _waited(head.exposed, "forward")) if head else 0.0
+    return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed, head_s)
 
 
 def part_times(batch: Batch) -> list[StageTime]:
@@ -208,21 +218,31 @@ def part_times(batch: Batch) -> list[StageTime]:
 
 
 def _overlapped(
-    unit: StepProfile, compute: ComputeTime, communication: Communicated, exposed: dict[tuple[Role, str], Numeric]
+    unit: StepProfile,
+    compute: ComputeTime,
+    communication: Communicated,
+    exposed: dict[tuple[Role, str], Numeric],
+    head_s: Numeric,
 ) -> StageTime:
-    """Return a stage with what all kinds of communication expose, given what those inside its blocks do."""
+    """Return a stage with what all kinds of communication expose, given what those inside its blocks do.
+
+    The host is late with the layers of a forward pass; when they are launched, the device still has the head to run,
+    for *head_s* seconds. In a backward pass the head comes first, and the host launches layers meanwhile.
+    """
     left = {phase: compute.beside(phase)[2] - _hidden(communication, exposed, phase) for phase in PASSES}
     _expose_experts(unit, communication, exposed, left)
     for role, phase in communication:
         if role in ("cp", "dp") and phase in PASSES:
             exposed[role, phase] = communication[role, phase]
     delay = {}
-    for phase in PASSES:
+    for phase, after in zip(PASSES, (head_s, 0.0), strict=True):
         busy = compute.beside(phase)[2] + _waited(exposed, phase)
-        delay[phase] = launch_delay_s(getattr(compute, f"launch_{phase}"), busy)
-        cover = compute.beside(phase)[2] + delay[phase] - _hidden(communication, exposed, phase)
-        _expose(communication, exposed, ("weights", phase), unit.network.efficiency("weights"), cover)
-    return StageTime(compute, communication, exposed, delay)
+        delay[phase] = launch_delay_s(getattr(compute, f"launch_{phase}"), busy - after)
+    found = StageTime(compute, communication, exposed, delay)
+    free = {phase: found.free_s(phase) for phase in PASSES}
+    for phase in PASSES:
+        _expose(communication, exposed, ("weights", phase), unit.network.efficiency("weights"), free[phase])
+    return found
 
 
 def _hidden(communication: Communicated, exposed: Communicated, phase: str) -> Numeric:
@@ -240,13 +260,10 @@ def _expose(
     key: tuple[Role, str],
     efficiency: Numeric,
     beside_s: Numeric,
-) -> Numeric:
-    """Note what a role exposes beside so much compute; return what hides."""
-    if key not in communication:
-        return 0.0
-    hidden: Numeric = np.minimum(communication[key] * efficiency, beside_s)
-    exposed[key] = communication[key] - hidden
-    return hidden
+) -> None:
+    """Note what a role exposes beside so much compute."""
+    if key in communication:
+        exposed[key] = communication[key] - np.minimum(communication[key] * efficiency, beside_s)
 
 
 def _expose_experts(
