@@ -93,6 +93,13 @@ DEPTHS = (2, 3, 7, 13, 24, 37)
 SLOTS = schema.slots(Workload)
 COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
 TRIES = 1000
+UNDECODED = ("encoder", "vision", "recommender")
+"""Families that decode no tokens."""
+
+
+def tasks_of(family: str) -> tuple[str, ...]:
+    """Return the tasks that a family of models has, the commonest most often."""
+    return tuple(task for task in TASKS if task != "decode" or family not in UNDECODED)
 
 
 def random_designs(count: int, seed: int = 0, **fixed: Any) -> Iterator[DesignPoint]:
@@ -122,7 +129,7 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
     name = rng.choice(MODELS[family])
     paper = accelerators is None and rng.random() < 0.1
     system = rng.choice(PAPER) if paper else f"{rng.choice(SYSTEMS)}:{accelerators or rng.choice(ACCELERATORS)}"
-    task = fixed.get("task", rng.choice(TASKS))
+    task = fixed.get("task", rng.choice(tasks_of(family)))
     try:
         bare = load_design(f"{name}@{system}", {"task": task, "tp": 1, "cp": 1, "pp": 1})
         overrides = _workload(rng, bare, task) | dict(fixed)
