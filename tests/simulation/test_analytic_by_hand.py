@@ -304,7 +304,8 @@ def test_the_last_stage_updates_its_own_weights() -> None:
 
 def one(operators: list[OperatorCost], traffic: list[CollectiveCost], **changes: Any) -> dict[str, float]:
     """Return the parts of a step of one layer that take any time."""
-    found = step(plain(operators, traffic, **{"model": {"layers": 1}, "global_batch": 4} | changes))
+    settings: dict[str, Any] = {"model": {"layers": 1}, "global_batch": 4} | changes
+    found = step(plain(operators, traffic, **settings))
     return {name: float(value) for name, value in found.parts.items() if value}
 
 
