@@ -188,7 +188,7 @@ def test_sharding_states_saves_what_it_says() -> None:
     """7.5 billion parameters over 64 replicas: 18 bytes each, of which ZeRO splits 12, then 16, then all."""
     fixed = {"dp": 64, "tp": 1, "pp": 1, "cp": 1, "recompute": "full"}
     found = {
-        sharding: needs("megatron-7.5b@dgx-a100:64", weight_sharding=sharding, **fixed)
+        sharding: needs("megatron-7.5b@dgx-a100:64", weight_sharding=sharding, reduce_every="microbatch", **fixed)
         for sharding in ("none", "zero1", "zero2", "zero3")
     }
     count = parameters(load_design("megatron-7.5b@dgx-a100:64").model)

@@ -172,8 +172,13 @@ def test_gradients_and_moments_have_the_formats_that_are_asked_for() -> None:
 def test_sharding_splits_states_over_four_replicas(
     sharding: str, weight: float, gradient: float, optimizer: float, dp: int, cp: int
 ) -> None:
-    found = states(dp=dp, cp=cp, weight_sharding=sharding)
+    found = states(dp=dp, cp=cp, weight_sharding=sharding, reduce_every="microbatch")
     assert found == pytest.approx((weight * 1224, gradient * 1224, optimizer * 1224))
+
+
+def test_gradients_that_are_reduced_once_a_step_stay_whole_until_then() -> None:
+    assert states(dp=4, weight_sharding="zero2") == (2 * 1224, 4 * 1224, 12 / 4 * 1224)
+    assert states(dp=4, weight_sharding="zero3") == (4 / 4 * 1224, 4 / 4 * 1224, 8 / 4 * 1224)
 
 
 @pytest.mark.parametrize(("precision", "weight", "moments"), [("fp32", 4, 8), ("bf16_pure", 2, 4)])
@@ -588,10 +593,14 @@ def test_the_first_layers_of_each_virtual_stage_recompute() -> None:
     assert moment({**STAGED, "vocab": 1000}, **{**some, "recompute_num_layers": 0})[0] == 4 * 832 + 144
     assert moment({**STAGED, "vocab": 1000}, **{**some, "recompute_num_layers": 9})[0] == 4 * 64 + 144
     staged = stage_footprints(design({"layers": 4}, pp=2, global_batch=8, **some))
-    assert staged[0].parts["activations"] == 2 * (64 + 832) + (832 - 64)
+    assert staged[0].parts["activations"] == 2 * (64 + 832)  # a layer's worth is free when the other runs again
     halves = {"pp": 2, "schedule": "interleaved", "virtual_stages": 2, "global_batch": 8}
     staged = stage_footprints(design({"layers": 8}, **halves, **some))
-    assert staged[0].parts["activations"] == 5 * (64 + 832) + (832 - 64)
+    assert staged[0].parts["activations"] == 5 * (64 + 832)
+    large = {"layers": 3, "ffn": 100, "experts": {**EXPERTS, "dense_first": 1}}
+    dense, sparse = 4 * (2 * (64 + 200) + 16), 4 * (2 * (8 * 8 + 2 + 16 + 8 + 8) + 8 + 8)
+    found = moment(large, recompute="full", recompute_num_layers=2, loss="chunked")
+    assert found[0] == 2 * 64 + sparse + (dense - 64) - sparse
 
 
 @pytest.mark.parametrize("attention", ["fused", "unfused"])

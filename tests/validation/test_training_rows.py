@@ -47,16 +47,33 @@ def test_defaults_are_taken_and_said() -> None:
     assert all(f"{name}: " in said for name in ("recompute", "zero_stage", "precision", "mbs", "dp"))
 
 
+def test_embedding_and_head_may_be_virtual_stages() -> None:
+    point, fields = run_of("mbridge-038")  # 126 layers in 16 × 8
+    assert point.workload.virtual_stages == 8
+    assert not any(text.startswith("vpp") for text in fields.assumed)
+
+
 def test_more_stages_than_layers_are_the_most_that_there_can_be() -> None:
-    point, fields = run_of("mbridge-038")  # 126 layers in 16 × 8: embedding and head count too
-    assert point.workload.virtual_stages == 7
-    assert any(text.startswith("vpp: 7 for 8") for text in fields.assumed)
+    point, fields = run_of("mbridge-038", vpp="9")
+    assert point.workload.virtual_stages == 8
+    assert any(text.startswith("vpp: 8 for 9") for text in fields.assumed)
 
 
 def test_weights_are_sharded_where_whole_ones_cannot_fit() -> None:
-    point, fields = run_of("mbridge-165")  # 70 B parameters on each of 64
+    point, fields = run_of("mbridge-165", accel="GB200")  # 70 B parameters on each of 64
     assert point.workload.weight_sharding == "zero3"
     assert any(text.startswith("zero_stage: 3 assumed") for text in fields.assumed)
+
+
+def test_recipes_say_what_tables_do_not() -> None:
+    """DeepSeek-V3 on GB200 recomputes MLA's up-projections; LLaMA-3 70B, fully sharded, offloads 40 layers."""
+    latent = run_of("mbridge-002")[0].workload
+    assert (latent.recompute, latent.recompute_modules, latent.moments) == ("selective", ("mla_up_proj",), "bf16")
+    assert (latent.grad_reduce_in_fp32, latent.loss) == (False, "fused")
+    sharded = run_of("mbridge-268")[0]
+    assert (sharded.workload.offload, sharded.workload.offload_num_layers) == (("activations",), 40)
+    assert [tier.name for tier in sharded.memory.tiers] == ["host"]
+    assert run_of("mbridge-002", recompute="none")[0].workload.recompute == "none"
 
 
 def test_torchtitan_keeps_gathered_weights_in_pipelines_and_selects_every_other_product() -> None:

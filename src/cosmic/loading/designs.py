@@ -237,6 +237,9 @@ def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workl
     require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
     if trained and "global_batch" not in stated:
         chosen["global_batch"] = mappings.suggest_batch(chosen)
+    if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
+        layers = draft.model.layers + draft.model.encoder_layers
+        chosen.setdefault("virtual_stages", mappings.suggest_virtual_stages(layers, chosen["pp"]) if trained else 1)
     if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
         chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))
     workload: Workload = schema.read(Workload, schema.write(chosen), "workload")

@@ -71,6 +71,18 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
     return best
 
 
+def suggest_virtual_stages(layers: int, stages: int) -> int:
+    """Return the virtual stages of an interleaved schedule that states none: the fewest that share layers out evenly.
+
+    >>> suggest_virtual_stages(80, 8), suggest_virtual_stages(96, 4), suggest_virtual_stages(61, 4)
+    (2, 2, 2)
+    >>> suggest_virtual_stages(24, 8), suggest_virtual_stages(8, 8)
+    (3, 1)
+    """
+    each = [virtual for virtual in range(2, layers // stages + 1) if layers % (stages * virtual) == 0]
+    return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
+
+
 def suggest_batch(workload: Mapping[str, Any]) -> Any:
     """Return a global batch of the usual size, rounded up so that every replica gets an equal part.
 

@@ -289,7 +289,7 @@ def _forward_flop(
     slots: bool,
     repeats: Mapping[str, tuple[frozenset[str], Numeric]] = MappingProxyType({}),
 ) -> tuple[Numeric, Numeric]:
-    """Return the flop of one token's forward pass, and of what runs again: *repeats* says what, in which share of layers.
+    """Return the flop of one token's forward pass, and of what runs again: *repeats* says what, and in which layers.
 
     With *slots*, experts compute all slots that they have; without, those that tokens fill.
     """

@@ -350,13 +350,26 @@ class _Stage:
         )
 
     def remade_bytes(self) -> Numeric:
-        """Bytes of a layer's recomputed activations: alive while its backward pass runs."""
-        if self.workload.recompute == "none" or self.workload.recompute_num_layers == 0:
+        """Bytes of a layer's recomputed activations: alive while its backward pass runs.
+
+        Where only the first layers recompute, the others are done by then, and what they kept is free.
+        """
+        if self.workload.recompute == "none":
             return 0.0
-        return self.most(
-            lambda name: np.maximum(0.0, self.model.kept_bytes(name, whole=True) - self.model.kept_bytes(name)),
-            self.model.layers,
+        again = layers_by_part(self.batch, self.place, self.plain, self.workload.recompute_num_layers)
+        most = largest(
+            np.where(np.asarray(count) > 0, self.model.kept_bytes(name, whole=True) - self.model.kept_bytes(name), 0.0)
+            for part in again
+            for name, count in part.items()
         )
+        if self.workload.recompute_num_layers is None:
+            return most
+        whole = layers_by_part(self.batch, self.place, self.plain)
+        done = largest(
+            sum((part[name] - first[name]) * self.model.kept_bytes(name, whole=True) for name in part)
+            for part, first in zip(whole, again, strict=True)
+        )
+        return np.maximum(0.0, most - done)
 
     def layer_gradient_bytes(self) -> Numeric:
         """Bytes of the activation gradients alive in the backward pass of a layer."""

@@ -33,6 +33,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Precision, Workload
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import evaluate_batch
+from cosmic.loading.mapping import suggest_virtual_stages
 from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import footprint
 from cosmic.validation.hardware import fabric_in, host_memory, machine, with_attention
@@ -264,7 +265,8 @@ def _is_titan(fields: Fields) -> bool:
 def _virtual_stages(fields: Fields, pp: int, layers: int) -> int:
     if pp == 1:
         return 1
-    given = fields.whole("vpp", 1)
+    interleaved = pp > 1 and "interleaved" in fields.text("schedule").lower()
+    given = fields.whole("vpp", suggest_virtual_stages(layers, pp) if interleaved else 1)
     most = max(1, (layers + 2) // pp)
     if given > most:
         fields.assumed.append(f"vpp: {most} for {given}, as there are no more layers")

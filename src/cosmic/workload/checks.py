@@ -163,7 +163,40 @@ def _multiplies(batch: Batch) -> Condition:
     return rate is not None
 
 
+def _decodes(batch: Batch) -> Condition:
+    model = _transformer(batch)
+    return batch.base.workload.task != "decode" or (
+        model is not None and model.family in ("decoder", "encoder_decoder")
+    )
+
+
+def _tokens_fit(batch: Batch) -> Condition:
+    """Return whether the model takes so many tokens: those of its images, at most its learned positions."""
+    model, sequence = _transformer(batch), _w(batch, "sequence")
+    if model is None:
+        return sequence == 1
+    if model.image is not None:
+        return sequence == model.image.tokens
+    return sequence <= model.positions if model.positions else True
+
+
+def _tokens_fit_sentence(point: DesignPoint) -> str:
+    model, sequence = point.model, point.workload.sequence
+    if not isinstance(model, Transformer):
+        return f"sequence {sequence}: a recommender has samples, not tokens: set it to 1"
+    if model.image is not None:
+        return f"sequence {sequence}: an image has {model.image.tokens} tokens: set it to that, or change model.image"
+    return (
+        f"sequence {sequence} is longer than the {model.positions} learned positions: lower it, or set model.positions"
+    )
+
+
 RULES = {
+    "task": Rule(
+        _decodes,
+        lambda p: f"a {p.model.family} decodes no tokens: set task to training, or to prefill for one forward pass",
+    ),
+    "sequence": Rule(_tokens_fit, _tokens_fit_sentence),
     "ranks": Rule(
         lambda b: _ranks(b) == b.npus,
         lambda p: (

@@ -7,7 +7,7 @@ from random import Random
 import numpy as np
 
 from cosmic.design.batch import batch_of_changes
-from cosmic.design.model import Transformer
+from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import BETTER, evaluate_batch
@@ -68,6 +68,8 @@ def replicated(point: DesignPoint, _: Random) -> list[Changes]:
     workload = point.workload
     quiet = {"compute.straggler_slack": 0.0}
     twice = {"workload.dp": 2 * workload.dp, "workload.global_batch": 2 * workload.global_batch}
+    if is_moe(point.model):
+        twice["workload.etp"] = workload.expert_tensor  # by default it may grow with the ranks
     return [quiet, {**quiet, **twice, outer: 2 * point.fields[outer]}]
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 
 from cosmic.design.memory import Tier
-from cosmic.design.model import Transformer, active_parameters, moe_layers, parameters
+from cosmic.design.model import Transformer, active_parameters, is_moe, moe_layers, parameters
 from cosmic.design.point import DesignPoint
 from cosmic.step import memory as step_memory
 from cosmic.testing.relations.relation import (
@@ -82,6 +82,8 @@ def wider(axis: str) -> Variants:
         change = {f"workload.{axis}": 2 * getattr(point.workload, axis), outer: 2 * point.fields[outer]}
         if axis == "dp":
             change["workload.global_batch"] = 2 * point.workload.global_batch
+        if is_moe(point.model):
+            change["workload.etp"] = point.workload.expert_tensor  # by default it may grow with the ranks
         return [change]
 
     return variants

@@ -119,10 +119,7 @@ def _paces(part: StageTime, profile: StepProfile) -> dict[str, Pace]:
         slowdown = 1 + (float(part.delay[phase]) + taken) / compute if compute else 1.0
         whole = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
         exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in whole.items() if sent}
-        sent = float(part.communication.get(("weights", phase), 0.0))
-        blocked = sum(whole.values()) + float(part.communication.get(("ring", phase), 0.0))
-        stretch = 1 + blocked / sent if sent else 1.0
-        found[phase] = Pace(slowdown, exposed, efficiency, blocked / float(profile.microbatches), stretch)
+        found[phase] = Pace(slowdown, exposed, efficiency)
     return found
 
 

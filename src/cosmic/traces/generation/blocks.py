@@ -14,9 +14,10 @@ from dataclasses import dataclass, field, replace
 
 from cosmic.design.workload import Workload
 from cosmic.step.activations import repeated, replica_axes, weight_elements
-from cosmic.step.communication import CollectiveUse, named_axes
+from cosmic.step.communication import BLOCKING, CollectiveUse, named_axes
 from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.profile import OperatorCost, StepProfile
+from cosmic.step.stage_time import Communicated, block_times
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan_of
@@ -140,14 +141,16 @@ class _Cutter:
         reduces = [self._collective(call) for call in step if call.use.phase == "step" and call.use.group > 1]
         split = workload.weight_sharding != "none"
         backward = self._units(passes["backward"], "backward", sections)
+        updates = tuple(self._updates())
         return Piece(
             name=block.name,
             part=block.part,
             repeats=block.repeats,
             forward=self._units(passes["forward"], "forward", sections),
             backward=self._with_recompute(again, sections, backward) if again else backward,
-            reduces=in_one_buffer(reduces, "gradients", self.profile.network),
-            updates=tuple(self._updates()),
+            reduces=(deferred := in_one_buffer(reduces, "gradients", self.profile.network)),
+            updates=updates,
+            held_up=(self._held_up_once(deferred, "backward"), self._held_up_once(updates, "forward")),
             elements=float(weight_elements(self.planned, sizes, split)),
             shared=float(weight_elements(self.planned, sizes, split, only=common)),
         )
@@ -184,7 +187,27 @@ class _Cutter:
         found = self._cut(items, phase, sections)
         waits = any(isinstance(step, Collective) for section in found for step in section.steps)
         groups = [[section] for section in found] if waits else [found] if found else []
-        return tuple(_unit(group, phase, self.profile.network) for group in groups)
+        held_up = self._held_up(phase)
+        return tuple(_unit(group, phase, self.profile.network, held_up) for group in groups)
+
+    def _held_up(self, phase: str) -> float:
+        """Return how many times longer weights and gradients take, as nothing is sent beside other communication."""
+        if not self.profile.network.efficiency("weights"):
+            return 0.0  # compute waits for them: see `Pace.slowdown`
+        weights = float(self._sent.get(("weights", phase), 0.0))
+        return 1 + self._others_s(phase) / weights if weights else 1.0
+
+    def _held_up_once(self, calls: Iterable[Collective], phase: str) -> float:
+        """Return the same of what is sent once a step, beside the pass of one microbatch."""
+        sent = float(self.profile.network.efficiency("weights")) * sum(call.seconds for call in calls)
+        return 1 + self._others_s(phase) / float(self.profile.microbatches) / sent if sent else 1.0
+
+    @property
+    def _sent(self) -> Communicated:
+        return block_times(self.profile.batch)[self.planned.block.name].communication
+
+    def _others_s(self, phase: str) -> float:
+        return sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
 
     def _with_recompute(
         self, items: Sequence[Operator | _Call], sections: _Sections, backward: tuple[Unit, ...]
@@ -260,7 +283,7 @@ class _Cutter:
     def _ring(self, items: Sequence[Operator | _Call]) -> tuple[Collective, ...]:
         """Return the ring that attention overlaps: all rounds, of keys, values and their gradients, as one."""
         rounds = float(self.workload.cp) - 1
-        calls = [item for item in items if isinstance(item, _Call) and item.use.role == "ring"]
+        calls = [item for item in items if isinstance(item, _Call) and item.use.role == "ring" and item.use.group > 1]
         found = [_collective("ring", call.planned.axes, call.use, self.profile, rounds) for call in calls]
         return merged(found, "ring") if rounds > 0 else ()
 
@@ -274,8 +297,8 @@ class _Cutter:
                 yield _collective("weights", group, use, self.profile)
 
 
-def _unit(sections: Sequence[_Section], phase: str, network: NetworkCosts) -> Unit:
-    """Return sections as a unit, in which one collective serves all weights alike."""
+def _unit(sections: Sequence[_Section], phase: str, network: NetworkCosts, held_up: float) -> Unit:
+    """Return sections as a unit, in which one collective serves all weights alike, and takes so many times longer."""
     name = sections[0].name if len(sections) == 1 else ""
     gathers = [each for section in sections for each in section.gathers]
     reduces = [each for section in sections for each in section.reduces]
@@ -283,8 +306,8 @@ def _unit(sections: Sequence[_Section], phase: str, network: NetworkCosts) -> Un
         name,
         tuple(step for section in sections for step in section.steps),
         tuple(run for section in sections for run in section.weight),
-        in_one_buffer(gathers, f"weights.{phase}", network),
-        in_one_buffer(reduces, "gradients", network),
+        in_one_buffer(gathers, f"weights.{phase}", network, held_up),
+        in_one_buffer(reduces, "gradients", network, held_up),
     )
 
 

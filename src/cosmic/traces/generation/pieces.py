@@ -66,6 +66,8 @@ class Piece:
     """Reductions of gradients, once a step."""
     updates: tuple[Collective, ...]
     """All-gathers of updated weights, once a step."""
+    held_up: tuple[float, float]
+    """How many times longer both take beside the backward and the forward pass of one microbatch."""
     elements: float
     """Weights that this device updates."""
     shared: float
@@ -88,10 +90,15 @@ def merged(calls: Iterable[Collective], name: str) -> tuple[Collective, ...]:
     return tuple(found.values())
 
 
-def in_one_buffer(calls: Iterable[Collective], name: str, network: NetworkCosts) -> tuple[Collective, ...]:
-    """Return one collective for those of one kind and group, timed as one buffer: so weights and gradients travel."""
+def in_one_buffer(
+    calls: Iterable[Collective], name: str, network: NetworkCosts, held_up: float = 1.0
+) -> tuple[Collective, ...]:
+    """Return one collective for those of one kind and group, timed as one buffer: so weights and gradients travel.
+
+    Others hold it up, so that it takes *held_up* times longer.
+    """
     return tuple(
-        replace(call, seconds=float(network.seconds(call.kind, named_axes(call.axes), call.bytes)))
+        replace(call, seconds=held_up * float(network.seconds(call.kind, named_axes(call.axes), call.bytes)))
         for call in merged(calls, name)
     )
 

@@ -188,8 +188,6 @@ class StageTrace:
         if tape.early:
             gate = self.gate(tape.took[-1])
             self.after(self.control, ((start + row, end) for row in tape.early for end in gate))
-        if tape.offload is not None:
-            self.after(self.control, ((start + tape.offload, end) for end in before))
         self.settle(tape, start)
 
     def gate(self, seconds: float) -> tuple[int, ...]:
@@ -305,14 +303,12 @@ class StageTrace:
         self.opened.add(part)
         layers = self.plan.parts[part]
         late = [call for layer in layers if layer.label in left for call in layer.piece.reduces]
-        updates = [call for layer in layers for call in layer.piece.updates]
-        rest = self.rest([*late, *updates], "previous", ())
-        stretch = self.stretch(updates, "forward")
+        rest = self.rest([*late, *(call for layer in layers for call in layer.piece.updates)], "previous", ())
         for layer in layers:
             label, ready = f"previous.{layer.label}", rest
             if layer.label in left:
                 ready = (self.update(layer, label, self.overlapped(layer.piece.reduces, label, ready) or ready),)
-            ready = self.overlapped(layer.piece.updates, label, ready, stretch) or ready
+            ready = self.overlapped(layer.piece.updates, label, ready, layer.piece.held_up[1]) or ready
             self.after(self.data, ((self.begun[layer.label], row) for row in ready))
 
     def close(self, layers: Sequence[Layer]) -> None:
@@ -322,10 +318,9 @@ class StageTrace:
         """
         reduced: list[int] = []
         calls = [call for layer in layers for call in layer.piece.reduces]
-        stretch = self.stretch(calls, "backward")
         for layer in reversed(layers) if self.plan.newest_first else layers:
             made = self.made[layer.label]
-            reduced += self.overlapped(layer.piece.reduces, layer.label, made, stretch) or made
+            reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
         before = (*dict.fromkeys((*reduced, *(self.passed[-1][0] if self.passed else ()))),)
         before = self.rest(calls, "all", before) or before
         for layer in layers:
@@ -348,19 +343,12 @@ class StageTrace:
         return self.one(compute_row(self.plan.updates[layer.label], f"{label}.optimizer"), before)
 
     def overlapped(
-        self, calls: Iterable[Collective], label: str, before: Iterable[int], stretch: float = 1.0
+        self, calls: Iterable[Collective], label: str, before: Iterable[int], held_up: float = 1.0
     ) -> tuple[int, ...]:
         """Write collectives as far as they run beside compute."""
         found = [call.share(self.efficiency) for call in calls] if self.efficiency else []
         rows = [collective_row(call, f"{label}.{call.name}", self.plan.groups, OVERLAPPED) for call in found]
-        return tuple(self.one(row._replace(seconds=row.seconds * stretch), before) for row in rows)
-
-    def stretch(self, calls: Iterable[Collective], phase: str) -> float:
-        """Return how many times longer collectives take that share one pass of each part with others."""
-        sent = self.efficiency * sum(call.seconds for call in calls)
-        parts = {number for number, part in enumerate(self.plan.parts) if number % self.plan.stages == self.stage}
-        blocked = sum(self.plan.paces[part][phase].blocked_s for part in parts)
-        return 1 + blocked / sent if sent else 1.0
+        return tuple(self.one(row._replace(seconds=row.seconds * held_up), before) for row in rows)
 
     def one(self, row: Row, before: Iterable[int]) -> int:
         """Write a single row."""

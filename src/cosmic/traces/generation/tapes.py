@@ -117,10 +117,6 @@ class Pace:
     """Share of blocking collectives that compute waits for, 1 where nothing is said."""
     efficiency: float = 1.0
     """Share of what is reduced and gathered once a step that compute can hide."""
-    blocked_s: float = 0.0
-    """Seconds of communication in one pass that compute waits for or hides: meanwhile nothing else is sent."""
-    stretch: float = 1.0
-    """How many times longer weights and gradients of the pass take, as they are held up so long."""
 
 
 @dataclass(slots=True)
@@ -212,22 +208,18 @@ class Recorder:
     def gather(self, call: Collective, label: str) -> int:
         """Write the all-gather of a block's weights."""
         tape = self.tape
-        place = self.add(self.overlapped(call, label), ())
+        place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), ())
         if len(tape.ends) >= AHEAD:
             tape.control += [(place, end) for end in tape.ends[-AHEAD]]
         else:
             tape.early.append(place)
         return place
 
-    def overlapped(self, call: Collective, label: str) -> Row:
-        """Return the node of a collective that runs beside compute."""
-        row = collective_row(call, f"{label}.{call.name}", self.groups)
-        return row._replace(seconds=row.seconds * self.pace.stretch)
-
     def flush(self) -> None:
         """Write the pending reductions."""
         for label, unit, made in self.late:
-            places = [self.add(self.overlapped(call, label), made) for call in unit.reduces]
+            rows = [collective_row(call, f"{label}.{call.name}", self.groups) for call in unit.reduces]
+            places = [self.add(row, made) for row in rows]
             self.tape.reduced += places
             self.tape.made[label] = (*self.tape.made.get(label, ()), *places)
         self.late.clear()
