@@ -20,8 +20,9 @@ from cosmic.design import workload as words
 from cosmic.design.model import Model, Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.launching.launch import Launch, hosts, layers_per_chunk, script, targets, write
+from cosmic.launching.launch import Launch, hosts, script, targets, write
 from cosmic.launching.megatron import layout
+from cosmic.workload.sizes import layers_per_part
 from tests.launching.launched_designs import CHECKED, DESIGNS, HERE, design
 
 FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
@@ -177,12 +178,13 @@ def test_a_placement_that_megatron_knows_is_an_argument() -> None:
 
 
 def test_layers_that_do_not_divide_lie_as_the_design_deals_them_out() -> None:
-    assert targets["megatron"](design("deepseek-v3")).arguments["--decoder-last-pipeline-num-layers"] == 13
+    uneven = targets["megatron"](design("deepseek-v3")).arguments
+    assert uneven["--pipeline-model-parallel-layout"] == "Et*16|t*15|t*15|t*15L"
     point = with_workload(design("deepseek-v3"), schedule="interleaved", virtual_stages=2)
     found = targets["megatron"](point).arguments["--pipeline-model-parallel-layout"]
-    assert found == "Et*8|t*8|t*8|t*7|t*8|t*8|t*8|t*6L"
+    assert found == "Et*8|t*8|t*8|t*8|t*8|t*7|t*7|t*7L"
     for layers, stages, virtual in ((61, 4, 2), (9, 8, 1), (96, 8, 4)):
-        parts = layers_per_chunk(layers, stages, virtual)
+        parts = layers_per_part(layers, stages * virtual)
         assert sum(parts) == layers
         assert layout(parts).count("|") == stages * virtual - 1
     even = with_workload(design("gpt3-175b"), schedule="interleaved", virtual_stages=4)

@@ -109,6 +109,16 @@ def test_the_gradients_of_the_embedding_come_last_and_are_exposed() -> None:
     assert ended(20.0, 4.0, traffic) == [16, 2]
 
 
+def test_the_gradients_of_the_embedding_are_not_waited_for_twice() -> None:
+    """8 s over 4 microbatches, of which 3 s show in backward passes: (8 - 3) / 4 s are left to show at the end."""
+    traffic = [collective("weights", "backward", 8.0, block="embedding")]
+    made = plain([], traffic, global_batch=4, collective={"scheduling": "fifo"})
+    for waited, left in ((3.0, 5 / 4), (9.0, 0.0)):
+        exposed: Any = {("weights", "backward"): waited}
+        stage = StageTime(ComputeTime(backward=16.0), exposed, exposed, {"forward": 0.0, "backward": 0.0})
+        assert after_step(profile(made, "first"), stage) == (left, 0)
+
+
 def test_only_the_stage_with_the_embedding_waits_for_it() -> None:
     traffic = [collective("weights", "step", 9.0, block="embedding")]
     made = plain([], traffic, pp=2, global_batch=4, collective={"scheduling": "fifo"})
@@ -304,7 +314,8 @@ def test_the_last_stage_updates_its_own_weights() -> None:
 
 def one(operators: list[OperatorCost], traffic: list[CollectiveCost], **changes: Any) -> dict[str, float]:
     """Return the parts of a step of one layer that take any time."""
-    found = step(plain(operators, traffic, **{"model": {"layers": 1}, "global_batch": 4} | changes))
+    settings: dict[str, Any] = {"model": {"layers": 1}, "global_batch": 4} | changes
+    found = step(plain(operators, traffic, **settings))
     return {name: float(value) for name, value in found.parts.items() if value}
 
 

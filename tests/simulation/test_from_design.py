@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from itertools import islice
+from itertools import islice, product
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ from cosmic.traces.generation import generate
 from cosmic.traces.trace import NodeType
 from cosmic.workload.checks import invalid_reasons
 from tests.traces.reference_simulator import simulate_job
-from tests.traces.test_generation import design
+from tests.traces.test_generation import _assigned, design
 
 
 def analytic_seconds(point: DesignPoint) -> float:
@@ -84,6 +84,34 @@ def test_both_engines_agree_where_nothing_contends_for_the_wire(stages: tuple[in
     assert errors.max() < 0.07
 
 
+@pytest.mark.parametrize("sharding", ["none", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("order", ["lifo", "fifo"])
+def test_both_engines_wait_for_all_communication_where_nothing_overlaps(sharding: str, order: str) -> None:
+    """Gradients, updated and sharded weights: more than half of the step."""
+    overlap: dict[bool, float] = {}
+    for overlaps in (True, False):
+        point = design(
+            "gpt3-13b@dgx-h100:64", 8, dp=64, global_batch=128, weight_sharding=sharding, dp_overlap=overlaps
+        )
+        ordered: DesignPoint = schema.assign(point, {"collective.scheduling": order})
+        overlap[overlaps] = simulate_design(ordered).cycles / 1e9
+    assert overlap[False] == pytest.approx(analytic_seconds(ordered), rel=0.01)
+    assert overlap[False] > 1.1 * overlap[True]
+
+
+@pytest.mark.parametrize("switch", ["tp_overlap", "ep_overlap"])
+def test_both_engines_hide_what_compute_can(switch: str) -> None:
+    """An all-to-all over nodes takes far longer than the compute beside it."""
+    workload = {"tp": 8, "dp": 8} if switch == "tp_overlap" else {"dp": 64, "ep": 64}
+    shown = {}
+    for overlaps in (True, False):
+        told = workload | {"pp": 1, "cp": 1, "global_batch": 256, "weight_sharding": "zero1", switch: overlaps}
+        point = load_design("qwen3-235b-a22b@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()})
+        shown[overlaps] = simulate_design(_assigned(point, {"model.layers": 8})).cycles / 1e9
+        assert shown[overlaps] == pytest.approx(analytic_seconds(_assigned(point, {"model.layers": 8})), rel=0.05)
+    assert shown[True] < shown[False]
+
+
 @pytest.mark.parametrize("stages", [16, 32])
 def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     """DeepSeek's first three layers are dense: the first stage is not the fullest."""
@@ -93,8 +121,14 @@ def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     assert simulate_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
 
 
-@pytest.mark.parametrize("name", ["gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64", "vit-large@dgx-h100:16"])
-@pytest.mark.parametrize("task", ["training", "prefill", "decode"])
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        *product(("gpt3-13b@dgx-h100:64", "mixtral-8x7b@dgx-h100:64"), ("training", "prefill", "decode")),
+        ("vit-large@dgx-h100:16", "training"),
+        ("vit-large@dgx-h100:16", "prefill"),
+    ],
+)
 def test_an_independent_simulator_takes_as_long(name: str, task: str) -> None:
     point = load_design(name, {"workload.task": task})
     batch = point.workload.dp * point.workload.micro_batch * 4

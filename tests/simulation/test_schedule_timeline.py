@@ -20,7 +20,7 @@ from cosmic.simulation import schedule_timeline
 from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, anatomy, step
 from cosmic.simulation.schedule_simulation import simulate_tasks
 from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
-from cosmic.simulation.schedule_times import Mark, step_times
+from cosmic.simulation.schedule_times import step_times
 from cosmic.simulation.timeline import CODE, Timeline
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import invalid_reasons
@@ -98,18 +98,17 @@ def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
     assert timeline.spans.end_ns.max() == timeline.duration_ns
     exact = workload.pp == 1 or workload.task == "prefill"
     if exact or (workload.task == "training" and workload.schedule in EXACT):
-        crossing = parts["pp"]  # which closed forms count once for each stage: all others hide
-        assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + 8 * crossing)
+        crossing = parts["pp"]  # how many of them hide depends on the stages, which closed forms take for equal
+        assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + crossing)
     apart = abs(timeline.duration_s / whole - 1) > 1.1e-3
     assert ("closed form" in timeline.reading) == apart or abs(timeline.duration_s / whole - 1) > 0.9e-3
-    totals, last = timeline.totals, workload.pp - 1
+    totals, bounding = timeline.totals, int(anatomy(batch_of(point)).profile.place)
     computing = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "optimizer"))
-    if workload.pp == 1 or workload.schedule != "dualpipe" or workload.task != "training":
-        assert totals.compute_s == pytest.approx(computing, rel=1e-5, abs=1e-7)
+    assert totals.compute_s == pytest.approx(computing, rel=1e-5, abs=1e-7)
     if workload.pp == 1:
         assert totals.exposed_s == pytest.approx(sum(parts[name] for name in COMMUNICATED), rel=1e-5, abs=1e-7)
         assert totals.idle_s == pytest.approx(parts["launch"] + parts["offload"] + parts["bubble"], rel=1e-4, abs=1e-7)
-    assert totals.compute_s == pytest.approx(seconds_of(timeline, last, "compute", "optimizer"), abs=1e-9)
+    assert totals.compute_s == pytest.approx(seconds_of(timeline, bounding, "compute", "optimizer"), abs=1e-9)
     levels = [counter for counter in timeline.counters if counter.name == "memory"]
     assert len(levels) == workload.pp
     assert max(each.values.max() for each in levels) == pytest.approx(float(footprint(batch_of(point)).total))
@@ -136,12 +135,8 @@ def test_every_schedule_is_drawn_in_its_order(schedule: str, stages: int, tmp_pa
     crossings = 0 if stages == 1 else 2 * 32 * (stages * virtual - 1)
     assert timeline.flows.count == crossings
     whole = sum(parts_of(point).values())
-    if schedule == "dualpipe":  # a stage has the head for half of the microbatches, the closed form for all
-        batch = batch_of(point)
-        heads = sum(float(getattr(anatomy(batch).stage, name)) for name in ("head_forward", "head_backward"))
-        assert whole - heads < timeline.duration_s < 1.001 * whole
-    else:
-        assert timeline.duration_s == pytest.approx(whole, rel=0.01)
+    within = 0.02 if schedule == "dualpipe" else 0.01  # stages in the middle have neither embedding nor head
+    assert timeline.duration_s == pytest.approx(whole, rel=within)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -187,13 +182,15 @@ def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
     batch = batch_of(point)
     found = anatomy(batch)
     times, count = step_times(found), float(microbatches(batch))
-    one = {kind: times.tasks[Mark(kind, False, False)].seconds for kind in ("F", "B", "W", "BW")}
-    assert [one["F"], one["B"], one["W"]] == pytest.approx(list(map(float, found.others)))
-    assert one["B"] + one["W"] == pytest.approx(one["BW"])
+    bounding = int(found.profile.place)
+    others = [part for part in range(4) if part != bounding]
+    mean = {kind: sum(times.tasks[kind, part].seconds for part in others) / 3 for kind in ("F", "B", "W", "BW")}
+    assert [mean["F"], mean["B"], mean["W"]] == pytest.approx(list(map(float, found.others)))
+    assert mean["B"] + mean["W"] == pytest.approx(mean["BW"])
     parts = found.step.parts
-    last = times.tasks[Mark("F", True, True)].seconds + times.tasks[Mark("BW", True, True)].seconds
+    own = times.tasks["F", bounding].seconds + times.tasks["BW", bounding].seconds
     busy = sum(parts[name] for name in (*COMPUTE_PARTS, "recompute", "launch", "tp", "cp", "ep", "weights"))
-    assert last * count == pytest.approx(float(busy))
+    assert own * count == pytest.approx(float(busy))
 
 
 # ------------------------------------------------------------------------------------------------------- its size
@@ -247,7 +244,7 @@ def test_a_step_with_microbatches_left_out_is_as_long_as_with_all(
     assert part.spans.count < whole.spans.count / 2
     assert "only 64 of the microbatches are drawn" in part.reading
     if "one by one" in part.reading:
-        within = 0.06 if schedule == "dualpipe" else 0.002  # where the closed form has the head for all
+        within = 0.01 if schedule == "dualpipe" else 0.002
         assert part.duration_s == pytest.approx(whole.duration_s, rel=within)
         assert part.totals.compute_s == pytest.approx(whole.totals.compute_s, rel=within)
     else:

@@ -488,7 +488,7 @@ def test_a_batch_of_designs_has_an_array_for_each_collective() -> None:
 
 
 def test_a_decoded_token_waits_for_no_encoder() -> None:
-    """Of two stacks of two layers the decoder's send, after both attentions and the feed-forward network."""
+    """Only the decoder's layers send, after both attentions and the feed-forward network."""
     model = {"family": "encoder_decoder", "encoder_layers": 2, "position_buckets": 4}
     for together in (False, True):
         uses = collectives(batch(model=model, task="decode", tp=2), together=together)
@@ -496,4 +496,4 @@ def test_a_decoded_token_waits_for_no_encoder() -> None:
         for use in uses:
             calls[use.block] += float(use.calls * (use.group > 1))
         assert calls.get("encoder_layer", 0) == 0
-        assert calls["layer"] == 2 * 3
+        assert calls["layer"] == 3

@@ -331,9 +331,9 @@ LAST_STAGE = 88 + 2 * 528
 
 @pytest.mark.parametrize(
     ("schedule", "in_flight"),
-    [("1f1b", 2), ("interleaved", 2)],  # stages between a forward and its backward
+    [("1f1b", 2), ("interleaved", 2.5)],  # stages between a forward and its backward; two virtual stages on each
 )
-def test_the_first_stage_is_the_fuller_where_more_is_in_flight_there(schedule: str, in_flight: int) -> None:
+def test_the_first_stage_is_the_fuller_where_more_is_in_flight_there(schedule: str, in_flight: float) -> None:
     found = parts(STAGED, pp=2, schedule=schedule, global_batch=8)
     assert found["weights"] == 2 * FIRST_STAGE
     assert found["activations"] == 2 * 832 * in_flight

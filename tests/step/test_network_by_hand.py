@@ -15,7 +15,6 @@ from cosmic.cost.fabric import NetworkDimension, subgroups
 from cosmic.cost.shapes import Span
 from cosmic.design.batch import batch_of_changes
 from cosmic.design.collective import CollectiveKind
-from cosmic.design.memory import Tier
 from cosmic.design.model import Experts
 from cosmic.design.network import Transport
 from cosmic.step import network_costs
@@ -150,7 +149,7 @@ def test_a_batch_of_designs_takes_its_own_seconds_each() -> None:
     assert np.asarray(found).tolist() == pytest.approx([1 / 2 * 8, 3 / 4 * 8])
 
 
-# ------------------------------------------------------------------------------------------- overlap and offload
+# -------------------------------------------------------------------------------------------------------- overlap
 
 
 def test_compute_hides_a_share_of_what_overlaps_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,12 +172,6 @@ def test_weights_overlap_as_the_collective_library_allows_unless_dp_overlap_is_o
 def test_what_overlaps_at_best_is_a_share() -> None:
     assert 0 < OVERLAP.tp < 1
     assert 0 < OVERLAP.ep < 1
-
-
-def test_offloading_takes_the_bandwidth_of_the_nearest_tier() -> None:
-    near, far = (Tier(name=name, capacity_bytes=1e9, bandwidth_bytes_per_s=rate) for name, rate in (("a", 5), ("b", 2)))
-    assert NetworkCosts(batch(memory={"tiers": (near, far)})).offload_seconds(40.0) == 8
-    assert NetworkCosts(batch()).offload_seconds(40.0) == 0
 
 
 # --------------------------------------------------------------------------------------------------------- loads

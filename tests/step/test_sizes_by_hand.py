@@ -300,9 +300,9 @@ def numbers(recipe: Recipe) -> tuple[float, ...]:
         # weight, gradient, master copy, two moments, activation; cache, wide weights; optimizer = master + moments
         ("fp32", (4, 4, 0, 8, 4, 4, 4, 8)),
         ("bf16", (2, 4, 4, 8, 2, 2, 2, 12)),
-        ("fp16", (2, 4, 4, 8, 2, 2, 2, 12)),
-        ("fp8", (2, 4, 4, 8, 2, 2, 2, 12)),
-        ("fp4", (2, 4, 4, 8, 2, 2, 2, 12)),
+        ("fp16", (2, 2, 4, 8, 2, 2, 2, 12)),
+        ("fp8", (2, 2, 4, 8, 2, 2, 2, 12)),
+        ("fp4", (2, 2, 4, 8, 2, 2, 2, 12)),
         ("int4", (2, 4, 4, 8, 2, 2, 2, 12)),
         ("bf16_pure", (2, 2, 0, 4, 2, 2, 2, 4)),
     ],

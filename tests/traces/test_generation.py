@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -276,8 +277,17 @@ def test_without_communication_a_simulation_takes_as_long_as_the_closed_form() -
         assert simulate_job(generate(point)) == pytest.approx(analytic_seconds(point), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", ["vit-large", "dlrm-criteo", "t5-base", "bert-base", "gpt-oss-20b", "deepseek-v2"])
-@pytest.mark.parametrize("task", ["training", "prefill", "decode"])
+SILENT = ("vit-large", "dlrm-criteo", "bert-base")
+"""Models that write no text."""
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        *product((*SILENT, "t5-base", "gpt-oss-20b", "deepseek-v2"), ("training", "prefill")),
+        *product(("t5-base", "gpt-oss-20b", "deepseek-v2"), ("decode",)),
+    ],
+)
 def test_every_kind_of_model_can_be_simulated(name: str, task: str) -> None:
     settings = {"workload.task": task, "workload.pp": 1, "workload.weight_sharding": "none"}
     point = load_design(f"{name}@dgx-h100:16", settings)

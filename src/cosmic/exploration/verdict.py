@@ -208,6 +208,8 @@ _MAPPING = {
     "batch": "dp × micro_batch does not divide the global batch",
     "schedule": "the pipeline schedule does not support these stages and microbatches",
     "tables": "a recommender takes dp only",
+    "task": "only models that write text decode",
+    "sequence": "the model does not take so many tokens",
 }
 REASONS = {
     **{rule: f"invalid mapping: {said}" for rule, said in _MAPPING.items()},

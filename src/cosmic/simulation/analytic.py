@@ -130,7 +130,7 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     virtual = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
     virtual = np.where(batch["workload.pp"] > 1, virtual, 1)
     turns = np.minimum(batch["workload.pp"], count)
-    last = profile.counts.get("embedding", 0.0) * _embedding_gradients(profile)
+    last = _embedding_gradients(profile, stage)
     in_order = (
         np.maximum(_beyond(reduced, passes["backward"], efficiency, turns, virtual), last),
         _beyond(updated, passes["forward"], efficiency, turns, virtual),
@@ -142,13 +142,15 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     return np.where(newest_first, together, in_order[0]), np.where(newest_first, 0.0, in_order[1])
 
 
-def _embedding_gradients(profile: StepProfile) -> Numeric:
-    """Return the seconds to reduce the gradients of the embedding once."""
+def _embedding_gradients(profile: StepProfile, stage: StageTime) -> Numeric:
+    """Return the seconds to reduce the gradients of the embedding once, beyond what a backward pass waits for."""
     found = block_times(profile.batch).get("embedding")
     if found is None:
         return 0.0
-    once = found.communication.get(("weights", "step"), 0.0)
-    return once + found.communication.get(("weights", "backward"), 0.0) / profile.microbatches
+    count, here = profile.microbatches, profile.counts["embedding"]
+    once = here * found.communication.get(("weights", "step"), 0.0)
+    each = here * found.communication.get(("weights", "backward"), 0.0)
+    return once + np.maximum(0.0, each - stage.exposed.get(("weights", "backward"), 0.0)) / count
 
 
 def _beyond(sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeric, virtual: Numeric) -> Numeric:

@@ -48,7 +48,7 @@ def timeline_of(point: DesignPoint) -> Timeline:
     """Return the timeline of a step of *point*, which must be feasible."""
     batch = batch_of(point)
     found = anatomy(batch)
-    step = _Step(batch, step_times(found), _drawn_microbatches(batch))
+    step = _Step(batch, step_times(found), _drawn_microbatches(batch), int(found.profile.place))
     return step.timeline(float(found.step.seconds))
 
 
@@ -93,8 +93,8 @@ class _Placed:
 class _Step:
     """One step of a design to draw."""
 
-    def __init__(self, batch: Batch, times: StepTimes, count: int) -> None:
-        self.batch, self.times, self.count = batch, times, count
+    def __init__(self, batch: Batch, times: StepTimes, count: int, bounding: int) -> None:
+        self.batch, self.times, self.count, self.bounding = batch, times, count, bounding
         workload = batch.base.workload
         self.training, self.stages = workload.task == "training", workload.pp
         self.virtual = workload.virtual_stages if self.training and workload.pp > 1 else 1
@@ -322,18 +322,18 @@ class _Step:
 
     def _totals(self, placed: Sequence[_Placed]) -> Totals:
         """Return how the stage that bounds the step spends its time, all microbatches included."""
-        last = self.stages - 1
+        bounding = self.bounding
         drawing = Drawing()
         whole = np.zeros(len(self.simulated.tasks), np.int64)
         for each in placed:
-            if each.stage == last:
+            if each.stage == bounding:
                 self._pieces(drawing, each, whole)
-        mine = self.simulated.stage[self.simulated.receiver] == last
+        mine = self.simulated.stage[self.simulated.receiver] == bounding
         sent, arrived = _ns(self.simulated.sent[mine]), _ns(self.simulated.arrived[mine])
         split = np.clip(_ns(self.simulated.free[mine]), sent, arrived)
-        drawing.add(drawing.track(last, "pp"), 0, "exposed", split, arrived)
-        drawing.add(drawing.track(last, "pp"), 0, "hidden", sent, split)
-        self._ends(drawing, [last])
+        drawing.add(drawing.track(bounding, "pp"), 0, "exposed", split, arrived)
+        drawing.add(drawing.track(bounding, "pp"), 0, "hidden", sent, split)
+        self._ends(drawing, [bounding])
         _, _, kind, start, end = drawing.joined()
 
         def seconds(*kinds: Class) -> float:
@@ -342,7 +342,7 @@ class _Step:
             return float((ended - begun).sum()) / 1e9
 
         many = self.left_out if self.pauses is not None else 0
-        pieces = [piece for task in self._round() for piece in (*task.pieces, *task.beside)]
+        pieces = [piece for task in self._round_of(bounding) for piece in (*task.pieces, *task.beside)]
         more = {each: many * sum(piece.seconds for piece in pieces if piece.kind == each) for each in CODE}
         compute = seconds("compute", "optimizer") + more["compute"]
         exposed = seconds("exposed") + more["exposed"]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from math import isclose
 from typing import NamedTuple
 
 import numpy as np
 
 from cosmic.errors import SpecError
+from cosmic.simulation.schedule_simulation import simulate_tasks
 from cosmic.testing.suite import Suite
 from cosmic.workload.schedule import Schedule, Task, TaskKind, schedules
 
 TIMES_S = ((1.0, 1.0, 1.0), (1.0, 1.5, 0.5), (2.0, 1.0, 3.0))
 """Seconds of forward, of backward for the input and of backward for the weights."""
+
+
+TRANSFER_S = 1 / 64
+"""Seconds from stage to stage, both ways, where transfers are simulated."""
+TRANSFERS_APART = 1 / 4
+"""By how many transfers and back a closed form may miss those that a simulated step waits for."""
 
 
 class Sizes(NamedTuple):
@@ -42,6 +49,18 @@ def peak(tasks: list[Task], virtual: int) -> float:
     return float(alive.max()) / virtual
 
 
+def simulated_s(schedule: Schedule, sizes: Sizes, transfer_s: float, times_s: Sequence[float] = (1, 1, 1)) -> float:
+    """Return the seconds of a simulated step of equal stages."""
+    orders = [schedule.order(stage, *sizes) for stage in range(sizes.stages)]
+    forward, backward, weight = (each / sizes.virtual for each in times_s)
+    seconds = {"F": forward, "B": backward, "W": weight, "BW": backward + weight}
+    crossing = (transfer_s, transfer_s)
+    found = simulate_tasks(
+        orders, sizes.stages * sizes.virtual, lambda _, task: seconds[task.kind], crossing, frozenset()
+    )
+    return float(found.end.max())
+
+
 def refuses(schedule: Schedule, sizes: Sizes) -> bool:
     """Return whether the schedule refuses to order *sizes*."""
     try:
@@ -52,7 +71,7 @@ def refuses(schedule: Schedule, sizes: Sizes) -> bool:
 
 
 class ScheduleSuite(Suite):
-    """Laws of order, bubble and activations in flight."""
+    """Laws of order, bubble, transfers and activations in flight."""
 
     registry = schedules
 
@@ -115,6 +134,14 @@ class ScheduleSuite(Suite):
                 assert fraction <= fractions.get(key, 1.0) + 1e-12
                 fractions[key] = float(fraction)
 
+    def test_a_step_waits_for_the_transfers_that_are_stated(self, name: str) -> None:
+        """Simulated with stages of equal times and short transfers, within `TRANSFERS_APART`; one stage has none."""
+        for schedule, sizes in self.fitting(name):
+            stated = float(sum(schedule.transfers(*sizes)))
+            waited = simulated_s(schedule, sizes, TRANSFER_S) - simulated_s(schedule, sizes, 0.0)
+            assert abs(waited / (2 * TRANSFER_S) - stated) <= TRANSFERS_APART
+            assert sizes.stages > 1 or stated == 0
+
     def test_what_does_not_fit_is_refused_in_a_sentence(self, name: str) -> None:
         """`invalid_reason`, `runs` and `order` agree."""
         schedule: Schedule = self.registry[name]
@@ -135,6 +162,9 @@ class ScheduleSuite(Suite):
             assert bubbles.tolist() == [schedule.bubble(*sizes[:2], *times_s, sizes.virtual) for sizes in grid]
         kept = np.broadcast_to(schedule.in_flight(0 * stages, stages, microbatches, virtual), len(grid))
         assert kept.tolist() == [schedule.in_flight(0, *sizes) for sizes in grid]
+        for place in (0, 1):
+            sent = np.broadcast_to(schedule.transfers(stages, microbatches, virtual)[place], len(grid))
+            assert sent.tolist() == [schedule.transfers(*sizes)[place] for sizes in grid]
         copies = np.broadcast_to(schedule.parameter_copies(stages), len(grid))
         assert copies.tolist() == [schedule.parameter_copies(sizes.stages) for sizes in grid]
         runs = np.broadcast_to(schedule.runs(*np.array(GRID).T), len(GRID))

@@ -194,7 +194,7 @@ def _tokens_fit_sentence(point: DesignPoint) -> str:
 RULES = {
     "task": Rule(
         _decodes,
-        lambda p: f"a {p.model.family} decodes no tokens: set task to training, or to prefill for one forward pass",
+        lambda p: f"{p.model.family} models decode no tokens: set task to training, or to prefill for one forward pass",
     ),
     "sequence": Rule(_tokens_fit, _tokens_fit_sentence),
     "ranks": Rule(

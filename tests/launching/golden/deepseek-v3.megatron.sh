@@ -12,7 +12,7 @@ torchrun --nnodes 256 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr 
   --expert-tensor-parallel-size 4 \
   --moe-token-dispatcher-type alltoall \
   --moe-grouped-gemm \
-  --decoder-last-pipeline-num-layers 13 \
+  --pipeline-model-parallel-layout 'Et*16|t*15|t*15|t*15L' \
   --micro-batch-size 1 \
   --global-batch-size 15360 \
   --num-layers 61 \
@@ -39,6 +39,7 @@ torchrun --nnodes 256 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr 
   --moe-shared-expert-intermediate-size 2048 \
   --moe-layer-freq '([0]*3+[1]*58)' \
   --bf16 \
+  --grad-reduce-in-bf16 \
   --fp8-format hybrid \
   --use-distributed-optimizer \
   --overlap-grad-reduce \

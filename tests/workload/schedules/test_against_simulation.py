@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cosmic.testing.schedules import Sizes, simulated_s
 from cosmic.workload.schedule import Schedule, schedules
 
 from .simulator import simulate
@@ -79,3 +80,67 @@ def test_how_far_the_published_form_of_dualpipe_is_off(fbw: Times, pairs: int) -
     excess = dualpipe.bubble(stages, 2 * stages, *fbw) - published
     expected = max(n * (forward - backward), -forward) + n * max(Fraction(0), weight - backward)
     assert excess == (expected if n else 0)
+
+
+# ----------------------------------------------------------------------------------------------------- transfers
+
+
+def waited(name: str, sizes: Sizes, times_s: tuple[float, float, float], transfer_s: float = 1 / 64) -> float:
+    """Return how many transfers there and back a simulated step waits for."""
+    schedule: Schedule = schedules[name]
+    longer = simulated_s(schedule, sizes, transfer_s, times_s) - simulated_s(schedule, sizes, 0.0, times_s)
+    return longer / (2 * transfer_s)
+
+
+def stated(name: str, sizes: Sizes) -> float:
+    schedule: Schedule = schedules[name]
+    return float(sum(schedule.transfers(*sizes)))
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "interleaved"])
+def test_transfers_are_those_of_the_simulation(name: str) -> None:
+    grid = valid_sizes(schedules[name], most_stages=6, most_microbatches=14)
+    for place, sizes in enumerate(grid):
+        forward, backward, weight = (float(each) for each in TIMES[place % len(TIMES)])
+        assert waited(name, Sizes(*sizes), (forward, backward, weight)) == pytest.approx(stated(name, Sizes(*sizes)))
+
+
+@pytest.mark.parametrize(("times_s"), [(1.0, 1.0, 1.0), (3.0, 4.0, 2.0), (4.0, 3.0, 2.0)])
+def test_transfers_of_a_zero_bubble_are_those_of_the_simulation_where_weight_gradients_are_shortest(
+    times_s: tuple[float, float, float],
+) -> None:
+    for sizes in valid_sizes(schedules["zero_bubble"], most_stages=6, most_microbatches=14):
+        assert waited("zero_bubble", Sizes(*sizes), times_s) == pytest.approx(stated("zero_bubble", Sizes(*sizes)))
+
+
+@pytest.mark.parametrize("times_s", [(1.0, 2.0, 3.0), (2.0, 1.0, 3.0), (3.0, 1.0, 2.0)])
+def test_longer_weight_gradients_hide_more_transfers(times_s: tuple[float, float, float]) -> None:
+    for sizes in valid_sizes(schedules["zero_bubble"], most_stages=6, most_microbatches=14):
+        more = stated("zero_bubble", Sizes(*sizes)) - waited("zero_bubble", Sizes(*sizes), times_s)
+        assert -1e-9 <= more <= sizes[0] - 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("times_s", "more"),
+    [
+        ((1.0, 1.0, 1.0), 0.0),
+        ((2.0, 2.0, 1.0), 0.0),
+        ((3.0, 2.0, 1.0), 0.0),
+        ((1.0, 2.0, 1.0), 0.5),
+        ((1.0, 1.0, 2.0), -0.5),
+    ],
+)
+def test_transfers_of_both_directions_depend_on_what_takes_longest(
+    times_s: tuple[float, float, float], more: float
+) -> None:
+    """With n = p / 2 - 1, n / 2 more where B > F, n / 2 less where W > B; within a quarter of a transfer and back."""
+    for stages, microbatches, virtual in valid_sizes(schedules["dualpipe"], most_stages=8, most_microbatches=24):
+        sizes, n = Sizes(stages, microbatches, virtual), max(0, stages // 2 - 1)
+        found = waited("dualpipe", sizes, times_s) - stated("dualpipe", sizes)
+        assert found == pytest.approx(n * more, abs=0.25)
+
+
+def test_a_slow_network_holds_up_every_round_of_1f1b() -> None:
+    """However long transfers take."""
+    for transfer_s in (0.5, 1.0, 4.0):
+        assert waited("1f1b", Sizes(4, 16, 1), (1.0, 1.0, 1.0), transfer_s) == pytest.approx(3 + 11)

@@ -50,6 +50,11 @@ variant("modest", in_flight=lambda stage, stages, microbatches, virtual=1: 1)
 variant("greedy", in_flight=lambda stage, stages, microbatches, virtual=1: microbatches + 1)
 variant("early", bubble=lambda *sizes_and_times: -1.0)
 variant("growing", bubble=growing)
+variant("distant", transfers=lambda stages, microbatches, virtual=1: (stages - 1, microbatches - 1))
+variant("near", transfers=lambda stages, microbatches, virtual=1: (stages - 1, 0))
+variant(
+    "apart", transfers=lambda stages, microbatches, virtual=1: (stages / 4, (microbatches - 1) * (stages - 1) // stages)
+)
 variant(
     "mute", invalid_reason=lambda stages, microbatches, virtual=1: None if of_numbers_only(stages, 1, virtual) else " "
 )
@@ -66,7 +71,7 @@ class Suite(ScheduleSuite):
 
 def test_a_sound_schedule_obeys_every_law() -> None:
     laws = [name for name in dir(Suite) if name.startswith("test_")]
-    assert len(laws) == 9
+    assert len(laws) == 10
     for law in laws:
         getattr(Suite(), law)("sound")
 
@@ -82,6 +87,9 @@ def test_a_sound_schedule_obeys_every_law() -> None:
         ("greedy", "test_at_least_one_and_at_most_all_microbatches_are_in_flight"),
         ("early", "test_idle_time_is_never_negative"),
         ("growing", "test_more_microbatches_never_enlarge_the_fraction_that_idles"),
+        ("distant", "test_a_step_waits_for_the_transfers_that_are_stated"),
+        ("near", "test_a_step_waits_for_the_transfers_that_are_stated"),
+        ("apart", "test_a_step_waits_for_the_transfers_that_are_stated"),
         ("mute", "test_what_does_not_fit_is_refused_in_a_sentence"),
     ],
 )

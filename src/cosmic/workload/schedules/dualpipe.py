@@ -63,12 +63,19 @@ class DualPipe:
 
     @staticmethod
     def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
-        """Return half of 1F1B's and little more: the microbatches of both directions are on their way at once.
+        """Return about half of 1F1B's: the microbatches of both directions are on their way at once.
 
-        >>> DualPipe.transfers(4, 16)
+            max(1, 3 n) / 2        and        m (p - 1) / 2p        n = p / 2 - 1
+
+        Exact within a quarter of a transfer and back for F = B >= W or F > B >= W. Where B > F it is n / 2 more, where
+        W > B n / 2 less.
+
+        >>> fill, steady = DualPipe.transfers(4, 16)
+        >>> float(fill), float(steady)
         (1.5, 6.0)
         """
-        return (stages - 1) / 2, microbatches * (stages - 1) / (2 * stages)
+        fill = (stages > 1) * np.maximum(1, 3 * (stages // 2 - 1)) / 2
+        return fill, microbatches * (stages - 1) / (2 * stages)
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:

@@ -57,9 +57,10 @@ class Interleaved:
     def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
         """Return (p v - 1, 0): forwards run far enough ahead. 1F1B's for v = 1.
 
-        >>> fill, steady = Interleaved.transfers(4, 8, virtual=2)
-        >>> int(fill), float(steady)
-        (7, 0.0)
+        Exact for stages of equal times and transfers no longer than a task of a model chunk; others hold up rounds.
+
+        >>> Interleaved.transfers(4, 8, virtual=2), Interleaved.transfers(4, 8)
+        ((7, 0), (3, 5))
         """
         fill, steady = OneForwardOneBackward.transfers(stages, microbatches)
         return fill + stages * (virtual - 1) * (stages > 1), steady * (virtual == 1)

@@ -47,16 +47,15 @@ class OneForwardOneBackward(Undivided):
     def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
         """Return what a step waits for: p microbatches make a round, which passes all stages and back.
 
-            p - 1        and        (p - 1) (m - p / (p - 1)) / p
+            p - 1        and        ⌊(m - 1) (p - 1) / p⌋
 
         The first stage sends microbatch i + p once it has i back: p (F + B + W) of work, and p - 1 transfers each way.
+        Exact for stages of equal times.
 
-        >>> fill, steady = OneForwardOneBackward.transfers(4, 16)
-        >>> int(fill), float(steady)
-        (3, 11.0)
+        >>> OneForwardOneBackward.transfers(4, 16)
+        (3, 11)
         """
-        rounds = np.maximum(0.0, microbatches * (stages - 1) / stages - 1)
-        return stages - 1, rounds
+        return stages - 1, (microbatches - 1) * (stages - 1) // stages
 
     @staticmethod
     def in_flight(stage: Number, stages: Number, microbatches: Number, virtual: Number = 1) -> Number:

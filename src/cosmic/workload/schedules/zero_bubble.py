@@ -65,9 +65,12 @@ class ZeroBubble(Undivided):
     def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
         """Return 1F1B's, at most p - 1 of the latter: then W fills the wait.
 
+        Exact for stages of equal times where W is the shortest of F, B and W, and longer than a transfer. A longer W
+        hides up to p - 1 more.
+
         >>> fill, steady = ZeroBubble.transfers(4, 16)
-        >>> int(fill), float(steady)
-        (3, 3.0)
+        >>> int(fill), int(steady)
+        (3, 3)
         """
         fill, steady = OneForwardOneBackward.transfers(stages, microbatches)
         return fill, np.minimum(steady, fill)
