@@ -18,7 +18,7 @@ from cosmic.loading.designs import load_design
 ROOMY = "1e15 B"
 """Memory of a design that does not fit, so that its step is shown."""
 MESH = ("tp", "cp", "pp")
-STATED = ("task", "dp", *MESH, "ep", "sequence", "global_batch", "micro_batch")
+STATED = ("task", "dp", *MESH, "ep", "sequence", "global_batch", "micro_batch", "virtual_stages")
 """Keys that every command states: their defaults depend on each other."""
 
 
