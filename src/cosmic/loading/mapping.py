@@ -21,14 +21,15 @@ import numpy.typing as npt
 
 from cosmic.arithmetic import divisors
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Recommender, Transformer
+from cosmic.design.model import Model, Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
 from cosmic.simulation.analytic import step
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
+from cosmic.workload.sizes import structural_paths
 
-MAPPING = (*AXES, "ep", "weight_sharding", "recompute")
+MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute")
 SERVED = (*AXES, "ep", "global_batch", "micro_batch")
 BUDGET = 0.95
 """Share of the memory that a suggested mapping may fill."""
@@ -49,7 +50,8 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
 
     *usual* is the workload as catalog and user give it, with the mapping that the system prefers; what the user
     *stated* is kept. If the preferred mapping does not fit, others are tried; if none does, the one that needs
-    least is returned.
+    least is returned. Of those that fit, dense models take the first; for experts no order is right on every network,
+    and the one with the shortest step in closed form is taken.
     """
     if {"tp", "cp", "pp"} <= stated.keys():  # a mesh that is stated in full is kept as it is
         rest = base.network.npus // (stated["tp"] * stated["cp"] * stated["pp"])
@@ -60,6 +62,8 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
     best: dict[str, Any] = {axis: usual.get(axis, 1) for axis in AXES}
     least = np.inf
     for given in (preferred,) if preferred == stated else (preferred, dict(stated)):
+        if is_moe(base.model) and (fastest := _fastest(base, given, usual)):
+            return fastest
         for _, group in groupby(_candidates(base, given), key=itemgetter("weight_sharding")):  # each has its own plan
             candidates = list(group)
             needed = _needed(base, candidates, usual)
@@ -69,6 +73,21 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
             if needed.min() < least:
                 best, least = candidates[int(needed.argmin())], float(needed.min())
     return best
+
+
+def _fastest(base: DesignPoint, given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the mapping with the shortest step for each sequence among those that fit; None if none does."""
+    candidates = list(_candidates(base, given))
+    if not candidates:
+        return None
+    seconds = np.full(len(candidates), np.inf)
+    batch = _batch(base, _sized_for_training(candidates, usual))
+    fitting = np.flatnonzero(_share_of_memory(batch) <= BUDGET)
+    if not len(fitting):
+        return None
+    for rows, part in batch.take(fitting, {}).groups(structural_paths(batch)):
+        seconds[fitting[rows]] = step(part).seconds / part["workload.global_batch"]
+    return candidates[int(seconds.argmin())]
 
 
 def suggest_virtual_stages(layers: int, stages: int) -> int:
@@ -96,10 +115,14 @@ def suggest_batch(workload: Mapping[str, Any]) -> Any:
 
 def _needed(base: DesignPoint, candidates: list[dict[str, Any]], usual: Mapping[str, Any]) -> npt.NDArray[np.float64]:
     """Return the share of the memory that each candidate needs; one that cannot run needs a million times that."""
+    return _share_of_memory(_batch(base, _sized_for_training(candidates, usual)))
+
+
+def _sized_for_training(candidates: list[dict[str, Any]], usual: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return candidates with a global batch that each of their replicas gets an equal part of."""
     replicas = np.array([each["dp"] for each in candidates])
     batches = np.broadcast_to(suggest_batch({**usual, "dp": replicas}), len(candidates))
-    sized = [{**each, "global_batch": int(size)} for each, size in zip(candidates, batches, strict=True)]
-    return _share_of_memory(_batch(base, sized))
+    return [{**each, "global_batch": int(size)} for each, size in zip(candidates, batches, strict=True)]
 
 
 def _batch(base: DesignPoint, candidates: list[dict[str, Any]]) -> Batch:
@@ -193,7 +216,16 @@ def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[st
                 spread = tp * cp * dp if trained else cp * dp  # who serves splits experts over tp, as other layers
                 for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, spread, inner):
                     mesh = {"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep}
+                    if trained and is_moe(model):
+                        mesh["etp"] = _expert_tensor(given, ep, tp, spread)
                     yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
+
+
+def _expert_tensor(given: Mapping[str, Any], ep: int, tp: int, ranks: int) -> int:
+    """Return how many ranks split an expert: none where expert parallelism spans tp already."""
+    if given.get("etp") is not None:
+        return int(given["etp"])
+    return 1 if ep % tp == 0 else gcd(tp, max(1, ranks // ep))
 
 
 def _stages(layers: int, npus: int) -> tuple[int, ...]:
