@@ -186,7 +186,11 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("words", "mapping"),
     [
-        ("deepseek-v3@dgx-h100:256", "dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none"),
+        (
+            "deepseek-v3@dgx-h100:256 --set tp=8 --set pp=2 --set dp=16 --set ep=64 --set etp=2"
+            " --set weight_sharding=zero1 --set recompute=none --set memory.capacity=2TiB",
+            "dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none",
+        ),
         (
             "llama3-8b@dgx-h100:1 --set layers=2 --set weight_sharding=none",
             "a single accelerator · microbatch 1 · no weight sharding · recompute none",
@@ -216,7 +220,7 @@ def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.Captur
     assert ended.value.code == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["feasible"] is False
-    assert shown["reasons"][0].startswith("needs ")
+    assert shown["reasons"][0].startswith("stage 0 of 8 needs ")
 
 
 def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
