@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of_changes
+from cosmic.design.batch import Batch, batch_of, batch_of_changes
 from cosmic.design.memory import Tier
-from cosmic.design.model import Experts
+from cosmic.design.model import Experts, Recommender
 from cosmic.simulation.analytic import (
     BREAKDOWN,
     Step,
@@ -27,9 +28,11 @@ from cosmic.simulation.analytic import (
 )
 from cosmic.step import network_costs
 from cosmic.step.communication import Role
+from cosmic.step.memory import updated_elements
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, profile
 from cosmic.step.stage_time import PASSES, ComputeTime, StageTime, stage_time
+from cosmic.step.tables import table_use
 from cosmic.workload.sizes import Stage
 from tests.step.plain import collective, operator, plain
 from tests.step.tiny import batch, point
@@ -120,12 +123,23 @@ def test_the_gradients_of_the_embedding_are_not_waited_for_twice() -> None:
 
 
 def test_only_the_stage_with_the_embedding_waits_for_it() -> None:
-    traffic = [collective("weights", "step", 9.0, block="embedding")]
-    made = plain([], traffic, pp=2, global_batch=4, collective={"scheduling": "fifo"})
     communicated: Any = {("weights", "step"): 10.0}
     stage = StageTime(ComputeTime(backward=16.0), communicated, {}, {"forward": 0.0, "backward": 0.0})
-    exposed = [float(after_step(profile(made, place), stage)[0]) for place in ("first", "last")]
-    assert exposed == [9, 10 - 4]
+    for traffic in (
+        collective("weights", "step", 9.0, block="embedding"),
+        collective("weights", "backward", 4 * 9.0, block="embedding"),
+    ):
+        made = plain([], [traffic], pp=2, global_batch=4, collective={"scheduling": "fifo"})
+        exposed = [float(after_step(profile(made, place), stage)[0]) for place in ("first", "last")]
+        assert exposed == [9, 10 - 4]
+
+
+def test_a_model_without_an_embedding_waits_for_none() -> None:
+    """A recommender on two ranks; without passes to overlap, all gradients are exposed."""
+    model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
+    made = batch_of(replace(point(dp=2, collective={"scheduling": "fifo"}), model=model))
+    stage = StageTime(ComputeTime(), {("weights", "step"): 10.0}, {}, {"forward": 0.0, "backward": 0.0})
+    assert after_step(profile(made, "first"), stage) == (10, 0)
 
 
 def test_virtual_stages_finish_one_after_the_other() -> None:
@@ -233,6 +247,7 @@ FOUR: dict[str, Any] = {"pp": 4, "model": {"layers": 4}}
 
 def test_one_transfer_takes_its_share_of_all() -> None:
     traffic = [
+        collective("tp", "forward", 50.0),
         collective("pp", "forward", 6.0, block="", calls=3),
         collective("pp", "backward", 9.0, block="", calls=3),
     ]
@@ -303,6 +318,14 @@ def test_the_optimizer_updates_the_weights_that_a_device_of_its_stage_holds(
     changes: dict[str, Any], weights: float
 ) -> None:
     assert optimizer_s(profile(plain(update_s=0.5, **changes), "first")) == pytest.approx(weights / 2)
+
+
+def test_rows_of_tables_are_updated_apart_from_dense_weights() -> None:
+    """Perceptrons 3 -> 2 and 3 -> 1 with offsets, 12 weights of 30 bytes; the tables' 10 weights are not among them."""
+    model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
+    made = batch_of(replace(point(), model=model))
+    assert updated_elements(made, 0) == 12 + 10
+    assert optimizer_s(profile(made, "first")) == pytest.approx((12 * 30 + table_use(made).update_bytes) / 100)
 
 
 def test_the_last_stage_updates_its_own_weights() -> None:

@@ -88,6 +88,15 @@ def test_a_share_of_layers_may_recompute() -> None:
     assert [found.launch_forward, found.launch_backward] == pytest.approx([0.4, 0.2])
 
 
+def test_designs_of_a_batch_recompute_or_not() -> None:
+    again: Any = np.array([0.0, 1.0])
+    operators = [operator(GEMM, "forward", 2.0, runs=1 + again, launch_s=1.0, again=again)]
+    found = layer(operators, [collective("tp", "forward", 3 * (1 + again), again=again)])
+    assert np.asarray(found.compute.recompute).tolist() == [0, 2]
+    assert np.asarray(found.compute.launch_backward).tolist() == [0, 1 + 0.5 * 0.125]
+    assert [np.asarray(found.communication["tp", phase]).tolist() for phase in PASSES] == [[3, 3], [0, 3]]
+
+
 def test_communication_has_the_compute_of_its_pass_beside_it_and_recomputation_backward() -> None:
     found = ComputeTime(
         gemm=15.0,
@@ -259,6 +268,11 @@ def test_a_ring_overlaps_the_attention_of_its_layer() -> None:
     assert exposed(found) == {("ring", "forward"): 2, ("ring", "backward"): 0}
 
 
+def test_a_ring_without_attention_is_exposed() -> None:
+    found = layer([operator(GEMM, "forward", 50.0)], [collective("ring", "forward", 5.0)])
+    assert exposed(found) == {("ring", "forward"): 5}
+
+
 def test_a_ring_that_is_run_again_overlaps_recomputed_attention() -> None:
     """Recomputed attention takes 3 s again, beside half of 10 s; the backward pass has 6 + 3 s for 5 + 7 s."""
     operators = [operator(ATTENTION, "forward", 3.0, runs=2, again=1.0), operator(ATTENTION, "backward", 6.0)]
@@ -341,6 +355,10 @@ def test_a_serving_engine_cuts_a_batch_in_two(task: str, microbatches: int, hidd
     assert exposed(found) == {("ep", "forward"): pytest.approx(10 - hidden)}
 
 
+def test_a_short_all_to_all_hides_its_share_too() -> None:
+    assert experts(0.5, 12.0, ep_overlap=True) == pytest.approx(0.5 * 0.2)
+
+
 def test_an_all_to_all_that_takes_no_time_exposes_none() -> None:
     assert experts(0.0, 12.0, ep_overlap=True) == 0
 
@@ -373,6 +391,15 @@ def test_what_of_a_pass_already_hides_something_hides_no_weights() -> None:
     found = layer([operator(GEMM, "forward", 10.0)], traffic, tp_overlap=True)
     assert exposed(found) == {("tp", "forward"): 5, ("weights", "forward"): 40 - 5}
     assert found.free_s("forward") == 0
+
+
+def test_what_one_pass_hides_is_not_taken_from_the_other() -> None:
+    """Forward, 10 s of GEMMs hide 5 s of tp and 5 of weights; backward, 100 s hide all."""
+    operators = [operator(GEMM, "forward", 10.0), operator(GEMM, "backward", 100.0)]
+    traffic = [collective("tp", "forward", 10.0), *(collective("weights", phase, 40.0) for phase in PASSES)]
+    found = layer(operators, traffic, tp_overlap=True)
+    assert exposed(found) == {("tp", "forward"): 5, ("weights", "forward"): 35, ("weights", "backward"): 0}
+    assert (found.free_s("forward"), found.free_s("backward")) == (0, 60)
 
 
 def test_no_second_of_compute_hides_two_things() -> None:

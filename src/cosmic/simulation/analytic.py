@@ -127,8 +127,7 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     reduced = stage.communication.get(("weights", "step"), 0.0)
     updated = stage.communication.get(("updated", "step"), 0.0)
     passes = {phase: stage.free_s(phase) / count for phase in PASSES}
-    virtual = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
-    virtual = np.where(batch["workload.pp"] > 1, virtual, 1)
+    virtual = batch["workload.virtual_stages"]
     turns = np.minimum(batch["workload.pp"], count)
     last = _embedding_gradients(profile, stage)
     in_order = (
@@ -156,12 +155,12 @@ def _embedding_gradients(profile: StepProfile, stage: StageTime) -> Numeric:
 def _beyond(sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeric, virtual: Numeric) -> Numeric:
     """Return what is exposed of collectives at the end of v virtual stages, each of which runs in *turns*.
 
-        max(t / v - min(e t / v, c / v),   t - min(e t, (1 + (v - 1) n) c / v))        c  pass_s       n  turns
+        max((t - c) / v,   t - min(e t, (1 + (v - 1) n) c / v))        c  pass_s       n  turns
 
     The last virtual stage has one pass of its own beside its v-th; all together have those of the virtual stages that
     are still to run.
     """
-    alone = (sent_s - np.minimum(sent_s * efficiency, pass_s)) / virtual
+    alone = (sent_s - pass_s) / virtual
     whole = sent_s - np.minimum(sent_s * efficiency, pass_s * (1 + (virtual - 1) * turns) / virtual)
     return np.maximum(alone, whole)
 

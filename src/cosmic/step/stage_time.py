@@ -101,7 +101,7 @@ class StageTime:
             each: self.compute.beside(each)[2] + self.delay[each] - _hidden(self.communication, self.exposed, each)
             for each in PASSES
         }
-        lent = sum(np.minimum(0.0, value) for each, value in left.items() if each != phase)
+        lent = sum(np.minimum(0.0, value) for value in left.values())
         free: Numeric = np.maximum(0.0, left[phase] + lent)
         return free
 
@@ -194,8 +194,8 @@ def stage_time(batch: Batch, counts: Counts) -> StageTime:
         for phase, calls in blocks[name].launched.items():
             key = f"launch_{phase}"
             compute[key] = compute[key] + count * calls * kernels.collective_launch_s(phase)
-    head = blocks.get("head")
-    head_s = counts.get("head", 0.0) * (head.compute.forward + _waited(head.exposed, "forward")) if head else 0.0
+    heads = [(count, blocks[name]) for name, count in counts.items() if name == "head"]
+    head_s = sum(count * (each.compute.forward + _waited(each.exposed, "forward")) for count, each in heads)
     return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed, head_s)
 
 
@@ -232,7 +232,7 @@ def _overlapped(
     left = {phase: compute.beside(phase)[2] - _hidden(communication, exposed, phase) for phase in PASSES}
     _expose_experts(unit, communication, exposed, left)
     for role, phase in communication:
-        if role in ("cp", "dp") and phase in PASSES:
+        if role in ("cp", "dp"):
             exposed[role, phase] = communication[role, phase]
     delay = {}
     for phase, after in zip(PASSES, (head_s, 0.0), strict=True):
