@@ -23,7 +23,7 @@ from functools import reduce
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.numeric import Numeric
+from cosmic.numeric import Condition, Numeric
 from cosmic.step.communication import BLOCKING
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
@@ -36,6 +36,8 @@ COMPUTE_PARTS = ("gemm", "attention", "other")
 COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")
 BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "optimizer", "offload")
 """Every part of a step, in the order in which tables show them."""
+ROUNDING = 1e-9
+"""Relative difference below which two steps are equally long."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +45,8 @@ class Step:
     """The seconds of one step, by part; numbers, or arrays over a batch."""
 
     parts: Mapping[str, Numeric]
-    flop: Numeric
-    """Of the slowest stage's device, recomputation included."""
+    busy_s: Numeric
+    """Of these, what the stage that bounds it does: both passes of all microbatches."""
 
     @property
     def seconds(self) -> Numeric:
@@ -73,8 +75,8 @@ def step(batch: Batch) -> Step:
 
 def anatomy(batch: Batch) -> Anatomy:
     """Return what the step of a single design is made of, on the stage that bounds it."""
-    found = (anatomy_of(profile(batch, stage)) for stage in stages_of(batch))
-    return max(found, key=lambda each: float(each.step.seconds))
+    found = [anatomy_of(profile(batch, stage)) for stage in stages_of(batch)]
+    return reduce(lambda one, other: one if _bounds(one.step, other.step) else other, found)
 
 
 def bounding_profile(batch: Batch) -> StepProfile:
@@ -85,9 +87,19 @@ def bounding_profile(batch: Batch) -> StepProfile:
 
 def _slower(one: Step, other: Step) -> Step:
     """Return the longer of two steps, design by design."""
-    longer = one.seconds >= other.seconds
+    longer = _bounds(one, other)
     parts = {name: np.where(longer, value, other.parts[name]) for name, value in one.parts.items()}
-    return Step(parts, np.where(longer, one.flop, other.flop))
+    return Step(parts, np.where(longer, one.busy_s, other.busy_s))
+
+
+def _bounds(one: Step, other: Step) -> Condition:
+    """Return whether a step is the longer one; of equally long ones, whether its stage has more to do.
+
+    A single microbatch takes as long whichever stage is said to wait for the others.
+    """
+    apart = one.seconds - other.seconds
+    alike = np.abs(apart) <= ROUNDING * one.seconds
+    return np.where(alike, one.busy_s >= other.busy_s, apart > 0)
 
 
 def anatomy_of(profile: StepProfile) -> Anatomy:
@@ -106,7 +118,8 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
     offloaded = profile.network.offload_seconds(profile.memory.tier_traffic)
     parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
-    whole = Step({name: parts[name] for name in BREAKDOWN}, compute.flop)
+    busy = stage.seconds("forward") + stage.seconds("backward")
+    whole = Step({name: parts[name] for name in BREAKDOWN}, busy)
     return Anatomy(whole, profile, stage, others)
 
 

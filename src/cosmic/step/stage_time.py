@@ -56,7 +56,6 @@ class ComputeTime:
     launch_forward: Numeric = 0.0
     launch_backward: Numeric = 0.0
     """On the host, recomputation included."""
-    flop: Numeric = 0.0
 
     def beside(self, phase: str) -> tuple[Numeric, Numeric, Numeric]:
         """Return what runs in a pass that communication can overlap: GEMMs, attention, all compute."""
@@ -167,7 +166,7 @@ def _compute_time(each: OperatorCost) -> dict[str, Numeric]:
     more = use.recomputed
     own = each.seconds * each.runs / (1 + more)
     kind = {"einsum": "gemm", "attention": "attention"}.get(use.kind, "other")
-    found = {kind: own, use.phase: own, "flop": use.flop * each.runs}
+    found = {kind: own, use.phase: own}
     if use.phase == "forward" and kind != "other":
         found[f"{kind}_forward"] = own
     launch = each.launch_s * each.runs

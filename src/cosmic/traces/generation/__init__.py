@@ -115,12 +115,18 @@ def _paces(part: StageTime, profile: StepProfile) -> dict[str, Pace]:
     found = {}
     for phase in PASSES:
         compute = float(part.compute.beside(phase)[2])
-        taken = (1 - efficiency) * float(part.communication.get(("weights", phase), 0.0))
+        taken = _taken(part, phase, efficiency)
         slowdown = 1 + (float(part.delay[phase]) + taken) / compute if compute else 1.0
         whole = {role: float(part.communication.get((role, phase), 0.0)) for role in BLOCKING}
         exposed = {role: float(part.exposed[role, phase]) / sent for role, sent in whole.items() if sent}
         found[phase] = Pace(slowdown, exposed, efficiency)
     return found
+
+
+def _taken(part: StageTime, phase: str, efficiency: float) -> float:
+    """Return the seconds that weights and gradients of a pass take from compute, as far as compute runs beside them."""
+    sent, shown = (float(each.get(("weights", phase), 0.0)) for each in (part.communication, part.exposed))
+    return (sent - shown) * (1 - efficiency) / efficiency if efficiency else sent
 
 
 def _parts(found: Sequence[Piece], profile: StepProfile, count: int) -> tuple[tuple[Layer, ...], ...]:

@@ -233,7 +233,7 @@ class _Cutter:
                 self._call(item, section, float(item.use.recomputed) if phase == "recompute" else 1.0)
             elif cost := self._cost(item, phase):
                 once = float(cost.use.recomputed) if phase == "recompute" else 1.0  # some layers run it again
-                if rings and cost.use.kind == "attention":
+                if rings and cost.use.name == "attention":  # whose keys and values they are
                     section.wait(self._run(cost, once, rings[0]))
                     continue
                 section.run.append(self._run(cost, once - share))
