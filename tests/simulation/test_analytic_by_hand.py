@@ -16,6 +16,7 @@ from cosmic.simulation.analytic import (
     Step,
     _between_stages,
     _beyond,
+    _bounds,
     _other_stages,
     _slower,
     after_step,
@@ -138,8 +139,8 @@ def test_a_model_without_an_embedding_waits_for_none() -> None:
     """A recommender on two ranks; without passes to overlap, all gradients are exposed."""
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
     made = batch_of(replace(point(dp=2, collective={"scheduling": "fifo"}), model=model))
-    stage = StageTime(ComputeTime(), {("weights", "step"): 10.0}, {}, {"forward": 0.0, "backward": 0.0})
-    assert after_step(profile(made, "first"), stage) == (10, 0)
+    stage = StageTime(ComputeTime(), {("weights", "step"): 0.5}, {}, {"forward": 0.0, "backward": 0.0})
+    assert after_step(profile(made, "first"), stage) == (0.5, 0)
 
 
 def test_virtual_stages_finish_one_after_the_other() -> None:
@@ -347,7 +348,7 @@ def test_a_step_is_the_sum_of_its_parts() -> None:
     found = step(made)
     assert list(found.parts) == list(BREAKDOWN)
     assert {name: float(value) for name, value in found.parts.items() if value} == {"gemm": 18, "tp": 1}
-    assert (found.seconds, found.flop) == (19, 20)
+    assert (found.seconds, found.busy_s) == (19, 19)
 
 
 def test_compute_is_told_by_class_and_recomputation_apart() -> None:
@@ -416,10 +417,40 @@ def test_everything_but_offloading_counts_before_it_shows() -> None:
 
 def test_the_slower_of_two_stages_counts_design_by_design() -> None:
     one = Step({"gemm": np.array([1.0, 5.0])}, np.array([10.0, 20.0]))
-    other = Step({"gemm": np.array([2.0, 4.0])}, np.array([30.0, 40.0]))
+    other = Step({"gemm": np.array([2.0, 4.0])}, np.array([9.0, 40.0]))
     found = _slower(one, other)
     assert np.asarray(found.parts["gemm"]).tolist() == [2.0, 5.0]
-    assert np.asarray(found.flop).tolist() == [30.0, 20.0]
+    assert np.asarray(found.busy_s).tolist() == [9.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "busy", "longer"),
+    [
+        ((3.0, 2.0), (1.0, 2.0), True),
+        ((2.0, 3.0), (2.0, 1.0), False),
+        # Equally long but for rounding, the stage that has more to do bounds the step; of equals the first.
+        ((3.0, 3.0 + 2e-9), (2.0, 1.0), True),
+        ((3.0 + 2e-9, 3.0), (1.0, 2.0), False),
+        ((3.0, 3.0), (1.0, 1.0), True),
+        ((3.0, 3.0 + 4.5e-9), (2.0, 1.0), False),
+        ((3e-9, 3.1e-9), (2.0, 1.0), False),
+        ((2.5e9, 2.5e9 + 2.0), (2.0, 1.0), True),
+        ((0.0, 0.0), (1.0, 2.0), False),
+    ],
+)
+def test_of_equally_long_steps_the_stage_with_more_to_do_counts(
+    seconds: tuple[float, float], busy: tuple[float, float], longer: bool
+) -> None:
+    one, other = (Step({"gemm": took}, does) for took, does in zip(seconds, busy, strict=True))
+    assert bool(_bounds(one, other)) == longer
+
+
+def test_a_single_microbatch_is_bounded_by_the_stage_with_more_to_do() -> None:
+    """Whichever stage waits, it takes as long: the last has a head of 6 s beside its layers, forward and backward."""
+    found = staged(pp=2, model={"layers": 4}, global_batch=1)
+    assert anatomy(found).profile.stage == "last"
+    assert step(found).parts["bubble"] == pytest.approx(2 * (2 * 8 + 1))
+    assert step(found).busy_s == pytest.approx(2 * (2 * 8 + 6))
 
 
 def staged(**changes: Any) -> Batch:
