@@ -347,7 +347,7 @@ def test_a_step_is_the_sum_of_its_parts() -> None:
     found = step(made)
     assert list(found.parts) == list(BREAKDOWN)
     assert {name: float(value) for name, value in found.parts.items() if value} == {"gemm": 18, "tp": 1}
-    assert (found.seconds, found.flop) == (19, 20)
+    assert (found.seconds, found.busy_s) == (19, 19)
 
 
 def test_compute_is_told_by_class_and_recomputation_apart() -> None:
@@ -419,7 +419,13 @@ def test_the_slower_of_two_stages_counts_design_by_design() -> None:
     other = Step({"gemm": np.array([2.0, 4.0])}, np.array([30.0, 40.0]))
     found = _slower(one, other)
     assert np.asarray(found.parts["gemm"]).tolist() == [2.0, 5.0]
-    assert np.asarray(found.flop).tolist() == [30.0, 20.0]
+    assert np.asarray(found.busy_s).tolist() == [30.0, 20.0]
+
+
+def test_of_equally_long_steps_the_one_counts_whose_stage_has_more_to_do() -> None:
+    waits = Step({"gemm": 1.0, "bubble": 2.0}, 1.0)
+    works = Step({"gemm": 2.0, "bubble": 1.0}, 2.0)
+    assert [float(_slower(*pair).parts["gemm"]) for pair in ((waits, works), (works, waits))] == [2.0, 2.0]
 
 
 def staged(**changes: Any) -> Batch:

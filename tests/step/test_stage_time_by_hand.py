@@ -62,7 +62,6 @@ def test_operators_are_summed_by_class_and_by_phase() -> None:
     assert (found.forward, found.backward, found.recompute) == (18, 27, 0)
     assert (found.gemm_forward, found.attention_forward) == (12, 6)
     assert (found.gemm_again, found.attention_again) == (0, 0)
-    assert found.flop == 2 * 4 * 3 * 10
 
 
 def test_every_second_run_of_a_recomputed_operator_is_recomputation() -> None:
@@ -78,7 +77,6 @@ def test_every_second_run_of_a_recomputed_operator_is_recomputation() -> None:
     assert (found.gemm_forward, found.gemm_again) == (6, 6)
     assert (found.attention_forward, found.attention_again) == (3, 3)
     assert [found.launch_forward, found.launch_backward] == pytest.approx([0.3, 0.3])
-    assert found.flop == 3 * 6 * 10
 
 
 def test_a_share_of_layers_may_recompute() -> None:
