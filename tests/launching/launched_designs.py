@@ -18,7 +18,7 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
     "deepseek-v3": (
         "deepseek-v3@dgx-h100:2048",
         {"workload.dp": 128, "workload.tp": 4, "workload.cp": 1, "workload.pp": 4, "workload.ep": 64}
-        | {"workload.precision": "fp8"},
+        | {"workload.precision": "fp8", "workload.weight_sharding": "zero1"},
     ),
     "llama3-8b-zero3": (
         "llama3-8b@dgx-h100:64",
