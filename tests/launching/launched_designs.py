@@ -17,7 +17,8 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
     "gpt3-175b": ("gpt3-175b@dgx-h100:512", {"workload.dp": 32, "workload.tp": 8, "workload.pp": 2}),
     "deepseek-v3": (
         "deepseek-v3@dgx-h100:2048",
-        {"workload.dp": 128, "workload.tp": 4, "workload.pp": 4, "workload.ep": 64, "workload.precision": "fp8"},
+        {"workload.dp": 128, "workload.tp": 4, "workload.cp": 1, "workload.pp": 4, "workload.ep": 64}
+        | {"workload.precision": "fp8", "workload.weight_sharding": "zero1"},
     ),
     "llama3-8b-zero3": (
         "llama3-8b@dgx-h100:64",

@@ -42,7 +42,8 @@ def full(point: DesignPoint) -> float:
 def test_a_model_on_a_system_runs_and_fits(system: str) -> None:
     points = {model: load_design(f"{model}@{system}") for model in MODELS}
     assert {model: invalid_reasons(point) for model, point in points.items() if invalid_reasons(point)} == {}
-    assert {model: full(point) for model, point in points.items() if full(point) > 1} == {}
+    small = {"deepseek-v3"} if system == "cosmic-512" else set()  # 16 bytes of 671 B parameters are 19.5 of 22.4 GiB
+    assert {model for model, point in points.items() if full(point) > 1} == small
 
 
 def test_the_mapping_that_a_system_prefers_is_taken_where_it_fits() -> None:
@@ -176,7 +177,8 @@ def test_a_batch_that_no_replicas_divide_is_refused_by_the_rule_about_it() -> No
 @pytest.mark.parametrize("task", ["decode", "prefill"])
 @pytest.mark.parametrize("system", ["dgx-h100:16", "tpu-v5p:16"])
 def test_served_models_run_and_fit(task: str, system: str) -> None:
-    for model in ("llama3-8b", "qwen3-30b-a3b", "mistral-7b", "t5-11b", "bert-large", "vit-huge", "dlrm-criteo"):
+    encoders = ("bert-large", "vit-huge", "dlrm-criteo") if task == "prefill" else ()
+    for model in ("llama3-8b", "qwen3-30b-a3b", "mistral-7b", "t5-11b", *encoders):
         point = load_design(f"{model}@{system}", {"task": task})
         assert invalid_reasons(point) == ()
         assert full(point) <= 0.95

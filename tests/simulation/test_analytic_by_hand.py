@@ -453,6 +453,12 @@ def test_a_single_microbatch_is_bounded_by_the_stage_with_more_to_do() -> None:
     assert step(found).busy_s == pytest.approx(2 * (2 * 8 + 6))
 
 
+def test_of_equally_long_steps_the_one_counts_whose_stage_has_more_to_do() -> None:
+    waits = Step({"gemm": 1.0, "bubble": 2.0}, 1.0)
+    works = Step({"gemm": 2.0, "bubble": 1.0}, 2.0)
+    assert [float(_slower(*pair).parts["gemm"]) for pair in ((waits, works), (works, waits))] == [2.0, 2.0]
+
+
 def staged(**changes: Any) -> Batch:
     """Return a pipeline in which the embedding takes 1 s, a layer 8 and the head 6, forward and backward alike."""
     took = {"embedding": 1.0, "layer": 8.0, "head": 6.0}

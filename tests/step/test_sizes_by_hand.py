@@ -153,7 +153,7 @@ def on_stages(pp: int, *names: str, model: dict[str, Any], **workload: Any) -> l
     return [[float(each[name]) for name in names] for each in found]
 
 
-def mixed(layers: int, **experts: int) -> dict[str, Any]:
+def mixed(layers: int, **experts: Any) -> dict[str, Any]:
     return {"layers": layers, "experts": Experts(count=2, active=1, ffn=4, **experts)}
 
 
@@ -220,6 +220,20 @@ def test_a_bidirectional_schedule_has_the_mean_of_a_stage_and_its_mirror_image()
     served = on_stages(4, *names, model={"layers": 7}, schedule="dualpipe", task="prefill")
     assert served == [[2, 1, 0], [2, 0, 0], [2, 0, 0], [1, 0, 1]]
     assert on_stages(1, *names, model={"layers": 7}, schedule="dualpipe") == [[7, 1, 1]]
+
+
+def test_designs_of_a_batch_may_have_one_stage_or_both_directions() -> None:
+    """7 layers on 4 stages are 2, 2, 2, 1."""
+    many = batch_of_changes(
+        point(model={"layers": 7}, schedule="dualpipe", global_batch=8), [{"workload.pp": 1}, {"workload.pp": 4}]
+    )
+    blocks = tuple(each.block for each in plan_of(many))
+    found = blocks_on_stage(many, place_of(many, "first", blocks), blocks)
+    assert {name: np.asarray(count).tolist() for name, count in found.items()} == {
+        "embedding": [1, 0.5],
+        "layer": [7, 1.5],
+        "head": [1, 0.5],
+    }
 
 
 def test_embedding_and_head_are_on_the_first_and_the_last_stage() -> None:

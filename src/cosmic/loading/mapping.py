@@ -72,7 +72,7 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
                 return candidates[int(suitable[0])]
             if needed.min() < least:
                 best, least = candidates[int(needed.argmin())], float(needed.min())
-    return best
+    return _without_usual(best) if "etp" in best else best
 
 
 def _fastest(base: DesignPoint, given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -87,7 +87,14 @@ def _fastest(base: DesignPoint, given: Mapping[str, Any], usual: Mapping[str, An
         return None
     for rows, part in batch.take(fitting, {}).groups(structural_paths(batch)):
         seconds[fitting[rows]] = step(part).seconds / part["workload.global_batch"]
-    return candidates[int(seconds.argmin())]
+    return _without_usual(candidates[int(seconds.argmin())])
+
+
+def _without_usual(mapping: dict[str, Any]) -> dict[str, Any]:
+    """Return a mapping without an etp that is the one it has if none is stated."""
+    ranks = mapping["tp"] * mapping["cp"] * mapping["dp"]
+    usual = gcd(mapping["tp"], max(1, ranks // mapping["ep"]))
+    return {key: value for key, value in mapping.items() if key != "etp" or value != usual}
 
 
 def suggest_virtual_stages(layers: int, stages: int) -> int:

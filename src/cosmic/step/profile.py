@@ -60,7 +60,7 @@ class CollectiveCost:
     """Of all calls."""
     block: str
     """Empty for what is sent between stages."""
-    recomputed: Numeric = 0.0
+    recomputed: Numeric
     """Calls in a backward pass for each one of a forward pass: the share of layers that recompute it."""
 
 

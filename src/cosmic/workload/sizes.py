@@ -265,10 +265,8 @@ def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict
     repeated = [block for block in blocks if block.part == "layers"]
     experts = model.experts if isinstance(model, Transformer) else None
     for place, block in enumerate(repeated):
-        mixed = experts is not None and experts.every > 1 and block.name == "layer" and place + 1 < len(repeated)
-        if mixed and experts is not None:
-            moe = np.minimum(np.maximum(left - experts.dense_first, 0) // experts.every, repeated[place + 1].repeats)
-            found[block.name] = np.minimum(left - moe, block.repeats)
+        if experts is not None and block.name == "layer" and place + 1 < len(repeated):
+            found[block.name] = left - np.maximum(left - experts.dense_first, 0) // experts.every
         else:
             found[block.name] = np.minimum(left, block.repeats)
         left = left - found[block.name]
