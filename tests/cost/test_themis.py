@@ -129,3 +129,21 @@ def test_chunks_by_hand() -> None:
 def test_shards_of_an_all_gather_add_up() -> None:
     shards = ThemisInput(npus=(4, 2), bandwidths=(2, 1), size_bytes=4 * MIB, splits=4)
     assert [chunk.size_bytes for chunk in chunks("all_gather", shards)] == [MIB] * 4
+
+
+def test_chunks_settle_on_the_order_from_the_inside_out_where_that_is_faster() -> None:
+    """8 ranks at 400 bytes a second, 4 such groups at 50: two chunks of half a byte.
+
+    From the inside out, dimension 0 sends 7/8 of a byte, and dimension 1 3/4 of an eighth: 2.19 and 1.88 ms. Levelled,
+    the second chunk goes to dimension 1 first, with all its bytes: 3/4 (1/16 + 1/2) / 50 = 8.44 ms.
+    """
+    group = [8.0, 4.0], [400.0, 50.0], 1.0, 2
+    assert bottleneck_seconds(*group).tolist() == pytest.approx([0.75 * (1 / 16 + 1 / 2) / 50])
+    assert bottleneck_seconds(*group, settles=True).tolist() == pytest.approx([7 / 8 / 400])
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3, 4, 16])
+def test_a_faster_dimension_is_never_slower(chunks: int) -> None:
+    outer = np.arange(5.0, 900.0, 5.0)
+    found = bottleneck_seconds([8.0, 4.0], [np.full_like(outer, 400.0), outer], 1.0, chunks, settles=True)
+    assert (np.diff(found) <= 1e-15).all()

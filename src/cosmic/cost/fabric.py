@@ -266,7 +266,7 @@ def _levelled_seconds(
     members = [np.atleast_1d(np.asarray(span.members, dtype=float)) for span in spans]
     shares = [np.maximum((p - 1) / p, 1e-12) for p in members]
     rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
-    bottleneck = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks) * size_bytes
+    bottleneck = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks, settles=True) * size_bytes
     levelled = bottleneck + sum(each.per_chunk_s for each in stages)
     return levelled if np.size(levelled) > 1 else float(np.asarray(levelled).flat[0])
 

@@ -127,13 +127,22 @@ def loads(kind: ThemisKind, inputs: ThemisInput) -> tuple[float, ...]:
 
 
 def bottleneck_seconds(
-    npus: Sequence[ArrayLike], bandwidths_bytes_per_s: Sequence[ArrayLike], size_bytes: ArrayLike, splits: ArrayLike
+    npus: Sequence[ArrayLike],
+    bandwidths_bytes_per_s: Sequence[ArrayLike],
+    size_bytes: ArrayLike,
+    splits: ArrayLike,
+    *,
+    settles: bool = False,
 ) -> NDArray[np.float64]:
     """Return the seconds of the most loaded dimension in a reduce-scatter, for many designs at once.
 
     *npus* and *bandwidths_bytes_per_s* hold one array (or number) for each dimension, *splits* the number of chunks.
     The rules are those of `chunks` without its integer divisions; dimensions of one member carry nothing. An
     all-reduce takes twice as long.
+
+    Levelling chunk by chunk may end worse than it began: a chunk that goes to the slow dimension first sends all its
+    bytes there. With *settles*, chunks from some turn on keep the order from the inside out, where that is faster; so
+    more bandwidth does not cost time.
 
     >>> seconds = bottleneck_seconds([4, [4, 1]], [200e9, 100e9], 256 * MIB, 4)
     >>> (seconds * 200e9 / MIB).tolist()
@@ -145,6 +154,9 @@ def bottleneck_seconds(
     part, speed, share, load = size / many, bandwidth / bandwidth[0], (p - 1) / p, np.zeros_like(p)
     pairs = [(lower, upper) for upper in range(len(p)) for lower in range(upper)]
     earlier = {pair: np.ones(len(many), dtype=bool) for pair in pairs}  # is the lower dimension visited first?
+    inside = np.cumprod(np.vstack([np.ones_like(p[:1]), p[:-1]]), axis=0)
+    plain = part * share / speed / inside
+    best = (many * plain).max(axis=0)
     for turn in range(int(many.max(initial=0))):
         rows = np.count_nonzero(many > turn)
         for pair in pairs:
@@ -157,8 +169,10 @@ def bottleneck_seconds(
             arriving[upper] /= np.where(first, p[lower, :rows], 1.0)
             arriving[lower] /= np.where(first, 1.0, p[upper, :rows])
         load[:, :rows] += arriving * share[:, :rows] / speed[:, :rows]
+        rest = many[:rows] - turn - 1
+        best[:rows] = np.minimum(best[:rows], (load[:, :rows] + rest * plain[:, :rows]).max(axis=0))
     seconds = np.empty(len(many))
-    seconds[longest_first] = load.max(axis=0) / bandwidth[0]
+    seconds[longest_first] = (best if settles else load.max(axis=0)) / bandwidth[0]
     return seconds
 
 
