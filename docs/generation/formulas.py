@@ -46,9 +46,9 @@ CHAPTERS = (
     Chapter("Compute of a rank", (*WORK, "step.serving_work", "workload.precision")),
     Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.network_costs")),
     Chapter("Communication", ("step.communication", "step.network_load")),
-    Chapter("Memory", ("step.memory", "step.activations")),
+    Chapter("Memory", ("step.memory", "step.stages", "step.activations", "step.tables")),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
-    Chapter("A step", ("step.profile", "simulation.analytic", "serving", "evaluation")),
+    Chapter("A step", ("step.profile", "step.stage_time", "simulation.analytic", "serving", "evaluation")),
     Chapter("Money and energy", ("pricing.network", "pricing.ownership")),
 )
 
