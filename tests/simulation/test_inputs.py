@@ -298,3 +298,29 @@ def test_what_counts_with_a_shared_bus_only_is_warned_about_without_one() -> Non
     latency = {"L": 10, "local-reduction-delay": 2}
     assert [warning.split(": ")[1] for warning in system_from(latency).warnings] == ["L", "local-reduction-delay"]
     assert not system_from(latency | {"model-shared-bus": 1}).warnings
+
+
+# ------------------------------------------------------------------------------------------------ recorded durations
+
+LONG = computation(100_000_000, 1, duration_us=5)
+"""1,000 ns at 100 Tflop/s, 5,000 ns as recorded."""
+
+
+def warned(folder: Path, node: Node, **system: Any) -> tuple[str, ...]:
+    given = SYSTEM | {key.replace("_", "-"): value for key, value in system.items()}
+    return simulate(**write_job(folder, [[node], [node]], system=given)).warnings
+
+
+def test_a_roofline_that_replaces_other_durations_says_so(tmp_path: Path) -> None:
+    assert warned(tmp_path, LONG) == (
+        "compute takes 1,000 cycles by the roofline of the system file, 5,000 as the traces record it:"
+        " roofline-enabled 0 plays the latter",
+    )
+
+
+def test_recorded_durations_are_not_mentioned_where_they_are_played_alike_or_absent(tmp_path: Path) -> None:
+    assert warned(tmp_path, LONG, roofline_enabled=0) == ()
+    assert warned(tmp_path, LONG, replay_only=1) == ()
+    assert warned(tmp_path, computation(495_000_000, 1, duration_us=5)) == ()  # 1 % less
+    assert warned(tmp_path, computation(480_000_000, 1, duration_us=5)) != ()
+    assert warned(tmp_path, computation(100_000_000, 1)) == ()
