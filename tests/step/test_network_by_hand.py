@@ -340,6 +340,17 @@ def test_themis_counts_what_each_dimension_carries() -> None:
     assert found == pytest.approx([(1 + 1 / 4 + 1 + 1) / 4, (1 / 2 + 1 + 1 / 2 + 1 / 2) / 4])
 
 
+def test_themis_keeps_to_the_plain_order_where_levelling_costs_time() -> None:
+    """Rings of 2 and 4, 2 chunks, the outer a tenth slower: a chunk loads 1/2 : 3/8 / 0.9, inside more than outside.
+
+    Levelled, the second would go outside first and load 1/8 : 3/4 / 0.9, for 1.25 in all in place of 1.
+    """
+    made = point(dp=8, dims=(switch(2), switch(4)), collective={"multi_dim": "themis", "chunks": 2})
+    dims = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in (10.0, 9.0)]
+    group = subgroups(dims, [Span(2.0, 1.0), Span(4.0, 1.0)])
+    assert entering("all_reduce", made, group) == pytest.approx([1, 1 / 2])
+
+
 def test_themis_begins_with_the_dimension_that_is_least_loaded() -> None:
     """The outer dimension is 100 times faster: only the first of 4 chunks begins inside."""
     made = point(dp=4, dims=TWO_BY_TWO, collective={"multi_dim": "themis", "chunks": 4})

@@ -108,18 +108,23 @@ def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup]
 def _levelled(
     kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], members: Sequence[float]
 ) -> list[float]:
-    """Return the shares when each chunk takes the order that Themis gives it."""
-    rates = [
-        float((own - 1) / own / each.collective(kind).per_byte_s) for own, each in zip(members, group, strict=True)
-    ]
+    """Return the shares when each chunk takes the order that Themis gives it.
+
+    Chunks from some turn on keep the order from the inside out, where that is faster (`cosmic.cost.themis`).
+    """
+    per_byte_s = np.array([float(each.collective(kind).per_byte_s) for each in group])
+    rates = [(own - 1) / own / each for own, each in zip(members, per_byte_s.tolist(), strict=True)]
     chunks = point.collective.chunks
     plan = ThemisInput(
         npus=tuple(int(own) for own in members), bandwidths=tuple(rates), size_bytes=SCHEDULED_BYTES, splits=chunks
     )
-    shares = np.zeros(len(members))
-    for order in orders("reduce_scatter", plan):
+    plain = np.array([1 / prod(members[:place]) for place in range(len(members))]) / chunks
+    shares, found = np.zeros(len(members)), [plain * chunks]
+    for turn, order in enumerate(orders("reduce_scatter", plan), start=1):
         left = 1.0 / chunks
         for place in order:
             shares[place] += left
             left /= members[place]
-    return [float(each) for each in shares]
+        found.append(shares + (chunks - turn) * plain)
+    fastest = min(found, key=lambda each: float((each * per_byte_s).max()))
+    return [float(each) for each in fastest]
