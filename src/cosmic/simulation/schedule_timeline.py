@@ -7,6 +7,7 @@ simulated, so timeline and closed form agree where the latter is exact; `reading
 
 from __future__ import annotations
 
+from collections import Counter as TaskCounter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -154,8 +155,8 @@ class _Step:
 
     def _round_of(self, stage: int) -> list[TaskTimes]:
         placed = zip(self.simulated.stage.tolist(), self.simulated.tasks, strict=True)
-        mine = [task for at, task in placed if at == stage]
-        return [self.times.tasks[self._mark(stage, task)].share(1 / self.count) for task in mine]
+        often = TaskCounter(self._mark(stage, task) for at, task in placed if at == stage)
+        return [self.times.tasks[mark].share(number / self.count) for mark, number in often.items()]
 
     # ------------------------------------------------------------------------------------------------ drawing
 
