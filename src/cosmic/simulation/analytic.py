@@ -36,6 +36,8 @@ COMPUTE_PARTS = ("gemm", "attention", "other")
 COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")
 BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "optimizer", "offload")
 """Every part of a step, in the order in which tables show them."""
+FETCHED_AHEAD = 4
+"""Blocks whose sharded weights a stage fetches before it needs them, as traces lay it out."""
 ROUNDING = 1e-9
 """Relative difference below which two steps are equally long."""
 
@@ -130,7 +132,7 @@ SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bu
 def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
     """Return what is exposed at the end of a step: of reducing gradients, and of gathering updated weights.
 
-    Gradients overlap the backward pass of the last microbatch, except those of the embedding, which come last; updated
+    Gradients overlap the backward pass of the last microbatch, except those that come last, of the embedding; updated
     weights overlap the first forward pass of the next step. Virtual stages finish one after the other, so that all but
     the last of them have more passes beside them. Where the newest collective goes first, gradients overlap the next
     forward pass too, and the update of what is already reduced.
@@ -142,24 +144,26 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     passes = {phase: stage.free_s(phase) / count for phase in PASSES}
     virtual = batch["workload.virtual_stages"]
     turns = np.minimum(batch["workload.pp"], count)
-    last = _embedding_gradients(profile, stage)
+    last = _last_gradients(profile, stage)
     in_order = (
         np.maximum(_beyond(reduced, passes["backward"], efficiency, turns, virtual), last),
         _beyond(updated, passes["forward"], efficiency, turns, virtual),
     )
     both = reduced + updated
     together = both - np.minimum(both * efficiency, passes["forward"] + passes["backward"] + optimizer_s(profile))
-    together = np.minimum(together, in_order[0] + in_order[1])
+    together = np.maximum(last, np.minimum(together, in_order[0] + in_order[1]))
     newest_first = batch["collective.scheduling"] == "lifo"
     return np.where(newest_first, together, in_order[0]), np.where(newest_first, 0.0, in_order[1])
 
 
-def _embedding_gradients(profile: StepProfile, stage: StageTime) -> Numeric:
-    """Return the seconds to reduce the gradients of the embedding once, beyond what a backward pass waits for."""
-    found = block_times(profile.batch).get("embedding")
-    if found is None:
-        return 0.0
-    count, here = profile.microbatches, profile.counts["embedding"]
+def _last_gradients(profile: StepProfile, stage: StageTime) -> Numeric:
+    """Return the seconds to reduce the gradients that come last, once, beyond what a backward pass waits for.
+
+    Those of the embedding; of a recommender, which is one block, all of them.
+    """
+    first = plan_of(profile.batch)[0].block
+    found = block_times(profile.batch)[first.name]
+    count, here = profile.microbatches, profile.counts[first.name] * (first.repeats == 1)
     once = here * found.communication.get(("weights", "step"), 0.0)
     each = here * found.communication.get(("weights", "backward"), 0.0)
     return once + np.maximum(0.0, each - stage.exposed.get(("weights", "backward"), 0.0)) / count
@@ -182,12 +186,18 @@ def _beyond(sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeri
 
 
 def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
-    """Return F, B and W of one microbatch on the other stages, on average."""
+    """Return F, B and W of one microbatch on the other stages, on average.
+
+    A stage that waits for its input has fetched the sharded weights of its first blocks meanwhile.
+    """
     batch, count = profile.batch, profile.microbatches
     rest = np.maximum(batch["workload.pp"] - 1, 1)
     whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
-    stage = stage_time(batch, {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()})
-    forward, backward = stage.seconds("forward") / rest / count, stage.seconds("backward") / rest / count
+    others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
+    stage = stage_time(batch, others)
+    ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum(others.values()), 1))
+    passes = (stage.seconds(phase) - ahead * stage.exposed.get(("weights", phase), 0.0) for phase in PASSES)
+    forward, backward = (each / rest / count for each in passes)
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
     weight_s = stage.weight_gradients_s / rest / count

@@ -192,22 +192,34 @@ class _Cutter:
 
     def _held_up(self, phase: str) -> float:
         """Return how many times longer weights and gradients take, as nothing is sent beside other communication."""
-        if not self.profile.network.efficiency("weights"):
-            return 0.0  # compute waits for them: see `Pace.slowdown`
-        weights = float(self._sent.get(("weights", phase), 0.0))
-        return 1 + self._others_s(phase) / weights if weights else 1.0
+        return self._longer(float(self._sent.get(("weights", phase), 0.0)), phase)
 
     def _held_up_once(self, calls: Iterable[Collective], phase: str) -> float:
         """Return the same of what is sent once a step, beside the pass of one microbatch."""
-        sent = float(self.profile.network.efficiency("weights")) * sum(call.seconds for call in calls)
-        return 1 + self._others_s(phase) / float(self.profile.microbatches) / sent if sent else 1.0
+        return self._longer(float(self.profile.microbatches) * sum(call.seconds for call in calls), phase)
+
+    def _longer(self, sent_s: float, phase: str) -> float:
+        """Return how many times longer takes what is sent beside all microbatches of a pass.
+
+        Other communication holds it up as far as the pass leaves it no time: where compute is long, it waits for none.
+        """
+        block, efficiency = block_times(self.profile.batch)[self.planned.block.name], self.efficiency
+        others = sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
+        if not efficiency or not sent_s:
+            return float(bool(efficiency))  # compute waits for all of it: see `Pace.slowdown`
+        hidden = sum(float(self._sent[key] - shown) for key, shown in block.exposed.items() if key[1] == phase)
+        cover = max(0.0, float(block.compute.beside(phase)[2]) - hidden)
+        needed = efficiency * sent_s
+        return 1 + others * (needed / max(needed, cover)) / sent_s
+
+    @property
+    def efficiency(self) -> float:
+        """The share of weights and gradients that compute can hide."""
+        return float(self.profile.network.efficiency("weights"))
 
     @property
     def _sent(self) -> Communicated:
         return block_times(self.profile.batch)[self.planned.block.name].communication
-
-    def _others_s(self, phase: str) -> float:
-        return sum(float(self._sent.get((role, phase), 0.0)) for role in (*BLOCKING, "ring"))
 
     def _with_recompute(
         self, items: Sequence[Operator | _Call], sections: _Sections, backward: tuple[Unit, ...]
