@@ -110,6 +110,7 @@ def test_the_gradients_of_the_embedding_come_last_and_are_exposed() -> None:
         collective("weights", "backward", 8.0, block="embedding"),
     ]
     assert ended(10.0, 4.0, traffic) == [8, 2]
+    assert ended(3.0, 1.0, traffic, collective={"scheduling": "lifo"}) == [8, 0]
     assert ended(20.0, 4.0, traffic) == [16, 2]
 
 
@@ -135,12 +136,12 @@ def test_only_the_stage_with_the_embedding_waits_for_it() -> None:
         assert exposed == [9, 10 - 4]
 
 
-def test_a_model_without_an_embedding_waits_for_none() -> None:
-    """A recommender on two ranks; without passes to overlap, all gradients are exposed."""
+def test_all_gradients_of_a_recommender_come_last() -> None:
+    """It is one block: 12 weights of its perceptrons in 4 bytes, between two at 10 bytes/s, whatever runs beside."""
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
     made = batch_of(replace(point(dp=2, collective={"scheduling": "fifo"}), model=model))
-    stage = StageTime(ComputeTime(), {("weights", "step"): 0.5}, {}, {"forward": 0.0, "backward": 0.0})
-    assert after_step(profile(made, "first"), stage) == (0.5, 0)
+    stage = StageTime(ComputeTime(backward=100.0), {("weights", "step"): 4.8}, {}, {"forward": 0.0, "backward": 0.0})
+    assert [float(each) for each in after_step(profile(made, "first"), stage)] == pytest.approx([4.8, 0])
 
 
 def test_virtual_stages_finish_one_after_the_other() -> None:
@@ -211,6 +212,15 @@ def test_the_other_stages_have_what_this_one_has_not() -> None:
     rest = 1 + 4 * 8  # beside the last
     assert others("last", pp=3, model={"layers": 5}) == (rest / 2 / 4, rest / 2 / 4, rest / 2 / 4)
     assert others("first") == (0, 0, 0)
+
+
+@pytest.mark.parametrize(("layers", "ahead"), [(16, 4 / 9), (6, 1.0), (2, 1.0)])
+def test_the_other_stages_have_fetched_weights_ahead(layers: int, ahead: float) -> None:
+    """3 s of a layer's weights forward and 5 s backward, without compute beside them; the last stage has a head too."""
+    traffic = [collective("weights", "forward", 3.0), collective("weights", "backward", 5.0)]
+    made = plain([], traffic, pp=2, model={"layers": layers}, global_batch=4)
+    waited = (1 - ahead) * layers / 2 / 4
+    assert _other_stages(profile(made, "first")) == pytest.approx((3 * waited, 5 * waited, 0))
 
 
 def test_the_other_stages_of_a_server_have_no_backward_pass() -> None:
