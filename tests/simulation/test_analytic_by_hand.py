@@ -214,12 +214,12 @@ def test_the_other_stages_have_what_this_one_has_not() -> None:
     assert others("first") == (0, 0, 0)
 
 
-@pytest.mark.parametrize(("layers", "ahead"), [(16, 4 / 9), (6, 1.0), (2, 1.0)])
-def test_the_other_stages_have_fetched_weights_ahead(layers: int, ahead: float) -> None:
+@pytest.mark.parametrize(("stages", "layers", "ahead"), [(2, 16, 4 / 9), (3, 24, 8 / 17), (2, 6, 1.0), (2, 2, 1.0)])
+def test_the_other_stages_have_fetched_weights_ahead(stages: int, layers: int, ahead: float) -> None:
     """3 s of a layer's weights forward and 5 s backward, without compute beside them; the last stage has a head too."""
     traffic = [collective("weights", "forward", 3.0), collective("weights", "backward", 5.0)]
-    made = plain([], traffic, pp=2, model={"layers": layers}, global_batch=4)
-    waited = (1 - ahead) * layers / 2 / 4
+    made = plain([], traffic, pp=stages, model={"layers": layers}, global_batch=4)
+    waited = (1 - ahead) * layers / stages / 4
     assert _other_stages(profile(made, "first")) == pytest.approx((3 * waited, 5 * waited, 0))
 
 

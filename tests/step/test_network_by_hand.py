@@ -324,7 +324,8 @@ def test_baseline_sends_all_of_an_all_reduce_everywhere() -> None:
 def test_themis_plans_only_groups_of_whole_members_in_several_dimensions() -> None:
     assert shares("all_reduce", [4.0], multi_dim="themis", chunks=2) == [1]
     assert shares("all_reduce", [1.5, 2.0], multi_dim="themis", chunks=2) == pytest.approx([1, 2 / 3])
-    assert shares("all_reduce", [2.0, 3.5], multi_dim="themis", chunks=2) == pytest.approx([1, 1 / 2])
+    assert shares("all_reduce", [2.0, 3.5], multi_dim="themis", chunks=4) == pytest.approx([1, 1 / 2])
+    assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=3) == pytest.approx([5 / 6, 2 / 3])
     assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=4) == pytest.approx([0.75, 0.75])
     assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=64) == pytest.approx([0.75, 0.75])
     assert shares("all_gather", [2.0, 2.0], multi_dim="themis", chunks=1) == pytest.approx([1, 0.5])
@@ -338,6 +339,9 @@ def test_themis_counts_what_each_dimension_carries() -> None:
     """
     found = shares("all_reduce", [2.0, 4.0], multi_dim="themis", chunks=4)
     assert found == pytest.approx([(1 + 1 / 4 + 1 + 1) / 4, (1 / 2 + 1 + 1 / 2 + 1 / 2) / 4])
+    # Of 4 and 2, the first loads 3/4 : 1/8, and the others go outside first, 3/8 : 1/2 each.
+    wide = shares("all_reduce", [4.0, 2.0], multi_dim="themis", chunks=4)
+    assert wide == pytest.approx([(1 + 3 / 2) / 4, (1 / 4 + 3) / 4])
 
 
 def test_themis_keeps_to_the_plain_order_where_levelling_costs_time() -> None:
@@ -349,6 +353,18 @@ def test_themis_keeps_to_the_plain_order_where_levelling_costs_time() -> None:
     dims = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in (10.0, 9.0)]
     group = subgroups(dims, [Span(2.0, 1.0), Span(4.0, 1.0)])
     assert entering("all_reduce", made, group) == pytest.approx([1, 1 / 2])
+
+
+def test_themis_levels_as_long_as_that_helps() -> None:
+    """Rings of 4 and 4, 4 chunks, the outer at 0.7: inside, outside, inside and outside first.
+
+    Chunks that go inside first load 3/4 : 3/16 / 0.7, the others 3/16 : 3/4 / 0.7. With one of the latter, that is
+    2.44 : 1.88 in all, with two 1.88 : 2.68; so the last keeps the plain order.
+    """
+    made = point(dp=16, dims=(switch(4), switch(4)), collective={"multi_dim": "themis", "chunks": 4})
+    dims = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in (10.0, 7.0)]
+    group = subgroups(dims, [Span(4.0, 1.0), Span(4.0, 1.0)])
+    assert entering("all_reduce", made, group) == pytest.approx([3 / 4 + 1 / 16, 3 / 16 + 1 / 4])
 
 
 def test_themis_begins_with_the_dimension_that_is_least_loaded() -> None:

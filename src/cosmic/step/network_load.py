@@ -120,7 +120,7 @@ def _levelled(
     )
     plain = np.array([1 / prod(members[:place]) for place in range(len(members))]) / chunks
     shares, found = np.zeros(len(members)), [plain * chunks]
-    for turn, order in enumerate(orders("reduce_scatter", plan), start=1):
+    for turn, order in enumerate(orders("reduce_scatter", plan)[:chunks], start=1):  # not what is left of the bytes
         left = 1.0 / chunks
         for place in order:
             shares[place] += left
