@@ -118,7 +118,8 @@ def test_engines_fuse_gemms_that_read_the_same_input() -> None:
 def test_gathered_weights_travel_in_the_format_that_serves() -> None:
     def gathered(precision: str) -> float:
         point = design("llama3-8b@dgx-h100:8", task="decode", precision=precision, dp=8, weight_sharding="zero3")
-        return sum(float(use.bytes * use.calls) for use in profile(batch_of(point), "first").collectives if use.overlaps)
+        sent = [use for use in profile(batch_of(point), "first").collectives if use.overlaps]
+        return sum(float(use.bytes * use.calls) for use in sent)
 
     assert 0.5 < gathered("fp8") / gathered("bf16") < 0.6  # embedding and head stay in 16 bits
 
