@@ -145,7 +145,7 @@ def test_alone_is_the_change_of_a_when_only_that_is_changed() -> None:
 def test_a_mesh_and_a_network_of_another_size_change_together() -> None:
     found = contrast({}, "llama3-70b@dgx-h100:1024")
     assert [each.group for each in found.differences] == ["mapping + network"]
-    assert "all of that is data parallelism 32 → 64 with network.dims.1.npus 64 → 128" in verdict(found)
+    assert "all of that is data parallelism 64 → 128 with network.dims.1.npus 64 → 128" in verdict(found)
 
 
 def test_networks_of_other_dimensions_change_with_their_algorithms() -> None:
@@ -154,7 +154,7 @@ def test_networks_of_other_dimensions_change_with_their_algorithms() -> None:
 
 
 def test_designs_that_need_too_much_memory_still_have_a_time() -> None:
-    mapping = {"workload.tp": 8, "workload.pp": 2, "workload.cp": 1, "workload.weight_sharding": "zero1"}
+    mapping = {"workload.tp": 8, "workload.pp": 1, "workload.cp": 1, "workload.weight_sharding": "zero1"}
     found = contrast({**mapping, "memory.capacity": "8 GiB", "workload.recompute": "full"})
     assert [each.group for each in found.differences] == ["workload.recompute", "accelerator"]
     assert found.b.reasons[0].startswith("needs ")

@@ -33,7 +33,7 @@ def test_a_batch_over_lists_is_worth_what_its_designs_are() -> None:
 
 
 def test_a_batch_over_algorithms_of_one_dimension_can_be_searched() -> None:
-    base = {"model": "gpt3-175b", "system": "gb200-nvl72:24", "workload": {"tp": 12, "dp": 2, "sequence": 3072}}
+    base = {"model": "gpt3-175b", "system": "gb200-nvl72:24", "workload": {"tp": 12, "dp": 2, "sequence": 1536}}
     space = load_space({"base": base, "parameters": {"collective.algorithms.*": ["ring", "direct"]}})
     rows = np.array(list(space.enumerate()))
     steps = evaluate_batch(Batch(space.base, space.columns(rows))).columns["step_s"]

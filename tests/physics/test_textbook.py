@@ -314,12 +314,12 @@ def test_fsdp_communication_takes_what_nvlink_takes(fsdp: DesignPoint) -> None:
 
 def test_fsdp_hides_behind_compute() -> None:
     # a layer's gather, 436 MB at 360 GB/s: 1.1 ms; its forward pass, 3.8 TFLOP at 600 TFLOP/s: 6 ms. All but the first
-    # gather and the last scatter can hide
+    # gather and the last scatter can hide; what they take from compute meanwhile is half of their time or a bit more
     hidden = design(
         "llama3-8b", "dgx-h100:8", sequence=8192, global_batch=8, dp=8, weight_sharding="zero3", dp_overlap=True
     )
     found = run(hidden).breakdown
-    within(found["weights"] + found["dp"], 0.0, 0.5 * ring((2 * BF16 + FP32) * ALL8, 8, 360e9))
+    within(found["weights"] + found["dp"], 0.0, 0.6 * ring((2 * BF16 + FP32) * ALL8, 8, 360e9))
 
 
 def test_fsdp_work_and_utilisation(fsdp: DesignPoint) -> None:

@@ -24,7 +24,8 @@ from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.memory import Tier
 from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design
-from cosmic.step.memory import COMPONENTS, Footprint, LogitBytes, footprint, stage_footprints
+from cosmic.step.memory import COMPONENTS, Footprint, footprint, stage_footprints
+from cosmic.step.stage_memory import LogitBytes
 from cosmic.step.stages import _interleaved_bytes
 from cosmic.testing.designs import random_design
 from cosmic.workload.schedule import schedules

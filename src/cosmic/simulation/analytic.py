@@ -161,9 +161,12 @@ def _last_gradients(profile: StepProfile, stage: StageTime) -> Numeric:
 
     Those of the embedding; of a recommender, which is one block, all of them.
     """
-    first = plan_of(profile.batch)[0].block
+    planned = plan_of(profile.batch)
+    first = planned[0].block
+    if first.part != "first" and len(planned) > 1:
+        return 0.0
     found = block_times(profile.batch)[first.name]
-    count, here = profile.microbatches, profile.counts[first.name] * (first.repeats == 1)
+    count, here = profile.microbatches, profile.counts[first.name]
     once = here * found.communication.get(("weights", "step"), 0.0)
     each = here * found.communication.get(("weights", "backward"), 0.0)
     return once + np.maximum(0.0, each - stage.exposed.get(("weights", "backward"), 0.0)) / count

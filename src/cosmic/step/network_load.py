@@ -14,11 +14,12 @@ it takes. Reductions inside switches send less than what is counted here, which 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, ring_factor, subgroups
 from cosmic.cost.shapes import Span, together
@@ -108,23 +109,29 @@ def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup]
 def _levelled(
     kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], members: Sequence[float]
 ) -> list[float]:
-    """Return the shares when each chunk takes the order that Themis gives it.
+    """Return the shares when each chunk takes the order that Themis gives it, until they settle.
 
-    Chunks from some turn on keep the order from the inside out, where that is faster (`cosmic.cost.themis`).
+    As in `cosmic.cost.themis.bottleneck_seconds`, chunks from some turn on go from the inside out, if that is faster.
     """
-    per_byte_s = np.array([float(each.collective(kind).per_byte_s) for each in group])
-    rates = [(own - 1) / own / each for own, each in zip(members, per_byte_s.tolist(), strict=True)]
+    rates = [
+        float((own - 1) / own / each.collective(kind).per_byte_s) for own, each in zip(members, group, strict=True)
+    ]
     chunks = point.collective.chunks
-    plan = ThemisInput(
+    given = ThemisInput(
         npus=tuple(int(own) for own in members), bandwidths=tuple(rates), size_bytes=SCHEDULED_BYTES, splits=chunks
     )
-    plain = np.array([1 / prod(members[:place]) for place in range(len(members))]) / chunks
-    shares, found = np.zeros(len(members)), [plain * chunks]
-    for turn, order in enumerate(orders("reduce_scatter", plan)[:chunks], start=1):  # not what is left of the bytes
-        left = 1.0 / chunks
-        for place in order:
-            shares[place] += left
-            left /= members[place]
-        found.append(shares + (chunks - turn) * plain)
-    fastest = min(found, key=lambda each: float((each * per_byte_s).max()))
-    return [float(each) for each in fastest]
+    plain = _order_shares(range(len(members)), members) / chunks
+    levelled = [_order_shares(order, members) / chunks for order in orders("reduce_scatter", given)]
+    settled = [sum(levelled[:turn], (chunks - turn) * plain) for turn in range(chunks + 1)]
+    sent = (np.array(members) - 1) / np.array(members) / np.array(rates)
+    best = min(settled, key=lambda shares: float((shares * sent).max()))
+    return [float(each) for each in best]
+
+
+def _order_shares(order: Iterable[int], members: Sequence[float]) -> npt.NDArray[np.float64]:
+    """Return the share of a payload that enters each dimension, visited in an order."""
+    shares, left = np.zeros(len(members)), 1.0
+    for place in order:
+        shares[place] = left
+        left /= members[place]
+    return shares

@@ -27,7 +27,7 @@ from cosmic.errors import require
 from cosmic.numeric import Numeric
 from cosmic.step.activations import weight_elements
 from cosmic.step.compute import Gemm, attention_of, gemm_of
-from cosmic.step.memory import cache_bytes
+from cosmic.step.kv_cache import cache_bytes
 from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.operators import moved_elements
