@@ -199,3 +199,4 @@ def test_the_stages_before_the_last_wait_for_no_head_that_they_lack() -> None:
 
 def test_what_was_never_measured_is_not_called_accurate() -> None:
     assert expected_error(load_design("dlrm-criteo@dgx-h100:8")) == NOT_MEASURED
+    assert expected_error(load_design("llama3-8b@dgx-h100:8", {"precision": "fp32"})) == NOT_MEASURED

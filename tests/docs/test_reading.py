@@ -141,7 +141,7 @@ def test_the_quickstart_quotes_the_result_of_its_search() -> None:
     assert first is not None
     assert second is not None
     assert f"saves {-first:.1f} s" in text
-    assert f"gives back {second:.1f} s" in text
+    assert f"costs {second:.1f} s" in text
 
 
 def test_the_concepts_quote_the_results_of_both_engines() -> None:

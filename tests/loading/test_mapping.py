@@ -194,3 +194,23 @@ def test_served_models_run_and_fit(task: str, system: str) -> None:
 )
 def test_a_batch_is_rounded_up_to_equal_parts(workload: dict[str, int], batch: int) -> None:
     assert suggest_batch(workload) == batch
+
+
+def test_short_samples_are_trained_together() -> None:
+    """Pictures of 197 tokens: 32 of them are 6,304 of 8,192 tokens."""
+    workload = load_design("vit-base@dgx-a100:8").workload
+    assert (workload.micro_batch, workload.sequence) == (32, 197)
+    assert load_design("vit-base@dgx-a100:8", {"workload.micro_batch": 4}).workload.micro_batch == 4
+    assert load_design("gpt3-13b@dgx-h100:64").workload.micro_batch == 1
+    staged = load_design("bert-large@dgx-a100:8", {"workload.pp": 4, "workload.tp": 1, "workload.global_batch": 64})
+    assert staged.workload.global_batch // (staged.workload.dp * staged.workload.micro_batch) >= 4 * 4
+
+
+def test_experts_take_the_fastest_mapping_that_fits() -> None:
+    chosen = load_design("qwen3-30b-a3b@dgx-h100:64")
+    steps = [
+        evaluate(load_design("qwen3-30b-a3b@dgx-h100:64", {"workload.ep": ep, "workload.tp": 1})) for ep in (8, 64)
+    ]
+    best = evaluate(chosen)
+    assert isinstance(best, Metrics)
+    assert all(best.step_s <= each.step_s * (1 + 1e-9) for each in steps if isinstance(each, Metrics))

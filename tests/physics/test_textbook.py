@@ -682,7 +682,6 @@ def test_dlrm_tables_are_split_and_dense_weights_are_not(dlrm: DesignPoint) -> N
     within(found["weights"], BF16 * sum(ROWS) * 128 / 8, 1.05 * FP32 * sum(ROWS) * 128 / 8 + FP32 * MLP)
 
 
-@pytest.mark.xfail(strict=True, reason="a rank gets four tables of the mean size, of which there are none")
 def test_dlrm_tables_are_split_by_rows_or_by_tables(dlrm: DesignPoint) -> None:
     # by rows: an eighth of all. By tables: the largest are alone on a rank, 40 million rows
     found = run(dlrm).memory["weights"]

@@ -56,7 +56,7 @@ def check_value(timeline: Timeline) -> None:
     assert min(totals.compute_s, totals.exposed_s, totals.hidden_s, totals.idle_s) >= 0
     assert (
         abs(totals.compute_s + totals.exposed_s + totals.idle_s - timeline.duration_s)
-        < 2e-9 + 1e-14 * timeline.duration_s
+        < 2e-9 + 1e-11 * timeline.duration_s
     )
 
 

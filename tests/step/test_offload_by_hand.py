@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from cosmic.design.batch import batch_of_changes
 from cosmic.design.memory import Tier
+from cosmic.evaluation import Metrics, evaluate
+from cosmic.loading.designs import load_design
+from cosmic.step.memory import COMPONENTS, Footprint
 from cosmic.step.network_costs import NetworkCosts
 from tests.step import tiny
 
@@ -37,3 +41,23 @@ def test_designs_of_a_batch_have_their_own_links() -> None:
     point = tiny.point(memory={"tiers": (HOST,)})
     batch = batch_of_changes(point, [{"memory.tiers.0.bandwidth": 10.0}, {"memory.tiers.0.bandwidth": 5.0}])
     assert np.asarray(NetworkCosts(batch).offload_seconds((50.0,))).tolist() == [5, 10]
+
+
+def test_states_of_the_optimizer_travel_at_the_update() -> None:
+    """100 bytes of states go in and out, 300 bytes of weights come in: 2/5 of the traffic is the update's."""
+    kept = dict.fromkeys(COMPONENTS, 0.0)
+    both = Footprint(kept, {"optimizer": 100.0, "weights": 300.0}, (500.0,))
+    assert both.update_share == pytest.approx(2 * 100 / 500)
+    assert Footprint(kept, {"weights": 300.0}, (300.0,)).update_share == 0
+    assert Footprint(kept).update_share == 0
+
+
+def test_the_update_waits_for_its_states() -> None:
+    point = load_design(
+        "llama3-8b@dgx-h100:8",
+        {"offload": ["optimizer"], "memory.tiers": [{"name": "host", "capacity": "1 TB", "bandwidth": "50 GB/s"}]},
+    )
+    found = evaluate(point)
+    assert isinstance(found, Metrics)
+    travels = 2 * found.offloaded_bytes / 50e9
+    assert found.breakdown["offload"] == pytest.approx(travels - found.breakdown["optimizer"])

@@ -174,3 +174,9 @@ def test_the_rules_of_experts_hold_for_each_design_of_a_batch() -> None:
     met = fits(batch_of_changes(point, changes))
     assert met["expert_shards"].tolist() == [True, True, True, False, True]
     assert met["expert_ranks"].tolist() == [True, True, False, False, True]
+
+
+def test_served_formats_do_not_train() -> None:
+    (reason,) = reasons("llama3-8b@dgx-h100:8", precision="int4")
+    assert reason == "int4 is a format of served weights: train in bf16 or fp8"
+    assert reasons("llama3-8b@dgx-h100:8", precision="int4", task="decode") == ()

@@ -69,7 +69,7 @@ def expected_error(point: DesignPoint) -> Expectation:
 
 
 def _alike(point: DesignPoint) -> Expectation:
-    if isinstance(point.model, Recommender):
+    if isinstance(point.model, Recommender) or point.workload.precision == "fp32":
         return NOT_MEASURED
     kind = design_kind(point)
     if point.workload.task == "training":

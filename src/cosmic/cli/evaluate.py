@@ -125,7 +125,7 @@ def _costs(metrics: Metrics) -> list[str]:
     token = metrics.cost_usd_per_token
     million = "unknown" if token is None else f"{1e6 * token:.3g} USD"
     joules = "unknown" if metrics.energy_j is None else f"{metrics.energy_j:.3g} J"
-    reasons = [f"unknown: {why}" for why in dict.fromkeys(metrics.unknown.values())]
+    reasons = [f"unknown: {metric}, as {why}" for metric, why in metrics.unknown.items()]
     return [f"to buy {bought}", f"per million tokens {million} · per step {joules}", *reasons]
 
 

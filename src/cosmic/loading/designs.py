@@ -240,6 +240,8 @@ def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workl
     if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
         layers = draft.model.layers + draft.model.encoder_layers
         chosen.setdefault("virtual_stages", mappings.suggest_virtual_stages(layers, chosen["pp"]) if trained else 1)
+    if trained and isinstance(draft.model, Transformer) and "micro_batch" not in chosen:
+        chosen["micro_batch"] = mappings.suggest_micro_batch(base, chosen)
     if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
         chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))
     workload: Workload = schema.read(Workload, schema.write(chosen), "workload")

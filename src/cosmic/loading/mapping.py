@@ -37,6 +37,8 @@ TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
 DECODED = 64
 """Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
+SHORT = 1024
+"""Tokens of a sample below which training passes several together."""
 PASS_TOKENS = 8192
 """Tokens of one forward pass over prompts: the usual max_num_batched_tokens of serving engines."""
 UNEVEN = 1.15
@@ -107,6 +109,26 @@ def suggest_virtual_stages(layers: int, stages: int) -> int:
     """
     each = [virtual for virtual in range(2, layers // stages + 1) if layers % (stages * virtual) == 0]
     return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
+
+
+def suggest_micro_batch(base: DesignPoint, workload: Mapping[str, Any]) -> int:
+    """Return how many samples a microbatch of training has where none are stated: 1, or several short ones.
+
+    Kernels of a few hundred tokens take less time than their launch. So samples below `SHORT` tokens are passed
+    together, up to `PASS_TOKENS`, as far as they fit, and as every stage still has microbatches to work on.
+    """
+    sequence, per_replica = workload["sequence"], workload["global_batch"] // workload["dp"]
+    if sequence >= SHORT or not base.compute.host_launch_s:
+        return 1
+    least = 4 * workload["pp"] if workload["pp"] > 1 else 1
+    sizes = [size for size in (64, 32, 16, 8, 4, 2) if size * sequence <= PASS_TOKENS and per_replica % size == 0]
+    sizes = [size for size in sizes if per_replica // size >= least]
+    keys = [key for key in (*MAPPING, "global_batch") if key in workload]
+    for size in sizes:
+        candidate = {key: workload[key] for key in keys} | {"micro_batch": size}
+        if _share_of_memory(_batch(base, [candidate]))[0] <= BUDGET:
+            return size
+    return 1
 
 
 def suggest_batch(workload: Mapping[str, Any]) -> Any:

@@ -118,15 +118,25 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts["optimizer"] = optimizer_s(profile)
     parts["dp"] = parts["dp"] + sum(after_step(profile, stage))
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
-    offloaded = profile.network.offload_seconds(profile.memory.tier_traffic)
-    parts["offload"] = np.maximum(0.0, offloaded - sum(parts[name] for name in SUMMED))
+    passing_s, updating_s = offloaded_s(profile)
+    whole_s = sum(parts[name] for name in SUMMED)
+    parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
     busy = stage.seconds("forward") + stage.seconds("backward")
     whole = Step({name: parts[name] for name in BREAKDOWN}, busy)
     return Anatomy(whole, profile, stage, others)
 
 
+def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
+    """Return the seconds of traffic with outer tiers: beside the passes, and at the update.
+
+    Optimizer states come in when gradients are reduced, and go out again: only the update itself runs beside them.
+    """
+    seconds, share = profile.network.offload_seconds(profile.memory.tier_traffic), profile.memory.update_share
+    return seconds * (1 - share), seconds * share
+
+
 SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bubble", "optimizer")
-"""Every part but offloading, which all of them overlap."""
+"""Every part but offloading, which all of them overlap, except for the states of the optimizer."""
 
 
 def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:

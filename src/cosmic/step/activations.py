@@ -24,7 +24,7 @@ from cosmic.workload.operators import kept, kinds
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.precision import Recipe, is_wide
 from cosmic.workload.sharding import CollectiveOp, Sharding
-from cosmic.workload.sharding.annotation import local_size
+from cosmic.workload.sharding.annotation import group_size, local_size
 from cosmic.workload.sizes import layers_by_part
 
 WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
@@ -90,7 +90,10 @@ def used_elements(each: BlockPlan, weight: Tensor, sizes: Sizes) -> Numeric:
     for dim in weight.dims:
         axes = each.shardings[weight.name].axes(dim)
         model_axes = [sizes[axis] for axis in axes if axis in ("tp", "etp") or dim in ("experts", "tables")]
-        total = total * local_size(sizes[dim], model_axes)
+        here = local_size(sizes[dim], model_axes)
+        if dim == "tables":  # large ones are split by rows, so that every device has as many
+            here = sizes[dim] / group_size(tuple(axes), sizes)
+        total = total * here
     return total
 
 

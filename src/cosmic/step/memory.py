@@ -38,6 +38,12 @@ class Footprint:
     """Number of the pipeline stage of the device, from 0 on."""
 
     @property
+    def update_share(self) -> Numeric:
+        """The share of the traffic with outer tiers that belongs to the update: optimizer states, in and out."""
+        states = 2.0 * self.offloaded.get("optimizer", 0.0)
+        return states / np.maximum(self.offload_traffic, 1.0)
+
+    @property
     def offload_traffic(self) -> Numeric:
         """Bytes moved between the device and all outer tiers in one step, both ways together."""
         return sum(self.tier_traffic)

@@ -155,8 +155,10 @@ def _schedule_sentence(point: DesignPoint) -> str:
 def _multiplies(batch: Batch) -> Condition:
     """Return whether accelerators multiply in the format of a training step; who serves may widen weights instead."""
     workload = batch.base.workload
-    if workload.task != "training" or workload.precision not in ("fp8", "fp4"):
+    if workload.task != "training" or workload.precision not in ("fp8", "fp4", "int4"):
         return True
+    if workload.precision == "int4":
+        return False
     rate = batch[f"compute.{workload.precision}"]
     if isinstance(rate, np.ndarray):
         return np.array([each is not None for each in rate])
@@ -236,7 +238,11 @@ RULES = {
     "schedule": Rule(_schedule_runs, _schedule_sentence),
     "precision": Rule(
         _multiplies,
-        lambda p: f"{p.compute.accelerator or 'the accelerator'} multiplies no {p.workload.precision}: choose bf16",
+        lambda p: (
+            "int4 is a format of served weights: train in bf16 or fp8"
+            if p.workload.precision == "int4"
+            else f"{p.compute.accelerator or 'the accelerator'} multiplies no {p.workload.precision}: choose bf16"
+        ),
     ),
     "tables": Rule(
         lambda b: (_w(b, "tp") * _w(b, "cp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),

@@ -84,7 +84,9 @@ def _plan(profile: StepProfile) -> Plan:
     count = int(profile.microbatches)
     alone = workload.pp == 1
     passes = count * (len(parts) // workload.pp) * (2 if training else 1)
-    traffic = [float(moved) / passes for moved in profile.memory.tier_traffic] if workload.offload else []
+    states = float(profile.memory.update_share) if workload.offload else 0.0
+    traffic = [float(moved) for moved in profile.memory.tier_traffic] if workload.offload else []
+    whole_s = float(profile.network.offload_seconds(traffic))
     return Plan(
         parts=parts,
         groups=axes_of_groups(found),
@@ -95,7 +97,8 @@ def _plan(profile: StepProfile) -> Plan:
         training=training,
         updates={layer.label: _update(layer.piece, profile, alone) for part in parts for layer in part},
         paces=paces,
-        offloaded=(float(profile.network.offload_seconds(traffic)), sum(traffic)),
+        offloaded=(whole_s * (1 - states) / passes, sum(traffic) * (1 - states) / passes),
+        offloaded_states=(whole_s * states, sum(traffic) * states),
     )
 
 

@@ -62,6 +62,8 @@ class Plan:
     """The optimizer's work for each block, by label."""
     paces: tuple[Mapping[str, Pace], ...]
     """How both passes go, for each part."""
+    offloaded_states: tuple[float, float] = (0.0, 0.0)
+    """Seconds and bytes of the update's traffic with outer memory tiers."""
     offloaded: tuple[float, float] = (0.0, 0.0)
     """Seconds and bytes of each task's traffic with outer memory tiers."""
 
@@ -323,6 +325,9 @@ class StageTrace:
             reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
         before = (*dict.fromkeys((*reduced, *(self.passed[-1][0] if self.passed else ()))),)
         before = self.rest(calls, "all", before) or before
+        seconds, size = self.plan.offloaded_states
+        if seconds:
+            self.one(Row("optimizer.load", NodeType.MEM_LOAD, seconds, tensor_size=max(1, round(size))), before)
         for layer in layers:
             before = (self.update(layer, layer.label, before),)
 
