@@ -252,7 +252,7 @@ class StageTrace:
         if call and part != (0 if forward else last):
             tag = 2 * (part - 1) if forward else 2 * part + 1
             recorder.receive(call, back if forward else onward, tag, name)
-        if plan.offloaded[0]:
+        if plan.offloaded[0] and task.kind != "W":
             self.record_offload(recorder, forward)
         layers = plan.parts[part]
         for layer in layers if forward else reversed(layers):
