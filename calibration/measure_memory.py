@@ -11,6 +11,7 @@ from __future__ import annotations
 import csv
 import sys
 import time
+from itertools import pairwise
 
 import torch
 from measure_steps import SIZES, Model
@@ -52,7 +53,7 @@ def measure(row, execution: str) -> tuple[float, int, int]:
         run(tokens, labels).backward()
         adam.step()
     torch.cuda.synchronize()
-    times = sorted(a.elapsed_time(b) for a, b in zip(marks, marks[1:], strict=False))
+    times = sorted(a.elapsed_time(b) for a, b in pairwise(marks))
     return times[len(times) // 2], torch.cuda.max_memory_allocated(), torch.cuda.memory_allocated()
 
 
