@@ -146,10 +146,6 @@ def test_gradients_reduced_for_each_microbatch_name_their_dimension(sharding: st
     wide = {"workload.dp": 1024, "workload.tp": 1, "workload.cp": 1, "workload.pp": 1, "workload.dp_overlap": False}
     slow = {"network.dims.3.bandwidth": "1 MB/s", "memory.capacity": "4 TiB", "workload.weight_sharding": sharding}
     point = load_design("gpt3-175b@cosmic-1024", wide | slow | {"workload.reduce_every": "microbatch"})
-        "network.dims.3.bandwidth": "1 MB/s",
-        "memory.capacity": "4 TiB",
-        "workload.weight_sharding": sharding,
-    }
     metrics = evaluate(point)
     assert isinstance(metrics, Metrics)
     assert bound_of(point, metrics).startswith(f"network dimension 4 bounds it ({PARTS['weights']}, ")
