@@ -173,24 +173,18 @@ def _decodes(batch: Batch) -> Condition:
 
 
 def _tokens_fit(batch: Batch) -> Condition:
-    """Return whether the model takes so many tokens: those of its images, at most its learned positions."""
+    """Return whether a sample has the tokens that its model gives it: an image its patches, a recommender's one."""
     model, sequence = _transformer(batch), _w(batch, "sequence")
     if model is None:
         return sequence == 1
-    if model.image is not None:
-        return sequence == model.image.tokens
-    return sequence <= model.positions if model.positions else True
+    return True if model.image is None else sequence == model.image.tokens
 
 
 def _tokens_fit_sentence(point: DesignPoint) -> str:
     model, sequence = point.model, point.workload.sequence
-    if not isinstance(model, Transformer):
-        return f"sequence {sequence}: a recommender has samples, not tokens: set it to 1"
-    if model.image is not None:
+    if isinstance(model, Transformer) and model.image is not None:
         return f"sequence {sequence}: an image has {model.image.tokens} tokens: set it to that, or change model.image"
-    return (
-        f"sequence {sequence} is longer than the {model.positions} learned positions: lower it, or set model.positions"
-    )
+    return f"sequence {sequence}: a recommender has samples, not tokens: set it to 1"
 
 
 RULES = {
