@@ -189,9 +189,7 @@ def test_of_attention_the_pairs_in_the_window_count() -> None:
     assert done(mixed) == pytest.approx(needed(mixed))
 
 
-@pytest.mark.parametrize(
-    ("precision", "peak"), [("bf16", 100e12), ("fp8", 200e12), ("fp4", 400e12), ("fp32", 25e12), ("int4", 100e12)]
-)
+@pytest.mark.parametrize(("precision", "peak"), [("bf16", 100e12), ("fp8", 200e12), ("fp4", 400e12), ("fp32", 25e12)])
 def test_utilisation_is_of_the_peak_of_the_precision(precision: str, peak: float) -> None:
     rates = {"fp8": "200 TFLOP/s", "fp4": "400 TFLOP/s", "fp32": "25 TFLOP/s"}
     point = design(compute=rates, precision=precision)

@@ -352,7 +352,7 @@ def test_help_answers_at_once() -> None:
 def test_costs_that_are_unknown_are_said_to_be_with_the_reason(capsys: pytest.CaptureFixture[str]) -> None:
     out = run(capsys, "evaluate", "llama3-8b@tpu-v5p:16")[1]
     assert "to buy unknown (network 50,560 USD)\nper million tokens unknown · per step unknown\n" in out
-    assert "unknown: no price is known for tpu-v5p\n" in out
+    assert "unknown: cost_usd, as no price is known for tpu-v5p\n" in out
     found = json.loads(run(capsys, "evaluate", "llama3-8b@tpu-v5p:16", "--json")[1])
     assert (found["cost_usd"], found["energy_j"], found["network_usd"]) == (None, None, 50560)
     assert found["unknown"]["energy_j"] == "no power is known for tpu-v5p"

@@ -400,11 +400,11 @@ def offloaded(moved: float) -> dict[str, float]:
     return one(operators, traffic, memory={"tiers": (tier,)}, moved=moved, dp_overlap=False, update_s=1 / 696)
 
 
-def test_offloading_overlaps_the_whole_step() -> None:
-    """GEMMs 6 s, attention 1, a norm twice, tp 1, gradients 2, an update of 696 weights 1: 13 s."""
+def test_offloading_overlaps_all_but_the_update() -> None:
+    """GEMMs 6 s, attention 1, a norm twice, tp 1, gradients 2: 12 s, and an update of 696 weights 1."""
     assert sum(offloaded(0.0).values()) == pytest.approx(13)
-    assert "offload" not in offloaded(129.0)
-    assert offloaded(180.0)["offload"] == pytest.approx(18 - 13)
+    assert "offload" not in offloaded(119.0)
+    assert offloaded(180.0)["offload"] == pytest.approx(18 - 12)
 
 
 def test_everything_but_offloading_counts_before_it_shows() -> None:
@@ -419,7 +419,7 @@ def test_everything_but_offloading_counts_before_it_shows() -> None:
     tier = Tier(name="host", capacity_bytes=1e9, bandwidth_bytes_per_s=10.0)
     found = one(operators, traffic, pp=2, model={"layers": 2}, memory={"tiers": (tier,)}, moved=1e4, update_s=1e-3)
     assert set(found) == set(BREAKDOWN)
-    assert sum(found.values()) == pytest.approx(1000)  # 10,000 bytes at 10 a second
+    assert sum(found.values()) == pytest.approx(1000 + found["optimizer"])  # 10,000 bytes at 10 a second
 
 
 # ------------------------------------------------------------------------------------------- the stage that bounds it

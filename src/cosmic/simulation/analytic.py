@@ -135,8 +135,8 @@ def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
     return seconds * (1 - share), seconds * share
 
 
-SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bubble", "optimizer")
-"""Every part but offloading, which all of them overlap, except for the states of the optimizer."""
+SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bubble")
+"""Every part but the end of the step: offloading overlaps all of them, except for the states of the optimizer."""
 
 
 def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
