@@ -251,9 +251,12 @@ def transfer_s(profile: StepProfile, phase: str) -> Numeric:
 
 def optimizer_s(profile: StepProfile) -> Numeric:
     """Return the seconds to update the weights of a device."""
-    batch = profile.batch
-    if batch.base.workload.task != "training":
+    if profile.batch.base.workload.task != "training":
         return 0.0
-    tables = table_use(batch)
-    elements = np.maximum(0.0, updated_elements(batch, profile.place) - tables.elements)
+    return profile.batch.once((optimizer_s, profile.stage), lambda: _optimizer_s(profile))
+
+
+def _optimizer_s(profile: StepProfile) -> Numeric:
+    tables = table_use(profile.batch)
+    elements = np.maximum(0.0, updated_elements(profile.batch, profile.place) - tables.elements)
     return profile.kernels.update(elements, tables)[0]

@@ -17,7 +17,7 @@ import numpy as np
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Numeric
-from cosmic.step.stage_memory import CONSTANTS, ModelMemory, StageMemory, training_task
+from cosmic.step.stage_memory import CONSTANTS, ModelMemory, StageMemory, model_memory, training_task
 from cosmic.step.stages import candidates
 from cosmic.workload.sizes import microbatches, structural_paths
 
@@ -90,17 +90,17 @@ def footprint(batch: Batch) -> Footprint:
 def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
     """Return the memory of a device of each pipeline stage of a design, in order."""
     batch = batch_of(point)
-    model = ModelMemory(batch)
+    model = model_memory(batch)
     return tuple(_on_stage(model, place) for place in range(point.workload.pp))
 
 
 def updated_elements(batch: Batch, place: Numeric) -> Numeric:
     """Return the weights that a device of stage number *place* updates: all that it has, or its shard of them."""
-    return StageMemory(ModelMemory(batch), place).weights(batch.base.workload.weight_sharding != "none")
+    return StageMemory(model_memory(batch), place).weights(batch.base.workload.weight_sharding != "none")
 
 
 def _footprint(batch: Batch) -> Footprint:
-    model = ModelMemory(batch)
+    model = model_memory(batch)
     places = candidates(batch, [each.block for each in model.blocks.values()])
     return reduce(_fuller, (_on_stage(model, place) for place in places))
 

@@ -169,6 +169,11 @@ class ModelMemory:
         return total
 
 
+def model_memory(batch: Batch) -> ModelMemory:
+    """Return what blocks need, worked out once for a batch of designs that share one plan."""
+    return batch.once(ModelMemory, lambda: ModelMemory(batch))
+
+
 # ------------------------------------------------------------------------------------------------- stages
 
 
