@@ -17,12 +17,13 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.simulation import schedule_timeline
-from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, FETCHED_AHEAD, anatomy, step
+from cosmic.simulation.analytic import COMMUNICATED, COMPUTE_PARTS, anatomy, step
 from cosmic.simulation.schedule_simulation import simulate_tasks
 from cosmic.simulation.schedule_timeline import MOST_SPANS, timeline_of
 from cosmic.simulation.schedule_times import StepTimes, step_times
 from cosmic.simulation.timeline import CODE, Timeline
 from cosmic.step.memory import footprint
+from cosmic.step.stage_time import FETCHED_AHEAD
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.schedule import Task, TaskKind, schedules
 from cosmic.workload.sizes import microbatches

@@ -94,8 +94,7 @@ def _fastest(base: DesignPoint, given: Mapping[str, Any], usual: Mapping[str, An
 
 def _without_usual(mapping: dict[str, Any]) -> dict[str, Any]:
     """Return a mapping without an etp that is the one it has if none is stated."""
-    ranks = mapping["tp"] * mapping["cp"] * mapping["dp"]
-    usual = gcd(mapping["tp"], max(1, ranks // mapping["ep"]))
+    usual = _usual_etp(mapping["ep"], mapping["tp"], mapping["tp"] * mapping["cp"] * mapping["dp"])
     return {key: value for key, value in mapping.items() if key != "etp" or value != usual}
 
 
@@ -254,7 +253,12 @@ def _expert_tensor(given: Mapping[str, Any], ep: int, tp: int, ranks: int) -> in
     """Return how many ranks split an expert: none where expert parallelism spans tp already."""
     if given.get("etp") is not None:
         return int(given["etp"])
-    return 1 if ep % tp == 0 else gcd(tp, max(1, ranks // ep))
+    return 1 if ep % tp == 0 else _usual_etp(ep, tp, ranks)
+
+
+def _usual_etp(ep: int, tp: int, ranks: int) -> int:
+    """Return the etp of a workload that states none (`Workload.expert_tensor`)."""
+    return gcd(tp, max(1, ranks // ep))
 
 
 def _stages(layers: int, npus: int) -> tuple[int, ...]:

@@ -27,7 +27,7 @@ from cosmic.numeric import Condition, Numeric
 from cosmic.step.communication import BLOCKING
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
-from cosmic.step.stage_time import PASSES, StageTime, block_times, stage_time
+from cosmic.step.stage_time import FETCHED_AHEAD, PASSES, StageTime, block_times, stage_time
 from cosmic.step.tables import table_use
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import schedules
@@ -36,8 +36,6 @@ COMPUTE_PARTS = ("gemm", "attention", "other")
 COMMUNICATED = ("tp", "cp", "ep", "weights", "dp", "pp")
 BREAKDOWN = (*COMPUTE_PARTS, "recompute", "launch", *COMMUNICATED, "bubble", "optimizer", "offload")
 """Every part of a step, in the order in which tables show them."""
-FETCHED_AHEAD = 4
-"""Blocks whose sharded weights a stage fetches before it needs them, as traces lay it out."""
 ROUNDING = 1e-9
 """Relative difference below which two steps are equally long."""
 

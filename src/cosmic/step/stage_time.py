@@ -32,6 +32,8 @@ from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_part
 
 PASSES = ("forward", "backward")
+FETCHED_AHEAD = 4
+"""Blocks whose sharded weights a stage fetches before it needs them."""
 Key = TypeVar("Key")
 Counts = Mapping[str, Numeric]
 """How much of each block: layers of each kind, the embedding, the head."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from random import Random
 
+from cosmic.design.compute import SHARES
 from cosmic.design.point import DesignPoint
 from cosmic.testing.relations.relation import (
     PLAYED_ROUNDING,
@@ -18,19 +19,6 @@ from cosmic.testing.relations.relation import (
 )
 
 RATES = ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16")
-SHARES = (
-    "gemm_efficiency",
-    "fp8_efficiency",
-    "fp8_block_efficiency",
-    "fp4_efficiency",
-    "sustained_efficiency",
-    "steady_efficiency",
-    "narrow_steady_efficiency",
-    "operand_efficiency",
-    "attention_efficiency",
-    "attention_backward_efficiency",
-    "memory_efficiency",
-)
 NO_WORSE = (at_most("step_s"), at_most("memory_bytes"), stays_feasible)
 
 

@@ -5,7 +5,7 @@ of one virtual stage) are therefore written once; a stage's trace repeats them w
 
 The steps of a tape form a chain: each depends on the one before. Overlapped communication runs beside the chain:
 
-    all-gather of weights            at most AHEAD blocks before the one that reads them
+    all-gather of weights            at most FETCHED_AHEAD blocks before the one that reads them
     reduce-scatter of gradients      until the task ends
     send                             of the input of the next virtual stage
 
@@ -21,11 +21,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from cosmic.step.communication import Role
+from cosmic.step.stage_time import FETCHED_AHEAD
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit
 from cosmic.traces.trace import ABSENT, CollectiveType, NodeType
 from cosmic.workload.schedule import TaskKind
 
-AHEAD = 4
 NEXT, PREVIOUS, RING_NEXT, RING_PREVIOUS = range(4)
 """Indices of a rank's peers: on the neighbouring stages, and in the ring that passes keys and values."""
 COLLECTIVE_TYPES = {
@@ -209,8 +209,8 @@ class Recorder:
         """Write the all-gather of a block's weights."""
         tape = self.tape
         place = self.add(collective_row(call, f"{label}.{call.name}", self.groups), ())
-        if len(tape.ends) >= AHEAD:
-            tape.control += [(place, end) for end in tape.ends[-AHEAD]]
+        if len(tape.ends) >= FETCHED_AHEAD:
+            tape.control += [(place, end) for end in tape.ends[-FETCHED_AHEAD]]
         else:
             tape.early.append(place)
         return place
