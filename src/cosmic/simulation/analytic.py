@@ -202,6 +202,8 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     A stage that waits for its input has fetched the sharded weights of its first blocks meanwhile.
     """
     batch, count = profile.batch, profile.microbatches
+    if np.all(batch["workload.pp"] == 1):
+        return 0.0, 0.0, 0.0
     rest = np.maximum(batch["workload.pp"] - 1, 1)
     whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
     others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
