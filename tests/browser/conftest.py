@@ -20,8 +20,23 @@ ARTIFACTS = Path(os.environ.get("COSMIC_ARTIFACTS", ROOT / "artifacts"))
 WIDTHS = {"desktop": (1440, 900), "tablet": (820, 1180), "phone": (390, 844)}
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 SCROLLS = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
+SETTLED = """async () => {
+    const frame = () => new Promise((next) => requestAnimationFrame(() => setTimeout(next)));
+    const ms = (time) => new Promise((next) => setTimeout(next, time));
+    for (let round = 0; round < 2; round += 1) { // a view tells the next one, then the address
+        await frame();
+        await frame();
+        await ms(200);
+    }
+}"""
+"""Waits by the page's own clock: on a busy machine its timers and frames are late together with this one."""
 HARMLESS = ("file:", "data:", "blob:", "about:")
 """Addresses that do not leave the page."""
+
+
+def settle(page: Any) -> None:
+    """Wait until the page has drawn what was done, and written it into its address."""
+    page.evaluate(SETTLED)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -72,7 +87,7 @@ class Watched:
         """Keep what is seen at every width; no page is wider than its window."""
         for width in WIDTHS:
             self.resize(width)
-            self.page.wait_for_timeout(100)  # canvases are redrawn
+            settle(self.page)  # canvases are redrawn
             assert not self.page.evaluate(SCROLLS), f"{name} is wider than a {width}"
             self.screenshot(f"{name}-{width}")
 

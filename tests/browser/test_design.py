@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import ARTIFACTS, Open
+from tests.browser.conftest import ARTIFACTS, Open, settle
 
 PICTURE = "canvas => canvas.toDataURL()"
 
@@ -46,7 +46,7 @@ def point(page: Any, along: float, y: float) -> tuple[float, float]:
 
 def seen(page: Any) -> str:
     """Return the part of the address that holds the view, once it has been written."""
-    page.wait_for_timeout(500)
+    settle(page)
     found = [each for each in page.evaluate("location.hash")[1:].split("&") if each.startswith("time=")]
     return found[0] if found else ""
 
@@ -59,7 +59,7 @@ def first_track(page: Any, along: float) -> tuple[float, float]:
     """Return a place on the first row that holds spans: below the name of its process, where that is unfolded."""
     for y in (COMPUTE, COMPUTE + 22):
         page.mouse.move(*point(page, along, y))
-        page.wait_for_timeout(50)
+        settle(page)
         if page.locator(".tip").count():
             return point(page, along, y)
     raise AssertionError("no span below the pointer on the first two rows")
@@ -77,7 +77,7 @@ def test_the_best_is_shown_first_and_any_other_can_be_chosen(design_page: Any, s
     chooser.select_option(index=study["base"])
     facts = dict(zip(*(page.locator(f"#design .facts {tag}").all_inner_texts() for tag in ("dt", "dd")), strict=True))
     assert facts["step"] == next(each["text"] for each in base["facts"] if each["label"] == "step")
-    page.wait_for_timeout(300)
+    settle(page)
     page.reload()
     page.locator("html[data-drawn]").wait_for(state="attached")
     assert page.get_by_label("design", exact=True).locator("option:checked").inner_text().startswith("base")
@@ -255,7 +255,7 @@ def test_two_designs_on_one_scale_of_time(design_page: Any, study: dict[str, Any
     page.get_by_label("compare with").select_option(index=1)
     assert page.locator("#timeline .split").count() == 2
     assert page.locator("#timeline .split b").first.inner_text().startswith("best")
-    page.wait_for_timeout(300)
+    settle(page)
     assert "beside=" in page.evaluate("location.hash")
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.locator("#timeline").screenshot(path=str(ARTIFACTS / "design-beside.png"))

@@ -11,7 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.browser.conftest import Open
+from tests.browser.conftest import Open, settle
 
 CLIPBOARD = {"permissions": ["clipboard-read", "clipboard-write"]}
 MOST_ROWS = 60
@@ -34,7 +34,7 @@ def explore(report_page: Open) -> Any:
 
 def selected(page: Any) -> int:
     """Return how many trials are selected, as the page says it, once it has settled."""
-    page.wait_for_timeout(250)  # the address is written a moment after the picture
+    settle(page)
     text = page.locator(".selected-count").inner_text()
     found = re.fullmatch(r"Selected: ([\d,]+) of ([\d,]+) \([\d.]+ %\)", text)
     assert found, text
@@ -164,7 +164,7 @@ def test_axes_move_flip_and_hide(explore: Any) -> None:
     names.first.click()
     page.get_by_role("button", name="hide").click()
     assert names.count() == len(before) - 1
-    page.wait_for_timeout(250)
+    settle(page)
     assert len(state(page)["axes"][0].split(",")) == len(before) - 1
 
 
@@ -173,10 +173,10 @@ def test_the_table_sorts_by_number_and_has_few_rows_in_the_page(explore: Any) ->
     count = page.locator("#explore-table tbody tr").count()
     assert count <= MOST_ROWS
     page.locator("#explore-table thead button", has_text="trial").click()
-    page.wait_for_timeout(100)
+    settle(page)
     assert [int(each.split()[-1]) for each in shown(page, 0)][:4] == [0, 1, 2, 3]
     page.locator("#explore-table .trials").evaluate("box => { box.scrollTop = box.scrollHeight }")
-    page.wait_for_timeout(200)
+    settle(page)
     assert int(shown(page, 0)[-1].split()[-1]) == selected(page) - 1
     assert page.locator("#explore-table tbody tr").count() <= count + 1
     assert page.locator("#explore *").count() <= MOST_NODES
@@ -190,13 +190,13 @@ def test_a_trial_is_the_same_in_every_view(explore: Any) -> None:
     page.mouse.move(0, 0)
     page.locator(SCATTER).focus()
     page.keyboard.press("ArrowRight")
-    page.wait_for_timeout(100)
+    settle(page)
     assert page.locator("#explore-table tr.hovered").count() <= 1
     page.keyboard.press("Shift+Enter")
     page.locator("#explore-compare").wait_for()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Shift+Enter")
-    page.wait_for_timeout(250)
+    settle(page)
     assert page.locator("#explore-compare thead th").count() == 3
     assert len(state(page)["compare"][0].split(",")) == 2
 

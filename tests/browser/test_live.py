@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import cosmic
-from tests.browser.conftest import Open, Watched, violations
+from tests.browser.conftest import Open, Watched, settle, violations
 
 SPACE = "cosmic-512-full-stack"
 
@@ -116,7 +116,7 @@ def test_a_change_of_a_design_changes_its_metrics(live: Open) -> None:
     differs = f"([column, before]) => {cells}.some((cell, place) => cell.innerText !== before[place])"
     page.wait_for_function(differs, arg=[column, before])
     page.click("#what-if >> text=show the design")
-    page.wait_for_timeout(200)
+    settle(page)
     watched.screenshot("live-study-desktop")
 
 
