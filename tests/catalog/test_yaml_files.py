@@ -118,7 +118,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"cannot be read: Is a directory$"):
+    with pytest.raises(SpecError, match=r"is a directory, not a file$"):
         load_yaml(tmp_path)
 
 

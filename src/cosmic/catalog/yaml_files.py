@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from cosmic.errors import SpecError, as_key
+from cosmic.files import read_bytes
 
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -84,12 +85,7 @@ def _check_depth(text: str | bytes) -> None:
 
 def load_yaml(path: Path) -> Any:
     """Return the plain data in the YAML (or JSON) file at *path*."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
-    except ValueError:  # a null character, or half of a surrogate pair
-        raise SpecError("file", str(path), "is no name that a file can have") from None
+    text = read_bytes(path)
     return parse_json(text, path.name) if path.suffix == ".json" else parse_yaml(text, path.name)
 
 

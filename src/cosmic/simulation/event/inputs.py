@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.catalog.yaml_files import load_yaml, parse_json
-from cosmic.errors import SpecError, UnknownName, require
+from cosmic.errors import UnknownName, require
+from cosmic.files import read_bytes
 from cosmic.traces.trace import CollectiveType
 
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")
@@ -303,13 +304,7 @@ class _Keys:
 
 
 def _json(path: str | Path) -> Any:
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
-    except ValueError:  # a null character, or half of a surrogate pair
-        raise SpecError("file", str(path), "is no name that a file can have") from None
-    return parse_json(text, Path(path).name)
+    return parse_json(read_bytes(path), Path(path).name)
 
 
 def _object(where: str, data: Any) -> Mapping[str, Any]:
