@@ -167,6 +167,17 @@ def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+@pytest.mark.parametrize("given", [{}, {"COMP_WORDS": "cosmic 'un"}, {"COMP_WORDS": "cosmic ev", "COMP_CWORD": "x"}])
+def test_words_that_no_shell_sends_get_no_traceback(
+    given: dict[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    assert answer("complete_bash") == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_a_press_of_the_key_is_answered_at_once() -> None:
     """At most half a second of processor time, in the best of five."""
     given = {"COMP_WORDS": "cosmic evaluate gpt3-13b@dgx", "COMP_CWORD": "2", COMPLETE: "complete_bash"}

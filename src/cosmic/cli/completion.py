@@ -8,6 +8,7 @@ writes a space behind 'MODEL@' and 'PATH='.
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cosmic.cli import COMMANDS, COMPLETE
+from cosmic.cli import COMMANDS, COMPLETE, FAILED
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, emit, emit_json, new_app
 
@@ -84,7 +85,9 @@ def answer(instruction: str) -> int:
     completion_init()
     root = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None)
     root.callback()(_options)
-    return shell_complete(typer.main.get_command(root), {}, "cosmic", COMPLETE, instruction)
+    with suppress(Exception):  # a traceback in the middle of somebody's command line helps nobody
+        return shell_complete(typer.main.get_command(root), {}, "cosmic", COMPLETE, instruction)
+    return FAILED
 
 
 def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
