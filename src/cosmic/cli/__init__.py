@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
 from io import StringIO
 from typing import Any
@@ -109,16 +110,28 @@ def _call(name: str, words: list[str]) -> int:
     app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
     usage_error: Any = typer.BadParameter.__base__  # typer does not export it
     try:
-        status = app(words, prog_name=f"cosmic {name}", standalone_mode=False)
+        status = _help(app, name, words) if "--help" in words else _start(app, name, words)
     except usage_error as error:
         _show_usage(error)
         return BAD_INPUT
     except CosmicError as error:
-        complain([f"cosmic {name}: {error}"])
+        complain(f"cosmic {name}: {error}".split("\n"))  # what a simulator prints may have lines
         return FAILED if isinstance(error, BackendError) else BAD_INPUT
     except typer.Abort:  # older releases of typer raise, newer ones return
         return INTERRUPTED
     return status if isinstance(status, int) else OK
+
+
+def _start(app: Any, name: str, words: list[str]) -> Any:
+    return app(words, prog_name=f"cosmic {name}", standalone_mode=False)
+
+
+def _help(app: Any, name: str, words: list[str]) -> Any:
+    """Print the help of a command as commands print: Typer has its own ways with a closed pipe."""
+    with redirect_stdout(StringIO()) as text:
+        status = _start(app, name, words)
+    emit(text.getvalue().removesuffix("\n").split("\n"))
+    return status
 
 
 def _show_usage(error: Any) -> None:
