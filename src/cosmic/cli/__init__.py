@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     prepare_streams()
     if COMPLETE in os.environ:
-        sys.exit(import_module("cosmic.cli.completion").answer(os.environ[COMPLETE]))
+        sys.exit(_complete(os.environ[COMPLETE]))
     if words[:1] == ["help"] and words[1:2]:
         words = [words[1], "--help"]
     if not words or words[0] in ("--help", "-h", "help"):
@@ -89,6 +89,16 @@ def help_text() -> str:
             "Exit codes: 0 done, 1 no feasible design, 2 bad input, 130 interrupted.",
         ]
     )
+
+
+def _complete(instruction: str) -> int:
+    """Answer a shell; where a user's folders are at fault, there is nothing to offer."""
+    try:
+        status: int = import_module("cosmic.cli.completion").answer(instruction)
+    except CosmicError as error:
+        complain([f"cosmic completion: {error}"])
+        status = BAD_INPUT
+    return status
 
 
 def _run(name: str, words: list[str]) -> int:
