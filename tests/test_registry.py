@@ -151,6 +151,16 @@ def test_a_user_cannot_replace_what_is_there(mine: Path, users: Registry[str]) -
         users["star"]
 
 
+def test_names_are_printable_and_short(mine: Path, users: Registry[str]) -> None:
+    with pytest.raises(SpecError, match=r"^shape = 'a\\x1b': must be printable text on one line$"):
+        users.register("a\x1b")
+    with pytest.raises(SpecError, match=r"has 201 characters"):
+        users.register("a" * 201)
+    (mine / "a\nb.py").write_text(REGISTER.format(name="star"))
+    with pytest.raises(SpecError, match=r"^COSMIC_PATH shapes = 'a\\nb': must be printable text on one line$"):
+        users["star"]
+
+
 def test_a_path_of_folders_names_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COSMIC_PATH", f"{tmp_path}{os.pathsep}{tmp_path}/nowhere")
     with pytest.raises(SpecError, match=r"^COSMIC_PATH = .*nowhere'?…?: is no folder$"):

@@ -16,6 +16,10 @@ from reprlib import Repr
 from typing import Any, Self
 
 SHOWN_CHARACTERS = 60
+LONGEST_NAME = 200
+"""The most characters of a name: of a model, an accelerator, a set, a variant."""
+LONGEST_PATH = 4096
+"""The most characters of text that may be a name or the path of a file."""
 _BRIEF = Repr()  # bounds depth and breadth: a small file can unfold into a huge tree
 _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 4, SHOWN_CHARACTERS, SHOWN_CHARACTERS
 
@@ -99,6 +103,18 @@ def require(holds: bool, where: str, value: Any, rule: str) -> None:
     """Raise a `SpecError` unless *holds*."""
     if not holds:
         raise SpecError(where, value, rule)
+
+
+def check_text(text: str, where: str, most: int = LONGEST_NAME) -> str:
+    r"""Return *text*, a name; refuse what would leave its line in a script or move the cursor of a terminal.
+
+    >>> check_text("llama\n", "model.name")
+    Traceback (most recent call last):
+    cosmic.errors.SpecError: model.name = 'llama\n': must be printable text on one line
+    """
+    require(text.isprintable(), where, text, "must be printable text on one line")
+    require(len(text) <= most, where, text, f"has {len(text):,} characters, more than the {most:,} that it may have")
+    return text
 
 
 def join(outer: str, inner: str) -> str:

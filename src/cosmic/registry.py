@@ -19,7 +19,7 @@ from threading import RLock
 from types import ModuleType
 from typing import TypeVar
 
-from cosmic.errors import SpecError, UnknownName, require
+from cosmic.errors import SpecError, UnknownName, check_text, require
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -41,7 +41,10 @@ def user_folders() -> tuple[Path, ...]:
 
 def user_files(kind: str, pattern: str) -> list[Path]:
     """Return the files of one *kind* in the user's folders, folder by folder, each in alphabetical order."""
-    return [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
+    found = [path for folder in user_folders() for path in sorted((folder / kind).glob(pattern))]
+    for path in found:
+        check_text(path.stem, f"{PATH} {kind}")  # the name of an entry or a variant
+    return found
 
 
 def import_file(path: Path) -> None:
@@ -78,6 +81,7 @@ class Registry(Mapping[str, T]):
 
     def register(self, name: str) -> Callable[[V], V]:
         """Return a decorator that adds a variant under *name*; a second one is refused."""
+        check_text(name, self.kind)
 
         def add(variant: V) -> V:
             if name in self._variants:

@@ -53,6 +53,12 @@ def mine_file(folder: Path, text: str) -> Path:
     return path
 
 
+def test_an_entry_with_a_name_that_is_not_printable_is_refused(mine: Path) -> None:
+    (mine / "accelerators" / "tern\x1b[2J.yaml").write_text(TERN)
+    with pytest.raises(SpecError, match=r"^COSMIC_PATH accelerators = 'tern\\x1b\[2J': must be printable"):
+        catalog.names("accelerators")
+
+
 def test_without_the_folder_they_are_gone(mine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert "tern" in catalog.names("accelerators")
     monkeypatch.delenv("COSMIC_PATH")

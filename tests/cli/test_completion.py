@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.commands import output, run
 
-from cosmic.cli import COMMANDS, COMPLETE, candidates
+from cosmic.cli import COMMANDS, COMPLETE, candidates, main
 from cosmic.cli.completion import SHELLS, answer
 
 Complete = Callable[[str], list[str]]
@@ -100,6 +100,33 @@ def test_entries_of_the_user_are_offered_as_well(
     (tmp_path / "models" / "mine-7b.yaml").touch()
     monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
     assert words("evaluate mine") == ["mine-7b@"]
+
+
+def test_what_a_shell_would_run_is_not_offered(
+    words: Complete, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "models").mkdir()
+    for name in ("mine-7b", "mine$(touch x)", "mine;x", "mine x", "mine*"):
+        (tmp_path / "models" / f"{name}.yaml").touch()
+    monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
+    assert words("evaluate mine") == ["mine-7b@"]
+
+
+def test_folders_of_the_user_that_are_at_fault_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "rich", None)  # as `answer` does; restored after the test
+    monkeypatch.setenv("COSMIC_PATH", "nosuch")
+    for name, value in (
+        ("COMP_WORDS", "cosmic evaluate x"),
+        ("COMP_CWORD", "2"),
+        ("_COSMIC_COMPLETE", "complete_bash"),
+    ):
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err.endswith("is no folder\n")
 
 
 # --------------------------------------------------------------------------------------------------- shells

@@ -50,7 +50,8 @@ POINT = DesignPoint(
 
 SIZES = st.integers(1, 2**20)
 POSITIVE = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
-NAMES = st.text(max_size=12).filter(lambda name: not name.endswith((".yaml", ".yml")))  # those are read as files
+PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
+NAMES = st.text(PRINTABLE, max_size=12).filter(lambda name: not name.endswith((".yaml", ".yml")))  # they are files
 
 
 def values(cls: type, **known: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:

@@ -304,3 +304,22 @@ def test_the_keys_of_a_class_are_its_fields_without_units() -> None:
         "oversubscription",
         "transport",
     ]
+
+
+@pytest.mark.parametrize(
+    "letter", ["\n", "\r", "\t", "\0", "\x1b", "\x7f", "\x85", "\u2028", "\u202e", "\ud800", "\xa0"]
+)
+def test_text_that_is_not_printable_is_refused(letter: str) -> None:
+    for change in ({"name": f"a{letter}b"}, {"paint": [letter]}):
+        with pytest.raises(SpecError, match="must be printable text on one line"):
+            schema.read(Cart, {**TREE, **change}, "cart")
+
+
+def test_text_has_a_length() -> None:
+    assert schema.read(Cart, {**TREE, "name": "é" * 200}, "cart").name == "é" * 200
+    with pytest.raises(SpecError, match=r"^cart.name = .* has 201 characters, more than the 200 that it may have$"):
+        schema.read(Cart, {**TREE, "name": "é" * 201}, "cart")
+    assert schema.read_source("a/" * 2000, "model") == "a/" * 2000
+    for wrong in (3, "a" * 4097, "a\n"):
+        with pytest.raises(SpecError, match=r"^model = "):
+            schema.read_source(wrong, "model")

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.model import Recommender, Transformer
 from cosmic.errors import SpecError
-from cosmic.loading.designs import dump_design, load_design, merge, parse_overrides, unflatten
+from cosmic.loading.designs import design_tree, dump_design, load_design, merge, parse_overrides, unflatten
 
 DATA = Path(__file__).parents[1] / "catalog" / "data"
 DIM = {"topology": "ring", "npus": 4, "bandwidth": "50 GB/s", "latency": "500 ns"}
@@ -319,3 +320,32 @@ def test_a_wrong_workload_in_a_model_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.yaml").write_text(f"workload: {{sequence: long}}\nmodel: {json.dumps(MODEL)}\n")
     said = refusal({"model": {"base": str(tmp_path / "mine.yaml"), "family": "decoder"}, "system": "dgx-h100:8"})
     assert said == "model workload.sequence = 'long': must be a whole number"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "model.name",
+        "compute.accelerator",
+        "memory.tiers.0.name",
+        "workload.strategies.0",
+        "workload.schedule",
+        "network.dims.0.topology",
+        "collective.algorithms.0",
+    ],
+)
+def test_no_text_of_a_design_file_leaves_its_line(path: str, tmp_path: Path) -> None:
+    tiers = [{"name": "host", "capacity": "1 TB", "bandwidth": "10 GB/s"}]
+    point = load_design("gpt3-13b@dgx-h100:8", {"memory.tiers": tiers, "workload.strategies": ["ulysses"]})
+    tree = merge(design_tree(point), unflatten({path: "a\ntouch b"}))
+    (tmp_path / "d.yaml").write_text(yaml.safe_dump(tree))
+    with pytest.raises(SpecError, match=rf"^{path} = 'a\\ntouch b': must be printable text on one line$"):
+        load_design(tmp_path / "d.yaml")
+
+
+def test_the_folder_of_a_model_names_it_in_printable_text(tmp_path: Path) -> None:
+    (tmp_path / "a\nb").mkdir()
+    shutil.copy(DATA / "gpt2.json", tmp_path / "a\nb" / "config.json")
+    (tmp_path / "link").symlink_to("a\nb")
+    with pytest.raises(SpecError, match=r"^model.name = 'a\\nb': must be printable text on one line$"):
+        load_design({"model": f"{tmp_path}/link", "system": "dgx-h100:8"})

@@ -56,6 +56,9 @@ def test_the_base_may_be_given_inline() -> None:
         ({"derived": {"workload.tq": "1"}}, "derived.workload.tq = 'workload.tq': no such field; did you mean"),
         ({"derived": {"workload.tp": 3}}, "derived.workload.tp = 3: must be text"),
         ({"objective": 3}, "objective = 3: must be text"),
+        ({"name": "a\x1b[2J"}, r"name = 'a\x1b[2J': must be printable text on one line"),
+        ({"workloads": {"a\nb": {"weight": 2}}}, r"workloads = 'a\nb': must be printable text on one line"),
+        ({"name": "x" * 201}, "has 201 characters, more than the 200 that it may have"),
     ],
 )
 def test_a_mistake_in_a_file_is_said_with_its_place(change: dict[str, Any], message: str) -> None:

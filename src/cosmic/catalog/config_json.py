@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cosmic.design.schema import Absent
-from cosmic.errors import SpecError, join, require
+from cosmic.errors import SpecError, check_text, join, require
 
 T = TypeVar("T", bool, int, str, list[Any])
 
@@ -32,6 +32,8 @@ class Config:
         if value is None:
             return default
         require(type(value) is type(default), join(self.where, name), value, RULES[type(default)])
+        if isinstance(value, str):
+            check_text(value, join(self.where, name))
         found: T = value
         return found
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from importlib import import_module
+from io import StringIO
 from typing import Any
 
 from cosmic._version import __version__
-from cosmic.cli.output import emit, spell_out
-from cosmic.cli.progress import Patience, hush
+from cosmic.cli.output import complain, emit, prepare_streams
+from cosmic.cli.progress import Patience
 from cosmic.errors import BackendError, CosmicError, one_line, suggestion
 
 COMMANDS = {
@@ -49,20 +51,20 @@ COMPLETE = "_COSMIC_COMPLETE"
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command that the arguments name, and exit with its status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    spell_out()
+    prepare_streams()
     if COMPLETE in os.environ:
-        sys.exit(import_module("cosmic.cli.completion").answer(os.environ[COMPLETE]))
+        sys.exit(_complete(os.environ[COMPLETE]))
     if words[:1] == ["help"] and words[1:2]:
         words = [words[1], "--help"]
     if not words or words[0] in ("--help", "-h", "help"):
-        emit([help_text()])
+        emit(help_text().split("\n"))
         status = OK
     elif words[0] in ("--version", "-V"):
         emit([f"cosmic {__version__}"])
         status = OK
     elif words[0] not in COMMANDS:
         what, known = ("option", OPTIONS) if words[0].startswith("-") else ("command", (*COMMANDS, "help"))
-        sys.stderr.write(f"cosmic: no {what} '{one_line(words[0])}'{suggestion(words[0], known)}\n")
+        complain([f"cosmic: no {what} '{words[0]}'{suggestion(words[0], known)}"])
         status = BAD_INPUT
     else:
         status = _run(words[0], words[1:])
@@ -89,6 +91,16 @@ def help_text() -> str:
     )
 
 
+def _complete(instruction: str) -> int:
+    """Answer a shell; where a user's folders are at fault, there is nothing to offer."""
+    try:
+        status: int = import_module("cosmic.cli.completion").answer(instruction)
+    except CosmicError as error:
+        complain([f"cosmic completion: {error}"])
+        status = BAD_INPUT
+    return status
+
+
 def _run(name: str, words: list[str]) -> int:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no command multiplies large matrices: threads only take time
     try:
@@ -97,7 +109,7 @@ def _run(name: str, words: list[str]) -> int:
     except KeyboardInterrupt:
         status = INTERRUPTED
     if status == INTERRUPTED:
-        sys.stderr.write(f"cosmic {name}: interrupted\n")
+        complain([f"cosmic {name}: interrupted"])
     return status
 
 
@@ -108,17 +120,28 @@ def _call(name: str, words: list[str]) -> int:
     app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
     usage_error: Any = typer.BadParameter.__base__  # typer does not export it
     try:
-        status = app(words, prog_name=f"cosmic {name}", standalone_mode=False)
+        status = _help(app, name, words) if "--help" in words else _start(app, name, words)
     except usage_error as error:
         _show_usage(error)
         return BAD_INPUT
     except CosmicError as error:
-        hush()
-        sys.stderr.write(f"cosmic {name}: {error}\n")
+        complain(f"cosmic {name}: {error}".split("\n"))  # what a simulator prints may have lines
         return FAILED if isinstance(error, BackendError) else BAD_INPUT
     except typer.Abort:  # older releases of typer raise, newer ones return
         return INTERRUPTED
     return status if isinstance(status, int) else OK
+
+
+def _start(app: Any, name: str, words: list[str]) -> Any:
+    return app(words, prog_name=f"cosmic {name}", standalone_mode=False)
+
+
+def _help(app: Any, name: str, words: list[str]) -> Any:
+    """Print the help of a command as commands print: Typer has its own ways with a closed pipe."""
+    with redirect_stdout(StringIO()) as text:
+        status = _start(app, name, words)
+    emit(text.getvalue().removesuffix("\n").split("\n"))
+    return status
 
 
 def _show_usage(error: Any) -> None:
@@ -126,6 +149,8 @@ def _show_usage(error: Any) -> None:
     wrong, context = getattr(error, "option_name", None), getattr(error, "ctx", None)
     if wrong and context is not None and hasattr(error, "possibilities"):
         known = [name for each in context.command.get_params(context) for name in each.opts if name.startswith("--")]
-        error.message, error.possibilities = f"No such option '{one_line(wrong)}'{suggestion(wrong, known)}", None
-    hush()
-    error.show()
+        error.message, error.possibilities = f"No such option '{wrong}'{suggestion(wrong, known)}", None
+    error.message = one_line(error.message)
+    text = StringIO()
+    error.show(text)
+    complain(text.getvalue().removesuffix("\n").split("\n"))

@@ -7,10 +7,13 @@ A candidate that ends in '@' or '=' is continued: the scripts of `cosmic complet
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+PLAIN_WORD = re.compile(r"[\w@%+=:,./-]*", re.ASCII)
+"""What a shell takes literally: it would run what else is in the name of a user's file, once that is completed."""
 PLACES = ("0", "1", "2", "3")
 """Places of a list that are offered: no system of the catalog has more network dimensions."""
 
@@ -91,4 +94,4 @@ def stacks(incomplete: str) -> list[str]:
 
 
 def _matching(values: Iterable[str], incomplete: str) -> list[str]:
-    return [each for each in values if each.startswith(incomplete)]
+    return [each for each in values if each.startswith(incomplete) and PLAIN_WORD.fullmatch(each)]

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 
 from cosmic.cli import COMMANDS, COMPLETE, FAILED
 from cosmic.cli.candidates import one_of
-from cosmic.cli.console import Json, emit, emit_json, new_app
+from cosmic.cli.console import Json, emit_data, emit_json, new_app
 
 app = new_app()
 SCRIPTS = Path(__file__).parent / "shells"
@@ -46,7 +46,7 @@ def completion(
     if json:
         emit_json({"shell": shell, "script": script})
     else:
-        emit(script.splitlines())
+        emit_data(script.removesuffix("\n").split("\n"))
 
 
 def script_for(shell: str) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Annotated, Any, Literal
@@ -11,8 +10,9 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cosmic.cli.candidates import designs, metrics, settings, stacks
-from cosmic.cli.output import emit, speaks_unicode
+from cosmic.cli.output import complain, emit, emit_data, emit_json_text, is_terminal, printable, speaks_unicode, write
 from cosmic.cli.progress import StatusLine, doing
+from cosmic.errors import one_line
 from cosmic.files import json_text
 from cosmic.reporting.cells import NUMBER
 from cosmic.units import readable_unit, split_name
@@ -23,10 +23,13 @@ __all__ = [
     "Settings",
     "StatusLine",
     "brief",
+    "complain",
     "doing",
     "emit",
     "emit_commands",
+    "emit_data",
     "emit_json",
+    "emit_json_text",
     "emit_table",
     "new_app",
     "plot_columns",
@@ -71,28 +74,29 @@ def new_app(help_text: str | None = None) -> typer.Typer:
 
 def say(sentences: Iterable[str]) -> None:
     """Print sentences: wrapped on a terminal, one line each when piped."""
-    if not sys.stdout.isatty():
+    if not is_terminal():
         emit(sentences)
         return
     from textwrap import wrap  # noqa: PLC0415  rarely needed
 
     room = terminal_columns()
     for each in sentences:
-        emit(wrap(each, room, break_long_words=False, break_on_hyphens=False) or [""])
+        emit(wrap(printable(each), room, break_long_words=False, break_on_hyphens=False) or [""])
 
 
 def emit_commands(commands: Mapping[str, str]) -> None:
     """Print commands, each with its purpose beside it; above it, where the terminal is too narrow for both."""
+    commands = {printable(command): purpose for command, purpose in commands.items()}
     widest = max(map(len, commands))
     lines = [f"  {command.ljust(widest)}   {purpose}" for command, purpose in commands.items()]
-    if sys.stdout.isatty() and max(map(len, lines)) > terminal_columns():
+    if is_terminal() and max(map(len, lines)) > terminal_columns():
         lines = [line for command, purpose in commands.items() for line in (f"  # {purpose}", f"  {command}")]
     emit(lines)
 
 
 def emit_json(data: Any) -> None:
-    """Print *data* as indented JSON; characters that cannot be encoded are escaped."""
-    emit([json_text(data, indent=2, ensure_ascii=not speaks_unicode())])
+    """Print *data* as indented JSON; characters that cannot be encoded or printed are escaped."""
+    emit_json_text([json_text(data, indent=2, ensure_ascii=not speaks_unicode())])
 
 
 def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -109,13 +113,13 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     columns_ = [[row[place] for row in body] for place in range(len(heads))]
     numbers = [all(map(NUMBER.fullmatch, cells)) for cells in columns_]
     sizes = [max(map(len, cells), default=0) for cells in columns_]
-    if sys.stdout.isatty():
+    if is_terminal():
         heads, sizes = _fitted(heads, sizes, numbers, terminal_columns())
     table = Table(box=None, header_style="bold", pad_edge=False)
     for place, (head, size) in enumerate(zip(heads, sizes, strict=True)):
         whole = max(size, *map(len, head.split("\n")))
         justify: Literal["right", "left"] = "right" if numbers[place] and place else "left"
-        table.add_column(head, justify=justify, overflow="fold", width=whole)
+        table.add_column(Text(head), justify=justify, overflow="fold", width=whole)
     for row in body:
         table.add_row(*map(Text, row))  # plain text: brackets are not markup
     render(table)
@@ -149,7 +153,8 @@ def _fill(column: str, place: int, body: list[list[Any]]) -> str:
         for row in body:
             row[place] = row[place] if row[place] is None else row[place] / worth
     for row in body:
-        row[place] = brief(row[place])
+        row[place] = one_line(brief(row[place]))
+    name = one_line(name)
     return name if "." in name else name.replace("_", " ")  # a path is shown as it is written
 
 
@@ -163,19 +168,19 @@ def _broken(head: str) -> str:
 
 
 def render(renderable: Any) -> None:
-    """Print something that rich can draw: as wide as the terminal, or in full width when piped."""
+    """Print something that rich can draw, of printable text: as wide as the terminal, or in full width when piped."""
     from rich.console import Console  # noqa: PLC0415  JSON output does not need it
 
     text = StringIO()
     console = Console(
         file=text,
         highlight=False,
-        width=None if sys.stdout.isatty() else PIPED_COLUMNS,
+        width=None if is_terminal() else PIPED_COLUMNS,
         color_system="standard" if has_style() else None,
         force_terminal=has_style(),
     )
     console.print(renderable)
-    emit([line.rstrip() for line in text.getvalue().removesuffix("\n").split("\n")])
+    write([line.rstrip() for line in text.getvalue().removesuffix("\n").split("\n")])
 
 
 def has_style() -> bool:
@@ -184,7 +189,7 @@ def has_style() -> bool:
     if environment.get("NO_COLOR") or environment.get("CLICOLOR") == "0":
         return False
     forced = environment.get("FORCE_COLOR") or environment.get("CLICOLOR_FORCE", "0") != "0"
-    return bool(forced) or (sys.stdout.isatty() and environment.get("TERM") != "dumb")
+    return bool(forced) or (is_terminal() and environment.get("TERM") != "dumb")
 
 
 def terminal_columns() -> int:
@@ -196,7 +201,7 @@ def terminal_columns() -> int:
 
 def plot_columns() -> int:
     """Return how wide a plot may be: what the terminal has, up to what a plot needs."""
-    return min(PLOT_COLUMNS, terminal_columns()) if sys.stdout.isatty() else PLOT_COLUMNS
+    return min(PLOT_COLUMNS, terminal_columns()) if is_terminal() else PLOT_COLUMNS
 
 
 def brief(value: Any) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from os.path import isdir, isfile  # unlike Path's, they do not raise for names that are no paths
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosmic.cli.candidates import designs, one_of
-from cosmic.cli.console import Json, Settings, doing, emit, emit_json, new_app, say
+from cosmic.cli.console import Json, Settings, complain, doing, emit, emit_data, emit_json, new_app, say
 from cosmic.errors import require
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _export_study(study: str, to: str, json: bool) -> None:
 
     if to == STANDARD_OUTPUT:
         require(not json, "--json", json, "cannot share standard output with the trials")
-        emit(exporting.csv_lines(exporting.table(study)))
+        emit_data(exporting.csv_lines(exporting.table(study)))
         return
     require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv or FILE.parquet")
     doing(f"writing {to}")
@@ -108,13 +107,12 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     if json:
         emit_json(_as_json(to, launch))
     elif out:
-        for warning in launch.warnings:
-            sys.stderr.write(f"cosmic export: {warning}\n")
+        complain(f"cosmic export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
         if to == "astra-sim":
             emit([f"next: {_simulation(out)}"])
     else:
-        emit(launching.script(launch).splitlines())
+        emit_data(launching.script(launch).removesuffix("\n").split("\n"))
 
 
 def _as_json(to: str, launch: Launch) -> dict[str, object]:

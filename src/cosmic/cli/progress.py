@@ -13,6 +13,8 @@ import time
 from types import TracebackType
 from typing import Self
 
+from cosmic.errors import one_line
+
 INTERVAL_S = 0.2
 """Shortest time between two drawings of a line."""
 PATIENCE_S = 1.0
@@ -35,13 +37,22 @@ def cut(text: str, columns: int) -> str:
     return text if len(text) <= columns else f"{text[: columns - 1]}…"
 
 
+def put(text: str) -> None:
+    """Write *text* as it is to standard error, if there is one that takes it."""
+    try:
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+    except (OSError, ValueError):  # the terminal is gone, or nobody reads the pipe
+        sys.stderr = None  # or Python would try to flush it at exit
+
+
 def _draw(text: str) -> None:
     try:
         columns = os.get_terminal_size(sys.stderr.fileno()).columns or USUAL_COLUMNS
-    except (OSError, ValueError):
+    except (AttributeError, OSError, ValueError):
         columns = USUAL_COLUMNS
-    sys.stderr.write(f"{ERASE}{cut(text, columns - 1)}")
-    sys.stderr.flush()
+    put(f"{ERASE}{cut(one_line(text), columns - 1)}")
 
 
 class StatusLine:
@@ -62,8 +73,7 @@ class StatusLine:
     def clear(self) -> None:
         """Erase the line."""
         if self._shown:
-            sys.stderr.write(ERASE)
-            sys.stderr.flush()
+            put(ERASE)
 
     def __enter__(self) -> Self:
         return self
@@ -105,8 +115,7 @@ class Patience:
             return
         while not self._ended.wait(INTERVAL_S):
             _draw(f"cosmic {self.name}: {self.doing} · {time.monotonic() - started:.0f} s")
-        sys.stderr.write(ERASE)
-        sys.stderr.flush()
+        put(ERASE)
 
 
 _waiting: list[Patience] = []  # at most one: a terminal has one last line

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, doing, emit, emit_json, emit_json_text, emit_table, new_app
 
 if TYPE_CHECKING:
     from cosmic.psa.parameters import Parameter
@@ -147,7 +146,7 @@ def sample(
     if json:
         from cosmic.psa.stream import json_lines  # noqa: PLC0415  heavy
 
-        emit(json_lines(loaded, n, rng))
+        emit_json_text(json_lines(loaded, n, rng))
         return
     shown = min(n, TABLE_COLUMNS)
     rows = [loaded.labels(row) for row in loaded.sample(n, rng)[:shown]]
@@ -168,4 +167,4 @@ def schema(space: Space, stacks: Stacks = "", json: Json = False) -> None:  # JS
     """Print the set as JSON Schema, for agents and simulators."""
     from cosmic.psa.files import json_schema  # noqa: PLC0415  heavy
 
-    emit([json_module.dumps(json_schema(_load(space, stacks)), indent=2)])
+    emit_json(json_schema(_load(space, stacks)))

@@ -7,14 +7,13 @@ quantity a unit as ``x-unit``.
 
 from __future__ import annotations
 
-import json as json_module
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cosmic.cli.candidates import one_of
-from cosmic.cli.console import Json, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, emit_json, emit_table, new_app
 
 app = new_app()
 FOLDER = Path(__file__).parent / "schemas"
@@ -45,7 +44,7 @@ def schema(
 
         write_text(page, schema_page())
     if command:
-        emit([json_module.dumps(schema_of(" ".join(command).replace("-", " ")), indent=2)])
+        emit_json(schema_of(" ".join(command).replace("-", " ")))
         return
     rows = [{"command": name, "prints": schema_of(name)["description"]} for name in published()]
     if json:

@@ -23,4 +23,4 @@ def show(
         emit_json({"identity": point.identity, "invalid": list(invalid_reasons(point)), "design": design_tree(point)})
         return
     reasons = [f"# cannot run: {reason}" for reason in invalid_reasons(point)]
-    emit([f"# {point.identity}", f"# {design_in_words(point)}", *reasons, dump_design(point).rstrip()])
+    emit([f"# {point.identity}", f"# {design_in_words(point)}", *reasons, *dump_design(point).rstrip().split("\n")])

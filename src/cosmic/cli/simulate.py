@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cosmic.cli.candidates import one_of
-from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import Json, complain, doing, emit, emit_json, emit_table, new_app
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
@@ -62,8 +61,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         rendezvous=rendezvous,
         compat=compat,
     )
-    for warning in result.warnings:
-        sys.stderr.write(f"cosmic simulate: {warning}\n")
+    complain(f"cosmic simulate: {warning}" for warning in result.warnings)
     if timeline is not None:
         from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  rarely needed
         from cosmic.simulation.perfetto import write_timeline  # noqa: PLC0415  rarely needed

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 from typing import Annotated, Any
 
@@ -13,7 +11,7 @@ import typer
 from cosmic.cli import candidates
 from cosmic.cli.console import Design, Json, Settings, StatusLine, emit_json, emit_table, new_app
 from cosmic.cli.evaluate import seconds
-from cosmic.cli.output import emit
+from cosmic.cli.output import emit, emit_data
 
 app = new_app()
 MOST = 10_000
@@ -54,7 +52,7 @@ def sweep(
     if json:
         emit_json(rows)
     elif csv_:
-        emit([_csv(rows)])
+        emit_data(_csv(rows))
     else:
         paths = [each.partition("=")[0] for each in vary]
         columns = [*paths, "step", "tokens/s", "MFU", "memory GiB", "cannot run"]
@@ -112,7 +110,9 @@ def _row(row: dict[str, Any], paths: list[str]) -> list[Any]:
     return [*values, seconds(row["step_s"]), f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, ""]
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
+def _csv(rows: list[dict[str, Any]]) -> Iterator[str]:
+    from cosmic.exploration.studies.export import csv_lines  # noqa: PLC0415  heavy
+
     flat = [
         {
             **{key: value for key, value in row.items() if key not in ("breakdown", "unknown")},
@@ -122,11 +122,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
         for row in rows
     ]
     names = list(dict.fromkeys(name for row in flat for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, names, restval="")
-    writer.writeheader()
-    writer.writerows(flat)
-    return text.getvalue().rstrip()
+    return csv_lines({name: [row.get(name, "") for row in flat] for name in names})
 
 
 def heat_map(rows: list[dict[str, Any]], down: str, across: str, metric: str) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json as json_module
 import shlex
-import sys
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
@@ -14,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Design, Json, Settings, doing, emit, emit_json, emit_table, new_app
+from cosmic.cli.console import (
+    Design,
+    Json,
+    Settings,
+    complain,
+    doing,
+    emit,
+    emit_data,
+    emit_json,
+    emit_json_text,
+    emit_table,
+    new_app,
+)
 from cosmic.errors import SpecError, one_line, require
 
 if TYPE_CHECKING:
@@ -43,9 +54,9 @@ def show(
     doing("reading the trace")
     trace = read_trace(file)
     if dot:
-        emit(views.dot(trace))
+        emit_data(views.dot(trace))
     elif json:
-        emit(_json_lines(views.records(trace)))
+        emit_json_text(_json_lines(views.records(trace)))
     else:
         rows = [
             [str(each["id"]), each["type"], _name(each), _dependencies(each), views.summary(each)]
@@ -114,8 +125,7 @@ def _headline(traces: TraceSet) -> str:
 
 
 def _complain(sentences: Iterable[str]) -> None:
-    for sentence in sentences:
-        sys.stderr.write(f"cosmic trace: {sentence}\n")
+    complain(f"cosmic trace: {sentence}" for sentence in sentences)
 
 
 @app.command()

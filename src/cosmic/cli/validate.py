@@ -63,11 +63,13 @@ def _write_page(found: Validation, path: Path) -> None:
 def _show(found: Validation) -> None:
     emit_table("Time", _columns(found.by, "τ"), [_row(each) for each in found.summary])
     if found.memory_summary:
-        emit_table("\nPeak memory", _columns(found.by), [_row(each)[:-1] for each in found.memory_summary])
+        emit([""])
+        emit_table("Peak memory", _columns(found.by), [_row(each)[:-1] for each in found.memory_summary])
     reasons = [(count, each.name, why) for each in found.summary for why, count in each.skipped.items()]
     if reasons:
         reasons.sort(key=lambda item: -item[0])
-        emit_table("\nSkipped", ("rows", found.by, "reason"), reasons[:MOST_REASONS])
+        emit([""])
+        emit_table("Skipped", ("rows", found.by, "reason"), reasons[:MOST_REASONS])
         if (left := len(reasons) - MOST_REASONS) > 0:
             emit([f"… and {left} more reasons: see --json"])
 

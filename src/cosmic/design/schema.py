@@ -16,7 +16,7 @@ from functools import cache
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from cosmic import units
-from cosmic.errors import SpecError, UnknownName, as_key, join, shorten
+from cosmic.errors import LONGEST_PATH, SpecError, UnknownName, as_key, check_text, join, shorten
 from cosmic.units import PhysicalDimension
 
 DERIVED: Any = None
@@ -138,6 +138,8 @@ def _read_scalar(hint: Any, tree: Any, where: str) -> Any:
         raise SpecError(where, tree, rule)
     if hint is int and abs(tree) >= INT_LIMIT:
         raise SpecError(where, tree, "is too large")
+    if hint is str:
+        return check_text(tree, where)
     if hint is not float:
         return tree
     try:
@@ -147,6 +149,13 @@ def _read_scalar(hint: Any, tree: Any, where: str) -> Any:
     if not math.isfinite(number):
         raise SpecError(where, tree, rule)
     return number
+
+
+def read_source(tree: Any, where: str) -> str:
+    """Return *tree* as text that names an entry of the catalog, or a file: paths are longer than names."""
+    if not isinstance(tree, str):
+        raise SpecError(where, tree, _SCALARS[str][1])
+    return check_text(tree, where, LONGEST_PATH)
 
 
 def _read_struct(cls: type, tree: Any, where: str) -> Any:

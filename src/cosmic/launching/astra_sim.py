@@ -13,7 +13,8 @@ from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.network import Dimension
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
-from cosmic.launching.launch import TRACES, Draft, Launch, about, options, targets
+from cosmic.launching.launch import TRACES, Draft, Launch, about, targets
+from cosmic.launching.quoting import options
 from cosmic.traces.generation import generate
 
 SYSTEM, NETWORK, MEMORY, GROUPS = "system.json", "network.yml", "memory.json", "comm_groups.json"
@@ -47,7 +48,7 @@ def astra_sim(point: DesignPoint) -> Launch:
     }
     return Launch(
         about=about(point, "ASTRA-sim's inputs"),
-        command=(PROGRAM, *(line.replace(" ", "=", 1) for line in options(draft.arguments))),
+        command=(PROGRAM, *options(draft.arguments, equals=True)),
         arguments=draft.arguments,
         files=files,
         warnings=tuple(draft.warnings),

@@ -20,11 +20,11 @@ from cosmic.launching.launch import (
     about,
     common_warnings,
     hosts,
-    options,
     other_placement,
     targets,
     trained_decoder,
 )
+from cosmic.launching.quoting import options
 from cosmic.workload.sizes import microbatches
 
 CONFIG = "ds_config.json"

@@ -6,7 +6,6 @@ target cannot express; nothing is dropped silently. A design that makes no sense
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,13 +16,12 @@ from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.files import write_text
+from cosmic.launching.quoting import Value, comment, export, here_document
 from cosmic.registry import Registry
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
 
-Value = str | int | float | list[str]
-"""Value of an argument; True marks a flag without a value."""
 SCRIPT = "launch.sh"
 TRACES = "trace"
 """Prefix of trace files."""
@@ -31,7 +29,6 @@ LARGEST_HOST = 8
 """Most NPUs of one host; a larger innermost dimension is a rack."""
 DRIVEN = ("NVIDIA", "AMD")
 """Vendors whose accelerators NCCL or RCCL, and the frameworks built on them, support."""
-END_OF_FILE = "END_OF_FILE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +38,7 @@ class Launch:
     about: str
     """One line: which design, for which target."""
     command: tuple[str, ...] = ()
-    """Lines of the shell command; empty if there is nothing to run."""
+    """Lines of the shell command, quoted (`cosmic.launching.quoting`); empty if there is nothing to run."""
     arguments: Mapping[str, Value] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
@@ -133,30 +130,15 @@ def other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bo
 # ------------------------------------------------------------------------------------------------------ writing
 
 
-def options(arguments: Mapping[str, Value]) -> list[str]:
-    """Return arguments quoted for a shell.
-
-    >>> options({"--bf16": True, "--cp-comm-type": ["p2p"], "--moe-layer-freq": "([0]*3+[1]*58)"})
-    ['--bf16', '--cp-comm-type p2p', "--moe-layer-freq '([0]*3+[1]*58)'"]
-    """
-    return [" ".join([name, *map(shlex.quote, _words(value))]) for name, value in arguments.items()]
-
-
-def _words(value: Value) -> list[str]:
-    if isinstance(value, list):
-        return value
-    return [] if value is True else [str(value)]
-
-
 def script(launch: Launch, *, inline: bool = True) -> str:
     """Return the launch as a shell script; *inline*, the script writes its files itself."""
-    lines = ["#!/usr/bin/env bash", f"# {launch.about}", *(f"# note: {each}" for each in launch.warnings)]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in launch.environment.items()]
+    lines = ["#!/usr/bin/env bash", comment(launch.about), *(comment(f"note: {each}") for each in launch.warnings)]
+    lines += [export(name, value) for name, value in launch.environment.items()]
     if launch.files and not inline:
-        lines.append('cd "$(dirname "$0")" || exit')
+        lines.append('CDPATH= cd -- "$(dirname -- "$0")" || exit')
     elif launch.files:
         for name, text in launch.files.items():
-            lines += [f"cat > {name} <<'{END_OF_FILE}'", text.removesuffix("\n"), END_OF_FILE]
+            lines += here_document(name, text)
     if launch.command:
         lines.append(" \\\n  ".join(launch.command))
     return "\n".join(lines) + "\n"

@@ -13,13 +13,13 @@ from cosmic.launching.launch import (
     Launch,
     about,
     common_warnings,
-    options,
     other_placement,
     targets,
     torchrun,
     trained_decoder,
 )
 from cosmic.launching.megatron_model import describe
+from cosmic.launching.quoting import options
 from cosmic.workload.precision import recipe_for
 from cosmic.workload.sizes import layers_per_part
 

@@ -6,9 +6,6 @@ the same names on the command line or in Python. Model sizes are no keys: a flav
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-
 from cosmic import catalog
 from cosmic.design.batch import batch_of
 from cosmic.design.model import Transformer, is_moe
@@ -17,7 +14,6 @@ from cosmic.design.workload import Workload
 from cosmic.launching.launch import (
     Draft,
     Launch,
-    Value,
     about,
     common_warnings,
     other_placement,
@@ -25,6 +21,7 @@ from cosmic.launching.launch import (
     torchrun,
     trained_decoder,
 )
+from cosmic.launching.quoting import toml
 from cosmic.workload.sizes import microbatches
 
 COMMIT = "6404b932421f"
@@ -69,24 +66,6 @@ def torchtitan(point: DesignPoint) -> Launch:
         files={CONFIG: toml(draft.arguments)},
         warnings=(*draft.warnings, *common_warnings(point)),
     )
-
-
-def toml(keys: Mapping[str, Value]) -> str:
-    """Return dotted keys as TOML, with a table for each first key.
-
-    >>> print(toml({"training.steps": 50, "training.compile": True, "model.converters": ["float8"]}), end="")
-    [training]
-    steps = 50
-    compile = true
-    <BLANKLINE>
-    [model]
-    converters = ["float8"]
-    """
-    tables: dict[str, list[str]] = {}
-    for key, value in keys.items():
-        table, _, name = key.partition(".")
-        tables.setdefault(table, []).append(f"{name} = {json.dumps(value, ensure_ascii=False)}")
-    return "\n\n".join("\n".join([f"[{table}]", *lines]) for table, lines in tables.items()) + "\n"
 
 
 def _model(draft: Draft, model: Transformer) -> None:

@@ -120,7 +120,8 @@ class Guard:
                 await refuse(protected, scope["path"], refusal.status, str(refusal))
         except Exception:
             # A bug: the details go to the terminal of the server, not to the page.
-            sys.stderr.write(traceback.format_exc())
+            if sys.stderr is not None:
+                sys.stderr.write(traceback.format_exc())
             if began:
                 raise
             await refuse(protected, scope["path"], 500, "server = 'error': this should not have happened")
@@ -227,7 +228,7 @@ async def refuse(send: Send, path: str, status: int, said: str) -> None:
     if path.startswith("/api"):
         body, kind = json.dumps({"error": said}).encode(), b"application/json"
     else:
-        body, kind = pages.problem(status, said).encode(), b"text/html; charset=utf-8"
+        body, kind = pages.problem(status, said).encode(errors="backslashreplace"), b"text/html; charset=utf-8"
     await _respond(send, status, body, [(b"content-type", kind), *extra])
 
 

@@ -59,7 +59,7 @@ def document(library: Library, name: str) -> bytes:
 
 def report(library: Library, name: str) -> bytes:
     """Return the report of a study: one self-contained page."""
-    return make_report(library.study(name)).html.encode()
+    return make_report(library.study(name)).html.encode(errors="backslashreplace")
 
 
 def block(library: Library, name: str, first: int) -> bytes:

@@ -126,7 +126,7 @@ def _model(given: Any, folder: Path) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
     if isinstance(given, Mapping) and "base" in given:
-        entry, name = _model_entry(schema.read(str, given["base"], "model"), folder)
+        entry, name = _model_entry(schema.read_source(given["base"], "model"), folder)
         defaults = entry.get("workload", {})
         changes = {key: value for key, value in given.items() if key != "base"}
         given = _merge_inside({"name": name, **entry["model"]}, changes, "model")
@@ -182,7 +182,7 @@ def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path)
         raise SpecError("compute", given, "must be an accelerator's name or a mapping of keys to values")
     where = "compute.accelerator"
     name = given.get("accelerator", base.get("accelerator", ""))
-    name = schema.read(str, name, where)
+    name = schema.read_source(name, where)
     inline = "bf16" in given and name not in catalog.names("accelerators")
     entry: Mapping[str, Any] = {}
     if name.endswith(YAML_ENDINGS):

@@ -10,7 +10,7 @@ from typing import Any
 
 from cosmic import catalog
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, UnknownName, as_key, join
+from cosmic.errors import SpecError, UnknownName, as_key, check_text, join
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.loading.mapping import PASS_TOKENS
@@ -85,7 +85,7 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str]) -
         raise SpecError("workloads", given, "must map names to what each changes in the base")
     shares = []
     for key, changes in given.items():
-        where = join("workloads", as_key(key))
+        where = join("workloads", check_text(as_key(key), "workloads"))
         if not isinstance(changes, Mapping):
             raise SpecError(where, changes, "must map paths to values, with a weight if it is not 1")
         weight = changes.get("weight", 1)
@@ -161,7 +161,7 @@ def _constraints(given: Any) -> tuple[str, ...]:
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
         raise SpecError(where, value, "must be text")
-    return value
+    return check_text(value, where)
 
 
 # ------------------------------------------------------------------------------------------- JSON Schema

@@ -61,7 +61,8 @@ class Binary:
 
 def head(content: Mapping[str, Any]) -> bytes:
     """Return the container before its binary part."""
-    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    plain = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = plain.encode(errors="backslashreplace")  # a path that is no UTF-8 has halves of surrogate pairs
     return MAGIC + len(text).to_bytes(4, "little") + text
 
 

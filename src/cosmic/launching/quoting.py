@@ -1,0 +1,134 @@
+"""Text as a launch script and its files hold it: data, whatever is in it.
+
+Names from files are printable (`cosmic.errors.check_text`), but a design can also be built in Python. What is
+unprintable is written as its escape, as in messages: so a script has no line and no character that it does not show.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from math import isfinite
+
+from cosmic.errors import SpecError, one_line, require
+
+Value = str | int | float | list[str]
+"""Value of an argument; True marks a flag without a value."""
+END_OF_FILE = "END_OF_FILE"
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+# -------------------------------------------------------------------------------------------------------- shells
+
+
+def comment(text: str) -> str:
+    r"""Return *text* as a comment of a shell, which is one line.
+
+    >>> print(comment("llama\nreboot"))
+    # llama\nreboot
+    """
+    return f"# {one_line(text)}"
+
+
+def word(text: str) -> str:
+    r"""Return *text* as one word of a shell.
+
+    >>> print(word("8"), word("$(reboot)"), word("a\nb"))
+    8 '$(reboot)' 'a\nb'
+    """
+    return shlex.quote(one_line(text))
+
+
+def export(name: str, value: str) -> str:
+    """Return the line that sets a variable of the environment.
+
+    >>> export("NCCL_ALGO", "allreduce:tree;allgather:ring")
+    "export NCCL_ALGO='allreduce:tree;allgather:ring'"
+    """
+    rule = "must have letters, digits and underscores only, and begin with no digit"
+    require(_VARIABLE.fullmatch(name) is not None, "environment", name, rule)
+    return f"export {name}={word(value)}"
+
+
+def options(arguments: Mapping[str, Value], *, equals: bool = False) -> list[str]:
+    """Return arguments quoted for a shell, each with its value behind a blank, or with *equals* behind that sign.
+
+    >>> options({"--bf16": True, "--cp-comm-type": ["p2p"], "--moe-layer-freq": "([0]*3+[1]*58)"})
+    ['--bf16', '--cp-comm-type p2p', "--moe-layer-freq '([0]*3+[1]*58)'"]
+    >>> options({"--tag": "-x"}), options({"--system": "a b"}, equals=True)
+    (['--tag=-x'], ["--system='a b'"])
+    """
+    return [_option(name, value, equals) for name, value in arguments.items()]
+
+
+def _option(name: str, value: Value, equals: bool) -> str:
+    if value is True:
+        return word(name)
+    if isinstance(value, list):
+        for each in value:
+            require(not each.startswith("-"), name, each, "would be taken for an option")
+        return " ".join(map(word, (name, *value)))
+    text = str(value)
+    return f"{word(name)}{'=' if equals or text.startswith('-') else ' '}{word(text)}"
+
+
+def here_document(name: str, text: str) -> Iterator[str]:
+    """Yield the lines that write *text* to the file *name*; no line of the text ends it early.
+
+    >>> list(here_document("a.txt", "END_OF_FILE"))
+    ["cat > a.txt <<'END_OF_FILE_'", 'END_OF_FILE', 'END_OF_FILE_']
+    """
+    lines = text.removesuffix("\n").split("\n")
+    end = END_OF_FILE
+    while end in lines:
+        end += "_"
+    yield f"cat > {word(name)} <<'{end}'"
+    yield from lines
+    yield end
+
+
+# ---------------------------------------------------------------------------------------------------------- TOML
+
+
+def toml(keys: Mapping[str, Value]) -> str:
+    """Return dotted keys as TOML, with a table for each first key.
+
+    >>> print(toml({"training.steps": 50, "training.compile": True, "model.converters": ["float8"]}), end="")
+    [training]
+    steps = 50
+    compile = true
+    <BLANKLINE>
+    [model]
+    converters = ["float8"]
+    """
+    tables: dict[str, list[str]] = {}
+    for key, value in keys.items():
+        table, _, name = key.partition(".")
+        tables.setdefault(table, []).append(f"{_toml_key(name)} = {_toml_value(value, key)}")
+    return "\n\n".join("\n".join([f"[{_toml_key(table)}]", *lines]) for table, lines in tables.items()) + "\n"
+
+
+def _toml_key(text: str) -> str:
+    return text if _BARE_KEY.fullmatch(text) else _toml_text(text)
+
+
+def _toml_value(value: Value, where: str) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_text, value))}]"
+    if isinstance(value, str):
+        return _toml_text(value)
+    if isinstance(value, float) and not isfinite(value):
+        raise SpecError(where, value, "must be finite")
+    return json.dumps(value)
+
+
+def _toml_text(text: str) -> str:
+    r"""Return *text* as a basic string.
+
+    >>> print(_toml_text('a "b" \\ Zoë'))
+    "a \"b\" \\ Zoë"
+    """
+    return json.dumps(one_line(text), ensure_ascii=False)
