@@ -7,6 +7,7 @@ A design that cannot run is a result, `Infeasible`, with reasons that a person c
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +49,8 @@ BETTER = {
     "perf_per_network_cost": "more",
 }
 """Every metric that is one number, and which way it is better."""
+POSSIBLE = {"step_s": (1e-12, 1e30), "tokens_per_s": (1e-30, 1e30), "mfu": (0.0, 1.01), "memory_bytes": (0.0, 1e30)}
+"""Smallest and largest number of the metrics from which the others follow: beyond them an answer would be wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +115,8 @@ class BatchOutcome:
     """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric, or where it
     is unknown (`unknown_metrics`)."""
     broken: dict[str, npt.NDArray[np.bool_]]
-    """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``."""
+    """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``,
+    and ``range`` where a metric would be no possible number."""
     excess: npt.NDArray[np.float64]
     """By what share a design needs more memory than there is; infinite where its mapping is invalid."""
 
@@ -188,7 +192,12 @@ def _evaluate(point: DesignPoint) -> Outcome:
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         return Infeasible(reasons)
-    values = {name: float(value) for name, value in _evaluate_group(batch).items()}
+    try:
+        values = {name: float(value) for name, value in _evaluate_group(batch).items()}
+    except ArithmeticError as error:
+        return Infeasible((f"its numbers are too large or too small to compute with: {error}",))
+    if reason := _range_reason(values):
+        return Infeasible((reason,))
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
         return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
@@ -229,6 +238,20 @@ def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], 
     return f"{where}needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
 
 
+def _range_reason(values: dict[str, float]) -> str:
+    """Return which metric of a design is out of range; empty if none is."""
+    for name, (least, most) in POSSIBLE.items():
+        if not least <= values[name] <= most:
+            return f"its numbers are too large or too small to compute with: {name} would be {values[name]:.4g}"
+    return ""
+
+
+def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
+    """Return which designs have a metric that is out of range."""
+    inside = [(columns[name] >= least) & (columns[name] <= most) for name, (least, most) in POSSIBLE.items()]
+    return np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
+
+
 def _outer_bytes(batch: Batch) -> Any:
     return sum(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
 
@@ -236,27 +259,48 @@ def _outer_bytes(batch: Batch) -> Any:
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return the metrics of every design of *batch*: the same functions, over arrays."""
     names = [*BETTER, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
-    columns = {name: np.empty(batch.size) for name in names}
+    columns = {name: np.full(batch.size, np.nan) for name in names}
     over = {name: np.zeros(batch.size) for name in ("memory", "offloaded")}
     broken = {name: np.zeros(batch.size, dtype=bool) for name in RULES}
     for rows, part in batch.groups(structural_paths(batch)):
         for name, holds in held(part).items():
             broken[name][rows] = np.logical_not(holds)
-        found = _evaluate_group(part)
-        for name in names:
-            columns[name][rows] = found[name]
+        for places, found in _computable(part):
+            for name in names:
+                columns[name][rows[places]] = found[name]
         for name, most in (("memory", part["memory.capacity"]), ("offloaded", _outer_bytes(part))):
             needed = columns[f"{name}_bytes"][rows]
             with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
                 over[name][rows] = np.where(needed > most, needed / most - 1, 0.0)
+    broken["range"] = _out_of_range(columns) & ~np.logical_or.reduce(list(broken.values()))
     excess = over["memory"] + over["offloaded"]
     excess[np.logical_or.reduce(list(broken.values()))] = np.inf
     broken |= {name: share > 0 for name, share in over.items()}
     return BatchOutcome(columns, {name: those for name, those in broken.items() if those.any()}, excess)
 
 
+def _computable(part: Batch) -> Iterator[tuple[npt.NDArray[np.intp], dict[str, Any]]]:
+    """Yield rows of designs that share one plan, with their metrics; rows whose numbers overflow are left out."""
+    waiting = [np.arange(part.size)]
+    while waiting:
+        rows = waiting.pop()
+        try:
+            yield rows, _evaluate_group(part if len(rows) == part.size else part.take(rows, {}))
+        except ArithmeticError:
+            if len(rows) > 1:
+                waiting += np.array_split(rows, 2)
+
+
 def _evaluate_group(batch: Batch) -> dict[str, Any]:
-    """Return every metric of designs that share one plan."""
+    """Return every metric of designs that share one plan; raise an `ArithmeticError` where numbers overflow."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return _metrics(batch)
+    finally:
+        batch.known.clear()  # profiles refer to their batch: their arrays would wait for the garbage collector
+
+
+def _metrics(batch: Batch) -> dict[str, Any]:
     workload, network = batch.base.workload, batch.base.network
     memory, took = memory_of(batch), step(batch)
     seconds = took.seconds
@@ -271,7 +315,7 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
     wires = network_usd(*dims)
     bought = capital_usd(_known(batch["compute.price"]), npus, wires)
     power = npus * _known(batch["compute.power"]) + network_w(*dims)
-    found = {
+    return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
         "tpot_s": seconds if decoding else np.nan,
@@ -290,8 +334,6 @@ def _evaluate_group(batch: Batch) -> dict[str, Any]:
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},
     }
-    batch.known.clear()  # profiles refer to their batch: their arrays would wait for the garbage collector
-    return found
 
 
 def _inverse(value: Any) -> Any:

@@ -49,7 +49,7 @@ POINT = DesignPoint(
 # ---------------------------------------------------------------------------------------- random designs
 
 SIZES = st.integers(1, 2**20)
-POSITIVE = st.floats(min_value=0, exclude_min=True, allow_infinity=False)
+POSITIVE = st.floats(1, 1e12)
 PRINTABLE = st.characters(exclude_categories=("C", "Z"), include_characters=" ")
 NAMES = st.text(PRINTABLE, max_size=12).filter(lambda name: not name.endswith((".yaml", ".yml")))  # they are files
 
@@ -133,8 +133,8 @@ DIMENSIONS = values(
     Dimension,
     npus=st.integers(2, 64),
     bandwidth_bytes_per_s=POSITIVE,
-    latency_s=st.floats(min_value=0, allow_infinity=False),
-    oversubscription=st.floats(min_value=1, allow_infinity=False),
+    latency_s=st.just(0.0) | st.floats(1e-15, 1e9),
+    oversubscription=st.floats(1, 1e9),
 )
 RATES = {name: st.none() | POSITIVE for name in ("fp32_flop_per_s", "fp8_flop_per_s", "power_w", "price_usd")}
 MODELS: st.SearchStrategy[Model] = transformers() | RECOMMENDERS

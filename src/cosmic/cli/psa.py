@@ -133,7 +133,7 @@ def share(part: int, whole: int) -> str:
 @app.command()
 def sample(
     space: Space,
-    n: Annotated[int, typer.Option("-n", "--number", min=0, help="How many points.")] = 10,
+    n: Annotated[int, typer.Option("-n", "--number", min=0, max=10**9, help="How many points.")] = 10,
     seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same points.")] = 0,
     stacks: Stacks = "",
     json: Json = False,
@@ -141,15 +141,15 @@ def sample(
     """Print valid points, drawn uniformly; with --json one object per line."""
     import numpy as np  # noqa: PLC0415  heavy
 
+    from cosmic.psa.stream import BATCH, json_lines  # noqa: PLC0415  heavy
+
     loaded = _load(space, stacks)
     rng = np.random.default_rng(seed)
     if json:
-        from cosmic.psa.stream import json_lines  # noqa: PLC0415  heavy
-
         emit_json_text(json_lines(loaded, n, rng))
         return
     shown = min(n, TABLE_COLUMNS)
-    rows = [loaded.labels(row) for row in loaded.sample(n, rng)[:shown]]
+    rows = [loaded.labels(row) for row in loaded.sample(min(n, BATCH), rng)[:shown]]  # the first that --json prints
     names = [*(each.name for each in loaded.parameters), *loaded.derived]
     table = [[name, *(cell(row[name]) for row in rows)] for name in names]
     emit_table(loaded.name, ["parameter", *map(str, range(shown))], table)

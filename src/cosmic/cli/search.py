@@ -98,6 +98,9 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         signal.signal(signal.SIGTERM, before)
     if found is not None and json:
         emit_json(summary(found))
+    elif found is not None and status and found.problem.engine != "analytic":
+        emit(_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
+        _next(found)
     elif found is not None:
         show(found)
         _next(found)
@@ -109,6 +112,15 @@ def search(  # noqa: PLR0913, PLR0917  one option each
 
 def _terminate(*_: object) -> NoReturn:
     raise Terminated
+
+
+def _so_far(found: Found) -> list[str]:
+    """Return what an interrupted search has, as far as its trials say."""
+    from cosmic.reporting.words import figure  # noqa: PLC0415  heavy
+
+    best, objective = found.best, found.problem.objectives[0]
+    reached = f"best design (trial {best['trial']:,}): {figure(objective, best['metrics'][objective])}" if best else ""
+    return [f"{found.trials.evaluated:,} of {found.inputs.trials:,} trials", *filter(None, [reached])]
 
 
 def _next(found: Found) -> None:

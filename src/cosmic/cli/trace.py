@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
+from shutil import disk_usage
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 app = new_app("Chakra execution traces: show and check them, and generate them from designs.")
 BAD_TRACES = 2
+NODE_BYTES = 100
+"""About what a node takes in a file."""
 SHOWN_DEPENDENCIES, SHOWN_CHARACTERS = 6, 60
 Prefix = Annotated[str, typer.Argument(metavar="PREFIX", help="Prefix of the traces: PREFIX.<rank>.et.")]
 Groups = Annotated[str, typer.Option("--groups", metavar="FILE", help='Communicator groups: {"1": [0, 1], …}.')]
@@ -210,6 +213,7 @@ def generate(
     doing(f"writing {len(made.traces.ranks):,} traces")
     files = [*(Path(f"{out}.{rank}.et") for rank in range(len(made.traces.ranks))), Path(f"{out}.json")]
     _make_room(out, len(made.traces.ranks))
+    _require_space(Path(out).parent, made.traces.nodes)
     write_groups(made.groups, files[-1])
     write_traces(made.traces, out)
     took, size = time.perf_counter() - started, sum(file.stat().st_size for file in files)
@@ -221,6 +225,13 @@ def generate(
     prefix, groups = (shlex.quote(each) for each in (out, f"{out}.json"))
     files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
     emit([f"next: cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}"])
+
+
+def _require_space(folder: Path, nodes: int) -> None:
+    """Refuse to write more than the disk has room for."""
+    needed, free = nodes * NODE_BYTES, disk_usage(folder).free
+    rule = f"{nodes:,} nodes take about {needed / 1e9:,.3g} GB, and its disk has {free / 1e9:,.3g} GB left"
+    require(needed <= free, "--out", str(folder), rule)
 
 
 def _make_room(prefix: str, ranks: int) -> None:

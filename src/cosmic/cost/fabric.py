@@ -32,13 +32,13 @@ from cosmic.cost.collectives import depth
 from cosmic.cost.shapes import Span
 from cosmic.cost.themis import bottleneck_seconds
 from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, stage_cost, transport_of
-from cosmic.design.batch import Batch, Column, Label, Names, numbered
+from cosmic.design.batch import Batch, Column, Label, Names, combined, numbered
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller, where
 
 CODE_LIMIT = 2**19
-"""Whole numbers below it take 19 bits of a design's code."""
+"""Whole numbers below it are part of a design's code as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,15 +308,15 @@ def _codes(columns: Sequence[Label | Numeric], length: int) -> npt.NDArray[np.in
 
     Whole numbers, as sizes nearly always are, become part of the code as they are; other values are numbered first.
     """
-    codes = np.zeros(length, dtype=np.int64)
-    for column in columns:
-        whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
-        if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < CODE_LIMIT:
-            codes = codes * CODE_LIMIT + whole
-        elif _varies(column):
-            count, numbers = numbered(column)
-            codes = codes * count + numbers
-    return codes
+    return combined(filter(None, map(_part, columns)), length)
+
+
+def _part(column: Label | Numeric) -> tuple[int, npt.NDArray[Any]] | None:
+    """Return how many codes a column has room for, and the code of each design; None for a name that all share."""
+    whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
+    if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < CODE_LIMIT:
+        return CODE_LIMIT, whole
+    return numbered(column) if _varies(column) else None
 
 
 def _varies(column: Label | Numeric) -> TypeGuard[Column]:

@@ -15,6 +15,9 @@ from cosmic.design.point import DesignPoint
 
 T = TypeVar("T")
 
+CODE_ROOM = 2**63
+"""Codes that whole numbers of 64 bits have room for."""
+
 
 class Names:
     """A column of names, stored as a code for each row.
@@ -100,10 +103,7 @@ class Batch:
         if not varying:
             yield np.arange(self.size), self
             return
-        codes = np.zeros(self.size, dtype=np.int64)
-        for path in varying:
-            count, numbers = numbered(self.columns[path])
-            codes = codes * count + numbers
+        codes = combined((numbered(self.columns[path]) for path in varying), self.size)
         for code in np.unique(codes):
             rows = np.flatnonzero(codes == code)
             first = int(rows[0])
@@ -130,6 +130,25 @@ def numbered(column: Column) -> tuple[int, npt.NDArray[np.intp]]:
     sortable = np.array([str(value) for value in column]) if column.dtype == object else column  # lists of any length
     found, inverse = np.unique(sortable, return_inverse=True)
     return len(found), inverse.reshape(-1)
+
+
+def combined(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) -> npt.NDArray[np.int64]:
+    """Return one code for each of *length* rows from several; two rows have the same only if all of theirs agree.
+
+    Each part is the number of codes it has room for, and the code of each row. Where all of them together have more
+    combinations than fit into 64 bits, those that occur are numbered first.
+
+    >>> combined([(2**40, np.array([5, 5, 7])), (2**40, np.array([3, 4, 3]))], 3).tolist()
+    [3, 4, 1099511627779]
+    """
+    codes, room = np.zeros(length, dtype=np.int64), 1
+    for count, numbers in parts:
+        if room * count >= CODE_ROOM:
+            found, codes = np.unique(codes, return_inverse=True)
+            codes, room = codes.reshape(-1), len(found)
+        codes = codes * count + numbers
+        room *= count
+    return codes
 
 
 def by_name(names: Any, compute: Callable[[str], Any]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
+from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
 from cosmic.registry import Registry
 
@@ -49,7 +50,7 @@ class Collective:
 
     scheduling: Scheduling = "lifo"
     """Which of several waiting collectives runs first: the newest (lifo) or the oldest (fifo)."""
-    chunks: int = 4
+    chunks: int = field(default=4, metadata={"most": 1024})
     """Chunks of a collective that are pipelined through the network dimensions."""
     multi_dim: MultiDim = "blueconnect"
     """Order in which chunks visit the network dimensions."""
@@ -59,6 +60,7 @@ class Collective:
     """Algorithm of each network dimension, innermost first."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(self.chunks >= 1, "chunks", self.chunks, "must be at least 1")
         require(
             0 <= self.overlap_efficiency <= 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
 
 Provenance = Literal["measured", "calibrated", "estimate"]
@@ -96,6 +97,7 @@ class Compute:
     """Price of one accelerator."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         for key in ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16"):
             rate = getattr(self, f"{key}_flop_per_s")
             require(rate is None or rate > 0, key, rate, "must be positive")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
 
 
@@ -17,6 +18,7 @@ class Tier:
     """To or from the accelerator, in one direction."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(bool(self.name), "name", self.name, "must not be empty")
         require(self.capacity_bytes > 0, "capacity", self.capacity_bytes, "must be positive")
         require(self.bandwidth_bytes_per_s > 0, "bandwidth", self.bandwidth_bytes_per_s, "must be positive")
@@ -32,5 +34,6 @@ class Memory:
     """Memory behind it, nearest first."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(self.capacity_bytes > 0, "capacity", self.capacity_bytes, "must be positive")
         require(self.bandwidth_bytes_per_s > 0, "bandwidth", self.bandwidth_bytes_per_s, "must be positive")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
+from cosmic.design.bounds import check_bounds
 from cosmic.design.schema import DERIVED
 from cosmic.errors import require
 
@@ -34,6 +35,7 @@ class Experts:
     """Slots per expert relative to an even split; if not given, no token is dropped."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(self.count >= 1, "count", self.count, "an MoE layer has at least 1 expert")
         some = 1 <= self.active <= self.count
         require(some, "active", self.active, f"must be 1 … {self.count}, the experts there are")
@@ -59,6 +61,7 @@ class MLA:
     """Width per head of the values."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         rank = self.q_lora_rank
         require(rank is None or rank >= 1, "q_lora_rank", rank, "must be at least 1")
         require(self.kv_lora_rank >= 1, "kv_lora_rank", self.kv_lora_rank, "must be at least 1")
@@ -78,6 +81,7 @@ class Image:
     class_token: bool = True
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         require(self.patch >= 1, "patch", self.patch, "must be at least 1")
         require(self.channels >= 1, "channels", self.channels, "must be at least 1")
         whole = self.size >= self.patch and self.size % self.patch == 0
@@ -148,6 +152,7 @@ class Transformer:
     image: Image | None = None
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         for name in ("layers", "hidden", "heads", "ffn", "vocab", "norms_per_layer"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("encoder_layers", "positions", "position_buckets", "segments"):
@@ -183,7 +188,7 @@ class Recommender:
     family: Literal["recommender"] = "recommender"
     dense_features: int
     """Dense input features."""
-    tables: tuple[int, ...]
+    tables: tuple[int, ...] = field(metadata={"most": 2**40})
     """Rows of each embedding table."""
     embedding: int
     """Embedding width."""
@@ -195,6 +200,7 @@ class Recommender:
     """Layer widths of the MLP over interactions; the last is 1."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         for name in ("dense_features", "embedding", "lookups"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("tables", "bottom", "top"):

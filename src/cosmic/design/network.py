@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any, Protocol
 
+from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
 from cosmic.registry import Registry
 
@@ -108,10 +109,11 @@ class Transport:
     """The same for small messages."""
     copy_share: float = 0.0
     """Time to copy the data that stays on an NPU, relative to sending it."""
-    contention: float = 0.0
+    contention: float = field(default=0.0, metadata={"most": 16.0})
     """Exponent of (members / 2) by which the bandwidth of each member falls; 0: no contention."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         for name in ("overhead_s", "bulk_s", "bulk_latency_s", "reduction_s", "copy_share", "contention"):
             value = getattr(self, name)
             require(isfinite(value) and value >= 0, name.removesuffix("_s"), value, "must not be negative")
@@ -140,6 +142,7 @@ class Dimension:
     """How a communication library drives the links."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         topologies.check(self.topology, "topology")
         require(self.npus >= 2, "npus", self.npus, "a dimension joins at least 2 NPUs")
         bandwidth = self.bandwidth_bytes_per_s
@@ -157,6 +160,7 @@ class Network:
     """Dimensions, innermost first."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         sizes = [dim.npus for dim in self.dims]
         require(self.npus <= MOST_NPUS, "dims", sizes, f"their sizes multiply to more than {MOST_NPUS:,} NPUs")
 

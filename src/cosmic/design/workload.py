@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from math import gcd, prod
 from typing import Any, Literal, get_args
 
+from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
 from cosmic.registry import Registry
 
@@ -53,13 +54,13 @@ class Workload:
     """Tensor parallelism."""
     cp: int = 1
     """Context parallelism."""
-    pp: int = 1
+    pp: int = field(default=1, metadata={"most": 4096})
     """Pipeline parallelism: the number of stages."""
     ep: int = 1
     """Expert parallelism, over the ranks of tp, cp and dp."""
     etp: int | None = None
     """Expert tensor parallelism: ranks of tp that split each expert. If not given, as much of tp as ep leaves."""
-    virtual_stages: int = 1
+    virtual_stages: int = field(default=1, metadata={"most": 64})
     """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
     weight_sharding: WeightSharding = "none"
     """What data parallelism shards: optimizer states (zero1), gradients too (zero2), weights too (zero3, FSDP)."""
@@ -123,6 +124,7 @@ class Workload:
     """Sharding strategies of the catalog, or of your own, besides those that the keys above imply."""
 
     def __post_init__(self) -> None:
+        check_bounds(self)
         for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
         for name in ("recompute_num_layers", "offload_num_layers"):

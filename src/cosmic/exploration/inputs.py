@@ -15,6 +15,8 @@ from cosmic.exploration.problem import Problem, make_problem
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
+MOST_TRIALS = 10_000_000
+"""Most trials of a search: their results are kept in memory, several GB of them."""
 EVENT_BATCH = 32
 """The largest batch of designs that the event engine simulates: a crash can lose one batch."""
 
@@ -103,6 +105,7 @@ def task_of(problem: Problem, trials: int) -> Task:
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked before it begins."""
     require(options.trials >= 1, "trials", options.trials, "give at least one")
+    require(options.trials <= MOST_TRIALS, "trials", options.trials, f"at most {MOST_TRIALS:,} are kept")
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
     if space.source is None:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")

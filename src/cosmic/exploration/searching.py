@@ -25,7 +25,7 @@ from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
-from cosmic.exploration.workers import Evaluate, evaluator
+from cosmic.exploration.workers import Evaluate, check_workers, evaluator
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -136,7 +136,7 @@ class PoolOptions:
     address: str | None = None
 
     def __post_init__(self) -> None:
-        require(self.workers >= 1, "workers", self.workers, "give at least one")
+        check_workers(self.workers, self.address)
         if self.address is not None:
             needs("ray", "ray", "ray", where="engine")  # a missing library is reported before anything is written
 

@@ -12,7 +12,7 @@ from cosmic.errors import require
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.agent import agents
 from cosmic.exploration.comparison import Course, course_of, value_of
-from cosmic.exploration.inputs import Options, make_inputs
+from cosmic.exploration.inputs import MOST_TRIALS, Options, make_inputs
 from cosmic.exploration.objectives import loss, losses
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found, PoolOptions, run
@@ -100,6 +100,9 @@ def hold_tournament(
     for name in names:
         agents.check(name, "agents")
     require(seeds >= 1, "seeds", seeds, "give at least one")
+    whole = len(names) * seeds * options.trials
+    rule = f"at most {MOST_TRIALS:,} trials are run in all: fewer agents, seeds or trials"
+    require(whole <= MOST_TRIALS, "agents × seeds × trials", whole, rule)
     pool = PoolOptions(workers)
     entries: dict[str, list[Entry]] = {name: [] for name in names}
     for seed in range(seeds):

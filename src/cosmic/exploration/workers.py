@@ -7,6 +7,7 @@ halved until that point is alone; a point that has killed three workers is recor
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,12 +26,28 @@ Evaluate = Callable[[Indices], Results]
 DEATHS = 3
 """A point has failed once it has killed this many workers."""
 FAILED = f"its worker died {DEATHS} times"
+MOST_ON_CLUSTER = 10_000
+"""Most workers on a Ray cluster."""
+START_S = 300.0
+"""How long workers may take to start: many at once on a busy machine take a while."""
+END_S = 1.0
+"""How long a process may take to end before it is killed."""
+
+
+def check_workers(workers: int, address: str | None = None) -> None:
+    """Raise a `SpecError` unless so many *workers* can be started: on this machine, or on Ray at an *address*."""
+    require(workers >= 1, "workers", workers, "give at least one")
+    cores = os.cpu_count() or 1
+    most, where = max(32, 4 * cores), f"on this machine, which has {cores} cores"
+    if address is not None and address != "local":
+        most, where = MOST_ON_CLUSTER, "on a cluster"
+    require(workers <= most, "workers", workers, f"at most {most:,} are started {where}")
 
 
 @contextmanager
 def evaluator(problem: Problem, workers: int = 1, address: str | None = None) -> Iterator[Evaluate]:
     """Yield a function that evaluates points of *problem*: with an *address*, on Ray there (``local`` starts it)."""
-    require(workers >= 1, "workers", workers, "give at least one")
+    check_workers(workers, address)
     if address is not None:
         from cosmic.exploration.ray_cluster import RayPool  # noqa: PLC0415  an extra
 
@@ -119,9 +136,10 @@ class ProcessPool:
         self._workers: list[tuple[Any, Connection]] = []
         self._busy: dict[int, Connection] = {}
         try:
-            self._workers = [self._start() for _ in range(workers)]
-            for _process, connection in self._workers:
-                _await_ready(connection)
+            for _ in range(workers):
+                self._workers.append(self._start())
+            for process, connection in self._workers:
+                _await_ready(process, connection)
         except BaseException:
             self.__exit__()
             raise
@@ -134,12 +152,15 @@ class ProcessPool:
             connection.close()
             process.terminate()
         for process, _connection in self._workers:
+            process.join(END_S)
+            process.kill()  # one that does not end when asked to
             process.join()
 
     def _start(self) -> tuple[Any, Connection]:
         ours, theirs = self._context.Pipe()
         process = self._context.Process(target=_serve, args=(theirs, self._problem), daemon=True)
-        process.start()
+        with _without_interrupts():
+            process.start()
         theirs.close()
         return process, ours
 
@@ -161,7 +182,7 @@ class ProcessPool:
                 self._workers[worker][0].join()
                 connection.close()
                 self._workers[worker] = self._start()
-                _await_ready(self._workers[worker][1])
+                _await_ready(*self._workers[worker])
                 yield worker, None
             else:
                 if isinstance(results, BaseException):
@@ -169,13 +190,30 @@ class ProcessPool:
                 yield worker, results
 
 
-def _await_ready(connection: Connection) -> None:
+@contextmanager
+def _without_interrupts() -> Iterator[None]:
+    """Hold back Ctrl-C, also in processes that are started meanwhile: the parent alone answers it."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _await_ready(process: Any, connection: Connection) -> None:
     """Wait until a worker has started: one that cannot start must not count as one that a point killed."""
+    if not connection.poll(START_S):
+        raise BackendError(f"a worker has not started within {START_S:.0f} s: use fewer --workers")
     try:
         connection.recv()
     except (EOFError, OSError):
+        process.join(END_S)
         rule = "a script that searches with workers needs its own part under: if __name__ == '__main__'"
-        raise BackendError(f"a worker ended before it could start: {rule}") from None
+        said = f"a worker ended before it could start, with status {process.exitcode}"
+        raise BackendError(f"{said}: {rule}, and a plugin must not end the process that imports it") from None
 
 
 def _serve(connection: Connection, problem: Problem) -> None:

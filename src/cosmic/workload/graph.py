@@ -120,9 +120,9 @@ def elements(dims: Iterable[str], sizes: Sizes) -> Numeric:
     """Return the number of elements of an unsharded tensor with *dims*.
 
     >>> elements(("batch", "hidden"), {"batch": 2, "hidden": 8})
-    16
+    16.0
     """
-    total: Numeric = 1
+    total: Numeric = 1.0  # sizes of large designs multiply to more than 64 bits
     for dim in dims:
         total = total * sizes[dim]
     return total

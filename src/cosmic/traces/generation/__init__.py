@@ -20,7 +20,7 @@ from itertools import islice
 
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
+from cosmic.errors import SpecError, require
 from cosmic.step.communication import BLOCKING
 from cosmic.step.profile import StepProfile, profile
 from cosmic.step.stage_time import PASSES, StageTime, part_times
@@ -35,6 +35,12 @@ from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import Task, schedules
 from cosmic.workload.sizes import layers_of_part
+
+MOST_RANKS = 2**20
+"""Most ranks that are traced or simulated."""
+MOST_NODES = 20_000_000
+"""Most nodes of one rank of each pipeline stage: as many take about a minute, and several GB of memory."""
+SMALLER = "choose fewer model.layers, or fewer microbatches (workload.global_batch over dp × micro_batch)"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,7 +67,12 @@ def generate(point: DesignPoint) -> Job:
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         raise SpecError("design", point.identity, reasons[0])
-    plan = _plan(profile(batch))
+    require_few_ranks(point)
+    step = profile(batch)
+    found = pieces(step)
+    nodes = estimated_nodes(found, int(step.microbatches), point)
+    require(nodes <= MOST_NODES, "trace nodes", nodes, f"at most {MOST_NODES:,} are generated: {SMALLER}")
+    plan = _plan(step, found)
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
     mesh = Mesh(point.workload)
     groups, names = name_groups(mesh, plan.groups)
@@ -75,10 +86,28 @@ def generate(point: DesignPoint) -> Job:
     return Job(point, TraceSet(ranks), groups, {id(template): seconds for template, seconds in stages})
 
 
-def _plan(profile: StepProfile) -> Plan:
+def require_few_ranks(point: DesignPoint) -> None:
+    """Raise a `SpecError` if *point* has more ranks than are traced."""
+    ranks = point.workload.ranks
+    require(ranks <= MOST_RANKS, "ranks", ranks, f"at most {MOST_RANKS:,} are traced: choose fewer NPUs")
+
+
+def estimated_nodes(found: Iterable[Piece], microbatches: int, point: DesignPoint) -> int:
+    """Return about how many nodes the traces of a step have, one rank of each pipeline stage."""
+    return microbatches * sum(piece.repeats * _nodes(piece, point.workload.cp) for piece in found)
+
+
+def _nodes(piece: Piece, cp: int) -> int:
+    """Return about how many nodes a block has for one microbatch; a ring sends to and receives from each member."""
+    units = (*piece.forward, *piece.backward)
+    steps = [step for unit in units for step in (*unit.steps, *unit.weights)]
+    rings = sum(2 * cp for step in steps if isinstance(step, Run) and step.beside is not None)
+    return len(steps) + rings + sum(len(unit.gathers) + len(unit.reduces) for unit in units)
+
+
+def _plan(profile: StepProfile, found: Sequence[Piece]) -> Plan:
     workload, collective = profile.batch.base.workload, profile.batch.base.collective
     training = workload.task == "training"
-    found = pieces(profile)
     paces = tuple(_paces(part, profile) for part in part_times(profile.batch))
     parts = _parts(found, profile, len(paces))
     count = int(profile.microbatches)

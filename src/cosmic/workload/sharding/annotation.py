@@ -96,7 +96,7 @@ def local_elements(split: tuple[tuple[str, Axes], ...], sizes: Sizes) -> Numeric
     known: dict[Any, Numeric] = sizes.known if isinstance(sizes, SizeTable) else {}
     if split in known:
         return known[split]
-    total: Numeric = 1
+    total: Numeric = 1.0  # sizes of large designs multiply to more than 64 bits
     for part in split:
         if part not in known:
             dim, axes = part
@@ -116,7 +116,7 @@ def local_size(size: Numeric, ways: Iterable[Numeric]) -> Numeric:
 
 def group_size(axes: Axes, sizes: Sizes) -> Numeric:
     """Return the number of devices in a group along *axes*."""
-    total: Numeric = 1
+    total: Numeric = 1.0  # sizes of large designs multiply to more than 64 bits
     for axis in axes:
         total = total * sizes[axis]
     return total
