@@ -264,19 +264,19 @@ class ParameterSet:
             inside &= component.diagram.contains(safe[:, component.columns])
         return inside
 
-    def broken(self, row: Indices) -> tuple[str, ...]:
-        """Return why the point *row* is not valid, a sentence for each constraint; none for a valid one."""
+    def broken(self, row: Indices) -> dict[str, str]:
+        """Return the constraints that the point *row* breaks, each with a sentence; none for a valid one."""
         settings: dict[str, Known] = {}
         for parameter, index in zip(self.parameters, row.tolist(), strict=True):
             settings |= parameter.settings[index]
-        found = []
-        for text, expression in zip(self.constraints, self._bound_constraints, strict=True):
-            value = substitute(expression, settings)
+        found = {}
+        for place, expression in enumerate(self._bound_constraints):
+            value, text = substitute(expression, settings), self.constraints[place]
             if value == FALSE:
-                found.append(f"breaks the constraint {text}")
+                found[f"constraints.{place}"] = f"breaks the constraint {text}"
             elif value == UNDEFINED:
-                found.append(f"the constraint {text} has no value: {NO_VALUE}")
-        return tuple(found)
+                found[f"constraints.{place}"] = f"the constraint {text} has no value: {NO_VALUE}"
+        return found
 
     def repair(self, rows: Indices) -> Indices:
         """Return a valid point near each row: the row itself if it is valid."""
@@ -318,17 +318,24 @@ class ParameterSet:
         return (self.derived[path] if path in self.derived else schema.get(self.base, path),)
 
     def derive(self, path: str, rows: Indices) -> Column:
-        """Return a derived field of many points; each combination of values is computed once and cached."""
+        """Return a derived field of many points; each combination of values is computed once and cached.
+
+        A point that is not valid may have none: None stands for it.
+        """
         used = self._used[path]
         first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
         known = self._derived.setdefault(path, {})
         if len(known) > DERIVED_CACHE:
             known.clear()
         values = []
-        for choice in map(tuple, rows[np.ix_(first, used)].tolist()):
+        for place, choice in enumerate(map(tuple, rows[np.ix_(first, used)].tolist())):
             if choice not in known:
-                known[choice] = self._derived_value(path, zip(used, choice, strict=True))
-            values.append(known[choice])
+                try:
+                    known[choice] = self._derived_value(path, zip(used, choice, strict=True))
+                except SpecError:
+                    if self.contains(rows[which == place]).any():
+                        raise
+            values.append(known.get(choice))
         derived: Column = column_of(values)[which]
         return derived
 
