@@ -82,7 +82,7 @@ def test_texts_have_no_order() -> None:
 
 
 def test_a_number_is_no_truth_value() -> None:
-    assert refusal("dp and 1 == 1") == "'all' needs a truth value, not a plain number"
+    assert refusal("dp and 1 == 1") == "'and' needs a truth value, not a plain number"
     assert refusal("dp * 2") == "gives a plain number; a constraint is true or false"
 
 

@@ -160,6 +160,5 @@ def test_a_diagram_too_large_to_count_is_refused(monkeypatch: pytest.MonkeyPatch
         built([[1, 2, 3, 4]] * 4, [2])
 
 
-def test_a_constraint_that_divides_by_zero_says_so() -> None:
-    with pytest.raises(SpecError, match="divides by zero"):
-        space({"workload.dp": [1, 2]}, ["4 / (dp - 1) > 2"])
+def test_a_constraint_holds_for_no_point_where_it_divides_by_zero() -> None:
+    assert space({"workload.dp": [1, 2]}, ["4 / (dp - 1) > 2"]).valid == 1

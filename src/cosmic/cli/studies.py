@@ -210,7 +210,8 @@ def _effort(facts: dict[str, Any]) -> str:
     said += f"; {share:.0f} % feasible"
     if facts["refused"]:
         said += f"; {facts['refused']:,} more proposed, invalid mapping{'' if facts['refused'] == 1 else 's'}"
-    endings = {"exhausted": "; that is every valid design", "stalled": "; the agent has nothing new to propose"}
+    barren = "the agent has nothing new to propose" if facts["trials"] else "it is given up"
+    endings = {"exhausted": "; that is every valid design", "stalled": f"; {barren}"}
     return said + endings.get(facts["stopped"], "")
 
 

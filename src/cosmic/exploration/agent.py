@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.errors import UnknownName, require
+from cosmic.errors import BackendError, CosmicError, UnknownName, one_line, require
 from cosmic.psa.diagram import Indices
 from cosmic.psa.space import ParameterSet
 from cosmic.registry import Registry
@@ -65,6 +65,8 @@ class Agent(Protocol):
         ...
 
 
+LARGEST = 100_000
+"""The largest whole number that a setting of an agent may be: it is a number of points or rounds."""
 agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.exploration.agents", "cosmic.agents")
 """Every agent by name: called with a `Task`, a random generator, and its settings as keywords."""
 
@@ -82,7 +84,14 @@ def start(
         if wanted is float and type(value) is int:
             given[key] = float(value)
         require(type(given[key]) is wanted, f"{name}.{key}", value, f"must be of type {wanted.__name__}")
-    return make(task, rng, **given)
+        if isinstance(value, int):
+            require(abs(value) <= LARGEST, f"{name}.{key}", value, f"must be at most {LARGEST:,}")
+    try:
+        return make(task, rng, **given)
+    except CosmicError:
+        raise
+    except Exception as error:  # a plugin may fail in any way
+        raise BackendError(one_line(f"agent {name}: cannot start: {type(error).__name__}: {error}")) from error
 
 
 def settings_of(name: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.errors import SpecError, require
+from cosmic.errors import BackendError, SpecError, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.problem import Problem, make_problem
 from cosmic.psa.files import load_space
@@ -17,6 +17,9 @@ from cosmic.psa.space import ParameterSet
 
 MOST_TRIALS = 10_000_000
 """Most trials of a search: their results are kept in memory, several GB of them."""
+MOST_AT_ONCE = 10**6
+"""The largest batch: all its designs are in memory at the same time."""
+MOST_SEED = 2**63 - 1
 EVENT_BATCH = 32
 """The largest batch of designs that the event engine simulates: a crash can lose one batch."""
 
@@ -107,14 +110,19 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     require(options.trials >= 1, "trials", options.trials, "give at least one")
     require(options.trials <= MOST_TRIALS, "trials", options.trials, f"at most {MOST_TRIALS:,} are kept")
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
+    require(options.seed <= MOST_SEED, "seed", options.seed, "is too large")
     if space.source is None:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
-    preferred = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings).batch
+    agent = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings)
+    preferred = getattr(agent, "batch", None)
+    if not isinstance(preferred, int | np.integer) or preferred < 1:
+        raise BackendError(f"agent {options.agent}: prefers batches of {preferred!r}; wanted a number of points")
     most = options.trials if options.engine == "analytic" else min(EVENT_BATCH, options.trials)
-    batch = min(preferred, most) if options.batch is None else options.batch
+    batch = min(int(preferred), most) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
+    require(batch <= MOST_AT_ONCE, "batch", batch, f"give at most {MOST_AT_ONCE:,}")
     inputs = Inputs(
         space=space.source,
         identity=opened.identity,
@@ -125,7 +133,7 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         constraints=tuple(options.constraints),
         trials=options.trials,
         pace=options.trials,
-        batch=int(batch),
+        batch=batch,
         seed=options.seed,
         engine=options.engine,
     )

@@ -194,6 +194,8 @@ class Problem:
 
     def explain(self, row: Indices) -> tuple[str, ...]:
         """Return the reasons why the point *row* cannot run, a sentence each; none for one that can."""
+        if outside := self.space.broken(row):
+            return tuple(outside.values())
         said = []
         for share in self.shares:
             outcome = self._outcome(share, row)

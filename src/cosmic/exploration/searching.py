@@ -22,6 +22,7 @@ from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
 from cosmic.exploration.inputs import Inputs, Options, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
+from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
@@ -34,6 +35,11 @@ PATIENCE = 200
 """A search ends after this many batches in a row without a new design: its agent has nothing left to propose."""
 INVALID = 1_000_000
 """A search also ends after this many invalid mappings, plus a thousand for each trial."""
+BARREN = 200_000
+"""It ends after this many if no other design was among them."""
+SCOUTING = 32
+"""After this many batches in a row of invalid mappings only, batches grow up to the size below."""
+LARGEST_SCOUT = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,7 +205,7 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
     record = Record(problem, storage)
     ledger = Ledger(problem)
     with evaluator(problem, pool.workers, pool.address) as evaluate:
-        steps = explore(inputs, ledger, record.remembered(evaluate), record.asked)
+        steps = explore(inputs, ledger, record.remembered(evaluate), record.batches)
         stopped = ""
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
@@ -223,18 +229,19 @@ def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -
 
 
 def explore(
-    inputs: Inputs, ledger: Ledger, evaluate: Evaluate, before: Sequence[int] = ()
+    inputs: Inputs, ledger: Ledger, evaluate: Evaluate, before: Sequence[BatchRecord] = ()
 ) -> Iterator[tuple[int, Indices, Results, str]]:
     """Yield each batch: how many points were asked for, the new ones, their results, and why the search ends.
 
-    *before* is how many points were asked for in each batch of a search that is resumed or replayed.
+    *before* is the batches of a search that is resumed or replayed.
 
     A known point is told to the agent again, and not evaluated. An invalid mapping is told as infeasible, and does not
-    count as a trial. If the base design is a point of the set it comes first, so no search ends worse than it.
+    count as a trial; one that breaks a constraint of the set does count. If the base design is a point of the set it
+    comes first, so no search ends worse than it.
     """
     problem, space = inputs.problem, inputs.problem.space
-    agent = start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings)
-    idle, stopped = 0, ""
+    agent = CheckedAgent(inputs.agent, start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings), space)
+    idle, barren, stopped = 0, 0, ""
     base = space.row_of(space.base)
     for batch in count():
         if stopped and batch >= len(before):
@@ -242,24 +249,47 @@ def explore(
         if batch == 0 and base is not None:
             asked, rows = 0, base[None, :]
         else:
-            asked = before[batch] if batch < len(before) else min(inputs.batch, inputs.trials - ledger.evaluated)
+            asked = before[batch].asked if batch < len(before) else _asked(inputs, ledger, barren)
             rows = agent.ask(asked)
         new = rows[ledger.unknown(rows)]
-        results = evaluate(new)
+        inside = space.contains(new)
+        results = judged(problem, new, inside, evaluate)
+        most = before[batch].trials if batch < len(before) else _fitting(results, inputs.trials - ledger.evaluated)
+        cut = most < len(new)  # a batch that had grown: what comes after the last trial is as if it was not proposed
+        if cut:
+            new, inside, results = new[:most], inside[:most], results.take(np.arange(most))
         ledger.add(new, results)
+        ledger.outside += int((~inside).sum())
+        rows = rows[ledger.known(rows)] if cut else rows
         agent.tell(problem.outcomes(rows, ledger.recall(rows)))
         idle = 0 if len(new) else idle + 1
+        barren = barren + 1 if not results.counted.any() else 0
         stopped = _why_stop(inputs, ledger, idle)
         yield asked, new, results, stopped
+
+
+def _asked(inputs: Inputs, ledger: Ledger, barren: int) -> int:
+    """Return how many points to ask for: a batch, no more than there are trials left, and more where all are refused.
+
+    Without this, a search for one trial would look for the first valid mapping one by one.
+    """
+    asked = min(inputs.batch, inputs.trials - ledger.evaluated)
+    return asked if barren < SCOUTING else max(asked, min(LARGEST_SCOUT, 2 ** min(barren - SCOUTING, 20)))
+
+
+def _fitting(results: Results, left: int) -> int:
+    """Return how many of *results*, from the first on, there are up to the last one that *left* trials allow."""
+    return int(np.searchsorted(results.counted.cumsum(), left)) + 1 if results.counted.sum() > left else len(results)
 
 
 def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
     if ledger.evaluated >= inputs.trials:
         return "trials"
-    if len(ledger) >= inputs.problem.space.valid:
+    if len(ledger) - ledger.outside >= inputs.problem.space.valid:
         return "exhausted"
     invalid = len(ledger) - ledger.evaluated
-    return "stalled" if idle >= PATIENCE or invalid >= INVALID + 1000 * inputs.trials else ""
+    most = INVALID + 1000 * inputs.trials if ledger.evaluated else BARREN
+    return "stalled" if idle >= PATIENCE or invalid >= most else ""
 
 
 class Record:
@@ -281,9 +311,9 @@ class Record:
                 self._known.add(trials.rows[new], trials.results.take(new))
 
     @property
-    def asked(self) -> list[int]:
-        """How many points were asked for in each written batch."""
-        return [batch.asked for batch in self._batches]
+    def batches(self) -> list[BatchRecord]:
+        """The written batches."""
+        return list(self._batches)
 
     def remembered(self, evaluate: Evaluate) -> Evaluate:
         """Return *evaluate*, with results that the study holds looked up instead."""

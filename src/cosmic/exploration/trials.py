@@ -103,6 +103,8 @@ class Ledger:
         self._place: dict[Hashable, int] = {}
         self.evaluated = 0
         self.feasible = 0
+        self.outside = 0
+        """How many trials break a constraint of the set."""
         self.best = np.inf
         """The least loss of the first objective so far."""
 
@@ -116,6 +118,11 @@ class Ledger:
             if key not in self._place:
                 found.setdefault(key, place)
         return np.array(list(found.values()), dtype=np.intp)
+
+    def known(self, rows: Indices) -> Indices:
+        """Return the places in *rows* of points that are in some trial."""
+        keys = self._problem.space.keys(rows)
+        return np.array([place for place, key in enumerate(keys) if key in self._place], dtype=np.intp)
 
     def add(self, rows: Indices, results: Results) -> None:
         """Add new trials."""

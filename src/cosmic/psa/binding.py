@@ -6,14 +6,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, NamedTuple
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, suggestion
+from cosmic.errors import SpecError, shorten, suggestion
 from cosmic.psa import syntax
-from cosmic.psa.expressions import Constant, Expression, Variable, exact, operation
-from cosmic.psa.syntax import Call, Literal, Path, Syntax
+from cosmic.psa.expressions import ZERO, Constant, Expression, Variable, exact, operation
+from cosmic.psa.syntax import Call, Path, Syntax
 from cosmic.units import NUMBER, PhysicalDimension
 
 NPUS = "npus"
@@ -21,6 +22,10 @@ NPUS = "npus"
 AGGREGATES = ("product", "sum", "min", "max", "all", "any")
 _INFIX = {"*": "product", "+": "sum", "and": "all", "or": "any"}
 _ORDER = ("<", "<=", ">", ">=")
+MAX_DEPTH = 250
+"""The deepest tree of an expression with all derived fields that it uses: Python walks it by recursion."""
+MAX_PARTS = 20_000
+"""The most parts of such a tree."""
 
 
 class Type(NamedTuple):
@@ -36,6 +41,18 @@ class Type(NamedTuple):
 
 
 TRUTH = Type("truth value")
+
+
+def type_of_hint(hint: Any, choices: frozenset[str] | None = None) -> Type | None:
+    """Return the type of fields that are declared as *hint*; None for lists and other nested values."""
+    if get_origin(hint) in (Union, UnionType):
+        options = [option for option in get_args(hint) if option is not type(None)]
+        return type_of_hint(options[0], choices) if len(options) == 1 else None
+    if hint is bool:
+        return TRUTH
+    if hint is str or get_origin(hint) is Literal:
+        return Type("text", choices=choices)
+    return Type("number") if hint in (int, float) else None
 
 
 class Bound(NamedTuple):
@@ -55,6 +72,8 @@ class Scope:
     derived: Mapping[str, str]
     """The text of each derived field's expression, by its path."""
     _deriving: list[str] = field(default_factory=list)
+    _spent: list[int] = field(default_factory=lambda: [0, 0])
+    """The depth and the number of parts of the expression that is being bound."""
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -71,6 +90,8 @@ class Scope:
 
     def bind(self, text: Any, where: str) -> Bound:
         """Return the bound expression of *text*; every mistake in it is a `SpecError` at *where*."""
+        if not self._spent[0]:  # not the expression of a derived field that another one uses
+            self._spent[1] = 0
         try:
             return self._bind(syntax.parse(text))
         except SpecError as error:
@@ -87,12 +108,22 @@ class Scope:
             return candidates[0]
         if candidates:
             raise _wrong(f"'{name}' could be {' or '.join(candidates[:3])}: write it in full")
-        raise _wrong(f"knows no '{name}'{suggestion(name, [*self.fields, *self.short_names, NPUS])}")
+        raise _wrong(f"knows no {shorten(name)}{suggestion(name, [*self.fields, *self.short_names, NPUS])}")
 
     # ------------------------------------------------------------------------------------------ the tree
 
     def _bind(self, tree: Syntax) -> Bound:
-        if isinstance(tree, Literal):
+        self._spent[0] += 1
+        self._spent[1] += 1
+        if self._spent[0] > MAX_DEPTH or self._spent[1] > MAX_PARTS:
+            raise _wrong("is too long, or nested too deeply, with the derived fields that it uses")
+        try:
+            return self._bind_kind(tree)
+        finally:
+            self._spent[0] -= 1
+
+    def _bind_kind(self, tree: Syntax) -> Bound:
+        if isinstance(tree, syntax.Literal):
             return _literal(tree)
         if isinstance(tree, Path):
             return self._bind_path(tree)
@@ -106,12 +137,12 @@ class Scope:
         if tree.name == "in":
             return self._bind_membership(tree)
         if tree.name not in _INFIX and tree.name not in _OPERATORS:
-            raise _wrong(f"knows no function '{tree.name}'{suggestion(tree.name, AGGREGATES)}")
+            raise _wrong(f"knows no function {shorten(tree.name)}{suggestion(tree.name, AGGREGATES)}")
         bound = [self._bind(argument) for argument in tree.arguments]
         if tree.name in _INFIX:
-            return _aggregate(_INFIX[tree.name], bound)
-        result = operation(tree.name, tuple(argument.expression for argument in bound))
-        return Bound(result, _OPERATORS[tree.name](tree.name, bound))
+            return _aggregate(_INFIX[tree.name], bound, tree.name)
+        kind = _OPERATORS[tree.name](tree.name, bound)  # first: operators compute with what they are made for only
+        return Bound(operation(tree.name, tuple(argument.expression for argument in bound)), kind)
 
     def _bind_path(self, tree: Path) -> Bound:
         if "*" in tree.text:
@@ -142,12 +173,10 @@ class Scope:
     def type_of(self, path: str) -> Type:
         """Return the type of the field at *path*."""
         slot = schema.slot_at(self.base, path)
-        sample = self.fields[path]
-        if isinstance(sample, bool):
-            return TRUTH
-        if isinstance(sample, str):
-            return Type("text", choices=slot.choices())
-        return Type("number", slot.dimension or NUMBER)
+        kind = type_of_hint(slot.hint, slot.choices())
+        if kind is None:
+            raise _wrong(f"'{path}' is neither a number, nor a text, nor a truth value")
+        return kind._replace(dimension=slot.dimension or NUMBER)
 
     def _expand(self, tree: Syntax) -> Iterable[Syntax]:
         """Return a copy of *tree* for each list entry; all its ``*`` take the same entry."""
@@ -167,7 +196,7 @@ class Scope:
         count = sum(place.isdecimal() for place in places)
         if not count or f"{stem}.0{rest}" not in self.fields:
             similar = {path.replace(".0", ".*") for path in self.fields if ".0" in path}
-            raise _wrong(f"knows no '{pattern}'{suggestion(pattern, similar)}")
+            raise _wrong(f"knows no {shorten(pattern)}{suggestion(pattern, similar)}")
         return count
 
     def _bind_membership(self, tree: Call) -> Bound:
@@ -181,7 +210,7 @@ class Scope:
         return Bound(operation("in", tuple(bound.expression for bound in (value, *options))), TRUTH)
 
 
-def _literal(tree: Literal) -> Bound:
+def _literal(tree: syntax.Literal) -> Bound:
     value = tree.value
     if isinstance(value, bool):
         return Bound(Constant(value), TRUTH)
@@ -210,23 +239,36 @@ def _fill(tree: Syntax, place: str) -> Syntax:
 # ------------------------------------------------------------------------------------------------- types
 
 
-def _aggregate(name: str, arguments: list[Bound]) -> Bound:
-    result = operation(name, tuple(bound.expression for bound in arguments))
-    if name in ("all", "any"):
-        for bound in arguments:
-            _want(bound, "truth value", name)
-        return Bound(result, TRUTH)
+def _aggregate(name: str, arguments: list[Bound], written: str = "") -> Bound:
+    """Return the aggregate of *arguments*; *written* is the sign that stands for its *name*, if there is one."""
+    kind = _type_of_aggregate(name, arguments, written or name)
+    return Bound(operation(name, tuple(bound.expression for bound in arguments)), kind)
+
+
+def _type_of_aggregate(name: str, arguments: list[Bound], written: str) -> Type:
+    wanted = "truth value" if name in ("all", "any") else "number"
     for bound in arguments:
-        _want(bound, "number", name)
+        _want(bound, wanted, written)
+    if wanted == "truth value":
+        return TRUTH
     if name == "product":
         dimension = NUMBER
         for bound in arguments:
             dimension = dimension.times(bound.type.dimension)
-        return Bound(result, Type("number", dimension))
-    first = arguments[0]
-    for bound in arguments[1:]:
-        _comparable(name, first, bound)
-    return Bound(result, first.type)
+        return Type("number", dimension)
+    return _common_type(written, arguments)
+
+
+def _common_type(name: str, bound: list[Bound]) -> Type:
+    """Return the one type of all of *bound*; a plain zero is of any dimension."""
+    first = next((each for each in bound if not _is_zero(each)), bound[0])
+    for each in bound:
+        _comparable(name, first, each)
+    return first.type
+
+
+def _is_zero(bound: Bound) -> bool:
+    return bound.expression == ZERO and bound.type == Type("number")
 
 
 def _type_of_comparison(name: str, bound: list[Bound]) -> Type:
@@ -246,9 +288,9 @@ def _type_of_choice(name: str, bound: list[Bound]) -> Type:
     condition, then, otherwise = bound
     _want(condition, "truth value", name)
     if then.type.kind == otherwise.type.kind == "text":
-        return Type("text", choices=(then.type.choices or frozenset()) | (otherwise.type.choices or frozenset()))
-    _comparable(name, then, otherwise)
-    return then.type
+        some, others = then.type.choices, otherwise.type.choices
+        return Type("text", choices=None if some is None or others is None else some | others)
+    return _common_type(name, [then, otherwise])
 
 
 def _type_of_quotient(name: str, bound: list[Bound]) -> Type:
@@ -259,9 +301,9 @@ def _type_of_quotient(name: str, bound: list[Bound]) -> Type:
 
 
 def _type_of_remainder(name: str, bound: list[Bound]) -> Type:
-    _comparable(name, *bound)
-    _want(bound[0], "number", name)
-    return bound[0].type
+    for each in bound:
+        _want(each, "number", name)
+    return _common_type(name, bound)
 
 
 def _type_of_power(name: str, bound: list[Bound]) -> Type:
@@ -293,9 +335,8 @@ def _comparable(name: str, left: Bound, right: Bound) -> None:
     """Refuse operands that can never be equal: of different types, units or texts."""
     if left.type.kind != right.type.kind:
         raise _wrong(f"'{name}' combines {left.type} with {right.type}")
-    zero = Constant(Fraction(0))
-    same = left.type.dimension == right.type.dimension or zero in (left.expression, right.expression)
-    if not same:
+    same = left.type.dimension == right.type.dimension
+    if not (same or _is_zero(left) or _is_zero(right)):
         raise _wrong(f"'{name}' combines {left.type.dimension} with {right.type.dimension}")
     choices, others = left.type.choices, right.type.choices
     if choices is not None and others is not None and choices.isdisjoint(others):

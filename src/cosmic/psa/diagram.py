@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.errors import SpecError
-from cosmic.psa.expressions import FALSE, TRUE, Constant, Expression, substitute, variables
+from cosmic.psa.expressions import FALSE, TRUE, UNDEFINED, Expression, Known, substitute
 
 Indices = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
@@ -207,10 +207,11 @@ class Diagram:
         return tuple(levels)
 
 
-def build(levels: Sequence[Sequence[Mapping[str, Constant]]], constraints: Sequence[Expression]) -> Diagram:
+def build(levels: Sequence[Sequence[Mapping[str, Known]]], constraints: Sequence[Expression]) -> Diagram:
     """Return the diagram of the combinations that satisfy *constraints*.
 
-    *levels* gives, per parameter, what each of its values sets: a mapping from paths to constants.
+    *levels* gives, per parameter, what each of its values sets: a mapping from paths to constants. A constraint holds
+    for no combination for which it has no value.
     """
     frontier: dict[tuple[Expression, ...], int] = {tuple(constraints): 0}
     children = []
@@ -231,18 +232,15 @@ def build(levels: Sequence[Sequence[Mapping[str, Constant]]], constraints: Seque
     return Diagram(tuple(children))
 
 
-def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Constant]) -> tuple[Expression, ...] | None:
-    """Return the constraints that remain after *setting*; None if one can no longer hold."""
+def _remaining(question: tuple[Expression, ...], setting: Mapping[str, Known]) -> tuple[Expression, ...] | None:
+    """Return the constraints that remain after *setting*; None if one can no longer hold, or has no value."""
     rest = []
     for constraint in question:
         simpler = substitute(constraint, setting)
-        if simpler == FALSE:
+        if simpler in (FALSE, UNDEFINED):
             return None
-        if simpler == TRUE:
-            continue
-        if not variables(simpler):
-            raise SpecError("constraints", setting, "divides by zero, or takes an impossible power")
-        rest.append(simpler)
+        if simpler != TRUE:
+            rest.append(simpler)
     return tuple(rest)
 
 

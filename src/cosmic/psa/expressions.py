@@ -3,6 +3,9 @@
 Numbers are fractions, so that ``0.1 + 0.2 == 0.3`` holds and the order of a sum does not matter. An
 expression with values substituted for some parameters is again an expression. Equal expressions have equal
 results from then on, so combinations can be counted without enumerating the space (`cosmic.psa.diagram`).
+
+A division by zero has no value (`UNDEFINED`), nor has anything computed from it. Only a part that decides alone does
+away with it: ``tp == 1 or x / (tp - 1) > 2`` holds at tp = 1, in whichever order its parts are written.
 """
 
 from __future__ import annotations
@@ -19,6 +22,9 @@ from cosmic.errors import SpecError
 Scalar = Fraction | str | bool
 MAX_BITS = 4096
 """The largest size in bits of a power that is computed."""
+MOST_BITS = 2**18
+"""The largest size in bits of any number that is computed."""
+NO_VALUE = "it divides by zero, takes an impossible power or uses a figure that is not known"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +32,11 @@ class Constant:
     """A known value."""
 
     value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Undefined:
+    """No value: of a division by zero, of an impossible power, of a figure that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +54,10 @@ class Operation:
     arguments: tuple[Expression, ...]
 
 
-Expression = Constant | Variable | Operation
+Expression = Constant | Undefined | Variable | Operation
+Known = Constant | Undefined
 
-TRUE, FALSE = Constant(True), Constant(False)
+TRUE, FALSE, UNDEFINED = Constant(True), Constant(False), Undefined()
 
 _FOLDS: dict[str, Callable[[Any, Any], Any]] = {
     "sum": operator.add,
@@ -65,6 +77,14 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
+
+
+_DIVISIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "/": operator.truediv,
+    "//": operator.floordiv,
+    "%": operator.mod,
+}
+ZERO = Constant(Fraction(0))
 
 
 def exact(value: Any) -> Scalar:
@@ -88,11 +108,11 @@ def variables(expression: Expression) -> frozenset[str]:
     return frozenset()
 
 
-def substitute(expression: Expression, values: Mapping[str, Constant]) -> Expression:
+def substitute(expression: Expression, values: Mapping[str, Known]) -> Expression:
     """Return *expression* with *values* substituted, simplified."""
     if isinstance(expression, Variable):
         return values.get(expression.path, expression)
-    if isinstance(expression, Constant) or variables(expression).isdisjoint(values):
+    if not isinstance(expression, Operation) or variables(expression).isdisjoint(values):
         return expression
     return operation(expression.name, tuple(substitute(argument, values) for argument in expression.arguments))
 
@@ -105,7 +125,9 @@ def operation(name: str, arguments: tuple[Expression, ...]) -> Expression:
         condition, then, otherwise = arguments
         if isinstance(condition, Constant):
             return then if condition.value else otherwise
-        return Operation(name, arguments)
+        return UNDEFINED if condition == UNDEFINED else Operation(name, arguments)
+    if any(isinstance(each, Undefined) for each in arguments) or (name in _DIVISIONS and arguments[1] == ZERO):
+        return UNDEFINED
     known = [argument.value for argument in arguments if isinstance(argument, Constant)]
     if len(known) < len(arguments):
         return Operation(name, arguments)
@@ -116,7 +138,7 @@ def operation(name: str, arguments: tuple[Expression, ...]) -> Expression:
     if name == "in":
         return Constant(known[0] in known[1:])
     result = _arithmetic(name, known[0], known[1])
-    return Operation(name, arguments) if result is None else Constant(result)
+    return UNDEFINED if result is None else Constant(result)
 
 
 def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
@@ -124,6 +146,7 @@ def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
     combine = _FOLDS[name]
     known: Any = _NEUTRAL.get(name)
     unknown: list[Expression] = []
+    undefined = False
     pending = list(reversed(arguments))
     while pending:
         argument = pending.pop()
@@ -131,15 +154,24 @@ def _fold(name: str, arguments: tuple[Expression, ...]) -> Expression:
             if argument == _DECIDED.get(name):
                 return argument
             known = argument.value if known is None else combine(known, argument.value)
+            undefined = undefined or _is_huge(known)
+        elif isinstance(argument, Undefined):
+            undefined = True
         elif isinstance(argument, Operation) and argument.name == name:
             pending.extend(reversed(argument.arguments))
         else:
             unknown.append(argument)
+    if undefined:  # an unknown part may still decide without it; nothing else can
+        return Operation(name, (UNDEFINED, *unknown)) if unknown and name in _DECIDED else UNDEFINED
     if not unknown:
         return Constant(known)
     if known is not None and known != _NEUTRAL.get(name):
         unknown.insert(0, Constant(known))
     return unknown[0] if len(unknown) == 1 else Operation(name, tuple(unknown))
+
+
+def _is_huge(value: Any) -> bool:
+    return isinstance(value, Fraction) and max(value.numerator.bit_length(), value.denominator.bit_length()) > MOST_BITS
 
 
 def _arithmetic(name: str, left: Any, right: Any) -> Fraction | None:
@@ -151,12 +183,12 @@ def _arithmetic(name: str, left: Any, right: Any) -> Fraction | None:
         return Fraction(left ** int(right))
     if right == 0:
         return None
-    result = {"/": operator.truediv, "//": operator.floordiv, "%": operator.mod}[name](left, right)
-    return Fraction(result)
+    result = Fraction(_DIVISIONS[name](left, right))
+    return None if _is_huge(result) else result
 
 
 def value_of(expression: Expression, where: str, text: str) -> Scalar:
     """Return the value of an expression without variables; an error quotes *where* and *text*."""
     if isinstance(expression, Constant):
         return expression.value
-    raise SpecError(where, text, "has no value: it divides by zero or takes an impossible power")
+    raise SpecError(where, text, f"has no value: {NO_VALUE}")

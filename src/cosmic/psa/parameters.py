@@ -22,7 +22,7 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, suggestion
 from cosmic.loading.designs import accelerator_layers
-from cosmic.psa.expressions import Constant, exact
+from cosmic.psa.expressions import UNDEFINED, Constant, Known, exact
 
 MAX_VALUES = 100_000
 ACCELERATOR = "compute.accelerator"
@@ -52,17 +52,16 @@ class Parameter:
         return all(isinstance(part, int | float) and not isinstance(part, bool) for row in self.values for part in row)
 
     @cached_property
-    def settings(self) -> tuple[dict[str, Constant], ...]:
+    def settings(self) -> tuple[dict[str, Known], ...]:
         """For each value, the fields that it sets, as constants of expressions."""
         return tuple(
-            {path: Constant(exact(part)) for path, part in zip(self.paths, row, strict=True) if _is_scalar(part)}
-            for row in self.values
+            {path: _as_constant(part) for path, part in zip(self.paths, row, strict=True)} for row in self.values
         )
 
 
-def _is_scalar(value: Any) -> bool:
-    """Return whether expressions can compute with *value*: not with lists, nor with None."""
-    return not (value is None or isinstance(value, tuple))
+def _as_constant(value: Any) -> Known:
+    """Return *value* as expressions compute with it: a list or a figure that is not known has no value there."""
+    return Constant(exact(value)) if isinstance(value, bool | int | float | str) else UNDEFINED
 
 
 def read_parameters(base: DesignPoint, given: Any) -> tuple[Parameter, ...]:
@@ -230,7 +229,7 @@ def _range(domain: Mapping[str, Any], where: str, dimension: units.PhysicalDimen
         raise SpecError(where, dict(domain), "must go upwards, by a positive step")
     count = (high - low) // step + 1
     if count > MAX_VALUES:
-        raise SpecError(where, dict(domain), f"has {count} values; at most {MAX_VALUES} are taken")
+        raise SpecError(where, dict(domain), f"has more than {MAX_VALUES:,} values")
     for place in range(count):
         value = low + place * step
         if dimension is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from math import prod
@@ -24,14 +23,28 @@ from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName
 from cosmic.psa import diagram as diagrams
 from cosmic.psa.binding import Bound, Scope
+from cosmic.psa.derived import as_field
 from cosmic.psa.diagram import Diagram, Indices
-from cosmic.psa.expressions import FALSE, Constant, Expression, Scalar, substitute, value_of, variables
+from cosmic.psa.expressions import (
+    FALSE,
+    NO_VALUE,
+    UNDEFINED,
+    Expression,
+    Known,
+    Scalar,
+    operation,
+    substitute,
+    value_of,
+    variables,
+)
 from cosmic.psa.parameters import Parameter, label
 
 DERIVED_CACHE = 1_000_000
 """How many derived values are cached at most."""
 FORMAT = 1
 """Version of the file format and of the exported schema."""
+CHECKED = 64
+"""Of how many points the derived fields are computed when a set is built."""
 LISTED_AT_ONCE = 1024
 """How many points are decoded at a time when all are enumerated."""
 
@@ -77,6 +90,18 @@ class ParameterSet:
 
     def __post_init__(self) -> None:
         _ = self.components  # malformed expressions and empty sets are found here, not during a search
+        if self.derived:
+            self._check_derived()
+
+    def _check_derived(self) -> None:
+        """Refuse derived fields that have no value, or one that their field cannot hold.
+
+        All points of a small set are tried, and some of a large one: `derive` refuses the others when it meets them.
+        """
+        few = self.valid <= CHECKED
+        rows = self.listed(0, self.valid) if few else self.sample(CHECKED, np.random.default_rng(0))
+        for path in self.derived:
+            self.derive(path, rows)
 
     # ------------------------------------------------------------------------------------- expressions
 
@@ -123,6 +148,8 @@ class ParameterSet:
         for place, expression in enumerate(self._bound_constraints):
             if expression == FALSE:
                 raise SpecError(f"constraints.{place}", self.constraints[place], "can never hold")
+            if expression == UNDEFINED:
+                raise SpecError(f"constraints.{place}", self.constraints[place], f"has no value: {NO_VALUE}")
             used = _in_order(expression, column)
             touched.append(used)
             for other in used[1:]:
@@ -144,8 +171,15 @@ class ParameterSet:
             raise SpecError(where, value, error.rule) from None
         if not diagram.count:
             names = ", ".join(self.parameters[column].name for column in columns)
+            if len(mine) == 1 and not self._is_ever_false(mine[0], columns):
+                raise SpecError(where, value, f"has no value for any values of {names}: {NO_VALUE}")
             raise SpecError(where, value, f"no values of {names} satisfy this")
         return Component(columns, diagram)
+
+    def _is_ever_false(self, place: int, columns: tuple[int, ...]) -> bool:
+        """Return whether the constraint at *place* is false for some values, rather than without a value for all."""
+        levels = [self.parameters[column].settings for column in columns]
+        return diagrams.build(levels, [operation("not", (self._bound_constraints[place],))]).count > 0
 
     @cached_property
     def sizes(self) -> tuple[int, ...]:
@@ -230,6 +264,20 @@ class ParameterSet:
             inside &= component.diagram.contains(safe[:, component.columns])
         return inside
 
+    def broken(self, row: Indices) -> dict[str, str]:
+        """Return the constraints that the point *row* breaks, each with a sentence; none for a valid one."""
+        settings: dict[str, Known] = {}
+        for parameter, index in zip(self.parameters, row.tolist(), strict=True):
+            settings |= parameter.settings[index]
+        found = {}
+        for place, expression in enumerate(self._bound_constraints):
+            value, text = substitute(expression, settings), self.constraints[place]
+            if value == FALSE:
+                found[f"constraints.{place}"] = f"breaks the constraint {text}"
+            elif value == UNDEFINED:
+                found[f"constraints.{place}"] = f"the constraint {text} has no value: {NO_VALUE}"
+        return found
+
     def repair(self, rows: Indices) -> Indices:
         """Return a valid point near each row: the row itself if it is valid."""
         wanted = np.clip(rows, 0, self._widths - 1)
@@ -270,17 +318,24 @@ class ParameterSet:
         return (self.derived[path] if path in self.derived else schema.get(self.base, path),)
 
     def derive(self, path: str, rows: Indices) -> Column:
-        """Return a derived field of many points; each combination of values is computed once and cached."""
+        """Return a derived field of many points; each combination of values is computed once and cached.
+
+        A point that is not valid may have none: None stands for it.
+        """
         used = self._used[path]
         first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
         known = self._derived.setdefault(path, {})
         if len(known) > DERIVED_CACHE:
             known.clear()
         values = []
-        for choice in map(tuple, rows[np.ix_(first, used)].tolist()):
+        for place, choice in enumerate(map(tuple, rows[np.ix_(first, used)].tolist())):
             if choice not in known:
-                known[choice] = self._derived_value(path, zip(used, choice, strict=True))
-            values.append(known[choice])
+                try:
+                    known[choice] = self._derived_value(path, zip(used, choice, strict=True))
+                except SpecError:
+                    if self.contains(rows[which == place]).any():
+                        raise
+            values.append(known.get(choice))
         derived: Column = column_of(values)[which]
         return derived
 
@@ -299,22 +354,26 @@ class ParameterSet:
         return {}
 
     def _derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
-        settings: dict[str, Constant] = {}
-        for place, index in choices:
+        settings: dict[str, Known] = {}
+        chosen = list(choices)
+        for place, index in chosen:
             settings |= self.parameters[place].settings[index]
         text = self.derived[path]
-        found = value_of(substitute(self._derivations[path].expression, settings), f"derived.{path}", text)
-        return self._as_field(path, found)
+        try:
+            found = value_of(substitute(self._derivations[path].expression, settings), f"derived.{path}", text)
+            if found not in (checked := self._checked.setdefault(path, {})):
+                checked[found] = as_field(self.base, path, found, text)
+            return checked[found]
+        except SpecError as error:
+            at = ", ".join(
+                f"{self.parameters[place].name} = {self.parameters[place].labels[at]}" for place, at in chosen
+            )
+            raise SpecError(error.where, error.value, f"{error.rule}, where {at}" if at else error.rule) from None
 
-    def _as_field(self, path: str, value: Scalar) -> Any:
-        """Return an expression's *value* as the field at *path* holds it."""
-        if not isinstance(value, Fraction):
-            return value
-        if schema.slot_at(self.base, path).hint is int:
-            if value.denominator != 1:
-                raise SpecError(f"derived.{path}", float(value), f"must be a whole number ({self.derived[path]})")
-            return int(value)
-        return float(value)
+    @cached_property
+    def _checked(self) -> dict[str, dict[Scalar, Any]]:
+        """The values of each derived field that it was found to hold, by what its expression gives."""
+        return {}
 
     def changes(self, row: Indices) -> dict[str, Any]:
         """Return the fields that the point *row* sets, searched and derived, by their paths."""

@@ -32,7 +32,7 @@ class GeneticAgent:
         near: float = 0.5,
     ) -> None:
         require(population >= 0, "genetic.population", population, "must be positive, or 0 to follow the trials")
-        require(tournament >= 1, "genetic.tournament", tournament, "must be at least 1")
+        require(1 <= tournament <= 1000, "genetic.tournament", tournament, "must lie between 1 and 1,000")
         require(0 <= crossover <= 1, "genetic.crossover", crossover, "must lie between 0 and 1")
         require(0 <= mutation <= 100, "genetic.mutation", mutation, "must lie between 0 and 100 changes")
         require(0 <= near <= 1, "genetic.near", near, "must lie between 0 and 1")

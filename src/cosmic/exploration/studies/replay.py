@@ -48,7 +48,7 @@ def replay(path: str | Path, pool: PoolOptions | None = None) -> Replayed:
         batches, written = storage.history()
     pool, ledger, again = pool or PoolOptions(), Ledger(study.problem), 0
     with evaluator(study.problem, pool.workers, pool.address) as evaluate:
-        steps = explore(study.inputs, ledger, evaluate, [batch.asked for batch in batches])
+        steps = explore(study.inputs, ledger, evaluate, batches)
         for _, rows, _, _ in islice(steps, len(batches)):
             same = np.array_equal(rows, written.rows[again : again + len(rows)])
             again += len(rows)

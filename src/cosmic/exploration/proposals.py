@@ -1,0 +1,79 @@
+"""What agents propose, checked before it is evaluated: an agent may be a plugin that does as it likes.
+
+An answer that is no array of value indices ends the search. A point that breaks a constraint of the set is a trial
+that cannot run: it is counted and never evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cosmic.errors import BackendError, CosmicError, one_line, shorten
+from cosmic.exploration.agent import Agent, Flags, Outcomes
+from cosmic.exploration.problem import Problem, Results
+from cosmic.psa.diagram import Indices
+from cosmic.psa.space import ParameterSet
+
+T = TypeVar("T")
+
+
+class CheckedAgent:
+    """An agent whose answers are checked; where it fails, the error names it."""
+
+    def __init__(self, name: str, agent: Agent, space: ParameterSet) -> None:
+        self._name, self._agent, self._space = name, agent, space
+
+    def ask(self, n: int) -> Indices:
+        """Return up to *n* points: rows of indices, each of a value that its parameter has."""
+        answer = self._call("ask", lambda: self._agent.ask(n))
+        if wrong := why_no_points(answer, n, self._space):
+            raise BackendError(f"agent {self._name}: {wrong}")
+        return np.asarray(answer, dtype=np.intp)
+
+    def tell(self, outcomes: Outcomes) -> None:
+        """Tell the agent the outcomes of some points."""
+        self._call("tell", lambda: self._agent.tell(outcomes))
+
+    def _call(self, what: str, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except CosmicError:
+            raise
+        except Exception as error:
+            said = one_line(f"{type(error).__name__}: {error}")
+            raise BackendError(f"agent {self._name}: {what} failed: {said}") from error
+
+
+def why_no_points(answer: Any, n: int, space: ParameterSet) -> str:
+    """Return why *answer* is no array of at most *n* points of *space*, valid or not; empty if it is one."""
+    width = len(space.parameters)
+    if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "iu":
+        what = f"an array of {answer.dtype}" if isinstance(answer, np.ndarray) else shorten(answer)
+        return f"proposed {what}; wanted an array of whole numbers, a row of value indices for each point"
+    if answer.ndim != 2 or answer.shape[1] != width:
+        return f"proposed an array of shape {answer.shape}; wanted rows of {width} value indices"
+    if len(answer) > n:
+        return f"proposed {len(answer):,} points; it was asked for {n:,}"
+    beyond = (answer < 0) | (answer >= np.array(space.sizes, dtype=np.intp))
+    if beyond.any():
+        place, column = np.argwhere(beyond)[0].tolist()
+        parameter = space.parameters[column]
+        return (
+            f"proposed value {answer[place, column]} of {parameter.name}, which has {len(parameter.values)} from 0 on"
+        )
+    return ""
+
+
+def judged(problem: Problem, rows: Indices, inside: Flags, evaluate: Callable[[Indices], Results]) -> Results:
+    """Return the results of *rows*, of which those *inside* the set are evaluated; the others break its constraints."""
+    if inside.all():
+        return evaluate(rows)
+    invalid = np.flatnonzero(~inside)
+    refused = Results.failed(len(invalid), "")
+    reasons = [", ".join(problem.space.broken(rows[place])) for place in invalid.tolist()]
+    refused = Results(refused.columns, refused.excess, reasons, refused.counted)
+    both = Results.join([evaluate(rows[inside]), refused])
+    return both.take(np.argsort(np.concatenate((np.flatnonzero(inside), invalid)), kind="stable"))
