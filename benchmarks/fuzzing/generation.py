@@ -10,9 +10,10 @@ from .documents import designs, expressions, spaces
 from .settings import settings
 from .stock import Stock
 from .studies import studies
+from .tables import configurations, rows
 from .traces import simulations, traces
 from .trial import Generator, Maker, Trial
-from .words import SERVES, walk
+from .words import SERVES, outputs, walk
 
 LONG = (
     "search cosmic-1024-full-stack -n 1000000 --agent random --out s",
@@ -38,9 +39,12 @@ def interrupts(maker: Maker) -> list[str]:
 
 
 KINDS: Mapping[str, tuple[float, Generator]] = {
-    "commands": (30, walk),
+    "commands": (28, walk),
+    "outputs": (4, outputs),
     "settings": (16, settings),
-    "designs": (12, designs),
+    "designs": (11, designs),
+    "configurations": (2, configurations),
+    "rows": (3, rows),
     "spaces": (11, spaces),
     "expressions": (10, expressions),
     "studies": (12, studies),
@@ -49,7 +53,7 @@ KINDS: Mapping[str, tuple[float, Generator]] = {
     "interrupts": (0.7, interrupts),
 }
 """Kinds of trials with their shares."""
-NEEDS_STUDIES, NEEDS_TRACES = ("commands", "studies"), ("commands", "traces", "simulations")
+NEEDS_STUDIES, NEEDS_TRACES = ("commands", "outputs", "studies"), ("commands", "outputs", "traces", "simulations")
 
 
 def make_trial(seed: int, number: int, folder: Path, stock: Stock, kinds: tuple[str, ...]) -> Trial:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
-from .server import CPU_S, LATE_S, READ_BYTES, Outcome
+from .server import CPU_S, LATE_S, READ_BYTES, UNMADE, Outcome
 
 RSS_BYTES = 2 * 10**9
 STATUSES = (0, 1, 2, 3)
@@ -65,6 +65,9 @@ def _stopped(outcome: Outcome) -> Iterator[Failure]:
 def _said(outcome: Outcome) -> Iterator[Failure]:
     """Yield what is wrong with the status and the message that comes with it."""
     errors, trial = _text(outcome.stderr), outcome.trial
+    if trial.kind == UNMADE:
+        yield Failure("the fuzzer made no trial", _last(errors)[-160:], _last(errors))
+        return
     allowed = {*STATUSES}
     allowed |= {INTERRUPTED} if outcome.late_s is not None else set()
     allowed |= {PIPE_CLOSED} if trial.stdout == "gone" else set()

@@ -22,6 +22,7 @@ class Tally:
     began: float = field(default_factory=time.perf_counter)
     trials: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
+    cpu_by_kind: Counter[str] = field(default_factory=Counter)
     by_command: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     worst: dict[str, tuple[float, str, int]] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class Tally:
         trial = outcome.trial
         self.trials += 1
         self.by_kind[trial.kind] += 1
+        self.cpu_by_kind[trial.kind] += outcome.cpu_s  # type: ignore[assignment]  a counter adds floats too
         self.by_command[trial.words[0][:20] if trial.words else ""] += 1
         self.statuses[str(outcome.status)] += 1
         for name in WORST:
@@ -84,6 +86,7 @@ class Tally:
             "seconds": seconds,
             "trials_per_s": self.trials / seconds if seconds else 0.0,
             "kinds": dict(sorted(self.by_kind.items())),
+            "cpu_s_by_kind": dict(sorted(self.cpu_by_kind.items())),
             "commands": dict(sorted(self.by_command.items())),
             "statuses": dict(sorted(self.statuses.items())),
             "worst": worst,

@@ -37,8 +37,8 @@ LATE_S = 3.0
 READ_BYTES = 16 * 2**20
 WATCH_S = 0.5
 GRACE_S = 1.0
-NO_TRIAL = 99
-"""Exit status of a child whose generator failed."""
+NO_TRIAL, UNMADE = 99, "none"
+"""Exit status of a child whose generator failed, and the kind of its trial."""
 Make = Callable[[int, Path], Trial]
 
 
@@ -198,8 +198,8 @@ class Server:
         if not self._running[child].ready.closed:
             self._drain(child)
         running = self._running.pop(child)
-        if running.trial is None:
-            raise RuntimeError(f"trial {running.number} was not made: {_tail(running.root / 'stderr')}")
+        if running.trial is None:  # its generator failed, which its standard error says
+            running.trial = Trial(running.number, UNMADE, ())
         left = (*_processes(child), *(() if running.killed else _temporary(running.root)))
         found = Outcome(
             running.trial,
@@ -271,8 +271,7 @@ def _size(folder: Path) -> int:
 
 def _temporary(root: Path) -> list[str]:
     """Return the files that an ended command should have removed or renamed."""
-    found = [f"tmp/{each.name}" for each in (root / "tmp").iterdir()]
-    found += [f"home/{each.name}" for each in (root / "home").iterdir()]
+    found = [f"{place}/{each.name}" for place in ("tmp", "home") for each in (root / place).iterdir()]
     for where, _, names in os.walk(root / "work"):
         for name in names:
             parts = name.rsplit(".", 1)

@@ -9,8 +9,10 @@ import sqlite3
 from pathlib import Path
 from typing import Any
 
+from cosmic.errors import SpecError
 from cosmic.exploration.studies.storage import COLUMNS, with_checksum
 from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS, _digest
+from cosmic.psa.files import load_space
 
 from .documents import garble, spoil
 from .trial import Maker
@@ -84,11 +86,16 @@ def studies(maker: Maker) -> list[str]:
 
 
 def _inputs(maker: Maker, folder: Path) -> None:
-    """Spoil the tree of study.json; its checksum usually holds, and the copy in the database often says the same."""
+    """Spoil study.json; its checksum and identity usually hold, and the copy in the database often says the same."""
     path = folder / INPUTS
     content = json.loads(path.read_text(encoding="utf-8"))
-    if maker.chance(0.85):
-        content["inputs"] = spoil(maker, content["inputs"])
+    drawn = maker.rng.random()
+    if drawn < 0.5:
+        _spoil_input(maker, content["inputs"])
+    elif drawn < 0.85:
+        content["inputs"]["space"] = spoil(maker, content["inputs"]["space"])
+        with contextlib.suppress(SpecError):
+            content["inputs"]["identity"] = load_space(content["inputs"]["space"]).identity
     else:
         content = spoil(maker, content)
     with contextlib.suppress(TypeError, ValueError, AttributeError, RecursionError):
@@ -97,10 +104,26 @@ def _inputs(maker: Maker, folder: Path) -> None:
     text = json.dumps(content, default=str, skipkeys=True)
     path.write_text(text, encoding="utf-8", errors="surrogatepass")
     if maker.chance(0.5):
+        said = text.encode(errors="replace").decode()
         with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base, base:
-            base.execute(
-                "UPDATE inputs SET content = ? WHERE name = 'study'", (text.encode(errors="replace").decode(),)
-            )
+            base.execute("UPDATE inputs SET content = ? WHERE name = 'study'", (said,))
+
+
+def _spoil_input(maker: Maker, inputs: dict[str, Any]) -> None:
+    """Change one input other than the parameter set."""
+    rng = maker.rng
+    key = rng.choice([name for name in inputs if name != "space"])
+    others = {
+        "agent": ("random", "exhaustive", "none", "tpe", "../random"),
+        "objectives": ([], ["step_s"], ["step_s", "step_s"], ["nothing"], "step_s", ["energy_j", "cost_usd"]),
+        "constraints": (["step_s <= 1"], ["step_s"], ["tp <= 2"], [1], ["memory_bytes <= 1 s"]),
+        "stacks": (["workload"], ["nothing"], ["network", "network"], [""]),
+        "engine": ("event", "ray9", "", None),
+        "settings": ({"population": 0}, {"population": 10**9}, {"x": 1}, [], {"population": "a"}, {"": None}),
+    }
+    numbers = (0, -1, 1, 2**63, 2**64, 1.5, "1", True, None, 10**30)
+    choices = others.get(key, numbers if isinstance(inputs[key], int) else ())
+    inputs[key] = rng.choice(choices) if choices and maker.chance(0.7) else plain(rng)
 
 
 def _cells(maker: Maker, folder: Path) -> None:

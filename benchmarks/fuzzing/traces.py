@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from . import wire
 from .documents import garble, spoil
 from .trial import Maker
 from .values import FILES, plain
@@ -57,10 +58,17 @@ def _spoil_trace(maker: Maker, folder: Path) -> None:
     elif drawn < 0.25:
         path.write_bytes(data + rng.choice((b"\xff" * 12, b"\x80" * 30, data[:100], b"\xff\xff\xff\xff\x0f")))
     else:
-        spoilt = garble(maker, data)
+        spoilt = garble(maker, data) if maker.chance(0.3) else _rewired(maker, data)
         for each in files if maker.chance(0.4) else [path]:
             if each.is_file():
                 each.write_bytes(spoilt)
+
+
+def _rewired(maker: Maker, data: bytes) -> bytes:
+    try:
+        return wire.spoil(maker.rng, data)
+    except (IndexError, ValueError):  # it is spoilt already
+        return garble(maker, data)
 
 
 def _groups(maker: Maker, folder: Path) -> None:
@@ -71,15 +79,18 @@ def _groups(maker: Maker, folder: Path) -> None:
 
 def _load(path: Path) -> Any:
     data = path.read_text(encoding="utf-8")
-    return yaml.safe_load(data) if path.suffix == ".yml" else json.loads(data)
+    return json.loads(data) if data.startswith("{") else yaml.safe_load(data)
 
 
 def _spoil_json(maker: Maker, path: Path) -> None:
     """Spoil the tree of a small file, or its text."""
-    if maker.chance(0.2):
+    try:
+        tree = None if maker.chance(0.2) else _load(path)
+    except ValueError:  # it is spoilt already
+        tree = None
+    if tree is None:
         path.write_bytes(garble(maker, path.read_bytes()))
         return
-    tree = _load(path)
     tree = spoil(maker, copy.deepcopy(tree)) if maker.chance(0.95) else plain(maker.rng)
     path.write_text(json.dumps(tree, default=str), encoding="utf-8", errors="surrogatepass")  # JSON is YAML too
 

@@ -236,3 +236,21 @@ def bounded(maker: Maker, command: Command, words: list[str]) -> list[str]:
     if "generate" in words or "astra-sim" in words or "--to=astra-sim" in words:
         words = tiny(words)
     return words
+
+
+OUTPUTS = ("out", "to", "timeline", "page", "plot")
+"""Parameters that name what is written."""
+
+
+def outputs(maker: Maker) -> list[str]:
+    """Return the words of a command that is right but for what it should write."""
+    writing = [(command, each) for command in commands() for each in command.parameters if each.name in OUTPUTS]
+    command, target = maker.rng.choice(writing)
+    ending = maker.rng.choice((".csv", ".html", ".json", ".md", ".svg", ".parquet", ""))
+    words = list(command.path)
+    for parameter in command.parameters:
+        if parameter is target:
+            words += [target.spellings[-1], awkward_file(maker.rng, maker.folder, ending)]
+        elif parameter.required or parameter.name in ("space", "data"):
+            words += [*parameter.spellings[-1:], right(maker, parameter)]
+    return bounded(maker, command, [*words, *(["--json"] if maker.chance(0.3) else [])])
