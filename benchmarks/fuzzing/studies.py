@@ -1,0 +1,180 @@
+"""Studies whose files are spoilt, with checksums that hold: what a hostile or damaged disk may offer."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+from cosmic.errors import SpecError
+from cosmic.exploration.studies.storage import COLUMNS, with_checksum
+from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS, _digest
+from cosmic.psa.files import load_space
+
+from .documents import garble, spoil
+from .trial import Maker
+from .values import FILES, awkward, plain
+
+SCHEMA = (
+    "DROP TABLE trials",
+    "DROP TABLE batches",
+    "DROP TABLE inputs",
+    "DROP TABLE salvaged",
+    "ALTER TABLE trials DROP COLUMN reasons",
+    "ALTER TABLE trials RENAME COLUMN point TO spot",
+    "ALTER TABLE trials ADD COLUMN more TEXT",
+    "CREATE TABLE extra (a TEXT)",
+    "DELETE FROM trials",
+    "DELETE FROM batches",
+    "DELETE FROM trials WHERE trial = 3",
+    "DELETE FROM inputs",
+    "UPDATE inputs SET content = 12345",
+    "UPDATE inputs SET content = x'ff00ff'",
+    "INSERT INTO inputs VALUES ('ended', 'stalled 40')",
+    "UPDATE batches SET trials = trials + 1",
+    "PRAGMA user_version = 99",
+    "CREATE TRIGGER hook AFTER INSERT ON trials BEGIN DELETE FROM trials; END",
+    "ALTER TABLE trials RENAME TO kept; CREATE VIEW trials AS SELECT * FROM kept",
+    "PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM",
+)
+CELLS: tuple[Any, ...] = (
+    None,
+    "",
+    "x",
+    b"",
+    b"\xff" * 7,
+    -1,
+    0,
+    2**31,
+    2**62,
+    -(2**63),
+    1e308,
+    -1e308,
+    float("inf"),
+    1.5,
+    "\x1b[31m",
+)
+
+
+def studies(maker: Maker) -> list[str]:
+    """Return the words of a command that reads a spoilt study."""
+    rng = maker.rng
+    folder = maker.stock.copy(rng.choice(maker.stock.studies), maker.folder / "s")
+    for _ in range(rng.choice((1, 1, 1, 2))):
+        spoilers = (_inputs, _inputs, _inputs, _cells, _cells, _cells, _batches, _schema, _bytes, _replaced)
+        with contextlib.suppress(sqlite3.Error, OSError, ValueError):
+            rng.choice(spoilers)(maker, folder)
+    other = maker.stock.copy(rng.choice(maker.stock.studies), maker.folder / "whole").name
+    words = rng.choice(
+        (
+            ["report", "s"],
+            ["report", "s", "--out", "page.html"],
+            ["compare", "s", other],
+            ["compare", other, "s", "--plot", "plot.svg"],
+            ["replay", "s", "--check"],
+            ["replay", "s"],
+            ["export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
+            ["doctor", "s"],
+            ["doctor", "s", "--check"],
+            ["search", "--resume", "--out", "s", "-n", str(rng.choice((10, 50)))],
+        )
+    )
+    return [*words, *(["--json"] if maker.chance(0.3) and "-" not in words else [])]
+
+
+def _inputs(maker: Maker, folder: Path) -> None:
+    """Spoil study.json; its checksum and identity usually hold, and the copy in the database often says the same."""
+    path = folder / INPUTS
+    content = json.loads(path.read_text(encoding="utf-8"))
+    drawn = maker.rng.random()
+    if drawn < 0.5:
+        _spoil_input(maker, content["inputs"])
+    elif drawn < 0.85:
+        content["inputs"]["space"] = spoil(maker, content["inputs"]["space"])
+        with contextlib.suppress(SpecError):
+            content["inputs"]["identity"] = load_space(content["inputs"]["space"]).identity
+    else:
+        content = spoil(maker, content)
+    with contextlib.suppress(TypeError, ValueError, AttributeError, RecursionError):
+        if maker.chance(0.9):
+            content = dict(content) | {"sha256": _digest(content)}
+    text = json.dumps(content, default=str, skipkeys=True)
+    path.write_text(text, encoding="utf-8", errors="surrogatepass")
+    if maker.chance(0.5):
+        said = text.encode(errors="replace").decode()
+        with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base, base:
+            base.execute("UPDATE inputs SET content = ? WHERE name = 'study'", (said,))
+
+
+def _spoil_input(maker: Maker, inputs: dict[str, Any]) -> None:
+    """Change one input other than the parameter set."""
+    rng = maker.rng
+    key = rng.choice([name for name in inputs if name != "space"])
+    others = {
+        "agent": ("random", "exhaustive", "none", "tpe", "../random"),
+        "objectives": ([], ["step_s"], ["step_s", "step_s"], ["nothing"], "step_s", ["energy_j", "cost_usd"]),
+        "constraints": (["step_s <= 1"], ["step_s"], ["tp <= 2"], [1], ["memory_bytes <= 1 s"]),
+        "stacks": (["workload"], ["nothing"], ["network", "network"], [""]),
+        "engine": ("event", "ray9", "", None),
+        "settings": ({"population": 0}, {"population": 10**9}, {"x": 1}, [], {"population": "a"}, {"": None}),
+    }
+    numbers = (0, -1, 1, 2**63, 2**64, 1.5, "1", True, None, 10**30)
+    choices = others.get(key, numbers if isinstance(inputs[key], int) else ())
+    inputs[key] = rng.choice(choices) if choices and maker.chance(0.7) else plain(rng)
+
+
+def _cells(maker: Maker, folder: Path) -> None:
+    """Change cells of some trials; the checksum of each row holds."""
+    rng = maker.rng
+    with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base, base:
+        rows = base.execute(f"SELECT {', '.join(COLUMNS)} FROM trials").fetchall()
+        column = rng.randrange(len(COLUMNS) - 1)
+        many = maker.chance(0.3)
+        for row in rows if many else [rng.choice(rows)]:
+            values = list(row[:-1])
+            values[column] = rng.choice(CELLS)
+            filled = with_checksum(*values) if maker.chance(0.95) else (*values, 0)
+            changes = ", ".join(f"{name} = ?" for name in COLUMNS)
+            base.execute(f"UPDATE trials SET {changes} WHERE trial = ?", (*filled, row[0]))
+
+
+def _batches(maker: Maker, folder: Path) -> None:
+    """Change what is said of a batch; its checksum holds."""
+    rng = maker.rng
+    with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base, base:
+        values: list[Any] = list(rng.choice(base.execute("SELECT batch, asked, trials FROM batches").fetchall()))
+        key, place = values[0], rng.randrange(3)
+        values[place] = rng.choice((*CELLS, values[place] * 2, 10**12, 10**9))
+        base.execute(
+            "UPDATE batches SET batch=?, asked=?, trials=?, crc=? WHERE batch=?", (*with_checksum(*values), key)
+        )
+
+
+def _schema(maker: Maker, folder: Path) -> None:
+    """Change the tables."""
+    with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base:
+        base.executescript(maker.rng.choice(SCHEMA))
+
+
+def _bytes(maker: Maker, folder: Path) -> None:
+    """Change bytes of a file."""
+    path = folder / maker.rng.choice((INPUTS, TRIALS, TRIALS, "best.yaml"))
+    if path.exists():
+        path.write_bytes(garble(maker, path.read_bytes()))
+
+
+def _replaced(maker: Maker, folder: Path) -> None:
+    """Replace a file of the study by something else, or add files that disturb."""
+    rng = maker.rng
+    name = rng.choice((INPUTS, TRIALS, LOCK, "best.yaml", f"{TRIALS}-wal", f"{TRIALS}-shm", "report.html"))
+    path = folder / name
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    if maker.chance(0.2):
+        path.write_text(awkward(rng) + str(plain(rng))[:1000], encoding="utf-8", errors="replace")
+    else:
+        FILES[rng.choice(tuple(FILES))](path)

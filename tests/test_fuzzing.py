@@ -1,0 +1,123 @@
+"""The fuzzer: it repeats itself, sees what is planted, and finds nothing wrong with a handful of commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+sys.path.append(str(BENCHMARKS))
+
+from fuzzing import server, stock  # noqa: E402  it is no package that is installed
+from fuzzing.commands import commands  # noqa: E402
+from fuzzing.generation import KINDS, make_trial  # noqa: E402
+from fuzzing.judging import failures  # noqa: E402
+from fuzzing.server import Outcome, Server  # noqa: E402
+from fuzzing.trial import Trial  # noqa: E402
+
+from cosmic.cli import COMMANDS  # noqa: E402
+
+CHEAP = tuple(kind for kind in KINDS if kind not in ("studies", "traces", "simulations", "interrupts"))
+
+
+@pytest.fixture(scope="module")
+def goods(tmp_path_factory: pytest.TempPathFactory) -> stock.Stock:
+    return stock.make(tmp_path_factory.mktemp("stock"), studies=False, traces=False)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and path.stat().st_size < 2**20}
+
+
+def test_a_trial_follows_from_seed_and_number(goods: stock.Stock, tmp_path: Path) -> None:
+    made: list[list[tuple[Trial, dict[str, bytes]]]] = []
+    for run in range(2):
+        made.append([])
+        for number in range(25):
+            folder = tmp_path / f"{run}-{number}"
+            folder.mkdir()
+            trial = make_trial(5, number, folder, goods, CHEAP)
+            made[-1].append((trial, contents(folder)))
+    assert made[0] == made[1]
+    assert len({trial.words for trial, _ in made[0]}) > 20
+
+
+def test_every_command_is_tried() -> None:
+    assert {command.path[0] for command in commands()} == set(COMMANDS)
+    search = next(command for command in commands() if command.path == ("search",))
+    kinds = {parameter.name: parameter.kind for parameter in search.parameters}
+    assert (kinds["seed"], kinds["json"], kinds["out"]) == ("int", "flag", "Path")
+
+
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, main: Any, **given: Any) -> Outcome:
+    """Return what comes of one trial of a command that does as *main*."""
+    monkeypatch.setattr(server, "main", main)
+    trial = Trial(0, "commands", ("evaluate", "--json"), **given)
+    return next(iter(Server(lambda number, folder: trial, tmp_path).run([0])))
+
+
+def rules(outcome: Outcome) -> list[str]:
+    return [failure.rule for failure in failures(outcome)]
+
+
+def raises(words: object) -> None:
+    raise RuntimeError("planted")
+
+
+def says(text: str, status: int, *, error: bool = False) -> Any:
+    def main(words: object) -> None:
+        (sys.stderr if error else sys.stdout).write(text)
+        sys.exit(status)
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("main", "rule"),
+    [
+        (raises, "prints a traceback"),
+        (says("", 7), "ends with status 7"),
+        (says("", 2), "ends with status 2 and no sentence"),
+        (says("", 1), "ends with status 1 and says nothing"),
+        (says('{"a": NaN}', 0), "prints no JSON"),
+        (says('"\x1b[31m"', 0), "prints a control character on standard output"),
+        (says("x.py:1: RuntimeWarning: overflow\n", 0, error=True), "prints a warning of Python"),
+        (lambda words: Path(".a.0123456789ab").write_text(""), "leaves something behind"),
+        (lambda words: os.kill(os.getpid(), 9), "is ended by signal 9"),
+    ],
+)
+def test_what_is_planted_is_reported(main: Any, rule: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rule in rules(run(tmp_path, monkeypatch, main))
+
+
+def test_what_is_right_is_not_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rules(run(tmp_path, monkeypatch, says("cosmic evaluate: a = 1: is odd\n", 2, error=True))) == []
+    assert rules(run(tmp_path, monkeypatch, says('{"a": 1}\n', 0))) == []
+
+
+def test_commands_that_do_not_end_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WALL_S", 0.2)
+    monkeypatch.setattr(server, "GRACE_S", 0.1)
+    assert rules(run(tmp_path, monkeypatch, lambda words: time.sleep(600))) == ["hangs"]
+
+
+def test_ctrl_c_comes_and_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = run(tmp_path, monkeypatch, lambda words: time.sleep(60), interrupt_s=0.1)
+    assert (outcome.status, outcome.late_s is not None) == (130, True)
+    assert rules(outcome) == ["prints a traceback"]
+
+
+def test_the_command_reports_in_json() -> None:
+    words = [sys.executable, str(BENCHMARKS / "fuzz.py"), "--trials", "40", "--kinds", "settings,designs", "--json"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120, check=False)
+    found = json.loads(done.stdout)
+    assert (found["trials"], sum(found["kinds"].values()), found["changed"]) == (40, 40, [])
+    assert done.returncode == int(bool(found["failures"]))
+    assert set(found["worst"]) == {"cpu_s", "wall_s", "rss_bytes"}
