@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import os
+import signal
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
+from time import sleep
 
 import pytest
 
-from cosmic.files import Unreadable, Unwritable, check_writable, make_folder, read_bytes, read_text, write_text
+from cosmic import files
+from cosmic.files import (
+    Unreadable,
+    Unwritable,
+    check_folder,
+    check_writable,
+    exists,
+    is_file,
+    is_folder,
+    make_folder,
+    read_bytes,
+    read_text,
+    write_all,
+    write_text,
+)
 
 
 def test_a_file_is_replaced_whole_and_nothing_is_left_beside_it(tmp_path: Path) -> None:
@@ -25,7 +43,11 @@ def test_a_pipe_is_written_to_and_stays_one(tmp_path: Path) -> None:
     read: list[str] = []
     reader = Thread(target=lambda: read.append(path.read_text()))
     reader.start()
-    write_text(path, "text")
+    for _ in range(1000):
+        with suppress(Unwritable):  # until the reader is there
+            write_text(path, "text")
+            break
+        sleep(0.01)
     reader.join(10)
     assert read == ["text"]
     assert path.is_fifo()
@@ -103,3 +125,104 @@ def test_a_folder_cannot_be_made_in_a_file(tmp_path: Path) -> None:
     with pytest.raises(Unwritable, match="cannot be written: Not a directory"):
         make_folder(tmp_path / "a.txt" / "b")
     assert make_folder(tmp_path / "b" / "c").is_dir()
+
+
+def test_what_can_be_no_path_names_nothing(tmp_path: Path) -> None:
+    for name in ("a\0b", "a\ud800", "n" * 300, str(tmp_path / "missing")):
+        assert not exists(name)
+        assert not is_file(name)
+        assert not is_folder(name)
+    assert exists("/dev/zero")
+    assert not is_file("/dev/zero")
+    assert is_folder(tmp_path)
+
+
+@pytest.mark.parametrize("letter", ["n", "\N{FACE WITH TEARS OF JOY}"])
+def test_the_longest_names_are_written(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / (letter * (255 // len(letter.encode())))
+    check_writable(path)
+    write_text(path, "text")
+    assert path.read_text() == "text"
+
+
+def test_permissions_are_kept_and_a_protected_file_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("old")
+    path.chmod(0o600)
+    write_text(path, "new")
+    assert path.stat().st_mode & 0o777 == 0o600
+    monkeypatch.setattr(os, "access", lambda *_, **__: False)  # root may write all files
+    for attempt in (lambda: write_text(path, "newer"), lambda: check_writable(path, "--out")):
+        with pytest.raises(Unwritable, match="cannot be written: Permission denied"):
+            attempt()
+    assert path.read_text() == "new"
+
+
+def test_a_link_to_nothing_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
+    write_text(tmp_path / "link", "text")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "a.txt").read_text() == "text"
+
+
+def test_a_folder_is_checked_before_it_is_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    check_folder(tmp_path / "new" / "folder")
+    assert os.listdir(tmp_path) == ["file"]
+    for wrong in (tmp_path / "file", tmp_path / "file" / "folder", "n" * 300, "a\0b"):
+        with pytest.raises(Unwritable, match=r"^--out = .*(Not a directory|too long|is no name)"):
+            check_folder(wrong, "--out")
+
+
+# -------------------------------------------------------------------------------------- files that belong together
+
+
+def test_files_that_belong_together_are_all_written(tmp_path: Path) -> None:
+    for text in ("one", "two"):
+        assert write_all([(tmp_path / "a", text), (tmp_path / "b", text.encode())]) == 6
+        assert [(tmp_path / name).read_text() for name in sorted(os.listdir(tmp_path))] == [text, text]
+
+
+def _broken(folder: Path, error: BaseException) -> Iterator[tuple[Path, str]]:
+    yield folder / "a", "new"
+    raise error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(28, "No space left"), ValueError("wrong")])
+def test_if_one_fails_the_old_ones_stay(tmp_path: Path, error: BaseException) -> None:
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(Unwritable if isinstance(error, OSError) else type(error)):
+        write_all(_broken(tmp_path, error))
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_if_one_cannot_be_moved_the_others_are_moved_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").write_text("old")
+    move = files._Target.move
+
+    def fails(target: files._Target, beside: Path) -> None:
+        if target.place.name == "c":
+            raise OSError(5, "Input/output error")
+        move(target, beside)
+
+    monkeypatch.setattr(files._Target, "move", fails)
+    with pytest.raises(Unwritable, match=r"--out = .*c': cannot be written: Input/output error"):
+        write_all([(tmp_path / name, "new") for name in "abc"], "--out")
+    assert os.listdir(tmp_path) == ["a"]
+    assert (tmp_path / "a").read_text() == "old"
+
+
+def test_ctrl_c_during_the_moves_comes_after_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    move = files._Target.move
+
+    def interrupted(target: files._Target, beside: Path) -> None:
+        signal.raise_signal(signal.SIGINT)
+        move(target, beside)
+
+    monkeypatch.setattr(files._Target, "move", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        write_all([(tmp_path / name, "new") for name in "ab"])
+    assert sorted(os.listdir(tmp_path)) == ["a", "b"]

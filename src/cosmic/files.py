@@ -10,12 +10,15 @@ import errno
 import json
 import os
 import secrets
+import signal
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Self
 
 from cosmic.errors import SpecError
 
@@ -41,6 +44,12 @@ class FileError(SpecError):
         found.errno = error.errno
         return found
 
+    def inside(self, outer: str) -> Self:
+        """Return the same error one level further out: *outer* precedes its place."""
+        found = super().inside(outer)
+        found.errno = self.errno
+        return found
+
 
 class Unreadable(FileError):  # noqa: N818  its base says that it is an error
     """A file that cannot be read."""
@@ -62,6 +71,34 @@ class Unwritable(FileError):  # noqa: N818  its base says that it is an error
     def no_room(self) -> bool:
         """Whether the disk is full."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
+# ------------------------------------------------------------------------------------------------------ looking
+
+
+def exists(path: str | Path) -> bool:
+    """Return whether there is anything at *path*; text that can be no path names nothing."""
+    return _about(path) is not None
+
+
+def is_file(path: str | Path) -> bool:
+    """Return whether there is a regular file at *path*; text that can be no path names none."""
+    about = _about(path)
+    return about is not None and stat.S_ISREG(about.st_mode)
+
+
+def is_folder(path: str | Path) -> bool:
+    """Return whether there is a directory at *path*; text that can be no path names none."""
+    about = _about(path)
+    return about is not None and stat.S_ISDIR(about.st_mode)
+
+
+def _about(path: str | Path) -> os.stat_result | None:
+    """Return what is at *path*: `Path.exists` raises for long names, on some versions of Python."""
+    try:
+        return os.stat(path)
+    except (OSError, ValueError):
+        return None
 
 
 # ------------------------------------------------------------------------------------------------------ reading
@@ -90,7 +127,10 @@ def read_text(path: str | Path, where: str = "file", most: int = LARGEST_BYTES) 
 def open_regular(path: str | Path, where: str = "file", most: int = LARGEST_BYTES) -> Iterator[IO[bytes]]:
     """Open the regular file at *path* for reading; anything else, and a file larger than *most*, is refused."""
     try:
+        _check_regular(os.stat(path), path, where, most)  # first: to open a device may start something
         handle = os.open(path, _READ)  # does not wait for the other end of a pipe
+    except SpecError:  # a ValueError too
+        raise
     except (OSError, ValueError) as error:
         raise Unreadable.of(where, path, error) from None
     try:
@@ -120,13 +160,17 @@ def _check_size(size: int, path: str | Path, where: str, most: int) -> None:
 
 def write_text(path: str | Path, text: str, where: str = "file") -> None:
     """Write *text* to *path* as UTF-8: readers see the old file or the new one, never half of it."""
-    write_bytes(path, text.encode("utf-8", "backslashreplace"), where)
+    write_bytes(path, _encoded(text), where)
 
 
 def write_bytes(path: str | Path, data: bytes, where: str = "file", *, durable: bool = True) -> None:
     """Write *data* to *path*: readers see the old file or the new one, never half of it."""
     with replacing(path, where, durable=durable) as beside, beside.open("wb") as file:
         file.write(data)
+
+
+def _encoded(content: str | bytes) -> bytes:
+    return content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
 
 
 @contextmanager
@@ -154,22 +198,64 @@ def _check_name(path: str | Path, where: str) -> None:
         raise Unwritable(where, str(path), NO_NAME)
 
 
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """What is to be written: where the file is, links followed, and what is there now."""
+
+    place: Path
+    about: os.stat_result | None
+
+    @classmethod
+    def at(cls, path: Path) -> _Target:
+        """Return the target at *path*; raise an `OSError` if it can never be written."""
+        try:
+            about = os.stat(path)
+        except FileNotFoundError:
+            about = None
+        if about is not None and stat.S_ISDIR(about.st_mode):
+            raise _error(errno.EISDIR)
+        if about is not None and not os.access(path, os.W_OK, effective_ids=_EFFECTIVE):
+            raise _error(errno.EACCES)  # a file that was protected is not replaced
+        target = cls(path, about)
+        return cls(Path(os.path.realpath(path)), about) if not target.in_place and os.path.islink(path) else target
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it is a device or a pipe."""
+        return self.about is not None and not stat.S_ISREG(self.about.st_mode)
+
+    def beside(self, ending: str) -> Path:
+        """Return a temporary path in the same directory; a name of 50 letters fits, whatever their alphabet."""
+        return self.place.with_name(f".{self.place.name[:50]}.{ending}")
+
+    def move(self, beside: Path) -> None:
+        """Move a temporary file to its place, with the permissions of what was there."""
+        if self.about is not None:
+            beside.chmod(stat.S_IMODE(self.about.st_mode))
+        os.replace(beside, self.place)
+
+
+_EFFECTIVE = os.access in os.supports_effective_ids
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
 @contextmanager
 def _replacing(path: Path, durable: bool) -> Iterator[Path]:
-    if path.exists() and not path.is_file() and not path.is_dir():
+    target = _Target.at(path)
+    if target.in_place:
         with _read_by_somebody(path):
             yield path
         return
-    if path.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    place = path.resolve() if path.is_symlink() and path.exists() else path
-    beside = place.with_name(f".{place.name[:100]}.{secrets.token_hex(6)}")
+    beside = target.beside(secrets.token_hex(6))
     try:
         yield beside
         if durable:
             with beside.open("rb+") as file:
                 os.fsync(file.fileno())
-        beside.replace(place)
+        target.move(beside)
     except BaseException:
         beside.unlink(missing_ok=True)
         raise
@@ -188,21 +274,143 @@ def _read_by_somebody(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def check_writable(path: str | Path, where: str = "file") -> None:
-    """Refuse a target that cannot be written, before the work of an hour is lost."""
-    _check_name(path, where)
-    target = Path(path)
+# ------------------------------------------------------------------------------------ files that belong together
+
+
+def write_all(contents: Iterable[tuple[str | Path, str | bytes]], where: str = "file") -> int:
+    """Write files that belong together, and return their bytes: if one cannot be written, none is.
+
+    All are written beside their places first and then moved, so that an interruption leaves what was there before. What
+    was there is gone for the instant of the move. Not durable: there may be thousands.
+    """
+    token, moves, written = secrets.token_hex(6), list[tuple[Path, _Target]](), 0
+    path: str | Path = ""
     try:
-        folder = target.resolve().parent
-        refused = {
-            errno.EISDIR: target.is_dir(),
-            errno.ENOENT: not folder.is_dir(),
-            errno.EACCES: not os.access(target if target.exists() else folder, os.W_OK),
-        }
+        for path, content in contents:
+            _check_name(path, where)
+            target, data = _Target.at(Path(path)), _encoded(content)
+            written += len(data)
+            if target.in_place:
+                write_bytes(path, data, where)
+                continue
+            beside = target.beside(f"{token}.{len(moves)}")
+            moves.append((beside, target))
+            with open(beside, "wb", buffering=0) as file:
+                _write_out(file, data)
+        with _uninterrupted():
+            _move_all(moves, where)
+    except BaseException as error:
+        for beside, _ in moves:
+            beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            raise Unwritable.of(where, path, error) from None
+        raise
+    return written
+
+
+def _write_out(file: IO[bytes], data: bytes) -> None:
+    left = memoryview(data)
+    while left:
+        left = left[file.write(left) :]
+
+
+def _move_all(moves: list[tuple[Path, _Target]], where: str) -> None:
+    """Move files to their places; if one cannot be moved, put back what was there."""
+    kept: list[tuple[Path | None, _Target]] = []
+    try:
+        for beside, target in moves:
+            try:
+                old = _kept(beside, target)
+                kept.append((old, target))
+                target.move(beside)
+            except OSError as error:
+                raise Unwritable.of(where, target.place, error) from None
+    except BaseException:
+        for old, target in reversed(kept):
+            with suppress(OSError):
+                if old is not None:
+                    os.replace(old, target.place)
+                elif target.about is None:
+                    target.place.unlink(missing_ok=True)
+        raise
+    for old, _ in kept:
+        if old is not None:
+            old.unlink(missing_ok=True)
+
+
+def _kept(beside: Path, target: _Target) -> Path | None:
+    """Move what is at a place aside, and return where it is.
+
+    To move the new file over it would be slow: file systems then write the new one to the disk at once.
+    """
+    if target.about is None:
+        return None
+    old = beside.with_name(f"{beside.name}.old")
+    os.replace(target.place, old)
+    return old
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold back Ctrl-C and SIGTERM until the block ends."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted
+        yield
+        return
+    caught: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = {number: handler for number, handler in before.items() if handler is not None}
+    for number in ours:
+        signal.signal(number, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+        if caught:
+            signal.raise_signal(caught[0])
+
+
+# ------------------------------------------------------------------------------------------------ before the work
+
+
+def check_writable(path: str | Path, where: str = "file") -> None:
+    """Refuse a target that cannot be written, before the work of an hour is lost.
+
+    A named pipe may find its reader later.
+    """
+    _check_name(path, where)
+    try:
+        target = _Target.at(Path(path))
+        if not target.in_place:
+            _try_out(target.beside(secrets.token_hex(6)))
     except OSError as error:
         raise Unwritable.of(where, path, error) from None
-    for number in (number for number, holds in refused.items() if holds):
-        raise Unwritable.of(where, path, OSError(number, os.strerror(number)))
+
+
+def check_folder(path: str | Path, where: str = "file") -> None:
+    """Refuse a directory in which no file can be written, or that cannot be made."""
+    _check_name(path, where)
+    folder = Path(path)
+    try:
+        while _is_missing(folder) and folder != folder.parent:
+            folder = folder.parent
+        _try_out(folder / f".{secrets.token_hex(6)}")
+    except OSError as error:
+        raise Unwritable.of(where, path, error) from None
+
+
+def _is_missing(path: Path) -> bool:
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _try_out(path: Path) -> None:
+    """Make a file and remove it: whether a directory can be written to is more than its permissions."""
+    os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+    path.unlink()
 
 
 def make_folder(path: str | Path, where: str = "file") -> Path:

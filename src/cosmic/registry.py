@@ -20,6 +20,7 @@ from types import ModuleType
 from typing import TypeVar
 
 from cosmic.errors import SpecError, UnknownName, check_text, require
+from cosmic.files import is_folder, open_regular
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -35,7 +36,7 @@ def user_folders() -> tuple[Path, ...]:
     """Return the folders of a user's own variants and catalog entries, in the order of ``COSMIC_PATH``."""
     folders = tuple(Path(text).absolute() for text in os.environ.get(PATH, "").split(os.pathsep) if text)
     for folder in folders:
-        require(folder.is_dir(), PATH, str(folder), "is no folder")
+        require(is_folder(folder), PATH, str(folder), "is no folder")
     return folders
 
 
@@ -49,6 +50,8 @@ def user_files(kind: str, pattern: str) -> list[Path]:
 
 def import_file(path: Path) -> None:
     """Import a user's module; raise a `SpecError` that names its file if it fails."""
+    with open_regular(path, PATH):  # a pipe would be read for ever
+        pass
     name = f"cosmic_path.{path.parent.name}.{path.stem}"
     module = sys.modules[name] = ModuleType(name)  # before it runs: dataclasses and pickle look it up
     module.__file__ = str(path)

@@ -62,11 +62,11 @@ def test_the_same_study_gives_the_same_file(capsys: pytest.CaptureFixture[str], 
     ("words", "message"),
     [
         (("report", "nowhere"), "study = 'nowhere': is no study"),
-        (("report", "s", "--out", "missing/page.html"), "out = 'missing/page.html': cannot be written"),
-        (("report", "s", "--out", "s"), "out = 's': cannot be written"),
+        (("report", "s", "--out", "missing/page.html"), "--out = 'missing/page.html': cannot be written"),
+        (("report", "s", "--out", "s"), "--out = 's': cannot be written"),
         (
             ("report", "s", "--isolated", "0", "--out", "/dev/full"),
-            "out = '/dev/full': cannot be written (No space left",
+            "--out = '/dev/full': cannot be written: No space left on device",
         ),
     ],
 )

@@ -173,7 +173,7 @@ def test_generate_refuses_names_that_would_mix_jobs(capsys: pytest.CaptureFixtur
         tmp_path / "gpt": "gpt.16.et is of a job with more ranks: remove it first",
         tmp_path: "is a folder; give a prefix of files, such as runs/gpt",
         f"{tmp_path}/": "is a folder; give a prefix of files, such as runs/gpt",
-        f"{tmp_path}/file/gpt": "its folder cannot be made: File exists",
+        f"{tmp_path}/file/gpt": "cannot be written: Not a directory",
         "a\0b": "is no name that a file can have",
     }.items():
         status, printed, err = run(capsys, "trace", "generate", *DESIGN, "--out", str(out))
@@ -189,13 +189,13 @@ def test_generate_refuses_names_that_would_mix_jobs(capsys: pytest.CaptureFixtur
     ("words", "end"),
     [
         (("show", "{0}/no.0.et"), "cannot be read: No such file or directory"),
-        (("show", "{0}"), "cannot be read: Is a directory"),
+        (("show", "{0}"), "is a directory, not a file"),
         (("show", "{0}/job.json"), None),
         (("show", "{0}/job.0.et", "--dot", "--json"), "a trace is printed in one format"),
         (("check", "{0}/no"), "the trace of this rank is missing"),
         (("check", "{0}"), "the trace of this rank is missing"),
         (("check", "{0}/no/job"), "cannot be read: No such file or directory"),
-        (("stats", "{0}/job", "--groups", "{0}"), "cannot be read: Is a directory"),
+        (("stats", "{0}/job", "--groups", "{0}"), "is a directory, not a file"),
         (("stats", "{0}/job", "--groups", "{0}/job.0.et"), None),
         (("stats", "{0}/job", "--peak", "9"), "write a number and its unit, such as '400 Gbps' or '80 GiB'"),
         (("stats", "{0}/job", "--bandwidth", "0 GB/s"), "must be positive"),

@@ -208,7 +208,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
     with monkeypatch.context() as broken:
         broken.setattr(os, "fsync", fail)
-        with pytest.raises(OSError, match="no space left"):
+        with pytest.raises(SpecError, match="cannot be written: no space left"):
             write_html(Page("new", []), path)
     assert path.read_text() == before
     assert list(tmp_path.iterdir()) == [path]

@@ -373,7 +373,7 @@ def test_what_is_wrong_with_a_node_is_said_in_one_sentence(
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     for wrong in (tmp_path / "none.0.et", tmp_path):
-        with pytest.raises(SpecError, match="cannot be read") as caught:
+        with pytest.raises(SpecError, match=r"cannot be read|is a directory") as caught:
             read_trace(wrong)
         assert caught.value.value == str(wrong)
     with pytest.raises(SpecError, match="is no name that a file can have"):

@@ -27,7 +27,7 @@ def test_columns_of_no_kind_are_refused_with_the_kinds_there_are() -> None:
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "no known kind"), (b"\xff\xfe\x00", "is not a CSV file"), (b"m,n,k,dtype,ms\n", "there are no rows")],
+    [(b"", "no known kind"), (b"\xff\xfe\x00", "is not text in UTF-8"), (b"m,n,k,dtype,ms\n", "there are no rows")],
 )
 def test_a_file_that_holds_no_rows_is_refused(tmp_path: Path, content: bytes, said: str) -> None:
     path = tmp_path / "rows.csv"

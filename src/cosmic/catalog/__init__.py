@@ -11,8 +11,10 @@ from typing import Any
 
 from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import SpecError, UnknownName
+from cosmic.files import is_file
 from cosmic.registry import user_files, user_folders
 
+__all__ = ["KINDS", "entry", "is_file", "load_mapping", "names"]
 KINDS = ("models", "accelerators", "nodes", "links", "systems", "engines", "spaces", "strategies")
 FOLDER = Path(__file__).parent
 NEEDED: dict[str, dict[str, tuple[type, str]]] = {
@@ -68,14 +70,6 @@ def _entry(kind: str, path: Path) -> dict[str, Any]:
         if not isinstance(tree.get(key), wanted):
             raise SpecError(f"{kind}/{path.name} {key}", tree.get(key), rule)
     return tree
-
-
-def is_file(path: Path) -> bool:
-    """Return whether there is a file at *path*; text that can be no path is none."""
-    try:
-        return path.is_file()
-    except OSError:
-        return False
 
 
 def load_mapping(path: Path) -> dict[str, Any]:

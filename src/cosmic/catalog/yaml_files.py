@@ -16,6 +16,8 @@ from cosmic.files import read_bytes
 _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+MOST_BYTES = 16 * 2**20
+"""The most that a YAML file may have: its parser reads about a megabyte a second."""
 DEEPEST = 100
 """Most levels of lists and mappings in a file; the stack of the C parser holds thousands."""
 
@@ -85,8 +87,9 @@ def _check_depth(text: str | bytes) -> None:
 
 def load_yaml(path: Path) -> Any:
     """Return the plain data in the YAML (or JSON) file at *path*."""
-    text = read_bytes(path)
-    return parse_json(text, path.name) if path.suffix == ".json" else parse_yaml(text, path.name)
+    if path.suffix == ".json":
+        return parse_json(read_bytes(path), path.name)
+    return parse_yaml(read_bytes(path, most=MOST_BYTES), path.name)
 
 
 def parse_json(text: str | bytes, where: str) -> Any:

@@ -9,6 +9,7 @@ import typer
 
 from cosmic.cli.console import Json, doing, emit, emit_json, emit_table, new_app, plot_columns, speaks_unicode
 from cosmic.cli.studies import worth
+from cosmic.files import check_writable, write_text
 
 if TYPE_CHECKING:
     from cosmic.exploration.comparison import Comparison
@@ -26,14 +27,15 @@ def compare(
     from cosmic.exploration.comparison import compare as run  # noqa: PLC0415  heavy
     from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  heavy
 
+    if plot is not None:
+        check_writable(plot, "--plot")
     doing("reading studies")
     comparison = run([open_study(path) for path in studies])
     rows = comparison.rows()
     if plot is not None:
         from cosmic.exploration.pages import convergence_chart  # noqa: PLC0415  heavy
-        from cosmic.files import write_text  # noqa: PLC0415  heavy
 
-        write_text(plot, convergence_chart(comparison))
+        write_text(plot, convergence_chart(comparison), "--plot")
     if json:
         emit_json({"objective": comparison.objective, "studies": rows, "curves": _curves(comparison)})
         return

@@ -13,6 +13,7 @@ from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Design, Json, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
 from cosmic.errors import UnknownName
+from cosmic.files import check_writable
 
 if TYPE_CHECKING:
     from cosmic.design.point import DesignPoint
@@ -47,6 +48,8 @@ def evaluate(
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
+    if timeline is not None:
+        check_writable(timeline, "--timeline")
     point = load_design(design, parse_overrides(settings))
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
@@ -78,7 +81,9 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     from cosmic.simulation.schedule_timeline import timeline_of  # noqa: PLC0415  heavy
 
     doing("writing the timeline")
-    write_timeline(timeline_of(point) if simulated is None else timeline_of_result(simulated, point), path)
+    write_timeline(
+        timeline_of(point) if simulated is None else timeline_of_result(simulated, point), path, "--timeline"
+    )
 
 
 def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from os.path import isdir, isfile  # unlike Path's, they do not raise for names that are no paths
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from cosmic.cli.candidates import designs, one_of
 from cosmic.cli.console import Json, Settings, complain, doing, emit, emit_data, emit_json, new_app, say
 from cosmic.errors import require
+from cosmic.files import check_folder, check_writable, is_file, is_folder
 
 if TYPE_CHECKING:
     from cosmic.launching.launch import Launch
@@ -57,7 +57,7 @@ def export(
 
 def _is_design(source: str) -> bool:
     """Return whether *source* names a design: MODEL@SYSTEM or a file. Everything else is a study."""
-    return not isdir(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or isfile(source))
+    return not is_folder(source) and ("@" in source or Path(source).suffix in (".yaml", ".yml") or is_file(source))
 
 
 # ------------------------------------------------------------------------------------------------------- studies
@@ -72,6 +72,7 @@ def _export_study(study: str, to: str, json: bool) -> None:
         emit_data(exporting.csv_lines(exporting.table(study)))
         return
     require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv or FILE.parquet")
+    check_writable(to, "--to")
     doing(f"writing {to}")
     trials, columns = exporting.export(study, to)
     if json:
@@ -91,6 +92,8 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
     require(not table, "--to", to, f"is for studies; a design goes to one of {', '.join(launching.targets)}")
     launching.targets.check(to, "--to")
+    if out:
+        check_folder(out, "--out")
     point = load_design(source, parse_overrides(settings))
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):

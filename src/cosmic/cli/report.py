@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ import typer
 
 from cosmic.cli.console import Json, StatusLine, emit, emit_json, new_app, say
 from cosmic.cli.studies import write_best
+from cosmic.files import Unwritable, check_writable
 
 if TYPE_CHECKING:
     from cosmic.publishing.report import Report
@@ -34,8 +34,8 @@ def report(
     from cosmic.publishing.report import report as run  # noqa: PLC0415  heavy
 
     opened, target = open_study(study), out or study / PAGE
-    _check(target)
-    with suppress(OSError):  # the study may be read-only
+    check_writable(target, "--out")  # before any search runs
+    with suppress(Unwritable):  # the study may be read-only
         write_best(found_in(opened))
     with StatusLine() as line:
         made = run(opened, isolated=isolated, say=line.show)
@@ -46,17 +46,6 @@ def report(
     else:
         say([made.verdict, *made.document["verdict"]["caveats"]])
         emit([f"report: {path}"])
-
-
-def _check(target: Path) -> None:
-    """Refuse a file that cannot be written, before any search runs."""
-    from cosmic.errors import require  # noqa: PLC0415
-
-    folder = target.parent
-    there = folder.is_dir() and not target.is_dir() and os.access(target if target.exists() else folder, os.W_OK)
-    require(
-        there, "out", str(target), "cannot be written: name a file in a directory that exists and that you may write to"
-    )
 
 
 def facts(made: Report, path: Path) -> dict[str, object]:

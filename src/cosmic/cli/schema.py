@@ -42,7 +42,7 @@ def schema(
         from cosmic.cli.schema_page import schema_page  # noqa: PLC0415  rarely needed
         from cosmic.files import write_text  # noqa: PLC0415
 
-        write_text(page, schema_page())
+        write_text(page, schema_page(), "--page")
     if command:
         emit_json(schema_of(" ".join(command).replace("-", " ")))
         return

@@ -9,6 +9,7 @@ import typer
 
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, complain, doing, emit, emit_json, emit_table, new_app
+from cosmic.files import check_writable
 
 if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
@@ -48,6 +49,8 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     """Simulate execution traces on a cluster: when each rank ends, and its compute and communication time."""
     from cosmic.simulation.event.engine import simulate as run  # noqa: PLC0415  heavy
 
+    if timeline is not None:
+        check_writable(timeline, "--timeline")
     doing("simulating the traces")
     result = run(
         workload=workload,
@@ -67,7 +70,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         from cosmic.simulation.perfetto import write_timeline  # noqa: PLC0415  rarely needed
 
         doing("writing the timeline")
-        write_timeline(timeline_of_result(result), timeline)
+        write_timeline(timeline_of_result(result), timeline, "--timeline")
     if json:
         emit_json(result.as_json())
     else:

@@ -188,7 +188,7 @@ def write_best(found: Found) -> str:
     if point is None or found.path is None:
         return ""
     path = found.path / BEST
-    write_text(path, dump_design(point))
+    write_text(path, dump_design(point), BEST)
     return str(path)
 
 
@@ -241,8 +241,10 @@ def separate(text: str) -> list[str]:
 
 def free_folder(root: Path, name: str) -> Path:
     """Return a directory in *root* that does not exist yet: *name*, or *name* with a number."""
+    from cosmic.files import exists  # noqa: PLC0415
+
     count, path = 1, root / name
-    while path.exists():
+    while exists(path):
         count += 1
         path = root / f"{name}-{count}"
     return path

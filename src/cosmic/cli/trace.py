@@ -7,7 +7,7 @@ import shlex
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from shutil import disk_usage
 from typing import TYPE_CHECKING, Annotated, Any
@@ -27,7 +27,8 @@ from cosmic.cli.console import (
     emit_table,
     new_app,
 )
-from cosmic.errors import SpecError, one_line, require
+from cosmic.errors import one_line, require
+from cosmic.files import check_folder, check_writable, exists, is_folder, make_folder, write_all
 
 if TYPE_CHECKING:
     from cosmic.traces.statistics import Chain, Statistics
@@ -203,26 +204,26 @@ def generate(
     """Write the traces of one training step of a design, and their communicator groups."""
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.traces.generation import generate as run  # noqa: PLC0415  heavy
-    from cosmic.traces.groups import write_groups  # noqa: PLC0415  heavy
-    from cosmic.traces.writing import write_traces  # noqa: PLC0415  heavy
+    from cosmic.traces.groups import groups_text  # noqa: PLC0415  heavy
+    from cosmic.traces.writing import trace_files  # noqa: PLC0415  heavy
 
+    _check_prefix(out)
     point = load_design(design, parse_overrides(settings))
     started = time.perf_counter()
     doing("generating the step")
     made = run(point)
     doing(f"writing {len(made.traces.ranks):,} traces")
-    files = [*(Path(f"{out}.{rank}.et") for rank in range(len(made.traces.ranks))), Path(f"{out}.json")]
     _make_room(out, len(made.traces.ranks))
     _require_space(Path(out).parent, made.traces.nodes)
-    write_groups(made.groups, files[-1])
-    write_traces(made.traces, out)
-    took, size = time.perf_counter() - started, sum(file.stat().st_size for file in files)
+    groups = f"{out}.json"
+    size = write_all(chain([(groups, groups_text(made.groups))], trace_files(made.traces, out)), "--out")
+    took, files = time.perf_counter() - started, len(made.traces.ranks) + 1
     if json:
-        counts = {**_counts(made.traces), "groups": len(made.groups), "files": len(files)}
+        counts = {**_counts(made.traces), "groups": len(made.groups), "files": files}
         emit_json({"identity": point.identity, "prefix": out, **counts, "bytes": size, "seconds": took})
         return
-    emit([f"{_headline(made.traces)}, {len(made.groups):,} groups: {len(files):,} files, {size:,} bytes, {took:.2f} s"])
-    prefix, groups = (shlex.quote(each) for each in (out, f"{out}.json"))
+    emit([f"{_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
+    prefix, groups = (shlex.quote(each) for each in (out, groups))
     files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
     emit([f"next: cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}"])
 
@@ -234,14 +235,18 @@ def _require_space(folder: Path, nodes: int) -> None:
     require(needed <= free, "--out", str(folder), rule)
 
 
+def _check_prefix(prefix: str) -> None:
+    """Refuse a prefix whose files cannot be written, before they are generated."""
+    path = Path(prefix)
+    names_folder = prefix.endswith("/") or not path.name or is_folder(path)
+    require(not names_folder, "--out", prefix, "is a folder; give a prefix of files, such as runs/gpt")
+    check_folder(path.parent, "--out")
+    if is_folder(path.parent):
+        check_writable(f"{prefix}.json", "--out")
+
+
 def _make_room(prefix: str, ranks: int) -> None:
     """Make the folder for the traces; refuse a prefix whose files belong to another job."""
-    path = Path(prefix)
-    is_folder = prefix.endswith("/") or path.is_dir()
-    require(bool(path.name) and not is_folder, "--out", prefix, "is a folder; give a prefix of files, such as runs/gpt")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SpecError("--out", prefix, f"its folder cannot be made: {error.strerror}") from None
+    make_folder(Path(prefix).parent, "--out")
     stale = Path(f"{prefix}.{ranks}.et")
-    require(not stale.exists(), "--out", prefix, f"{stale.name} is of a job with more ranks: remove it first")
+    require(not exists(stale), "--out", prefix, f"{stale.name} is of a job with more ranks: remove it first")

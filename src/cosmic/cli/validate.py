@@ -43,6 +43,8 @@ def validate(
     from cosmic.validation.validating import validate as run  # noqa: PLC0415
 
     require(page is None or page.suffix == ".md", "--page", str(page), "must name a Markdown file, ending in .md")
+    if page is not None:
+        _check_page(page)
     with StatusLine() as line:
         found = run(data or None, by, line.show)
     if page is not None:
@@ -53,11 +55,22 @@ def validate(
         _show(found)
 
 
+def _check_page(path: Path) -> None:
+    """Refuse a page that cannot be written, before any row is predicted; its folder is made where it is missing."""
+    from cosmic.files import check_folder, check_writable, is_folder  # noqa: PLC0415
+    from cosmic.reporting.page import Page  # noqa: PLC0415
+
+    check_folder(path.parent, "--page")
+    if is_folder(path.parent):
+        check_writable(path, "--page")
+    Page(path.stem, [], path.stem)  # has rules for its name
+
+
 def _write_page(found: Validation, path: Path) -> None:
     from cosmic.reporting.page import to_markdown  # noqa: PLC0415
     from cosmic.validation.accuracy_page import accuracy_page  # noqa: PLC0415
 
-    to_markdown(accuracy_page(found, path.stem), path.parent)
+    to_markdown(accuracy_page(found, path.stem), path.parent, "--page")
 
 
 def _show(found: Validation) -> None:

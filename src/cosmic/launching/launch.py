@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ from cosmic import catalog
 from cosmic.design.model import Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
-from cosmic.files import write_text
+from cosmic.files import exists, make_folder, write_all
 from cosmic.launching.quoting import Value, comment, export, here_document
 from cosmic.registry import Registry
 
@@ -145,28 +146,24 @@ def script(launch: Launch, *, inline: bool = True) -> str:
 
 
 def write(launch: Launch, folder: str | Path) -> list[Path]:
-    """Write script, files and traces of a launch into a folder, created if missing; return their paths."""
-    place = Path(folder)
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        written = []
-        for name, text in {SCRIPT: script(launch, inline=False), **launch.files}.items():
-            write_text(place / name, text)
-            written.append(place / name)
-    except OSError as error:
-        raise SpecError("--out", str(folder), f"cannot be written: {error.strerror}") from None
-    if launch.traces is not None:
-        written += _write_traces(launch.traces, place)
-    return written
+    """Write script, files and traces of a launch into a folder, created if missing; return their paths.
+
+    All are written or none.
+    """
+    place = make_folder(folder, "--out")
+    texts = {place / name: text for name, text in {SCRIPT: script(launch, inline=False), **launch.files}.items()}
+    if launch.traces is None:
+        write_all(texts.items(), "--out")
+        return list(texts)
+    write_all(chain(texts.items(), _trace_files(launch.traces, place)), "--out")
+    return [*texts, *(place / f"{TRACES}.{rank}.et" for rank in range(len(launch.traces.ranks)))]
 
 
-def _write_traces(traces: TraceSet, place: Path) -> list[Path]:
-    from cosmic.traces.writing import write_traces  # noqa: PLC0415  heavy
+def _trace_files(traces: TraceSet, place: Path) -> Iterator[tuple[str, bytes]]:
+    from cosmic.traces.writing import trace_files  # noqa: PLC0415  heavy
 
-    ranks = len(traces.ranks)
-    stale = place / f"{TRACES}.{ranks}.et"
+    stale = place / f"{TRACES}.{len(traces.ranks)}.et"
     require(
-        not stale.exists(), "--out", str(place), f"{stale.name} is there, from a job with more ranks: remove it first"
+        not exists(stale), "--out", str(place), f"{stale.name} is there, from a job with more ranks: remove it first"
     )
-    write_traces(traces, place / TRACES)
-    return [place / f"{TRACES}.{rank}.et" for rank in range(ranks)]
+    return trace_files(traces, place / TRACES)

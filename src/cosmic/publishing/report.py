@@ -8,7 +8,6 @@ from functools import cached_property
 from html import escape
 from pathlib import Path
 
-from cosmic.errors import SpecError
 from cosmic.exploration.isolation import isolated as search_layers
 from cosmic.exploration.searching import Found, Progress, Watch
 from cosmic.exploration.studies.study import INPUTS, Study, open_study
@@ -46,12 +45,8 @@ class Report:
 
     def write(self, path: str | Path) -> Path:
         """Write the page to a file; return its path."""
-        target = Path(path)
-        try:
-            write_text(target, self.html)
-        except OSError as error:
-            raise SpecError("out", str(path), f"cannot be written ({error.strerror})") from None
-        return target
+        write_text(path, self.html, "--out")
+        return Path(path)
 
     def _repr_html_(self) -> str:
         """Return the page for a notebook, in a sandboxed frame."""

@@ -10,7 +10,7 @@ from typing import Any
 from xml.etree import ElementTree as Tree
 
 from cosmic.errors import SpecError, require
-from cosmic.files import write_text
+from cosmic.files import make_folder, write_all, write_text
 from cosmic.reporting import hypertext, markdown
 
 FILE_NAME = re.compile(r"[a-z0-9]([a-z0-9_-]{0,62}[a-z0-9])?")
@@ -122,10 +122,13 @@ def slug(title: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", title.lower())[:60].strip("-") or "page"
 
 
-def to_markdown(page: Page, directory: Path | str) -> Path:
-    """Write NAME.md and its figures NAME-FIGURE.svg into *directory*; return the path of NAME.md."""
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
+def to_markdown(page: Page, directory: Path | str, where: str = "file") -> Path:
+    """Write NAME.md and its figures NAME-FIGURE.svg into *directory*; return the path of NAME.md.
+
+    All are written or none; messages name them by *where*.
+    """
+    folder = make_folder(directory, where)
+    files: list[tuple[Path, str]] = []
     blocks = [f"# {markdown.inline(page.title)}"]
     for part in page.parts:
         match part:
@@ -140,13 +143,13 @@ def to_markdown(page: Page, directory: Path | str) -> Path:
                 blocks += [markdown.emphasis(caption)] if caption else []
             case Figure(svg, name, caption):
                 file = folder / f"{page.name}-{name}.svg"
-                write_text(file, svg)  # before the page, so that no link of the page is ever broken
+                files.append((file, svg))
                 blocks.append(f"![{markdown.inline(part.alt)}]({file.name})")
                 blocks += [markdown.emphasis(caption)] if caption else []
             case Code(text, language):
                 blocks.append(markdown.fenced(text, language))
     path = folder / f"{page.name}.md"
-    write_text(path, "\n\n".join(blocks) + "\n")
+    write_all([*files, (path, "\n\n".join(blocks) + "\n")], where)  # the page last: its links are never broken
     return path
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.errors import SpecError
+from cosmic.files import replacing
 from cosmic.simulation.timeline import CLASSES, Timeline
 from cosmic.traces.trace import ABSENT, CollectiveType
 
@@ -23,22 +23,17 @@ BATCH = 10_000
 COLLECTIVES = {int(kind): kind.name.lower() for kind in CollectiveType}
 
 
-def write_timeline(timeline: Timeline, path: str | Path) -> None:
-    """Write *timeline* to *path*, `BATCH` events at a time."""
-    try:
-        with Path(path).open("w", encoding="utf-8") as file:
-            reading = json.dumps(timeline.reading)
-            file.write(f'{{"displayTimeUnit": "ns", "otherData": {{"reading": {reading}}}, "traceEvents": [\n')
-            separator = ""
-            lines = events(timeline)
-            while batch := list(islice(lines, BATCH)):
-                file.write(separator + ",\n".join(batch))
-                separator = ",\n"
-            file.write("\n]}\n")
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be written: {error.strerror}") from None
-    except ValueError:  # a null character, or half of a surrogate pair
-        raise SpecError("file", str(path), "is no name that a file can have") from None
+def write_timeline(timeline: Timeline, path: str | Path, where: str = "file") -> None:
+    """Write *timeline* to *path*, `BATCH` events at a time; messages name the file by *where*."""
+    with replacing(path, where, durable=False) as beside, beside.open("w", encoding="utf-8") as file:
+        reading = json.dumps(timeline.reading)
+        file.write(f'{{"displayTimeUnit": "ns", "otherData": {{"reading": {reading}}}, "traceEvents": [\n')
+        separator = ""
+        lines = events(timeline)
+        while batch := list(islice(lines, BATCH)):
+            file.write(separator + ",\n".join(batch))
+            separator = ",\n"
+        file.write("\n]}\n")
 
 
 def events(timeline: Timeline) -> Iterator[str]:

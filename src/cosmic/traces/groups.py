@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError, require
+from cosmic.files import read_text, write_text
 from cosmic.traces.trace import Template, TraceSet
 
 ALL_RANKS = ("", "0")
@@ -19,14 +20,12 @@ _ID = re.compile(r"[1-9][0-9]*", re.ASCII)
 
 def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
     """Return the groups in the JSON file at *path*: ``{"<id from 1>": [rank, ...], ...}``."""
-    path = Path(path)
+    path, text = Path(path), read_text(path)
     try:
-        pairs = json.loads(path.read_bytes().decode(), object_pairs_hook=_Pairs)
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
+        pairs = json.loads(text, object_pairs_hook=_Pairs)
     except RecursionError:
         raise SpecError("file", str(path), "is nested too deeply") from None
-    except ValueError as error:  # not UTF-8, not JSON, or a name that no file can have
+    except ValueError as error:
         raise SpecError("file", str(path), f"is not JSON: {error}") from None
     require(isinstance(pairs, _Pairs), path.name, pairs, 'must be an object, such as {"1": [0, 1], "2": [2, 3]}')
     groups: dict[str, tuple[int, ...]] = {}
@@ -38,14 +37,14 @@ def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
 
 
 def write_groups(groups: Mapping[str, Sequence[int]], path: str | Path) -> None:
-    """Write *groups* in the format of `read_groups`, one per line."""
+    """Write *groups* in the format of `read_groups`."""
+    write_text(path, groups_text(groups))
+
+
+def groups_text(groups: Mapping[str, Sequence[int]]) -> str:
+    """Return *groups* in the format of `read_groups`, one per line."""
     lines = [f"{json.dumps(name)}: {json.dumps(list(ranks))}" for name, ranks in groups.items()]
-    try:
-        Path(path).write_text("{" + ",\n ".join(lines) + "}\n")
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be written: {error.strerror}") from None
-    except ValueError:
-        raise SpecError("file", str(path), "is no name that a file can have") from None
+    return "{" + ",\n ".join(lines) + "}\n"
 
 
 class _Pairs(list[tuple[str, Any]]):

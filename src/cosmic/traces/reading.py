@@ -13,16 +13,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import IO, Any, overload
 
 import numpy as np
 
 from cosmic.errors import SpecError, require
+from cosmic.files import Unreadable, open_regular
 from cosmic.traces.columns import UNSTATED
 from cosmic.traces.decoding import Lists, Table, decode
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
 from cosmic.traces.wire import as_text, check_metadata, read_varint
 
+MOST_BYTES = 2**30
+"""The most that the trace of one rank may have, decompressed: about ten million nodes."""
 _GZIP = b"\x1f\x8b"
 _RANK_COLUMNS = ("source", "destination")
 """Columns in which ranks of one template differ."""
@@ -93,10 +96,8 @@ def _paths(prefix: Path, ranks: int | None) -> list[Path]:
     pattern = re.compile(rf"{re.escape(prefix.name)}\.(0|[1-9][0-9]{{0,8}})\.et(\.gz)?")
     try:
         names = sorted(path.name for path in prefix.parent.iterdir())
-    except OSError as error:
-        raise SpecError("file", str(prefix.parent), f"cannot be read: {error.strerror}") from None
-    except ValueError:  # a null character, or half of a surrogate pair
-        raise SpecError("file", str(prefix), "is no name that a file can have") from None
+    except (OSError, ValueError) as error:
+        raise Unreadable.of("file", prefix.parent, error) from None
     found = {int(match[1]): match[0] for name in reversed(names) if (match := pattern.fullmatch(name))}
     wanted = range(max(found, default=0) + 1 if ranks is None else ranks)
     for rank in wanted:
@@ -107,16 +108,26 @@ def _paths(prefix: Path, ranks: int | None) -> list[Path]:
 
 def _contents(path: Path) -> bytes:
     """Return the bytes of a file, decompressed."""
+    with open_regular(path, most=MOST_BYTES) as file:
+        try:
+            start = file.read(len(_GZIP))
+            file.seek(0)
+            data = _decompressed(file, path) if start == _GZIP else file.read(MOST_BYTES + 1)
+        except OSError as error:
+            raise Unreadable.of("file", path, error) from None
+    if len(data) > MOST_BYTES:
+        raise Unreadable("file", str(path), f"has more than the {MOST_BYTES // 2**20:,} MiB that a trace may have")
+    return data
+
+
+def _decompressed(file: IO[bytes], path: Path) -> bytes:
+    """Return the first bytes of a compressed file, just enough to see whether there are too many."""
     try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise SpecError("file", str(path), f"cannot be read: {error.strerror}") from None
-    except ValueError:
-        raise SpecError("file", str(path), "is no name that a file can have") from None
-    try:
-        return gzip.decompress(data) if data.startswith(_GZIP) else data
-    except (OSError, EOFError, zlib.error):
-        raise SpecError(path.name, data[:20], "is not a valid gzip file") from None
+        with gzip.GzipFile(fileobj=file) as opened:
+            return opened.read(MOST_BYTES + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        file.seek(0)
+        raise SpecError(path.name, file.read(20), "is not a valid gzip file") from None
 
 
 def _heads(data: bytes, where: str) -> Iterator[int]:

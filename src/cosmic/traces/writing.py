@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from cosmic.errors import SpecError
+from cosmic.files import write_all
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
 from cosmic.traces.wire import (
     ATTRIBUTE_NAME,
@@ -51,20 +52,19 @@ _UNWRITTEN |= {"comm_priority": 0}
 """The value of each column that is not written."""
 
 
-def write_traces(traces: TraceSet, prefix: str | Path) -> None:
-    """Write a file for each rank."""
+def write_traces(traces: TraceSet, prefix: str | Path, where: str = "file") -> None:
+    """Write a file for each rank, all of them or none; messages name them by *where*."""
+    write_all(trace_files(traces, prefix), where)
+
+
+def trace_files(traces: TraceSet, prefix: str | Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the path and the content of each rank's file."""
     encoders: dict[int, Encoder] = {}
     for rank, trace in enumerate(traces.ranks):
         template = trace.template
         if id(template) not in encoders:
             encoders[id(template)] = Encoder(template)
-        path = Path(f"{prefix}.{rank}.et")
-        try:
-            path.write_bytes(encoders[id(template)].encode(trace, rank))
-        except OSError as error:
-            raise SpecError("file", str(path), f"cannot be written: {error.strerror}") from None
-        except ValueError:  # a null character, or half of a surrogate pair
-            raise SpecError("file", str(path), "is no name that a file can have") from None
+        yield f"{prefix}.{rank}.et", encoders[id(template)].encode(trace, rank)
 
 
 class Encoder:

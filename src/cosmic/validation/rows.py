@@ -15,16 +15,20 @@ import csv
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
+from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError, require
+from cosmic.files import Unreadable, read_text
 
 Row = Mapping[str, str]
 GIB = 2**30
 CARRIED = Path(__file__).parent / "data"
 """The folder of the rows that the package carries."""
+MOST_BYTES = 32 * 2**20
+"""The most that a file of rows may have: a hundred thousand of the widest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,15 +192,13 @@ def row_kind(columns: Sequence[str], where: str) -> RowKind:
 def read_rows(path: Path | str) -> tuple[RowKind, list[Row]]:
     """Return the kind and the rows of the CSV file at *path*."""
     where = Path(path).name
+    text = read_text(path, "data", MOST_BYTES).removeprefix("\ufeff")
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            reader = csv.DictReader(file, restval="")
-            columns = list(reader.fieldnames or ())
-            rows: list[Row] = [{key: value for key, value in row.items() if key is not None} for row in reader]
-    except OSError as error:
-        raise SpecError("data", str(path), f"cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error):
-        raise SpecError("data", str(path), "is not a CSV file") from None
+        reader = csv.DictReader(StringIO(text, newline=""), restval="")
+        columns = list(reader.fieldnames or ())
+        rows: list[Row] = [{key: value for key, value in row.items() if key is not None} for row in reader]
+    except csv.Error:
+        raise Unreadable("data", str(path), "is not a CSV file") from None
     kind = row_kind(columns, where)
     require(bool(rows), where, 0, "there are no rows")
     return kind, rows

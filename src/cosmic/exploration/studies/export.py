@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from math import isnan
@@ -132,10 +131,5 @@ WRITERS: dict[str, Callable[[Table, Path], None]] = {".csv": _write_csv, ".parqu
 @contextmanager
 def _in_place(path: Path) -> Iterator[Path]:
     """Yield a temporary file that replaces *path* once it is complete."""
-    try:
-        with replacing(path) as beside:
-            yield beside
-            with beside.open("rb+") as file:
-                os.fsync(file.fileno())
-    except OSError as error:
-        raise SpecError("to", str(path), f"cannot be written ({error.strerror or error})") from None
+    with replacing(path, "--to") as beside:
+        yield beside

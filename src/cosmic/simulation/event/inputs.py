@@ -9,13 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from os.path import exists
 from pathlib import Path
 from typing import Any
 
 from cosmic.catalog.yaml_files import load_yaml, parse_json
 from cosmic.errors import UnknownName, require
-from cosmic.files import read_bytes
+from cosmic.files import exists, read_bytes
 from cosmic.traces.trace import CollectiveType
 
 TOPOLOGIES = ("Ring", "FullyConnected", "Switch")

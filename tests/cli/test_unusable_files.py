@@ -1,0 +1,256 @@
+"""Every command with every output that cannot be written and every input that never ends: one sentence each."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import get_args, get_type_hints
+
+import pytest
+from tests.commands import run
+from tests.simulation.files import write_job
+from tests.simulation.jobs import Node, collective, computation
+
+import cosmic
+from cosmic.cli import COMMANDS
+from cosmic.traces import reading
+
+DESIGN = "gpt3-13b@dgx-h100:16"
+SPACE = "cosmic-512-full-stack"
+RANKS: list[list[Node]] = [[computation(10**9, 10**6), collective("all_gather", 10**6, after=[0])]] * 2
+SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--network", "network.yml")
+
+OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("compare", "plot"): ("compare", "study", "--plot"),
+    ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
+    ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
+    ("export", "to"): ("export", "study", "--to"),
+    ("report", "out"): ("report", "study", "--isolated", "0", "--out"),
+    ("schema", "page"): ("schema", "--page"),
+    ("simulate", "timeline"): (*SIMULATION, "--timeline"),
+    ("trace generate", "out"): ("trace", "generate", DESIGN, "--out"),
+    ("validate", "page"): ("validate", "rows.csv", "--page"),
+}
+"""How each option that names an output is written; its value comes last."""
+FOLDERS = {("export", "out"), ("trace generate", "out")}
+"""Outputs that are folders, or prefixes of files."""
+MADE = {*FOLDERS, ("validate", "page")}
+"""Outputs whose folder is made where it is missing."""
+STUDIES = {("demo", "out"), ("search", "out"), ("ui", "directory")}
+"""Directories of studies, which have their own tests."""
+
+INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("compare", "studies"): ("compare", "study", "{}"),
+    ("diff", "a"): ("diff", "{}", DESIGN),
+    ("diff", "b"): ("diff", DESIGN, "{}"),
+    ("doctor", "study"): ("doctor", "--check", "{}"),
+    ("evaluate", "design"): ("evaluate", "{}"),
+    ("export", "source"): ("export", "{}", "--to", "megatron"),
+    ("psa count", "space"): ("psa", "count", "{}"),
+    ("psa sample", "space"): ("psa", "sample", "{}"),
+    ("psa schema", "space"): ("psa", "schema", "{}"),
+    ("psa show", "space"): ("psa", "show", "{}"),
+    ("replay", "study"): ("replay", "{}"),
+    ("report", "study"): ("report", "{}"),
+    ("search", "space"): ("search", "{}", "--out", "new"),
+    ("show", "design"): ("show", "{}"),
+    ("simulate", "comm_groups"): (*SIMULATION, "--comm-groups", "{}"),
+    ("simulate", "network"): (*SIMULATION[:-1], "{}"),
+    ("simulate", "remote_memory"): (*SIMULATION, "--remote-memory", "{}"),
+    ("simulate", "system"): (*SIMULATION[:3], "--system", "{}", *SIMULATION[5:]),
+    ("simulate", "workload"): ("simulate", "--workload", "{}", *SIMULATION[3:]),
+    ("sweep", "design"): ("sweep", "{}", "--vary", "tp=1,2"),
+    ("tournament", "space"): ("tournament", "{}"),
+    ("trace check", "groups"): ("trace", "check", "job", "--groups", "{}"),
+    ("trace check", "prefix"): ("trace", "check", "{}"),
+    ("trace generate", "design"): ("trace", "generate", "{}", "--out", "new"),
+    ("trace show", "file"): ("trace", "show", "{}"),
+    ("trace stats", "groups"): ("trace", "stats", "job", "--groups", "{}"),
+    ("trace stats", "prefix"): ("trace", "stats", "{}"),
+    ("validate", "data"): ("validate", "{}"),
+    ("workload", "design"): ("workload", "{}"),
+}
+"""How each argument that may name a file to read is written."""
+TEXTS = frozenset(
+    [
+        "address",
+        "agent",
+        "agents",
+        "backend",
+        "bandwidth",
+        "by",
+        "command",
+        "constraint",
+        "engine",
+        "kind",
+        "metric",
+        "objective",
+        "peak",
+        "setting",
+        "settings",
+        "settings_b",
+        "shell",
+        "stacks",
+        "vary",
+    ]
+)
+"""Parameters that name no file."""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory with a study, traces, rows, and files that nobody can use."""
+    folder = tmp_path_factory.mktemp("files")
+    cosmic.search(SPACE, trials=10, seed=1, out=folder / "study")
+    write_job(folder, RANKS)
+    (folder / "rows.csv").write_text("m,n,k,dtype,ms\n8,8,8,bf16,1\n")
+    (folder / "file").write_text("")
+    (folder / "latin.yaml").write_bytes(b"caf\xe9: [\xff")
+    (folder / "bomb.0.et.gz").write_bytes(gzip.compress(bytes(2**21)))
+    with (folder / "sparse.yaml").open("wb") as file:
+        file.truncate(2**40)
+    with socket.socket(socket.AF_UNIX) as opened:
+        opened.bind(os.path.relpath(folder / "socket.yaml"))  # addresses of sockets are short
+    for ending in ("", ".csv", ".md", ".yaml", ".json"):
+        (folder / f"folder{ending}").mkdir()
+        os.mkfifo(folder / f"pipe{ending}")
+        (folder / f"full{ending}").symlink_to("/dev/full")
+    return folder
+
+
+@pytest.fixture
+def here(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Work in that directory; a refused command leaves nothing there."""
+    monkeypatch.chdir(files)
+    before = sorted(path.name for path in files.iterdir())
+    yield files
+    assert sorted(path.name for path in files.iterdir()) == before
+
+
+def parameters() -> Iterator[tuple[str, str]]:
+    """Yield each parameter of each command that takes a text or a path."""
+    for name, (module, _) in COMMANDS.items():
+        commands = import_module(f"cosmic.cli.{module}").app.registered_commands
+        for command in commands:
+            called = name if len(commands) == 1 else f"{name} {command.callback.__name__}"
+            for parameter, hint in get_type_hints(command.callback).items():
+                if parameter != "return" and not {hint, *get_args(hint)} & {bool, int, float}:
+                    yield called, parameter
+
+
+def test_every_parameter_that_may_name_a_file_is_tried() -> None:
+    found = set(parameters())
+    known = OUTPUTS.keys() | INPUTS.keys() | STUDIES
+    assert known <= found
+    left = {each for each in found - known if each[1] not in TEXTS}
+    assert not left, "say in this file whether they name an input, an output or no file"
+
+
+def sentence(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """Return the one sentence with which a command refuses a file."""
+    status, _, err = run(capsys, *words)
+    assert status in (1, 2), words
+    assert err.startswith(f"cosmic {words[0]}: "), words
+    assert err.count("\n") == 1, words
+    return err
+
+
+# ------------------------------------------------------------------------------------------------------ outputs
+
+ENDINGS = {("export", "to"): ".csv", ("validate", "page"): ".md"}
+UNWRITABLE = {
+    "folder": "Is a directory",
+    "file/x": "Not a directory",
+    "n" * 300: "File name too long",
+    "a\0b": "is no name that a file can have",
+    "missing/x": "No such file or directory",
+}
+"""Targets that cannot be written, and what is said of them."""
+
+
+@pytest.mark.parametrize("option", OUTPUTS, ids=" ".join)
+def test_an_output_that_cannot_be_written_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, option: tuple[str, str]
+) -> None:
+    words, ending = OUTPUTS[option], ENDINGS.get(option, "")
+    for target, rule in UNWRITABLE.items():
+        if (option in MADE and target == "missing/x") or (option in FOLDERS and target == "folder"):
+            continue
+        said = sentence(capsys, *words, f"{target}{ending}")
+        assert f"{words[-1]} = " in said
+        assert rule in said
+
+
+@pytest.mark.parametrize("option", sorted(OUTPUTS.keys() - FOLDERS), ids=" ".join)
+def test_a_full_disk_and_a_pipe_that_nobody_reads_are_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, option: tuple[str, str]
+) -> None:
+    words, ending = OUTPUTS[option], ENDINGS.get(option, "")
+    for target, rule in {"full": "No space left on device", "pipe": "No such device or address"}.items():
+        said = sentence(capsys, *words, f"{target}{ending}")
+        assert said.endswith(f"cannot be written: {rule}\n")
+        assert f"{words[-1]} = " in said
+
+
+def test_a_study_that_is_read_only_still_has_a_report(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    (here / "study" / "best.yaml").mkdir()
+    try:
+        status, _, err = run(capsys, "report", "study", "--isolated", "0", "--out", "/dev/null")
+    finally:
+        (here / "study" / "best.yaml").rmdir()
+    assert (status, err) == (0, "")
+
+
+# ------------------------------------------------------------------------------------------------------- inputs
+
+ENDLESS = ("/dev/zero", "pipe", "pipe.yaml", "socket.yaml", "folder", "sparse.yaml", "latin.yaml", "n" * 300, "a\0b")
+
+
+@pytest.mark.parametrize("argument", INPUTS, ids=" ".join)
+def test_an_input_that_never_ends_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, argument: tuple[str, str]
+) -> None:
+    for name in ENDLESS:
+        sentence(capsys, *(word.replace("{}", name) for word in INPUTS[argument]))
+
+
+@pytest.mark.parametrize("setting", ["model=pipe.json", "model=sparse.yaml", "compute.accelerator=pipe.yaml"])
+def test_a_setting_that_names_such_a_file_is_one_sentence(
+    capsys: pytest.CaptureFixture[str], here: Path, setting: str
+) -> None:
+    sentence(capsys, "show", DESIGN, "--set", setting)
+
+
+def test_a_trace_that_unpacks_to_too_much_is_refused(
+    capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "MOST_BYTES", 2**20)
+    assert "has more than the 1 MiB that a trace may have" in sentence(capsys, "trace", "show", "bomb.0.et.gz")
+
+
+def test_an_extension_that_never_ends_is_one_sentence(here: Path) -> None:
+    (here / "own" / "agents").mkdir(parents=True)
+    try:
+        os.mkfifo(here / "own" / "agents" / "endless.py")
+        words = [sys.executable, "-m", "cosmic", "list", "agents"]
+        given = os.environ | {"COSMIC_PATH": "own"}
+        ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=given)
+    finally:
+        shutil.rmtree(here / "own")
+    assert ended.returncode == 2
+    assert "is no regular file" in ended.stderr
+
+
+def test_a_silent_pipe_as_standard_input_is_one_sentence(here: Path) -> None:
+    words = [sys.executable, "-m", "cosmic", "trace", "show", "/dev/stdin"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.wait(60) == 2  # while nobody has closed its input
+        assert process.stderr is not None
+        assert "is no regular file" in process.stderr.read()
