@@ -115,8 +115,9 @@ def trials_page_repeated(study: Path) -> None:
             continue
         cells = int.from_bytes(content[start + 3 : start + 5], "big")
         places = [int.from_bytes(content[start + 12 + 2 * n : start + 14 + 2 * n], "big") for n in range(cells)]
-        for place in places:
-            content[start + place : start + place + 4] = content[start + places[0] : start + places[0] + 4]
+        first = content[start + places[0] : start + places[0] + 4]
+        for place in (8, *places):  # the last child stands in the head of the page
+            content[start + place : start + place + 4] = first
     (study / "trials.db").write_bytes(content)
 
 

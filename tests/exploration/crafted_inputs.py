@@ -132,7 +132,7 @@ INPUTS: dict[str, list[Any]] = {
     "batch": [0, -1, 10**15, 2.5, "x", None],
     "seed": [-1, 1.5, "x", None, [1, 2], 10**300],
     "stacks": ["workload", [1], [["workload"]], ["nowhere"], None, {"workload": 1}, ["workload"] * 100_000],
-    "objectives": [[], ["nope"], [1], "step_s", None, [["step_s"]], ["step_s", "step_s"]],
+    "objectives": [[], ["nope"], [1], "step_s", None, [["step_s"]], ["step_s", "step_s"], ["offloaded_bytes"]],
     "constraints": [[1], "mfu >= 0.1", ["nope <= 1"], ["mfu >= 0.1" + " " * 1_000_000], None, ["mfu >= 1e-999"]],
     "settings": [[], {"nope": 1}, {"population": {"a": 1}}, "x", None],
     "engine": ["nope", 1, ["event"], None],

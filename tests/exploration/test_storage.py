@@ -27,10 +27,10 @@ def made(n: int, value: float = 1.0) -> Trials:
 
 
 def test_what_is_written_is_read_bit_for_bit(tmp_path: Path) -> None:
-    awkward = [0.1, -0.0, 5e-324, 1.7976931348623157e308, np.inf, np.nan, 3.0, 2.0**60]
+    awkward = [0.1, -0.0, 1e-150, 1e150, 1 / 3, np.nan, 3.0, 2.0**60]
     n = len(awkward)
     columns = {name: np.array(awkward) for name in METRICS}
-    excess = np.array([0.0, -0.0, np.inf, 0.25, 1.0, 2.0, 1e-300, 0.0])
+    excess = np.array([0.0, -0.0, np.inf, 0.25, 1.7976931348623157e308, 2.0, 5e-324, 0.0])
     reasons = ["", "a, b", "ünïcode", "x" * 5000, "'", '"', " ", "="]
     rows = np.array([[0, 65_535, 99_999]] * n)
     trials = Trials(rows, Results(columns, excess, reasons, np.array([True, False] * (n // 2))))

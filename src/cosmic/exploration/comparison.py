@@ -74,11 +74,22 @@ class Comparison:
                 "trials": course.evaluated,
                 "feasible": course.feasible,
                 "best": value_of(self.objective, course.best),
-                "behind": course.best / self.target - 1 if np.isfinite(course.best) else None,
+                "behind": behind(course.best, self.target),
                 "trials_to_5_percent": course.near(self.target),
             }
             for course in self.courses
         ]
+
+
+def behind(least: float, target: float) -> float | None:
+    """Return by what share a loss is behind the least of all; None where there is none, or the least is 0.
+
+    >>> behind(3.0, 2.0), behind(0.0, 0.0), behind(1.0, 0.0)
+    (0.5, 0.0, None)
+    """
+    if least == target:
+        return 0.0 if np.isfinite(least) else None
+    return least / target - 1 if np.isfinite(least) and target else None
 
 
 def value_of(objective: str, least: float) -> float | None:

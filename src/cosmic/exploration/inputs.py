@@ -158,6 +158,10 @@ _RULES |= dict.fromkeys(
         f"must be a list of at most {MOST_TEXTS} printable texts, each of at most {LONGEST_TEXT} characters",
     ),
 )
+_RULES["objectives"] = (
+    lambda value: bool(value) and _RULES["stacks"][0](value),
+    f"must be a list of 1 to {MOST_TEXTS} metrics",
+)
 
 
 def _check_values(given: Mapping[str, Any]) -> None:

@@ -83,11 +83,15 @@ def gain(objective: str, value: float | None, other: float | None) -> float | No
 
     >>> gain("step_s", 2.0, 5.0), gain("tokens_per_s", 2.0, 5.0), gain("step_s", 2.0, None)
     (2.5, 0.4, None)
+    >>> gain("offloaded_bytes", 0.0, 0.0), gain("offloaded_bytes", 0.0, 5.0)
+    (1.0, None)
     """
     if value is None or other is None:
         return None
     first, second = (float(loss(objective, np.array([each]))[0]) for each in (value, other))
-    return second / first
+    if first == second:
+        return 1.0
+    return second / first if first else None
 
 
 def _gains(found: Found, place: int, beside: Mapping[str, Found]) -> tuple[Gain, ...]:

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
+from cosmic.exploration.agent import Floats
 from cosmic.exploration.inputs import LARGEST_BATCH
 from cosmic.exploration.problem import METRICS, Problem, Results
 from cosmic.exploration.trials import Trials
@@ -22,6 +23,8 @@ INDEX = "<u4"
 """How a point is kept: an index of 4 bytes for each parameter."""
 MOST_PARAMETERS = 10_000
 LONGEST_REASONS = 2**16
+LEAST, MOST = 1e-150, 1e150
+"""Between these are the metrics of all designs that are not 0: ratios and squares of them are numbers."""
 NO_BATCH = -1
 """The batch of a salvaged trial."""
 
@@ -155,7 +158,7 @@ def _read(rows: Sequence[Row], shape: Shape) -> tuple[Indices, Trials]:
     width = 4 * (shape.width or 0)
     _check(_only(points, bytes) and set(map(len, points)) == {width})
     excess, *metrics = (np.array(column, dtype=np.float64) for column in numbers)
-    _check(not (excess < 0).any() and not any((column < 0).any() for column in metrics))
+    _check(not (excess < 0).any() and not any(_beyond(column) for column in metrics))
     found = np.frombuffer(b"".join(points), dtype=INDEX).reshape(len(rows), -1 if width else 0).astype(np.intp)
     results = Results(dict(zip(METRICS, metrics, strict=True)), excess, list(reasons), np.array(counted, dtype=bool))
     trials = Trials(found, results)
@@ -166,6 +169,11 @@ def _read(rows: Sequence[Row], shape: Shape) -> tuple[Indices, Trials]:
 def bytes_of(trials: Trials) -> int:
     """Return how many bytes the points and reasons of *trials* take on disk at least."""
     return trials.rows.size * np.dtype(INDEX).itemsize + sum(map(len, trials.results.reasons))
+
+
+def _beyond(metric: Floats) -> bool:
+    """Return whether some value of a metric is beyond those that designs have; NaN, for none, is not."""
+    return bool(((metric < 0) | (metric > MOST) | ((metric > 0) & (metric < LEAST))).any())
 
 
 def _check(holds: bool) -> None:

@@ -60,7 +60,7 @@ class Diagnosis:
     @property
     def repairable(self) -> bool:
         """Whether there is something that can be put right."""
-        return not (self.trials_whole and all(self.copies_whole))
+        return self.inputs is not None and not (self.trials_whole and all(self.copies_whole))
 
     @property
     def whole(self) -> bool:
@@ -195,12 +195,12 @@ def repair(path: str | Path) -> Repair:
         return Repair(found, found)
     with locked(folder):
         before = examine(folder)
-        if before.whole or not before.repairable:
-            return Repair(before, before)
         text = before.inputs
         if text is None:
             lost = f"nothing could be saved: neither {INPUTS} nor its copy in {TRIALS} is whole"
             return Repair(before, before, (lost,))
+        if before.whole or not before.repairable:
+            return Repair(before, before)
         done, kept = [], None
         if not before.trials_whole:
             kept, said = _rebuild(folder, text)

@@ -244,7 +244,12 @@ class Storage:
 
     def trials(self, table: str = "trials") -> Trials:
         """Return every trial, each checked against its checksum."""
-        return self.history()[1] if table == "trials" else self._whole(table)[1]
+        if table == "trials":
+            return self.history()[1]
+        of_batch, trials = self._whole(table)
+        if (of_batch != cells.NO_BATCH).any():
+            raise Damaged(self.path, "results that were kept apart belong to batches")
+        return trials
 
     def history(self) -> tuple[list[BatchRecord], Trials]:
         """Return every batch and every trial, from one snapshot."""
