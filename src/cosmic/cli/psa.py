@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 app = new_app("The parameter set: what may vary, how many points are valid, and samples of them.")
 TABLE_COLUMNS = 10
+MOST_POINTS = 10**9
+MOST_SEED = 2**63 - 1
 """Points that a table shows; more would not fit on a screen."""
 Space = Annotated[
     str, typer.Argument(help="A space of the catalog, or the path of a YAML file.", autocompletion=candidates.spaces)
@@ -134,23 +136,23 @@ def share(part: int, whole: int) -> str:
 @app.command()
 def sample(
     space: Space,
-    n: Annotated[int, typer.Option("-n", "--number", min=0, help="How many points.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same points.")] = 0,
+    n: Annotated[int, typer.Option("-n", "--number", min=0, max=MOST_POINTS, help="How many points.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="The same seed gives the same points.")] = 0,
     stacks: Stacks = "",
     json: Json = False,
 ) -> None:
     """Print valid points, drawn uniformly; with --json one object per line."""
     import numpy as np  # noqa: PLC0415  heavy
 
+    from cosmic.psa.stream import BATCH, json_lines  # noqa: PLC0415  heavy
+
     loaded = _load(space, stacks)
     rng = np.random.default_rng(seed)
     if json:
-        from cosmic.psa.stream import json_lines  # noqa: PLC0415  heavy
-
         emit(json_lines(loaded, n, rng))
         return
     shown = min(n, TABLE_COLUMNS)
-    rows = [loaded.labels(row) for row in loaded.sample(n, rng)[:shown]]
+    rows = [loaded.labels(row) for row in loaded.sample(min(n, BATCH), rng)[:shown]]
     names = [*(each.name for each in loaded.parameters), *loaded.derived]
     table = [[name, *(cell(row[name]) for row in rows)] for name in names]
     emit_table(loaded.name, ["parameter", *map(str, range(shown))], table)

@@ -104,10 +104,15 @@ def task_of(problem: Problem, trials: int) -> Task:
     return Task(problem.space, trials, len(problem.objectives), describe)
 
 
+def check_trials(trials: int) -> None:
+    """Refuse a number of trials that no search can have."""
+    require(trials >= 1, "trials", trials, "give at least one")
+    require(trials <= MOST_TRIALS, "trials", trials, f"give at most {MOST_TRIALS:,}")
+
+
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked before it begins."""
-    require(options.trials >= 1, "trials", options.trials, "give at least one")
-    require(options.trials <= MOST_TRIALS, "trials", options.trials, f"give at most {MOST_TRIALS:,}")
+    check_trials(options.trials)
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
     require(options.seed <= MOST_SEED, "seed", options.seed, "is too large")
     if space.source is None:

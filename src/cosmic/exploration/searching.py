@@ -20,7 +20,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
-from cosmic.exploration.inputs import Inputs, Options, make_inputs, with_problem
+from cosmic.exploration.inputs import Inputs, Options, check_trials, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
@@ -185,6 +185,7 @@ def resume_study(
     """Return what the study in *folder* finds when it is resumed to its end, or to this number of *trials*."""
     inputs = open_study(folder).inputs
     inputs = replace(inputs, trials=trials or inputs.trials)
+    check_trials(inputs.trials)
     return keep(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
 
 
