@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 app = new_app("The parameter set: what may vary, how many points are valid, and samples of them.")
 TABLE_COLUMNS = 10
+MOST_POINTS = 10**9
+MOST_SEED = 2**63 - 1
 """Points that a table shows; more would not fit on a screen."""
 Space = Annotated[
     str, typer.Argument(help="A space of the catalog, or the path of a YAML file.", autocompletion=candidates.spaces)
@@ -133,8 +135,8 @@ def share(part: int, whole: int) -> str:
 @app.command()
 def sample(
     space: Space,
-    n: Annotated[int, typer.Option("-n", "--number", min=0, max=10**9, help="How many points.")] = 10,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="The same seed gives the same points.")] = 0,
+    n: Annotated[int, typer.Option("-n", "--number", min=0, max=MOST_POINTS, help="How many points.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", min=0, max=MOST_SEED, help="The same seed gives the same points.")] = 0,
     stacks: Stacks = "",
     json: Json = False,
 ) -> None:

@@ -24,7 +24,10 @@ def report(
     study: Annotated[Path, typer.Argument(help="The directory of a study.")],
     out: Annotated[Path | None, typer.Option(help="The file to write; by default report.html in the study.")] = None,
     isolated: Annotated[
-        int, typer.Option(min=0, help="Designs to evaluate in a search of each layer alone, to compare; 0: none.")
+        int,
+        typer.Option(
+            min=0, max=10**6, help="Designs to evaluate in a search of each layer alone, to compare; 0: none."
+        ),
     ] = 1_000,
     json: Json = False,
 ) -> None:

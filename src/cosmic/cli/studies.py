@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from cosmic.exploration.verdict import Verdict
 
 BEST = "best.yaml"
+LONGEST_NAME = 60
+"""Characters of a study's name that is made up; with others than ASCII, four times as many bytes."""
 MOST_SHOWN = 20
 """Members of a front that are listed; JSON has all."""
 _SHOWN = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "network_usd")
@@ -240,9 +242,10 @@ def separate(text: str) -> list[str]:
 
 
 def free_folder(root: Path, name: str) -> Path:
-    """Return a directory in *root* that does not exist yet: *name*, or *name* with a number."""
+    """Return a directory in *root* that does not exist yet: *name*, or *name* with a number; a long one is cut."""
     from cosmic.files import exists  # noqa: PLC0415
 
+    name = name[:LONGEST_NAME]
     count, path = 1, root / name
     while exists(path):
         count += 1

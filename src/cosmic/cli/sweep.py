@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import product
+from math import prod
 from typing import Annotated, Any
 
 import typer
@@ -54,7 +55,7 @@ def sweep(
     elif csv_:
         emit_data(_csv(rows))
     else:
-        paths = [each.partition("=")[0] for each in vary]
+        paths = [each.partition("=")[0].strip() for each in vary]
         columns = [*paths, "step", "tokens/s", "MFU", "memory GiB", "cannot run"]
         emit_table("", columns, [_row(row, paths) for row in rows])
         if len(paths) == 2:
@@ -68,18 +69,22 @@ def run_sweep(
 
     *progress* is called with a line of text before each design.
     """
-    from cosmic.errors import SpecError, require  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.errors import SpecError, require  # noqa: PLC0415
     from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate  # noqa: PLC0415
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415
 
     fixed = parse_overrides(settings)
-    varied = {
-        path: parse_overrides([f"{path}=[{text}]"])[path] for path, _, text in (each.partition("=") for each in vary)
-    }
-    for path, values in varied.items():
-        require(bool(values), "--vary", path, "give a field and its values, such as tp=1,2,4")
+    varied: dict[str, list[Any]] = {}
+    for each in vary:
+        path, _, text = (part.strip() for part in each.partition("="))
+        require(bool(path and text), "--vary", each, "give a field and its values, such as tp=1,2,4")
+        require(full_path(path) not in map(full_path, varied), "--vary", each, "names a field that another one varies")
+        varied[path] = parse_overrides([f"{path}=[{text}]"])[path]
+        require(bool(varied[path]), "--vary", each, "give a field and its values, such as tp=1,2,4")
+    count = prod(map(len, varied.values()))
+    require(count <= MOST, "--vary", count, f"at most {MOST:,} combinations")
     combinations = list(product(*varied.values()))
-    require(len(combinations) <= MOST, "--vary", len(combinations), f"at most {MOST:,} combinations")
     rows, refusals = [], []
     for place, values in enumerate(combinations):
         if place:

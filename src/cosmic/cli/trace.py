@@ -46,7 +46,7 @@ Groups = Annotated[str, typer.Option("--groups", metavar="FILE", help='Communica
 @app.command()
 def show(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The trace of one rank, such as gpt.0.et.")],
-    limit: Annotated[int, typer.Option("--limit", min=0, help="Nodes to show.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=0, max=10**9, help="Nodes to show.")] = 50,
     dot: Annotated[bool, typer.Option("--dot", help="Print the graph for Graphviz.")] = False,
     json: Json = False,
 ) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Floats
-from cosmic.exploration.objectives import loss
+from cosmic.exploration.objectives import loss, ratio
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.study import Study
 from cosmic.exploration.trials import Trials
@@ -74,22 +74,20 @@ class Comparison:
                 "trials": course.evaluated,
                 "feasible": course.feasible,
                 "best": value_of(self.objective, course.best),
-                "behind": behind(course.best, self.target),
+                "behind": behind(course.best, self.target) if np.isfinite(course.best) else None,
                 "trials_to_5_percent": course.near(self.target),
             }
             for course in self.courses
         ]
 
 
-def behind(least: float, target: float) -> float | None:
-    """Return by what share a loss is behind the least of all; None where there is none, or the least is 0.
+def behind(best: float, target: float) -> float:
+    """Return by what share of *target* the loss *best* is above it; infinite where nothing could run.
 
     >>> behind(3.0, 2.0), behind(0.0, 0.0), behind(1.0, 0.0)
-    (0.5, 0.0, None)
+    (0.5, 0.0, inf)
     """
-    if least == target:
-        return 0.0 if np.isfinite(least) else None
-    return least / target - 1 if np.isfinite(least) and target else None
+    return ratio(target, best) - 1 if np.isfinite(best) else np.inf
 
 
 def value_of(objective: str, least: float) -> float | None:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from cosmic.errors import SpecError
 from cosmic.exploration.extras import needs
-from cosmic.exploration.objectives import losses
+from cosmic.exploration.objectives import losses, ratio
 from cosmic.exploration.problem import Problem, Results, make_problem
 from cosmic.psa.diagram import Indices
 from cosmic.psa.encodings import to_one_hot
@@ -34,6 +34,8 @@ Evaluate = Callable[[Indices], tuple[float | None, tuple[str, ...]]]
 """Returns the loss of a row, or None and the reasons why it cannot run."""
 Observation = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.int8]
+MOST = 1e9
+"""The largest reward: of a design whose loss is 0."""
 IDS = {"cosmic/Design-v0": "DesignEnv", "cosmic/WholeDesign-v0": "WholeDesignEnv"}
 
 
@@ -52,7 +54,7 @@ class Rewards:
         self.problem: Problem = make_problem(self.space, (objective,))
         self.evaluate = evaluate or self._evaluate
         self.base = self._loss(self.problem.base())
-        if not np.isfinite(self.base):
+        if not 0 < self.base < np.inf:
             raise SpecError("space", self.space.name, f"its base design has no {objective} to compare with")
 
     def _loss(self, results: Results) -> float:
@@ -67,8 +69,16 @@ class Rewards:
     def outcome(self, row: Indices) -> tuple[float, dict[str, Any]]:
         """Return the reward of the design *row*, and its info."""
         found, reasons = self.evaluate(row)
-        reward = 0.0 if found is None else self.base / found
+        reward = 0.0 if found is None else min(ratio(found, self.base), MOST)
         return reward, {"row": row.copy(), "design": self.space.labels(row), "loss": found, "reasons": reasons}
+
+
+def _as_indices(action: Any, shape: tuple[int, ...]) -> Indices:
+    """Return *action* as value indices, if it is whole numbers in an array of this *shape*."""
+    given = np.asarray(action)
+    if given.dtype.kind not in "iu" or given.shape != shape:
+        raise SpecError("action", action, f"must be whole numbers, value indices, of shape {shape}")
+    return given.astype(np.intp)
 
 
 class DesignEnv(gym.Env[Observation, np.int64]):
@@ -129,6 +139,7 @@ class DesignEnv(gym.Env[Observation, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Set the next parameter to the value with the index *action*."""
+        action = _as_indices(action, ())[()]
         live = np.flatnonzero(self.action_masks())
         if not len(live):
             raise gym.error.ResetNeeded("The design is complete: call reset() to begin another.")
@@ -180,7 +191,7 @@ class WholeDesignEnv(gym.Env[Observation, npt.NDArray[np.int64]]):
 
     def step(self, action: npt.NDArray[np.int64]) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Evaluate the design nearest to *action*; the episode ends with it."""
-        wished = np.asarray(action, dtype=np.intp)[None, :]
+        wished = _as_indices(action, (len(self.space.parameters),))[None, :]
         rows = self.space.repair(wished)
         reward, info = self.rewards.outcome(rows[0])
         if not np.array_equal(rows, wished):

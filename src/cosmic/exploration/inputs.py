@@ -173,10 +173,15 @@ def _check_values(given: Mapping[str, Any]) -> None:
 # --------------------------------------------------------------------------------------------- from options
 
 
+def check_trials(trials: int) -> None:
+    """Refuse a number of trials that no search can have."""
+    require(trials >= 1, "trials", trials, "give at least one")
+    require(trials <= MOST_TRIALS, "trials", trials, f"at most {MOST_TRIALS:,} are kept")
+
+
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked before it begins."""
-    require(options.trials >= 1, "trials", options.trials, "give at least one")
-    require(options.trials <= MOST_TRIALS, "trials", options.trials, f"at most {MOST_TRIALS:,} are kept")
+    check_trials(options.trials)
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
     require(options.seed <= LARGEST_SEED, "seed", options.seed, "is too large")
     if space.source is None:

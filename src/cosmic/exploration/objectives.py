@@ -38,6 +38,17 @@ def loss(name: str, values: Floats) -> Floats:
         return np.asarray(1 / values)
 
 
+def ratio(least: float, other: float) -> float:
+    """Return how many times the loss *least* goes into *other*: 1 for equal ones, infinite for 0 beside more.
+
+    >>> ratio(2.0, 5.0), ratio(0.0, 0.0), ratio(0.0, 5.0), ratio(5.0, 0.0)
+    (2.5, 1.0, inf, 0.0)
+    """
+    if least == other:
+        return 1.0
+    return other / least if least else float("inf")
+
+
 def losses(names: Iterable[str], columns: Mapping[str, Floats]) -> Floats:
     """Return the losses of a batch of designs, a column for each objective."""
     return np.stack([loss(name, columns[name]) for name in names], axis=1)

@@ -34,6 +34,9 @@ from cosmic.psa.space import ParameterSet, Share
 METRICS = tuple(BETTER)
 SAME_SYSTEM = ("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes", "ttft_s", "tpot_s")
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""
+TASKS = {"ttft_s": "prefill", "tpot_s": "decode"}
+"""Metrics of one task alone."""
+OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
 UNKNOWN = " is unknown"
 """Ends the reason of a design that has no value of an objective."""
 
@@ -233,7 +236,13 @@ def make_problem(
 
 
 def _never_known(space: ParameterSet, metric: str) -> str:
-    """Return why no design of *space* has a *metric*, for want of a figure of its accelerator; empty if some do."""
+    """Return why no design of *space* has a *metric*: for want of a figure, a network or a task; empty if some do."""
+    shared = {share.base.workload.task for share in space.workloads}
+    tasks = sorted(shared or set(space.values_of("workload.task")))
+    if metric in TASKS and TASKS[metric] not in tasks:
+        return f"it is a metric of {TASKS[metric]}, and the task is {' or '.join(tasks)}"
+    if metric in OF_NETWORK and not space.base.network.dims:
+        return "one accelerator has no network"
     for figure in NEEDS.get(metric, ()):
         path = f"compute.{figure}"
         if all(value is None for value in space.values_of(path)):

@@ -20,7 +20,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
-from cosmic.exploration.inputs import Inputs, Options, make_inputs, with_problem
+from cosmic.exploration.inputs import Inputs, Options, check_trials, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.cells import BatchRecord
@@ -185,6 +185,7 @@ def resume_study(
     """Return what the study in *folder* finds when it is resumed to its end, or to this number of *trials*."""
     study = open_study(folder)
     inputs = with_problem(replace(study.inputs, trials=trials or study.inputs.trials), study.problem)
+    check_trials(inputs.trials)
     with named(folder):
         return keep(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
 

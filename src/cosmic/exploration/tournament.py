@@ -11,7 +11,7 @@ import numpy as np
 from cosmic.errors import require
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.agent import agents
-from cosmic.exploration.comparison import Course, course_of, value_of
+from cosmic.exploration.comparison import Course, behind, course_of, value_of
 from cosmic.exploration.inputs import MOST_TRIALS, Options, make_inputs
 from cosmic.exploration.objectives import loss, losses
 from cosmic.exploration.problem import Problem
@@ -20,6 +20,7 @@ from cosmic.psa.space import ParameterSet
 
 LISTED = 20_000
 """Spaces up to this size are enumerated, so that regret is against the true optimum."""
+MOST_SEEDS = 1000
 SAME = 1e-9
 """Relative tolerance for a winner that is evaluated alone: sums over one design round otherwise than over a batch."""
 
@@ -48,7 +49,7 @@ class Standing:
     @property
     def regrets(self) -> list[float]:
         """The regret of each search: its best loss above the target, as a share of the target."""
-        return [entry.course.best / self.target - 1 for entry in self.entries]
+        return [behind(entry.course.best, self.target) for entry in self.entries]
 
     def row(self, objective: str) -> dict[str, Any]:
         """Return the agent's row of the leaderboard."""
@@ -103,6 +104,7 @@ def hold_tournament(
     whole = len(names) * seeds * options.trials
     rule = f"at most {MOST_TRIALS:,} trials are run in all: fewer agents, seeds or trials"
     require(whole <= MOST_TRIALS, "agents × seeds × trials", whole, rule)
+    require(seeds <= MOST_SEEDS, "seeds", seeds, f"give at most {MOST_SEEDS:,}")
     pool = PoolOptions(workers)
     entries: dict[str, list[Entry]] = {name: [] for name in names}
     for seed in range(seeds):
@@ -124,7 +126,8 @@ def hold_tournament(
 def optimum(problem: Problem) -> float:
     """Return the least loss over all valid points of a small set."""
     rows = np.array(list(problem.space.enumerate()))
-    return float(np.nanmin(losses(problem.objectives[:1], problem.evaluate(rows).columns)))
+    found = losses(problem.objectives[:1], problem.evaluate(rows).columns)
+    return float(np.nanmin(found, initial=np.inf))
 
 
 def _entry(found: Found) -> Entry:
@@ -140,4 +143,4 @@ def _entry(found: Found) -> Entry:
         outcome = evaluate(problem.space.point(row), problem.engine)
         achieved = getattr(outcome, problem.objectives[0]) if isinstance(outcome, Metrics) else np.nan
         again = float(loss(problem.objectives[0], np.array([achieved]))[0])
-    return Entry(course, found.elapsed_s, problem.space.labels(row), abs(again / course.best - 1) < SAME)
+    return Entry(course, found.elapsed_s, problem.space.labels(row), bool(np.isclose(again, course.best, SAME, 0)))

@@ -67,6 +67,7 @@ class Trials:
     def hypervolume(self, problem: Problem) -> float:
         """Return the share of the box of all feasible trials that the front dominates; 1 for a point best in all."""
         found = losses(problem.objectives, self.results.columns)[self.results.feasible]
+        found = found[np.isfinite(found).all(axis=1)]
         if not len(found):
             return 0.0
         least, span = found.min(axis=0), np.ptp(found, axis=0)

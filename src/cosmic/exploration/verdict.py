@@ -14,6 +14,7 @@ from cosmic.advice import bound_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import loss
+from cosmic.exploration.objectives import ratio as loss_ratio
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
 from cosmic.reporting.words import figure, mapping_in_words, metric_label
@@ -83,15 +84,13 @@ def gain(objective: str, value: float | None, other: float | None) -> float | No
 
     >>> gain("step_s", 2.0, 5.0), gain("tokens_per_s", 2.0, 5.0), gain("step_s", 2.0, None)
     (2.5, 0.4, None)
-    >>> gain("offloaded_bytes", 0.0, 0.0), gain("offloaded_bytes", 0.0, 5.0)
-    (1.0, None)
+    >>> gain("offloaded_bytes", 0.0, 0.0), gain("offloaded_bytes", 0.0, 1.0)
+    (1.0, inf)
     """
     if value is None or other is None:
         return None
     first, second = (float(loss(objective, np.array([each]))[0]) for each in (value, other))
-    if first == second:
-        return 1.0
-    return second / first if first else None
+    return loss_ratio(first, second)
 
 
 def _gains(found: Found, place: int, beside: Mapping[str, Found]) -> tuple[Gain, ...]:
@@ -124,9 +123,11 @@ def base_fault(problem: Problem) -> str:
 def times(ratio: float) -> str:
     """Return a gain with enough digits to tell it from 1.
 
-    >>> times(2.314), times(1.0012), times(123.4), times(0.5)
-    ('2.31×', '1.001×', '123×', '0.50×')
+    >>> times(2.314), times(1.0012), times(123.4), times(0.5), times(float("inf"))
+    ('2.31×', '1.001×', '123×', '0.50×', '∞×')
     """
+    if np.isinf(ratio):
+        return "∞×"
     if ratio >= 100:
         return f"{ratio:.0f}×"
     return f"{ratio:.3f}×" if SAME / 10 < abs(ratio - 1) < SAME * 2 else f"{ratio:.2f}×"
@@ -144,7 +145,9 @@ def _gain_text(gains: tuple[Gain, ...], fault: str) -> str:
         nearest = min(others, key=lambda each: each.times or 0.0)
         ratio = nearest.times or 0.0
         ahead = ratio < 1 - SAME / 10
-        said += f", but {nearest.over} is {times(1 / ratio)} better" if ahead else f" and {_over(ratio, nearest.over)}"
+        said += (
+            f", but {nearest.over} is {times(_turned(ratio))} better" if ahead else f" and {_over(ratio, nearest.over)}"
+        )
     return said
 
 
@@ -156,7 +159,11 @@ def _over(ratio: float, other: str) -> str:
     """
     if abs(ratio - 1) < SAME / 10:
         return f"no better than {other}"
-    return f"{times(ratio)} over {other}" if ratio > 1 else f"{times(1 / ratio)} worse than {other}"
+    return f"{times(ratio)} over {other}" if ratio > 1 else f"{times(_turned(ratio))} worse than {other}"
+
+
+def _turned(ratio: float) -> float:
+    return 1 / ratio if ratio else float("inf")
 
 
 def _front_text(found: Found) -> str:
