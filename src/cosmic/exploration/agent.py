@@ -65,7 +65,7 @@ class Agent(Protocol):
         ...
 
 
-agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.exploration.agents", "cosmic.agents")
+agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.exploration.agents", "cosmic.agents", ("__call__",))
 """Every agent by name: called with a `Task`, a random generator, and its settings as keywords."""
 
 

@@ -12,7 +12,6 @@ from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.workers import START_S, results_or_error
 from cosmic.psa.diagram import Indices
 
-
 ANSWER_S = 5.0
 """How long a cluster may take to answer; Ray itself would ask for minutes."""
 
