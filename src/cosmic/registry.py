@@ -26,7 +26,7 @@ from threading import RLock
 from types import ModuleType
 from typing import TypeVar
 
-from cosmic.errors import SpecError, UnknownName, require
+from cosmic.errors import CosmicError, SpecError, UnknownName, require
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -124,7 +124,7 @@ class Registry(Mapping[str, T]):
     def _miss(self, name: str, where: str) -> SpecError:
         """Return the error for a *name* that is not registered: why its module is broken, if it has one."""
         if isinstance(name, str) and name in self._broken:
-            return self._broken[name]
+            return SpecError(where, name, f"{self._broken[name].value} {self._broken[name].rule}")
         return UnknownName.among(where, name, self.kind, self._variants)
 
     def __iter__(self) -> Iterator[str]:
@@ -181,7 +181,9 @@ class Registry(Mapping[str, T]):
             raise
         except BaseException as error:  # also a SystemExit: no module may end a command that does not need it
             self._variants = known
-            said = f"{type(error).__name__}: {error}".removesuffix(": ")
+            said = (
+                str(error) if isinstance(error, CosmicError) else f"{type(error).__name__}: {error}".removesuffix(": ")
+            )
             self._broken[name] = SpecError(where, source, f"cannot be imported: {said}")
             if multiprocessing.parent_process() is None:  # workers would repeat what their parent has said
                 logging.getLogger("cosmic").warning("cosmic: %s", self._broken[name])
