@@ -7,14 +7,16 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from threading import Barrier
+from typing import Protocol
 
 import pytest
 
 import cosmic.registry
 from cosmic.errors import SpecError, UnknownName
-from cosmic.registry import Registry
+from cosmic.registry import Registry, members_of
 
 
 @pytest.fixture
@@ -87,13 +89,15 @@ def test_a_module_that_cannot_be_imported_is_reported_at_every_look_up(package: 
 def test_other_distributions_add_theirs_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     shapes: Registry[str] = Registry("shape", group="some.shapes")
 
-    class EntryPoint:
+    class Hexagon:
+        name, value = "hexagon", "others.hexagon"
+
         @staticmethod
         def load() -> None:
             shapes.register("hexagon")("six sides")
 
-    def entry_points(group: str) -> list[type[EntryPoint]]:
-        return [EntryPoint] if group == "some.shapes" else []
+    def entry_points(group: str) -> list[type[Hexagon]]:
+        return [Hexagon] if group == "some.shapes" else []
 
     monkeypatch.setattr(cosmic.registry, "entry_points", entry_points)
     assert list(shapes) == ["hexagon"]
@@ -134,21 +138,86 @@ def test_modules_of_a_user_s_folder_register_themselves(mine: Path, users: Regis
     assert users["star"] == "a user’s"
 
 
-def test_a_user_s_module_that_fails_is_one_sentence_at_every_look_up(mine: Path, users: Registry[str]) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("1 / 0\n", "ZeroDivisionError: division by zero"),
+        ("raise SystemExit\n", "SystemExit"),
+        ("import no_such_module\n", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("def\n", "SyntaxError: invalid syntax (b.py, line 1)"),
+        (f"{REGISTER.format(name='star')}raise OSError('half')\n", "OSError: half"),
+    ],
+)
+def test_a_user_s_module_that_fails_is_named_and_the_rest_works(
+    text: str, why: str, mine: Path, users: Registry[str], caplog: pytest.LogCaptureFixture
+) -> None:
     (mine / "a.py").write_text(REGISTER.format(name="a"))
-    (mine / "b.py").write_text("1 / 0\n")
-    for _ in range(2):  # the first module runs again, and its name is free again
+    (mine / "b.py").write_text(text)
+    sentence = f"COSMIC_PATH = 'shapes/b.py': cannot be imported: {why}"
+    assert list(users) == ["a"]
+    assert [record.getMessage() for record in caplog.records] == [f"cosmic: {sentence}"]
+    assert [str(error) for error in users.broken.values()] == [sentence]
+    for _ in range(2):
         with pytest.raises(SpecError) as caught:
-            users["a"]
-        expected = "COSMIC_PATH = 'shapes/b.py': cannot be imported: ZeroDivisionError: division by zero"
-        assert str(caught.value) == expected
+            users["b"]
+        assert str(caught.value) == f"shape = 'b': shapes/b.py cannot be imported: {why}"
+    with pytest.raises(SpecError, match=r"^dims.0.shape = 'b': shapes/b.py cannot be imported"):
+        users.check("b", "dims.0.shape")
+    with pytest.raises(UnknownName):
+        users["star"]
 
 
-def test_a_user_cannot_replace_what_is_there(mine: Path, users: Registry[str]) -> None:
+def test_a_user_cannot_replace_what_is_there(
+    mine: Path, users: Registry[str], caplog: pytest.LogCaptureFixture
+) -> None:
     users.register("star")("ours")
     (mine / "star.py").write_text(REGISTER.format(name="star"))
-    with pytest.raises(SpecError, match=r"'shapes/star.py': cannot be imported: .*is registered already"):
-        users["star"]
+    assert users["star"] == "ours"
+    assert "'shapes/star.py': cannot be imported: shape = 'star': is registered already" in caplog.text
+
+
+def test_a_user_s_module_does_not_print_among_the_data(
+    mine: Path, users: Registry[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (mine / "a.py").write_text("print('hello')\n" + REGISTER.format(name="a"))
+    assert list(users) == ["a"]
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", "hello\n")
+
+
+def test_an_interrupt_is_no_broken_module(mine: Path, users: Registry[str]) -> None:
+    (mine / "a.py").write_text("raise KeyboardInterrupt\n")
+    with pytest.raises(KeyboardInterrupt):
+        users["a"]
+
+
+def test_a_broken_entry_point_is_named_and_the_rest_works(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    shapes: Registry[str] = Registry("shape", group="some.shapes")
+    shapes.register("square")("four sides")
+    broken = EntryPoint(name="blob", value="tests.test_registry:no_such_thing", group="some.shapes")
+    monkeypatch.setattr(cosmic.registry, "entry_points", lambda group: [broken])
+    assert list(shapes) == ["square"]
+    assert "entry point of some.shapes = 'blob = tests.test_registry:no_such_thing': cannot be imported" in caplog.text
+    with pytest.raises(SpecError, match="AttributeError"):
+        shapes["blob"]
+
+
+def test_a_variant_of_the_wrong_type_is_refused() -> None:
+    shapes: Registry[type] = Registry("shape", members=members_of(Shape))
+    with pytest.raises(SpecError, match=r"^shape = 'blob': has no area and no corners, which every shape needs$"):
+        shapes.register("blob")(int)
+
+
+class Shape(Protocol):
+    """What every shape has."""
+
+    corners: int
+
+    def area(self) -> float:
+        """Return its area."""
+        ...
 
 
 def test_names_are_printable_and_short(mine: Path, users: Registry[str]) -> None:

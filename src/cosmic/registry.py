@@ -3,14 +3,21 @@
 A registry names the package whose modules register themselves, and the entry-point group through which other
 distributions add theirs. A user can also keep modules in folders that ``COSMIC_PATH`` lists, named like the groups:
 ``topologies/*.py`` for `cosmic.topologies`. The first look-up imports them all, so importing a registry is free.
+
+A module from outside that cannot be imported is named in one sentence on standard error and kept in `Registry.broken`;
+all others work. Whoever asks for a variant of its name gets that sentence as the error.
 """
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import pkgutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import redirect_stdout
+from functools import partial
 from importlib import import_module
 from importlib.machinery import SourceFileLoader
 from importlib.metadata import entry_points
@@ -19,7 +26,7 @@ from threading import RLock
 from types import ModuleType
 from typing import TypeVar
 
-from cosmic.errors import SpecError, UnknownName, check_text, require
+from cosmic.errors import CosmicError, SpecError, UnknownName, check_text, require
 from cosmic.files import is_folder, open_regular
 
 T = TypeVar("T")
@@ -49,7 +56,7 @@ def user_files(kind: str, pattern: str) -> list[Path]:
 
 
 def import_file(path: Path) -> None:
-    """Import a user's module; raise a `SpecError` that names its file if it fails."""
+    """Import a user's module."""
     with open_regular(path, PATH):  # a pipe would be read for ever
         pass
     name = f"cosmic_path.{path.parent.name}.{path.stem}"
@@ -57,10 +64,14 @@ def import_file(path: Path) -> None:
     module.__file__ = str(path)
     try:
         SourceFileLoader(name, str(path)).exec_module(module)
-    except Exception as error:
+    except BaseException:
         del sys.modules[name]
-        where = f"{path.parent.name}/{path.name}"
-        raise SpecError(PATH, where, f"cannot be imported: {type(error).__name__}: {error}") from error
+        raise
+
+
+def members_of(protocol: type) -> tuple[str, ...]:
+    """Return the functions and attributes that a protocol names."""
+    return tuple(name for name in {**vars(protocol), **protocol.__annotations__} if not name.startswith("_"))
 
 
 class Registry(Mapping[str, T]):
@@ -74,11 +85,14 @@ class Registry(Mapping[str, T]):
     cosmic.errors.UnknownName: shape = 'sqare': no such shape; did you mean 'square'?
     """
 
-    def __init__(self, kind: str, package: str = "", group: str = "") -> None:
+    def __init__(self, kind: str, package: str = "", group: str = "", members: Iterable[str] = ()) -> None:
         self.kind = kind
+        self._members = tuple(members)
+        """What every variant must have: names of functions and attributes."""
         self._package = package
         self._group = group
         self._variants: dict[str, T] = {}
+        self._broken: dict[str, SpecError] = {}
         self._loaded = not (package or group)
         self._loading = False
 
@@ -89,6 +103,9 @@ class Registry(Mapping[str, T]):
         def add(variant: V) -> V:
             if name in self._variants:
                 raise SpecError(self.kind, name, "is registered already")
+            missing = [member for member in self._members if not hasattr(variant, member)]
+            if missing:
+                raise SpecError(self.kind, name, f"has no {' and no '.join(missing)}, which every {self.kind} needs")
             self._variants[name] = variant  # type: ignore[assignment]  # V keeps the decorated type visible
             return variant
 
@@ -97,13 +114,25 @@ class Registry(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         self._load()
         if name not in self._variants:
-            raise UnknownName.among(self.kind, name, self.kind, self._variants)
+            raise self._miss(name, self.kind)
         return self._variants[name]
+
+    @property
+    def broken(self) -> Mapping[str, SpecError]:
+        """Modules from outside that cannot be imported: by the name of their file or entry point, the error."""
+        self._load()
+        return self._broken
 
     def check(self, name: str, where: str) -> None:
         """Raise `UnknownName` at *where* unless *name* is registered."""
         if name not in self:
-            raise UnknownName.among(where, name, self.kind, self)
+            raise self._miss(name, where)
+
+    def _miss(self, name: str, where: str) -> SpecError:
+        """Return the error for a *name* that is not registered: why its module is broken, if it has one."""
+        if isinstance(name, str) and name in self._broken:
+            return SpecError(where, name, f"{self._broken[name].value} {self._broken[name].rule}")
+        return UnknownName.among(where, name, self.kind, self._variants)
 
     def __iter__(self) -> Iterator[str]:
         self._load()
@@ -139,16 +168,29 @@ class Registry(Mapping[str, T]):
             for module in pkgutil.iter_modules(import_module(self._package).__path__):
                 import_module(f"{self._package}.{module.name}")
         if self._group:
-            for entry_point in entry_points(group=self._group):
-                entry_point.load()
-            self._load_files(self._group.rpartition(".")[2])
+            for each in entry_points(group=self._group):
+                self._import_from_outside(
+                    each.name, f"entry point of {self._group}", f"{each.name} = {each.value}", each.load
+                )
+            for path in user_files(self._group.rpartition(".")[2], "*.py"):
+                self._import_from_outside(
+                    path.stem, PATH, f"{path.parent.name}/{path.name}", partial(import_file, path)
+                )
 
-    def _load_files(self, kind: str) -> None:
-        """Import the modules of one *kind* in the user's folders: all of them, or none."""
+    def _import_from_outside(self, name: str, where: str, source: str, load: Callable[[], object]) -> None:
+        """Import one module: all that it registers, or nothing; one that fails is kept as broken."""
         known = dict(self._variants)
         try:
-            for path in user_files(kind, "*.py"):
-                import_file(path)
-        except BaseException:
-            self._variants = known  # unlike a package's modules, they run again at the next look-up
+            with redirect_stdout(sys.stderr):  # standard output is for data
+                load()
+        except KeyboardInterrupt:
+            self._variants = known
             raise
+        except BaseException as error:  # also a SystemExit: no module may end a command that does not need it
+            self._variants = known
+            said = (
+                str(error) if isinstance(error, CosmicError) else f"{type(error).__name__}: {error}".removesuffix(": ")
+            )
+            self._broken[name] = SpecError(where, source, f"cannot be imported: {said}")
+            if multiprocessing.parent_process() is None:  # workers would repeat what their parent has said
+                logging.getLogger("cosmic").warning("cosmic: %s", self._broken[name])

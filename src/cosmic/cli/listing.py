@@ -26,6 +26,8 @@ NOT_SHOWN = {
     "links": ("npus",),
 }
 """Columns that only JSON has: they would make the table wider than a terminal."""
+BROKEN = "broken"
+"""How the summary of a module from outside begins that cannot be imported."""
 
 
 @app.command(name="list")
@@ -91,16 +93,20 @@ def listings() -> dict[str, Callable[[], list[Row]]]:
         "topologies": lambda: _variants("cosmic.design.network", "topologies"),
         "algorithms": lambda: _variants("cosmic.design.collective", "algorithms"),
         "agents": lambda: [
-            {"name": row["name"], "settings": _settings(row["name"]), "summary": row["summary"]}
+            {"name": row["name"], "settings": _settings(row), "summary": row["summary"]}
             for row in _variants("cosmic.exploration.agent", "agents")
         ],
     }
 
 
 def _variants(module: str, name: str) -> list[Row]:
-    """Return the variants that a registry knows; its *module* is imported only here, so that completion is quick."""
+    """Return the variants that a registry knows; its *module* is imported only here, so that completion is quick.
+
+    Modules from outside that cannot be imported come last, with the reason.
+    """
     registry = getattr(import_module(module), name)
-    return [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
+    found = [{"name": each, "summary": _first_line(registry[each].__doc__)} for each in registry]
+    return found + [{"name": each, "summary": f"{BROKEN}: {why}"} for each, why in registry.broken.items()]
 
 
 def _model(name: str, entry: Row) -> Row:
@@ -150,10 +156,12 @@ def _system(name: str, entry: Row) -> Row:
     }
 
 
-def _settings(agent: str) -> str:
+def _settings(row: Row) -> str:
     from cosmic.exploration.agent import settings_of  # noqa: PLC0415  heavy
 
-    return " ".join(f"{name}={value}" for name, value in settings_of(agent).items())
+    if row["summary"].startswith(f"{BROKEN}: "):
+        return ""
+    return " ".join(f"{name}={value}" for name, value in settings_of(row["name"]).items())
 
 
 def _first_line(text: str | None) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol
 
 from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
-from cosmic.registry import Registry
+from cosmic.registry import Registry, members_of
 
 Scheduling = Literal["lifo", "fifo"]
 MultiDim = Literal["baseline", "blueconnect", "themis"]
@@ -41,7 +41,9 @@ class Algorithm(Protocol):
         ...
 
 
-algorithms: Registry[Algorithm] = Registry("algorithm", "cosmic.cost.collectives", "cosmic.collectives")
+algorithms: Registry[Algorithm] = Registry(
+    "algorithm", "cosmic.cost.collectives", "cosmic.collectives", members_of(Algorithm)
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from cosmic.design.bounds import check_bounds
 from cosmic.errors import require
-from cosmic.registry import Registry
+from cosmic.registry import Registry, members_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +73,9 @@ class Topology(Protocol):
         ...
 
 
-topologies: Registry[Topology] = Registry("topology", "cosmic.cost.topologies", "cosmic.topologies")
+topologies: Registry[Topology] = Registry(
+    "topology", "cosmic.cost.topologies", "cosmic.topologies", members_of(Topology)
+)
 
 
 MOST_NPUS = 2**32

@@ -67,7 +67,7 @@ class Agent(Protocol):
 
 LARGEST = 100_000
 """The largest whole number that a setting of an agent may be: it is a number of points or rounds."""
-agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.exploration.agents", "cosmic.agents")
+agents: Registry[Callable[..., Agent]] = Registry("agent", "cosmic.exploration.agents", "cosmic.agents", ("__call__",))
 """Every agent by name: called with a `Task`, a random generator, and its settings as keywords."""
 
 

@@ -50,7 +50,9 @@ class Launch:
     """Execution traces to write beside the files."""
 
 
-targets: Registry[Callable[[DesignPoint], Launch]] = Registry("target", "cosmic.launching", "cosmic.targets")
+targets: Registry[Callable[[DesignPoint], Launch]] = Registry(
+    "target", "cosmic.launching", "cosmic.targets", ("__call__",)
+)
 
 
 class Draft:
