@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from importlib import import_module
@@ -51,9 +52,10 @@ def main(arguments: list[str] | None = None) -> int:
         make = partial(_make, options.seed, stock, kinds)
         server = Server(make, root.resolve(), options.workers, keep=options.keep is not None)
         tally = Tally(options.seed, kinds)
-        for outcome in server.run(_numbers(options)):
-            tally.add(outcome)
-            _say(options, tally, outcome)
+        with suppress(KeyboardInterrupt):  # what was found so far is reported
+            for outcome in server.run(_numbers(options)):
+                tally.add(outcome)
+                _say(options, tally, outcome)
         after = state(folder), state(Path(cosmic.__file__).parent)
         tally.faults = [path for old, new in zip(before, after, strict=True) for path in _changed(old, new)]
     found = tally.results()

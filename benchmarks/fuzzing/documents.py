@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
 from cosmic.catalog.yaml_files import dump_yaml
+from cosmic.design.paths import patterns
 
 from .expressions import condition, expression
-from .settings import content, path
+from .settings import LARGE, content, path
 from .trial import Maker
 from .values import awkward, near, plain
 
@@ -18,6 +20,7 @@ Tree = dict[str, Any]
 DEEP = "nested deeply"
 """Stands for a tree that is too deep to be walked."""
 DEPTH = 5000
+QUANTITY, NUMBER = re.compile(r"([\d.]+(?:e[+-]?\d+)?) (\S+)"), re.compile(r"\b\d+\b")
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{name}: &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in zip("abcdefgh", "bcdefghi", strict=True)
 )
@@ -35,9 +38,41 @@ def places(tree: Any) -> Iterator[tuple[Any, Any]]:
 def spoil(maker: Maker, tree: Tree) -> Tree:
     """Return *tree* with one to three changes."""
     spoilt = copy.deepcopy(tree)
+    change = _tweak if maker.chance(0.65) else _change
     for _ in range(maker.rng.choice((1, 1, 1, 2, 3))):
-        _change(maker, spoilt)
+        change(maker, spoilt)
     return spoilt
+
+
+def _tweak(maker: Maker, tree: Tree) -> None:
+    """Change one value to another of its type: such a file is read, and what is in it is worked with."""
+    leaves = [(at, key) for at, key in places(tree) if not isinstance(at[key], dict)]
+    if leaves:
+        at, key = maker.rng.choice(leaves)
+        at[key] = like(maker, str(key), at[key])
+
+
+def like(maker: Maker, key: str, value: Any) -> Any:
+    """Return another value of the type of *value*, which stands under *key*."""
+    rng = maker.rng
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, int):
+        near_by = (value + 1, max(1, value - 1), value * 2, max(1, value // 2), value * 3, 1, 2, 3, 5, 64)
+        return rng.choice((*near_by, *near_by, *near_by, 0, -value, *LARGE))
+    if isinstance(value, float):
+        return value * rng.choice((0.5, 2.0, 1e3, 1e-3, 1e12, 1e-12, 0.0, -1.0, 1e200))
+    if isinstance(value, list):
+        return [*value, *value[:1]] if maker.chance(0.5) else rng.sample(value, rng.randrange(len(value) + 1))
+    if not isinstance(value, str):
+        return value
+    if quantity := QUANTITY.fullmatch(value):
+        return f"{float(quantity[1]) * rng.choice((0.5, 2.0, 1e3, 1e-3, 1e9, 1e-9, 1e30, 0.0, -1.0))} {quantity[2]}"
+    choices = [slot.choices() for name, slot in patterns().items() if name.rpartition(".")[2] == key]
+    known = sorted({each for some in choices for each in some or ()})
+    if known:
+        return rng.choice(known)
+    return NUMBER.sub(lambda _: rng.choice(("0", "1", "3", "1e9", "64")), value, count=1)
 
 
 def _change(maker: Maker, tree: Tree) -> None:
@@ -84,7 +119,7 @@ def text(maker: Maker, tree: Tree) -> tuple[str | bytes, str]:
     except (RecursionError, ValueError, TypeError):  # what the writer does not take is written by hand
         found, ending = repr(tree), ".yaml"
     found = found.replace(f'"{DEEP}"', DEEP).replace(DEEP, "[" * DEPTH + "]" * DEPTH)
-    return (garble(maker, found.encode("utf-8", "surrogatepass")), ending) if maker.chance(0.2) else (found, ending)
+    return (garble(maker, found.encode("utf-8", "surrogatepass")), ending) if maker.chance(0.1) else (found, ending)
 
 
 def garble(maker: Maker, data: bytes) -> bytes:
@@ -172,8 +207,6 @@ def spaces(maker: Maker) -> list[str]:
 
 def _widen(maker: Maker, tree: Tree) -> None:
     """Search another field, with values of its type."""
-    from cosmic.design.paths import patterns  # noqa: PLC0415  as `settings` does
-
     rng = maker.rng
     name = rng.choice(tuple(patterns()))
     slot = patterns()[name]
@@ -186,11 +219,11 @@ def expressions(maker: Maker) -> list[str]:
     """Return the words of a command that reads a parameter set with random expressions."""
     tree = copy.deepcopy(maker.stock.spaces[0])
     for _ in range(maker.rng.choice((1, 1, 2, 4))):
-        if maker.chance(0.7):
+        if maker.chance(0.75):
             tree["constraints"].append(condition(maker.rng))
         else:
-            tree["derived"][maker.rng.choice(("workload.dp", "workload.sequence", "dims.0.latency"))] = expression(
-                maker.rng
+            tree["derived"][maker.rng.choice(("workload.dp", "workload.dp", "workload.sequence", "dims.0.latency"))] = (
+                expression(maker.rng)
             )
     return over_space(maker, tree)
 

@@ -69,5 +69,5 @@ def make_trial(seed: int, number: int, folder: Path, stock: Stock, kinds: tuple[
         stdin=rng.choices(("nothing", "silent", "closed"), (8, 1, 1))[0],
         stdout="file" if waits else rng.choices(("file", "closed", "gone", "full"), (94, 2, 2, 2))[0],
         encoding=rng.choices(("utf-8", "ascii", "latin-1"), (90, 8, 2))[0],
-        interrupt_s=rng.uniform(0.05, 1.2) if waits else None,
+        interrupt_s=rng.choice((0.1, 1, 3)) * rng.random() if waits else None,
     )

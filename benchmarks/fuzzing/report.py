@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ class Tally:
     cpu_by_kind: Counter[str] = field(default_factory=Counter)
     by_command: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
+    statuses_by_kind: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     worst: dict[str, tuple[float, str, int]] = field(default_factory=dict)
     found: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -38,6 +39,7 @@ class Tally:
         self.cpu_by_kind[trial.kind] += outcome.cpu_s  # type: ignore[assignment]  a counter adds floats too
         self.by_command[trial.words[0][:20] if trial.words else ""] += 1
         self.statuses[str(outcome.status)] += 1
+        self.statuses_by_kind[trial.kind][str(outcome.status)] += 1
         for name in WORST:
             measure = float(getattr(outcome, name))
             if name not in self.worst or measure > self.worst[name][0]:
@@ -88,6 +90,9 @@ class Tally:
             "kinds": dict(sorted(self.by_kind.items())),
             "cpu_s_by_kind": dict(sorted(self.cpu_by_kind.items())),
             "commands": dict(sorted(self.by_command.items())),
+            "statuses_by_kind": {
+                kind: dict(sorted(each.items())) for kind, each in sorted(self.statuses_by_kind.items())
+            },
             "statuses": dict(sorted(self.statuses.items())),
             "worst": worst,
             "changed": self.faults,

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.paths import patterns
+from cosmic.testing.designs import SYSTEMS
 from cosmic.units import show
 
 from .stock import TINY
@@ -24,12 +25,14 @@ SIZES = (1, 2, 4, 8, 8, 16, 64, 512)
 
 
 def design(maker: Maker) -> str:
-    """Return MODEL@SYSTEM:N, usually of the catalog."""
+    """Return MODEL@SYSTEM:N, usually of the catalog, and usually of a size that the system can have."""
     rng = maker.rng
+    if maker.chance(0.75):
+        return f"{rng.choice(catalog.names('models'))}@{rng.choice(SYSTEMS)}:{rng.choice(SIZES)}"
     model, system = rng.choice(catalog.names("models")), rng.choice(catalog.names("systems"))
-    count = rng.choice((*SIZES, *SIZES, 3, 7, 100, 0, -1, 2**31, 10**20))
-    text = f"{model}@{system}" if maker.chance(0.2) else f"{model}@{system}:{count}"
-    return near(rng, text) if maker.chance(0.05) else text
+    count = rng.choice((*SIZES, 3, 7, 100, 0, -1, 2**31, 10**20))
+    text = f"{model}@{system}" if maker.chance(0.5) else f"{model}@{system}:{count}"
+    return near(rng, text) if maker.chance(0.2) else text
 
 
 def tiny(words: list[str]) -> list[str]:
@@ -43,23 +46,25 @@ def path(maker: Maker) -> str:
     rng = maker.rng
     found = rng.choice(tuple(patterns()))
     while "*" in found:
-        found = found.replace("*", str(rng.choice((0, 0, 0, 1, 1, 2, 9, -1))), 1)
-    if maker.chance(0.3):
-        found = found.rpartition(".")[2]
+        found = found.replace("*", str(rng.choice((0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 9, -1))), 1)
+    short = found.rpartition(".")[2]
+    alike = [each for each in patterns() if each.endswith(f".{short}")]
+    if maker.chance(0.5) and (maker.chance(0.05) or (len(alike) == 1 and "*" not in alike[0])):
+        found = short
     return near(rng, found) if maker.chance(0.03) else found
 
 
 def content(maker: Maker, slot: schema.Slot) -> Any:
     """Return a value for a field: usually one of its type."""
     rng = maker.rng
-    if maker.chance(0.2):
+    if maker.chance(0.06):
         return plain(rng)
     choices = slot.choices()
     if choices:
         return rng.choice(sorted(choices))
     if slot.dimension is not None:
         amount = rng.choice(REAL) * 10.0 ** rng.randrange(-3, 15)
-        return show(amount, slot.dimension) if maker.chance(0.8) else amount
+        return show(amount, slot.dimension) if maker.chance(0.95) else amount
     if slot.hint is bool:
         return rng.choice((True, False))
     if slot.hint is int:
@@ -74,13 +79,13 @@ def content(maker: Maker, slot: schema.Slot) -> Any:
 
 def value(maker: Maker, name: str) -> str:
     """Return a value for the field at a path, as YAML in one line."""
-    if maker.chance(0.2):
+    if maker.chance(0.08):
         return awkward(maker.rng)
     slot = patterns().get(".".join("*" if part.isdecimal() else part for part in name.split(".")))
     ends = [each for key, each in patterns().items() if key.rpartition(".")[2] == name]
     slot = slot or (ends[0] if ends else None)
     found = plain(maker.rng) if slot is None else content(maker, slot)
-    return found if isinstance(found, str) else json.dumps(found)
+    return found if isinstance(found, str) else re.sub(r"\b(\d)e", r"\1.0e", json.dumps(found))  # 1e9 is text in YAML
 
 
 def setting(maker: Maker) -> str:
