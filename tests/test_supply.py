@@ -64,7 +64,7 @@ def pins(lock: Path) -> list[Pin]:
 def applied(lock: Path, environment: dict[str, str]) -> dict[str, str]:
     """Return the version of each package that is installed in an environment."""
     meant = [pin for pin in pins(lock) if pin.wanted.marker is None or pin.wanted.marker.evaluate(environment)]
-    found = {canonicalize_name(pin.wanted.name): pin.version for pin in meant}
+    found: dict[str, str] = {canonicalize_name(pin.wanted.name): pin.version for pin in meant}
     assert len(found) == len(meant), "two versions of one package"
     return found
 
