@@ -359,8 +359,8 @@ def _uninterrupted() -> Iterator[None]:
     caught: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ours = {number: handler for number, handler in before.items() if handler is not None}
-    for number in ours:
-        signal.signal(number, lambda number, _: caught.append(number))
+    for each in ours:
+        signal.signal(each, lambda number, _: caught.append(number))
     try:
         yield
     finally:
