@@ -249,7 +249,8 @@ def _range_reason(values: dict[str, float]) -> str:
 def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
     """Return which designs have a metric that is out of range."""
     inside = [(columns[name] >= least) & (columns[name] <= most) for name, (least, most) in POSSIBLE.items()]
-    return np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
+    outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
+    return outside
 
 
 def _outer_bytes(batch: Batch) -> Any:

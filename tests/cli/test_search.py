@@ -149,6 +149,25 @@ def test_a_search_that_is_ended_says_what_it_has_and_can_go_on(
     assert data(capsys, "search", "--resume", "--out", "s", "-n", str(so_far + 10))["trials"] == so_far + 10
 
 
+def test_a_search_with_the_event_engine_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    words = ["search", SPACE, "-n", "100000", "--out", str(tmp_path / "s"), "--agent", "random", "--engine", "event"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cosmic", *words, "--workers", "2"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (tmp_path / "s" / "study.json").exists():
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its workers too
+    _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert err.splitlines()[-1] == "cosmic search: interrupted"
+    assert "Traceback" not in err
+
+
 def test_studies_are_compared_side_by_side(capsys: pytest.CaptureFixture[str]) -> None:
     for agent in ("random", "genetic"):
         output(capsys, "search", SPACE, "-n", "300", "--agent", agent, "--out", agent)

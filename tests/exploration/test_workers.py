@@ -13,7 +13,7 @@ from cosmic.errors import BackendError, SpecError
 from cosmic.exploration.problem import Problem, Results, make_problem
 from cosmic.exploration.searching import search
 from cosmic.exploration.trials import Trials
-from cosmic.exploration.workers import FAILED, evaluator
+from cosmic.exploration.workers import FAILED, check_workers, evaluator
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from tests.exploration.deadly import Deadly, DeadlyOnce, Refused, Unborn, parts
@@ -68,6 +68,28 @@ def test_workers_that_cannot_start_are_no_verdict_on_points(problem: Problem) ->
         evaluator(Unborn(**parts(problem)), 2),
     ):
         pass
+
+
+def test_more_workers_than_a_machine_can_use_are_refused(problem: Problem) -> None:
+    with pytest.raises(SpecError, match=r"^workers = 100000: at most .* are started on this machine, which has"):
+        search(FULL, workers=100_000, trials=1)
+    check_workers(10_000, "head:6379")
+    with pytest.raises(SpecError, match=r"^workers = 10001: at most 10,000 are started on a cluster$"):
+        check_workers(10_001, "head:6379")
+
+
+def test_a_cluster_that_does_not_answer_is_one_sentence(problem: Problem) -> None:
+    pytest.importorskip("ray")
+    with (
+        pytest.raises(BackendError, match=r"^no Ray cluster answers at localhost:1: Connection refused$"),
+        evaluator(problem, 2, "localhost:1"),
+    ):
+        pass
+
+
+def test_more_trials_than_can_be_kept_are_refused() -> None:
+    with pytest.raises(SpecError, match=r"^trials = 99999999999999999999: at most 10,000,000 are kept$"):
+        search(FULL, trials=99999999999999999999)
 
 
 def test_what_a_worker_raises_is_raised_here_and_no_points_are_no_work(problem: Problem) -> None:

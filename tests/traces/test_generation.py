@@ -17,8 +17,10 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.simulation.analytic import step
+from cosmic.simulation.event.from_design import simulate_design
 from cosmic.step.profile import profile
-from cosmic.traces.generation import Job, generate
+from cosmic.traces.generation import Job, estimated_nodes, generate
+from cosmic.traces.generation.blocks import pieces
 from cosmic.traces.order import checked_dependencies
 from cosmic.traces.trace import CollectiveType, NodeType, Template
 from cosmic.workload.schedule import schedules
@@ -313,3 +315,24 @@ def test_updated_weights_of_the_step_before_are_seen_and_gradients_where_the_new
     assert not any("reduce_scatter" in name or "optimizer" in name for name in names["fifo"])
     assert "previous.embedding.optimizer" in names["lifo"]  # its gradients come last
     assert any("reduce_scatter" in name for name in names["lifo"])
+
+
+def test_traces_that_would_take_hours_are_refused_before_work_begins() -> None:
+    with pytest.raises(SpecError, match=r"^trace nodes = \d+: at most 20,000,000 are generated: choose fewer "):
+        generate(design(layers=100_000_000, dp=8, global_batch=64))
+    with pytest.raises(SpecError, match=r"^ranks = 2097152: at most 1,048,576 are traced: choose fewer NPUs$"):
+        generate(design("llama3-8b@dgx-h100:2097152", None, dp=2097152, global_batch=2097152))
+
+
+def test_nodes_are_estimated_well_before_they_are_made() -> None:
+    for point in (design(dp=8, global_batch=64), design(tp=2, pp=4, global_batch=16), design(cp=8, global_batch=4)):
+        whole = profile(batch_of(point))
+        estimate = estimated_nodes(pieces(whole), int(whole.microbatches))
+        made = sum(template.nodes for template in generate(point).traces.templates())
+        assert 0.5 < estimate / made < 2
+
+
+def test_times_beyond_the_clock_of_the_event_engine_are_refused() -> None:
+    slow = _assigned(design(tp=8, global_batch=64), {"network.dims.0.latency": 1e9})
+    with pytest.raises(SpecError, match=r"^simulated time = "):
+        simulate_design(slow)

@@ -46,7 +46,8 @@ class Range(NamedTuple):
 
 def check_bounds(value: Any) -> None:
     """Raise a `SpecError` that names the field of a dataclass that is out of bounds, or is no number."""
-    for each in _ranges(type(value)):
+    cls: type = type(value)
+    for each in _ranges(cls):
         held = getattr(value, each.name)
         for number in held if each.several else (held,):
             fits = number is None or number == 0 or each.least <= abs(number) <= each.most  # NaN does not

@@ -70,7 +70,7 @@ def generate(point: DesignPoint) -> Job:
     require_few_ranks(point)
     step = profile(batch)
     found = pieces(step)
-    nodes = estimated_nodes(found, int(step.microbatches), point)
+    nodes = estimated_nodes(found, int(step.microbatches))
     require(nodes <= MOST_NODES, "trace nodes", nodes, f"at most {MOST_NODES:,} are generated: {SMALLER}")
     plan = _plan(step, found)
     stages = [StageTrace(plan, stage).write(*_tasks(plan, point, stage)) for stage in range(plan.stages)]
@@ -92,16 +92,16 @@ def require_few_ranks(point: DesignPoint) -> None:
     require(ranks <= MOST_RANKS, "ranks", ranks, f"at most {MOST_RANKS:,} are traced: choose fewer NPUs")
 
 
-def estimated_nodes(found: Iterable[Piece], microbatches: int, point: DesignPoint) -> int:
+def estimated_nodes(found: Iterable[Piece], microbatches: int) -> int:
     """Return about how many nodes the traces of a step have, one rank of each pipeline stage."""
-    return microbatches * sum(piece.repeats * _nodes(piece, point.workload.cp) for piece in found)
+    return microbatches * sum(piece.repeats * _nodes(piece) for piece in found)
 
 
-def _nodes(piece: Piece, cp: int) -> int:
-    """Return about how many nodes a block has for one microbatch; a ring sends to and receives from each member."""
+def _nodes(piece: Piece) -> int:
+    """Return about how many nodes a block has for one microbatch; a ring sends and receives."""
     units = (*piece.forward, *piece.backward)
     steps = [step for unit in units for step in (*unit.steps, *unit.weights)]
-    rings = sum(2 * cp for step in steps if isinstance(step, Run) and step.beside is not None)
+    rings = sum(2 for step in steps if isinstance(step, Run) and step.beside is not None)
     return len(steps) + rings + sum(len(unit.gathers) + len(unit.reduces) for unit in units)
 
 
