@@ -22,7 +22,7 @@ class Tally:
     began: float = field(default_factory=time.perf_counter)
     trials: int = 0
     by_kind: Counter[str] = field(default_factory=Counter)
-    cpu_by_kind: Counter[str] = field(default_factory=Counter)
+    cpu_by_kind: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     by_command: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)
     statuses_by_kind: dict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
@@ -36,7 +36,7 @@ class Tally:
         trial = outcome.trial
         self.trials += 1
         self.by_kind[trial.kind] += 1
-        self.cpu_by_kind[trial.kind] += outcome.cpu_s  # type: ignore[assignment]  a counter adds floats too
+        self.cpu_by_kind[trial.kind] += outcome.cpu_s
         self.by_command[trial.words[0][:20] if trial.words else ""] += 1
         self.statuses[str(outcome.status)] += 1
         self.statuses_by_kind[trial.kind][str(outcome.status)] += 1

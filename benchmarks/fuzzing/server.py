@@ -87,12 +87,12 @@ class Server:
         self._running: dict[int, _Running] = {}
         self._selector = selectors.DefaultSelector()
         self._silence = os.pipe()  # nobody ever writes to it
-        gc.freeze()
 
     def run(self, numbers: Iterable[int]) -> Iterator[Outcome]:
         """Yield what comes of each trial, in the order in which they end."""
         waiting = iter(numbers)
         more = True
+        gc.freeze()  # or a child that collects garbage would copy the memory of its parent
         try:
             while more or self._running:
                 while more and len(self._running) < self._workers:
@@ -102,8 +102,17 @@ class Server:
                         self._start(number)
                 yield from self._ended()
         finally:
-            for child in self._running:
-                _kill(child, signal.SIGKILL)
+            self._close()
+
+    def _close(self) -> None:
+        """End what still runs."""
+        gc.unfreeze()
+        for child in self._running:
+            _kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+        self._selector.close()
+        for handle in self._silence:
+            os.close(handle)
 
     # ------------------------------------------------------------------------------------------------ parent
 
@@ -132,7 +141,8 @@ class Server:
         for key, _ in self._selector.select(self._patience()):
             what, child = key.data
             if what == "ready":
-                self._hear(child)
+                if child in self._running:  # or it has ended, and was heard to the end
+                    self._hear(child)
             else:
                 self._selector.unregister(key.fileobj)
                 os.close(key.fd)
