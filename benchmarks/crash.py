@@ -32,6 +32,7 @@ from command import main
 from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.searching import PoolOptions, keep, run
+from cosmic.exploration.studies import storage as storing
 from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS
@@ -71,6 +72,8 @@ class Bomb:
         connect, evaluate = sqlite3.connect, Problem.evaluate
         # Replacing methods is the point here; mypy objects.
         sqlite3.connect = lambda *given, **named: self._watch(connect(*given, **named))  # type: ignore[assignment]
+        storing.STEPS_AT_ONCE = SLICE
+        Storage._is_endless = lambda _: bool(self.tick("slice"))  # type: ignore[assignment, method-assign]
         Problem.evaluate = self._around("evaluation", evaluate)  # type: ignore[method-assign]
         os.fsync = self._around("file", os.fsync)
         Path.replace = self._around("file", Path.replace)  # type: ignore[method-assign]
@@ -91,7 +94,6 @@ class Bomb:
                 self.tick("boundary")
 
         connection.set_trace_callback(said)
-        connection.set_progress_handler(lambda: self.tick("slice"), SLICE)
         return connection
 
 

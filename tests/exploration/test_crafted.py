@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from cosmic import files
 from cosmic.catalog import yaml_files
 from cosmic.cli import _call
 from cosmic.errors import CosmicError, SpecError
@@ -29,7 +30,7 @@ from tests.exploration.spoiling import SECRET, copied, set_cell
 HARMLESS = {
     # what may be so, or what nothing relies on
     *("input_settings_1", "input_agent_0", "agent_is_file", "input_objectives_7", "about_nobody_0", "json_key_twice"),
-    *("index_of_log_is_garbage", "log_is_garbage", "trials_db_sparse", "trials_db_empty"),
+    *("index_of_log_is_garbage", "log_is_garbage", "trials_db_sparse"),
     *("sql_other_page_size", "sql_inputs_deleted", "sql_copy_is_a_blob", "sql_copy_is_large", "sql_ending_is_a_blob"),
     *("sql_ending_is_long", "inputs_are_dropped", "salvaged_are_dropped", "new_trials_are_a_link", "cell_reasons_6"),
     *("cell_excess_4", "cell_step_s_7", "cell_perf_per_bandwidth_4", "cell_perf_per_bandwidth_5", "batch_asked_4"),
@@ -99,7 +100,7 @@ def test_there_are_many_of_them() -> None:
 
 
 def test_crafted_inputs_are_refused_in_a_sentence(studies: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    read, around = yaml_files.read_bytes, studies["base_is_file"].parent
+    read, around = files.read_bytes, studies["base_is_file"].parent
 
     def watched(path: Path, *rest: Any) -> bytes:
         assert not path.resolve().is_relative_to(around), f"{path} was read"
@@ -118,7 +119,7 @@ def test_crafted_inputs_are_refused_in_a_sentence(studies: dict[str, Path], monk
             said(name, studies[name], error)
             refused.add(name)
     assert studies.keys() & crafted_inputs.SPOILED.keys() - refused <= HARMLESS
-    assert not refused & HARMLESS
+    assert refused & HARMLESS == set()
 
 
 def test_crafted_trials_are_refused_in_a_sentence(studies: dict[str, Path]) -> None:
@@ -132,7 +133,7 @@ def test_crafted_trials_are_refused_in_a_sentence(studies: dict[str, Path]) -> N
             assert "cosmic doctor" in str(error), (name, str(error))
             refused.add(name)
     assert studies.keys() & crafted_databases.SPOILED.keys() - refused <= HARMLESS
-    assert not refused & HARMLESS
+    assert refused & HARMLESS == set()
 
 
 @pytest.mark.usefixtures("quick")
@@ -228,7 +229,7 @@ def test_what_a_study_could_not_keep_is_refused_before_the_search(tmp_path: Path
     assert len(load_space({**space, "workloads": mix}).workloads) == 2  # a user's own file
     with pytest.raises(SpecError, match="refers to no file"):
         search({**space, "workloads": mix}, agent="random", trials=2)
-    with pytest.raises(SpecError, match="must be a number from 1 to 1,000,000"):
+    with pytest.raises(SpecError, match="1,000,000"):
         search(space, agent="random", trials=2, batch=10**7)
     with pytest.raises(SpecError, match="printable"):
         load_space({**space, "workloads": {"a\x1b": {"weight": 1}}})

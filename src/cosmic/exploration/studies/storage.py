@@ -49,7 +49,7 @@ AT_ONCE = 2048
 """How many rows are read before they are checked."""
 LEAST_STEPS, STEPS_PER_BYTE = 20_000_000, 10
 """A query may take so many steps of SQLite's machine, and so many more for each byte of the file: a scan takes 1."""
-_STEPS = 100_000
+STEPS_AT_ONCE = 100_000
 """After how many steps they are counted."""
 SMALLEST_ROW = 32
 """Bytes that a row takes at least: there are no more rows than fit into the file."""
@@ -117,13 +117,13 @@ class Storage:
         for limit, most in _LIMITS.items():
             self._connection.setlimit(limit, most)
         self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_ROW)
-        self._connection.set_progress_handler(self._is_endless, _STEPS)
+        self._connection.set_progress_handler(self._is_endless, STEPS_AT_ONCE)
         with _explained(self.path):
             for pragma in (*_PRAGMAS, *(() if write else ("query_only = ON",))):
                 self._connection.execute(f"PRAGMA {pragma}")
 
     def _is_endless(self) -> bool:
-        self._left -= _STEPS
+        self._left -= STEPS_AT_ONCE
         return self._left < 0
 
     @contextmanager
