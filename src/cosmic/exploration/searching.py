@@ -271,7 +271,7 @@ def explore(
         if len(told) or barren < SCOUTING:
             agent.tell(problem.outcomes(told, ledger.recall(told)))
         idle = 0 if len(new) else idle + 1
-        barren = barren + 1 if not results.counted.any() else 0
+        barren = 0 if results.counted.any() else barren + bool(len(new))
         stopped = _why_stop(inputs, ledger, idle)
         yield asked, new, results, stopped
 
