@@ -137,5 +137,13 @@ def test_a_finished_design_must_be_followed_by_a_reset() -> None:
 
 
 def test_an_objective_that_the_base_does_not_have_is_refused() -> None:
-    with pytest.raises(SpecError, match="its base design has no ttft_s to compare with"):
+    with pytest.raises(SpecError, match="it is a metric of prefill, and the task is training"):
         DesignEnv(SPACE, objective="ttft_s")
+
+
+@pytest.mark.parametrize("action", [0.5, np.nan, None, "a", [0], True])
+def test_an_action_that_is_no_index_is_refused(action: Any) -> None:
+    env = DesignEnv(WORKLOAD)
+    env.reset()
+    with pytest.raises(SpecError, match="action = "):
+        env.step(action)

@@ -139,17 +139,17 @@ class DesignEnv(gym.Env[Observation, np.int64]):
 
     def step(self, action: np.int64) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """Set the next parameter to the value with the index *action*."""
-        action = _as_indices(action, ())[()]
+        wished = int(_as_indices(action, ()))
         live = np.flatnonzero(self.action_masks())
         if not len(live):
             raise gym.error.ResetNeeded("The design is complete: call reset() to begin another.")
-        value = int(live[np.abs(live - int(action)).argmin()])
+        value = int(live[np.abs(live - wished).argmin()])
         self._choose(value)
         done = self._at == len(self._steps)
         reward, said = self.rewards.outcome(self._row) if done else (0.0, {})
         info = self._info() | said
-        if value != int(action):
-            info["wished"] = int(action)
+        if value != wished:
+            info["wished"] = wished
         return self._seen.copy(), reward, done, False, info
 
     def _choose(self, value: int) -> None:

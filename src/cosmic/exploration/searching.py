@@ -40,8 +40,9 @@ INVALID = 1_000_000
 BARREN = 200_000
 """It ends after this many if no other design was among them."""
 SCOUTING = 32
-"""After this many batches in a row of invalid mappings only, batches grow up to the size below."""
-LARGEST_SCOUT = 4096
+"""After this many batches in a row of invalid mappings only, random points are tried until one is another."""
+SCOUTS = 4096
+"""How many of them at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,6 +246,7 @@ def explore(
     """
     problem, space = inputs.problem, inputs.problem.space
     agent = CheckedAgent(inputs.agent, start(inputs.agent, inputs.task(), inputs.rng(), inputs.settings), space)
+    scouting = np.random.default_rng((inputs.seed, SCOUTS))
     idle, barren, stopped = 0, 0, ""
     base = space.row_of(space.base)
     for batch in count():
@@ -252,33 +254,27 @@ def explore(
             break
         if batch == 0 and base is not None:
             asked, rows = 0, base[None, :]
+        elif barren >= SCOUTING:
+            asked, rows = SCOUTS, space.sample(SCOUTS, scouting)
         else:
-            asked = before[batch].asked if batch < len(before) else _asked(inputs, ledger, barren)
+            left = inputs.trials - ledger.evaluated
+            asked = before[batch].asked if batch < len(before) else min(inputs.batch, left)
             rows = agent.ask(asked)
         new = rows[ledger.unknown(rows)]
         inside = space.contains(new)
         results = judged(problem, new, inside, evaluate)
         most = before[batch].trials if batch < len(before) else _fitting(results, inputs.trials - ledger.evaluated)
-        cut = most < len(new)  # a batch that had grown: what comes after the last trial is as if it was not proposed
-        if cut:
+        if most < len(new):  # scouts: what comes after the last trial is as if it was not tried
             new, inside, results = new[:most], inside[:most], results.take(np.arange(most))
         ledger.add(new, results)
         ledger.outside += int((~inside).sum())
-        rows = rows[ledger.known(rows)] if cut else rows
-        agent.tell(problem.outcomes(rows, ledger.recall(rows)))
+        told = new[results.counted] if barren >= SCOUTING else rows  # of scouts, only what is worth to learn
+        if len(told) or barren < SCOUTING:
+            agent.tell(problem.outcomes(told, ledger.recall(told)))
         idle = 0 if len(new) else idle + 1
-        barren = barren + 1 if not results.counted.any() else 0
+        barren = 0 if results.counted.any() else barren + bool(len(new))
         stopped = _why_stop(inputs, ledger, idle)
         yield asked, new, results, stopped
-
-
-def _asked(inputs: Inputs, ledger: Ledger, barren: int) -> int:
-    """Return how many points to ask for: a batch, no more than there are trials left, and more where all are refused.
-
-    Without this, a search for one trial would look for the first valid mapping one by one.
-    """
-    asked = min(inputs.batch, inputs.trials - ledger.evaluated)
-    return asked if barren < SCOUTING else max(asked, min(LARGEST_SCOUT, 2 ** min(barren - SCOUTING, 20)))
 
 
 def _fitting(results: Results, left: int) -> int:

@@ -135,11 +135,6 @@ class Ledger:
                 found.setdefault(key, place)
         return np.array(list(found.values()), dtype=np.intp)
 
-    def known(self, rows: Indices) -> Indices:
-        """Return the places in *rows* of points that are in some trial."""
-        keys = self._problem.space.keys(rows)
-        return np.array([place for place, key in enumerate(keys) if key in self._place], dtype=np.intp)
-
     def add(self, rows: Indices, results: Results) -> None:
         """Add new trials."""
         if not len(rows):
