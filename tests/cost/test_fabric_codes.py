@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from cosmic.cost.fabric import CODE_LIMIT, _codes
@@ -12,5 +14,5 @@ def test_many_topologies_and_algorithms_do_not_share_codes() -> None:
     names = tuple(f"plugin-{place}" for place in range(300))
     first, second = (each.reshape(-1) for each in np.meshgrid(np.arange(300), np.arange(300)))
     sizes = np.full(len(first), float(CODE_LIMIT - 1))
-    columns = [Names(names, first), Names(names, second), sizes, sizes, sizes]
+    columns: list[Any] = [Names(names, first), Names(names, second), sizes, sizes, sizes]
     assert len(np.unique(_codes(columns, len(first)))) == 300 * 300

@@ -44,9 +44,9 @@ def test_bounds_hold_for_values_that_no_file_states() -> None:
     for number in (MOST_WHOLE + 1, 2**63):
         with pytest.raises(SpecError, match=r"^sequence = .*: must be at most"):
             Workload(sequence=number, global_batch=1)
-    for number in (math.nan, math.inf, 5e-324):
+    for rate in (math.nan, math.inf, 5e-324):
         with pytest.raises(SpecError, match="must be from 1 B/s"):
-            replace(POINT.memory, bandwidth_bytes_per_s=number)
+            replace(POINT.memory, bandwidth_bytes_per_s=rate)
     with pytest.raises(SpecError, match="tables = 2199023255552: must be at most"):
         schema.assign(load_design("dlrm-criteo@dgx-h100:8"), {"model.tables.0": 2**41})
 
