@@ -16,7 +16,8 @@ INTERRUPTED, PIPE_CLOSED = 130, 141
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that change what a terminal shows."""
 TRACEBACK = "Traceback (most recent call last)"
-SENTENCE = re.compile(r"^cosmic( [a-z]+)*: .+", re.MULTILINE)
+SENTENCE = re.compile(r"^(cosmic( [a-z]+)*|Error|Usage): .+", re.MULTILINE)
+"""What a command says on standard error: its own sentence, or Typer's."""
 WARNING = re.compile(r"\b[A-Z][A-Za-z]*Warning: .*")
 FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (\S+)')
 OURS = re.compile(r"[/\\](cosmic[/\\].+)$")
@@ -76,7 +77,7 @@ def _said(outcome: Outcome) -> Iterator[Failure]:
         return
     if outcome.status not in allowed:
         yield Failure(f"ends with status {outcome.status}", trial.command, _last(errors))
-    elif outcome.status == 2 and not (SENTENCE.search(errors) or "Usage:" in errors or _is_result(outcome)):
+    elif outcome.status == 2 and not (SENTENCE.search(errors) or _is_result(outcome)):
         yield Failure("ends with status 2 and no sentence", trial.command, _last(errors))
     elif outcome.status in (1, 3) and not errors.strip() and not outcome.stdout.strip():
         yield Failure(f"ends with status {outcome.status} and says nothing", trial.command, "")
