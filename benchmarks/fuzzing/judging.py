@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -53,7 +54,7 @@ def _stopped(outcome: Outcome) -> Iterator[Failure]:
     where = _location(outcome.stuck, last=False) or outcome.trial.command
     if outcome.killed:
         yield Failure(outcome.killed, where, _first(outcome.stuck))
-    elif outcome.cpu_s > CPU_S - 0.5:
+    elif outcome.cpu_s > CPU_S or outcome.status == -signal.SIGXCPU:
         yield Failure(f"takes over {CPU_S} s of processor time", where, _first(outcome.stuck))
     elif outcome.status < 0:
         yield Failure(f"is ended by signal {-outcome.status}", outcome.trial.command, _last(_text(outcome.stderr)))
