@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -16,7 +17,8 @@ INTERRUPTED, PIPE_CLOSED = 130, 141
 CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 """Characters that change what a terminal shows."""
 TRACEBACK = "Traceback (most recent call last)"
-SENTENCE = re.compile(r"^cosmic( [a-z]+)*: .+", re.MULTILINE)
+SENTENCE = re.compile(r"^(cosmic( [a-z]+)*|Error|Usage): .+", re.MULTILINE)
+"""What a command says on standard error: its own sentence, or Typer's."""
 WARNING = re.compile(r"\b[A-Z][A-Za-z]*Warning: .*")
 FRAME = re.compile(r'File "([^"]+)", line (\d+),? in (\S+)')
 OURS = re.compile(r"[/\\](cosmic[/\\].+)$")
@@ -52,7 +54,7 @@ def _stopped(outcome: Outcome) -> Iterator[Failure]:
     where = _location(outcome.stuck, last=False) or outcome.trial.command
     if outcome.killed:
         yield Failure(outcome.killed, where, _first(outcome.stuck))
-    elif outcome.cpu_s > CPU_S - 0.5:
+    elif outcome.cpu_s > CPU_S or outcome.status == -signal.SIGXCPU:
         yield Failure(f"takes over {CPU_S} s of processor time", where, _first(outcome.stuck))
     elif outcome.status < 0:
         yield Failure(f"is ended by signal {-outcome.status}", outcome.trial.command, _last(_text(outcome.stderr)))
@@ -76,7 +78,7 @@ def _said(outcome: Outcome) -> Iterator[Failure]:
         return
     if outcome.status not in allowed:
         yield Failure(f"ends with status {outcome.status}", trial.command, _last(errors))
-    elif outcome.status == 2 and not (SENTENCE.search(errors) or "Usage:" in errors or _is_result(outcome)):
+    elif outcome.status == 2 and not (SENTENCE.search(errors) or _is_result(outcome)):
         yield Failure("ends with status 2 and no sentence", trial.command, _last(errors))
     elif outcome.status in (1, 3) and not errors.strip() and not outcome.stdout.strip():
         yield Failure(f"ends with status {outcome.status} and says nothing", trial.command, "")

@@ -15,7 +15,7 @@ from .values import awkward, awkward_file, near
 
 AMOUNTS = ("trials", "number", "seeds", "workers", "batch", "limit")
 """Parameters whose large values are a wish for much work, not a mistake."""
-LARGEST = 40
+LARGEST = 20
 NEVER = ("address",)
 """Options that start a cluster of machines."""
 SERVES = ("ui",)
