@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -33,6 +34,11 @@ UNKNOWN = (
 )
 """Keys that are null for a study that cannot be read."""
 STATES = ("running", "stopped", "done", "damaged")
+LISTING_S = 8.0
+"""The longest time of a list: studies that are left then are listed unread."""
+SLOW_S = 0.5
+"""What took longer to fail is not tried again until it changes."""
+NOT_WRITTEN = "is not what a search writes; try 'cosmic doctor'"
 
 
 @dataclass
@@ -71,6 +77,8 @@ class Library:
         self.searches = searches
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._loaded: OrderedDict[str, None] = OrderedDict()
+        self._failed: dict[str, tuple[tuple[int, ...], str]] = {}
+        """Why studies could not be read, where to find out took long."""
         self._lock = Lock()
 
     # ------------------------------------------------------------------------------------------- listing
@@ -79,10 +87,12 @@ class Library:
         """Return a row for each study, the last changed first; one that cannot be read says why."""
         begun = [name for name in self.searches.names() if self.searches.is_new(name)]
         written = self.root.studies()
-        found = []
+        found, ends = [], time.monotonic() + LISTING_S
+        self._failed = {name: each for name, each in self._failed.items() if name in written}
         for name in (*(name for name in begun if name not in written), *written):
             with suppress(Refusal):  # removed meanwhile, or just started
-                found.append(self.row(name))
+                late = time.monotonic() > ends and name not in self._known and name not in self._failed
+                found.append(self._unread(name) if late else self.row(name))
         return found
 
     def row(self, name: str) -> dict[str, Any]:
@@ -126,6 +136,10 @@ class Library:
             "seq": pulse.seq,
         }
 
+    def _unread(self, name: str) -> dict[str, Any]:
+        error = StudyError(f"{name}: was not read yet, as others took long")
+        return self._unreadable(name, error) | {"ours": self.searches.is_running(name), "failure": None}
+
     def _unreadable(self, name: str, error: CosmicError) -> dict[str, Any]:
         about = {"id": name, "problem": sentence(error, self.root.path), "state": "damaged"}
         return about | dict.fromkeys(UNKNOWN) | {"changed": self._changed(name), "seq": Pulse(0, None, "damaged").seq}
@@ -160,8 +174,21 @@ class Library:
         return replace(self._look(name).study)  # the same inputs, trials read again
 
     def _look(self, name: str) -> Known:
-        """Return the cache of a study, brought up to date."""
+        """Return the cache of a study, brought up to date; one that took long to fail is not read again until it changes."""
         stamp = self.root.stamp(name)
+        was, failure = self._failed.get(name, ((), ""))
+        if failure and was == stamp:
+            raise StudyError(failure)
+        began = time.monotonic()
+        try:
+            with reading(name):
+                return self._read(name, stamp)
+        except StudyError as error:
+            if time.monotonic() - began > SLOW_S:
+                self._failed[name] = (stamp, str(error))
+            raise
+
+    def _read(self, name: str, stamp: tuple[int, ...]) -> Known:
         if not stamp[0]:
             if not stamp[3] or is_held(self.root.path / name / LOCK):  # a search is just starting there
                 raise Refusal(NOT_FOUND, "study", name, "no such study")
@@ -209,6 +236,17 @@ class Library:
         study = self.study(name)
         with self.storage(name) as storage:
             return storage.best(study.inputs.objectives)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Say in a sentence that a study is at fault, whatever it makes other code raise: anybody may have written it."""
+    try:
+        yield
+    except CosmicError:
+        raise
+    except (Exception, RecursionError, MemoryError) as error:
+        raise StudyError(f"{name}: {NOT_WRITTEN} ({type(error).__name__})") from error
 
 
 def check(inputs: Inputs) -> None:
