@@ -32,7 +32,8 @@ from command import main
 from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.searching import PoolOptions, keep, run
-from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
+from cosmic.exploration.studies.cells import BatchRecord
+from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS
 from cosmic.exploration.trials import Trials
 from cosmic.psa.files import load_space
@@ -150,7 +151,7 @@ def inspect(folder: Path, wanted: Reference, done: int) -> tuple[int, Counter[st
     try:
         with Storage.opened(folder / TRIALS) as storage:
             batches, trials = storage.history()
-            found["zombies"] += storage.count() - sum(batch.trials for batch in batches)
+            found["zombies"] += len(storage.trials()) - sum(batch.trials for batch in batches)
             sound = not storage.problems()
     except StudyError:
         return 0, Counter(not_whole=1, trials_lost=sum(wanted.batches[:done]))

@@ -26,7 +26,8 @@ from cosmic.exploration.comparison import NEAR, Course, course_of
 from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.problem import Results
 from cosmic.exploration.searching import explore, search
-from cosmic.exploration.studies.storage import BatchRecord, Storage
+from cosmic.exploration.studies.cells import BatchRecord
+from cosmic.exploration.studies.storage import Storage
 from cosmic.exploration.tournament import hold_tournament
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.psa.diagram import Indices

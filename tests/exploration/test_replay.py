@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from cosmic.exploration.searching import resume_study, search
+from cosmic.exploration.studies.cells import with_checksum
 from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.storage import COLUMNS, with_checksum
+from cosmic.exploration.studies.storage import COLUMNS
 from cosmic.exploration.studies.study import open_study, render
 from tests.commands import run
 

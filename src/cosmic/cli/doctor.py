@@ -59,6 +59,8 @@ def _counts(found: Diagnosis) -> dict[str, Any]:
 
 def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
     if not found.whole:
+        if not found.repairable or not found.usable:
+            return [f"{study} cannot be used as it is"]
         return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {study}' repairs it")]
     said = f"{study} is intact{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
     resume = f"continue with: cosmic search --resume --out {shlex.quote(str(study))}"

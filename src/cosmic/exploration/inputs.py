@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from cosmic.errors import SpecError, require
+from cosmic.errors import SpecError, UnknownName, as_key, require
 from cosmic.exploration.agent import Task, start
 from cosmic.exploration.problem import Problem, make_problem
 from cosmic.psa.files import load_space
@@ -17,6 +17,11 @@ from cosmic.psa.space import ParameterSet
 
 EVENT_BATCH = 32
 """The largest batch of designs that the event engine simulates: a crash can lose one batch."""
+LARGEST_BATCH = 1_000_000
+MOST_TRIALS = 10**9
+LARGEST_SEED = 2**128
+MOST_TEXTS, LONGEST_TEXT = 100, 500
+"""Of objectives, constraints and layers: how many there may be, and how long each."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +67,7 @@ class Inputs:
     @cached_property
     def problem(self) -> Problem:
         """The problem that these inputs state; built here unless `with_problem` gave it."""
-        space = load_space(self.space)
+        space = load_space(self.space, files=False)
         if self.stacks:
             space = space.restrict(self.stacks)
         if space.identity != self.identity:
@@ -100,6 +105,68 @@ def task_of(problem: Problem, trials: int) -> Task:
     return Task(problem.space, trials, len(problem.objectives), describe)
 
 
+# ------------------------------------------------------------------------------------------- from plain data
+
+
+def read_inputs(given: Any) -> Inputs:
+    """Return the inputs that plain data states, each of its type and within its range; others are refused."""
+    if not isinstance(given, Mapping):
+        raise SpecError("inputs", given, "must map names to values")
+    known = {each.name: each for each in fields(Inputs)}
+    for name in given:
+        if name not in known:
+            raise UnknownName.key(as_key(name), given[name], known)
+    for name, each in known.items():
+        if name not in given and each.default is MISSING and each.default_factory is MISSING:
+            raise SpecError(name, None, "is missing")
+    _check_values(given)
+    texts = {name: tuple(given[name]) for name in TEXTS if name in given}
+    return Inputs(**{**given, **texts})
+
+
+def _is_whole(value: Any, least: int, most: int) -> bool:
+    return type(value) is int and least <= value <= most
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_TEXT and value.isprintable()
+
+
+def _is_settings(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        _is_text(name) and (_is_text(each) or isinstance(each, int | float)) for name, each in value.items()
+    )
+
+
+TEXTS = ("stacks", "objectives", "constraints")
+_RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "trials": (lambda value: _is_whole(value, 1, MOST_TRIALS), f"must be a number from 1 to {MOST_TRIALS:,}"),
+    "batch": (lambda value: _is_whole(value, 1, LARGEST_BATCH), f"must be a number from 1 to {LARGEST_BATCH:,}"),
+    "seed": (lambda value: _is_whole(value, 0, LARGEST_SEED), "must be a number from 0 to 2**128"),
+    "space": (lambda value: isinstance(value, Mapping), "must be the content of a parameter set"),
+    "settings": (_is_settings, "must map names to numbers or texts"),
+    "identity": (_is_text, f"must be printable text of at most {LONGEST_TEXT} characters"),
+}
+_RULES["pace"] = _RULES["trials"]
+_RULES["agent"] = _RULES["engine"] = _RULES["identity"]
+_RULES |= dict.fromkeys(
+    TEXTS,
+    (
+        lambda value: isinstance(value, list | tuple) and len(value) <= MOST_TEXTS and all(map(_is_text, value)),
+        f"must be a list of at most {MOST_TEXTS} printable texts, each of at most {LONGEST_TEXT} characters",
+    ),
+)
+
+
+def _check_values(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        holds, rule = _RULES[name]
+        require(holds(value), name, value, rule)
+
+
+# --------------------------------------------------------------------------------------------- from options
+
+
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked before it begins."""
     require(options.trials >= 1, "trials", options.trials, "give at least one")
@@ -110,8 +177,10 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
     preferred = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings).batch
     most = options.trials if options.engine == "analytic" else min(EVENT_BATCH, options.trials)
-    batch = min(preferred, most) if options.batch is None else options.batch
+    batch = min(preferred, most, LARGEST_BATCH) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
+    if space.workloads:  # they are kept as they were written, and may name files
+        load_space(space.source, files=False)
     inputs = Inputs(
         space=space.source,
         identity=opened.identity,
@@ -126,4 +195,5 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         seed=options.seed,
         engine=options.engine,
     )
+    _check_values({each.name: getattr(inputs, each.name) for each in fields(inputs)})  # or it could not be opened again
     return with_problem(inputs, problem)

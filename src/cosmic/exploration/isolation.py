@@ -96,7 +96,7 @@ def isolated(found: Found, trials: int, watch: Callable[[str], Watch | None] | N
     inputs, space = found.inputs, found.problem.space
     if trials < 1 or len(space.stacks) < 2 or found.problem.engine != "analytic" or not len(found.trials):
         return {}
-    whole = load_space(inputs.space) if inputs.stacks else space
+    whole = load_space(inputs.space, files=False) if inputs.stacks else space
     goals = {"objectives": inputs.objectives, "constraints": inputs.constraints}
     return {
         stack: search_layer(

@@ -78,7 +78,8 @@ def limit(text: str) -> Limit:
         raise UnknownName.among("constraint", metric, "metric", BETTER)
     bound = _quantity(metric, value)
     require(0 < bound < np.inf, "constraint", text, "the bound must be a number above 0")
-    return Limit(text, metric, comparison.startswith("<"), bound)
+    said = text if text.isprintable() else " ".join(text.split())  # it becomes a reason, which is one line
+    return Limit(said, metric, comparison.startswith("<"), bound)
 
 
 def _quantity(metric: str, text: str) -> float:

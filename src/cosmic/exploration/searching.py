@@ -22,8 +22,10 @@ from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
 from cosmic.exploration.inputs import Inputs, Options, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
-from cosmic.exploration.studies.storage import BatchRecord, Storage, StudyError, holds_trials
-from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, open_study, render
+from cosmic.exploration.studies.cells import BatchRecord
+from cosmic.exploration.studies.folder import INPUTS, TRIALS
+from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
+from cosmic.exploration.studies.study import Study, keep_text, locked, named, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, evaluator
 from cosmic.psa.diagram import Indices
@@ -151,7 +153,7 @@ def keep(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool, watch
         study = open_study(folder) if exists else None
         if study is not None:
             inputs = _continued(inputs, study)
-        storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True))
+        storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True, problem=inputs.problem))
         if study is None or inputs != study.inputs or storage.inputs() is None:
             text = render(inputs, study.created if study else "")
             storage.set_inputs(text)  # before study.json, which says that the database is complete
@@ -175,9 +177,10 @@ def resume_study(
     folder: str | Path, trials: int | None = None, pool: PoolOptions | None = None, watch: Watch | None = None
 ) -> Found:
     """Return what the study in *folder* finds when it is resumed to its end, or to this number of *trials*."""
-    inputs = open_study(folder).inputs
-    inputs = replace(inputs, trials=trials or inputs.trials)
-    return keep(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
+    study = open_study(folder)
+    inputs = with_problem(replace(study.inputs, trials=trials or study.inputs.trials), study.problem)
+    with named(folder):
+        return keep(inputs, Path(folder), pool or PoolOptions(), resume=True, watch=watch)
 
 
 def found_so_far(folder: Path, progress: Progress | None = None) -> Found | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,14 @@ class Trials:
     def feasible(self) -> int:
         """How many can run."""
         return int(self.results.feasible.sum())
+
+    def fits(self, problem: Problem) -> bool:
+        """Return whether *problem* has these points, and all that can run have a value of each objective."""
+        sizes = np.array(problem.space.sizes, dtype=np.intp)
+        if self.rows.shape[1] != len(sizes) or not (self.rows < sizes).all():
+            return False
+        runs = self.results.feasible
+        return not any(np.isnan(self.results.columns[name][runs]).any() for name in problem.objectives)
 
     def best(self, problem: Problem) -> int | None:
         """Return the place of the best trial; None where nothing can run.
@@ -91,6 +99,13 @@ class Trials:
             "metrics": self.results.figures(place),
             "reasons": reasons,
         }
+
+
+def joined(parts: Sequence[Trials]) -> Trials:
+    """Return the trials of several parts as one value; there is at least one part."""
+    if len(parts) == 1:
+        return parts[0]
+    return Trials(np.concatenate([part.rows for part in parts]), Results.join(part.results for part in parts))
 
 
 class Ledger:

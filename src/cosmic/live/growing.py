@@ -13,7 +13,10 @@ import numpy as np
 from cosmic.evaluation import BETTER
 from cosmic.exploration.studies.storage import Damaged, Storage
 from cosmic.exploration.trials import Trials
+from cosmic.files import FileError, read_bytes
 
+LONGEST_LOCK = 1000
+"""The most bytes that the name of a process in a lock may have."""
 LOCKS = Path("/proc/locks")
 
 
@@ -88,10 +91,10 @@ def is_held(lock: Path) -> bool:
 def _lives(lock: Path) -> bool:
     """Return whether the process named in a lock is alive."""
     try:
-        words = lock.read_text(encoding="utf-8", errors="replace")[:200].split()
+        words = read_bytes(lock, most=LONGEST_LOCK).split()
         os.kill(int(words[1]), 0)
     except PermissionError:
         return True
-    except (OSError, ValueError, IndexError, OverflowError):
+    except (OSError, FileError, ValueError, IndexError, OverflowError):
         return False
     return True

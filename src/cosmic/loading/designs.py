@@ -25,21 +25,25 @@ from cosmic.loading import mapping as mappings
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
 YAML_ENDINGS = (".yaml", ".yml")
+NO_FILES = "is not in the catalog, and what a study keeps refers to no file"
 _PATHS = "write PATH=VALUE, such as tp=8"
 EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, such as population=50"}
 """How the options are written that set something."""
 
 
-def load_design(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> DesignPoint:
+def load_design(
+    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, files: bool = True
+) -> DesignPoint:
     """Return the complete design that *source* and *overrides* describe.
 
     *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
     *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
+    Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
     """
-    tree, folder = _tree(source)
+    tree, folder = _tree(source) if files else (_tree_of_data(source), None)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
     return complete(merge(_spell_out(tree), unflatten(given)), folder)
 
@@ -79,6 +83,15 @@ def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Pa
     return catalog.load_mapping(path), path.parent
 
 
+def _tree_of_data(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what *source* says, which is no file."""
+    if isinstance(source, Mapping):
+        return source
+    model, at, system_name = str(source).rpartition("@")
+    require(bool(at), "design", str(source), NO_FILES)
+    return {"model": model, "system": system_name}
+
+
 def _neither(name: str) -> str:
     """Return why *name* is no design, and what would be one: half of it may be there."""
     if name in catalog.names("models"):
@@ -100,8 +113,11 @@ def _spell_out(tree: Mapping[str, Any]) -> dict[str, Any]:
 # -------------------------------------------------------------------------------------------- resolution
 
 
-def complete(tree: Mapping[str, Any], folder: Path = Path()) -> DesignPoint:
-    """Return the design point of a partial *tree*: what it leaves out comes from the catalog and from rules."""
+def complete(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoint:
+    """Return the design point of a partial *tree*: what it leaves out comes from the catalog and from rules.
+
+    Paths in it are relative to *folder*; where that is None, nothing is taken for a path.
+    """
     for key in tree:
         if key not in KEYS:
             raise UnknownName.key(as_key(key), tree[key], KEYS)
@@ -122,7 +138,7 @@ def complete(tree: Mapping[str, Any], folder: Path = Path()) -> DesignPoint:
     return replace(draft, workload=_workload(tree.get("workload", {}), usual, draft))
 
 
-def _model(given: Any, folder: Path) -> tuple[Model, Mapping[str, Any]]:
+def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
     if isinstance(given, Mapping) and "base" in given:
@@ -143,8 +159,11 @@ def _sequence(model: Model) -> dict[str, int]:
     return {"sequence": 1}
 
 
-def _model_entry(name: str, folder: Path) -> tuple[Mapping[str, Any], str]:
+def _model_entry(name: str, folder: Path | None) -> tuple[Mapping[str, Any], str]:
     """Return the entry of a model, by its name in the catalog or by the path of a file, and what to call it."""
+    if folder is None:
+        require(name in catalog.names("models"), "model", name, NO_FILES)
+        return catalog.entry("models", name), name
     path = folder / name
     if catalog.is_file(path / "config.json"):
         path = path / "config.json"
@@ -175,7 +194,7 @@ def _accelerator_entry(name: str, where: str) -> Mapping[str, Any]:
     return catalog.entry("accelerators", name)
 
 
-def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path) -> tuple[Compute, Memory]:
+def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> tuple[Compute, Memory]:
     """Return compute and memory: the accelerator's, changed by what the system and *tree* say."""
     given = tree.get("compute", {})
     if not isinstance(given, Mapping):
@@ -185,7 +204,7 @@ def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path)
     name = schema.read(str, name, where)
     inline = "bf16" in given and name not in catalog.names("accelerators")
     entry: Mapping[str, Any] = {}
-    if name.endswith(YAML_ENDINGS):
+    if folder is not None and name.endswith(YAML_ENDINGS):
         entry, name = catalog.load_mapping(folder / name), Path(name).stem
     elif not inline:
         require(bool(name), where, schema.Absent(), "name an accelerator, or give its rates: at least bf16")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -21,22 +20,26 @@ ABOUT = ("version", "name", "title", "source", "notes")
 KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
 
 
-def load_space(source: str | Path | Mapping[str, Any]) -> ParameterSet:
+def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True) -> ParameterSet:
     """Return the parameter set that *source* describes: a name of the catalog, a YAML file, or its content.
+
+    Without *files*, nothing in its content is taken for the path of a file: what somebody sent opens no file of ours.
 
     >>> load_space("cosmic-1024-paper").raw
     76859228160000
     """
     if isinstance(source, Mapping):
-        return read_space(source, "space", Path())
+        return read_space(source, "space", Path() if files else None)
+    if not files:
+        raise SpecError("space", str(source), "must be the content of a file")
     path = Path(source)
     if path.suffix in (".yaml", ".yml", ".json") or catalog.is_file(path):
         return read_space(catalog.load_mapping(path), path.stem, path.parent)
     return read_space(catalog.entry("spaces", str(source)), str(source), Path())
 
 
-def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet:
-    """Return the parameter set that *tree* describes; paths in it are relative to *folder*."""
+def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> ParameterSet:
+    """Return the parameter set that *tree* describes; paths in it are relative to *folder*, None: there are none."""
     for key in tree:
         if key not in KEYS:
             raise UnknownName.key(as_key(key), tree[key], KEYS)
@@ -49,7 +52,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path) -> ParameterSet
     if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
         resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}
         derived |= {} if tree.get("workloads") else _served_micro_batch(base, searched)
-    shares = _workloads(resolved, tree.get("workloads", {}), searched)
+    shares = _workloads(resolved, tree.get("workloads", {}), searched, files=folder is not None)
     constraints = _constraints(tree.get("constraints", []))
     limits = tuple(each for each in constraints if is_limit(each))
     stacks = _stacks(tree.get("stacks"))
@@ -79,7 +82,7 @@ def is_limit(constraint: Any) -> bool:
     return isinstance(constraint, str) and constraint.split("<")[0].split(">")[0].strip() in BETTER
 
 
-def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str]) -> tuple[Share, ...]:
+def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *, files: bool) -> tuple[Share, ...]:
     """Return the workloads of a mix: each changes some fields of the base, such as ``{weight: 200, task: decode}``."""
     if not isinstance(given, Mapping):
         raise SpecError("workloads", given, "must map names to what each changes in the base")
@@ -88,12 +91,14 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str]) -
         where = join("workloads", as_key(key))
         if not isinstance(changes, Mapping):
             raise SpecError(where, changes, "must map paths to values, with a weight if it is not 1")
+        if not as_key(key).isprintable():
+            raise SpecError("workloads", key, "a name must be printable")
         weight = changes.get("weight", 1)
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < inf:
+        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e300:
             raise SpecError(join(where, "weight"), weight, "must be a number above 0")
         settings = {as_key(path): value for path, value in changes.items() if path != "weight"}
         try:
-            point = load_design(base, settings)
+            point = load_design(base, settings, files=files)
         except SpecError as error:
             raise error.inside(where) from None
         stated = "micro_batch" in base["workload"] or settings.keys() & {"micro_batch", "workload.micro_batch"}
@@ -102,13 +107,13 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str]) -
     return tuple(shares)
 
 
-def _base(given: Any, folder: Path) -> DesignPoint:
+def _base(given: Any, folder: Path | None) -> DesignPoint:
     if isinstance(given, str) and "@" not in given:
-        given = folder / given
+        given = given if folder is None else folder / given
     elif not isinstance(given, str | Mapping):
         raise SpecError("base", given, "give MODEL@SYSTEM, a design file, or a design")
     try:
-        return load_design(given)
+        return load_design(given, files=folder is not None)
     except SpecError as error:
         raise error.inside("base") from None
 
@@ -144,10 +149,10 @@ def _served_micro_batch(base: DesignPoint, searched: Collection[str]) -> dict[st
     return {"workload.micro_batch": SERVED_MICRO_BATCH[base.workload.task]}
 
 
-def _states_micro_batch(given: Any, folder: Path) -> bool:
+def _states_micro_batch(given: Any, folder: Path | None) -> bool:
     """Return whether the base of a set gives the microbatch itself."""
     if isinstance(given, str):
-        given = {} if "@" in given else catalog.load_mapping(folder / given)
+        given = {} if "@" in given or folder is None else catalog.load_mapping(folder / given)
     workload = given.get("workload", {})
     return isinstance(workload, Mapping) and "micro_batch" in workload
 

@@ -15,21 +15,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from cosmic.errors import SpecError, one_line
-from cosmic.exploration.studies.storage import (
-    NO_BATCH,
-    TABLES,
-    BatchRecord,
-    Damaged,
-    Storage,
-    StudyError,
-    with_checksum,
+from cosmic.errors import CosmicError, SpecError, one_line
+from cosmic.exploration.problem import Problem
+from cosmic.exploration.studies.cells import NO_BATCH, BatchRecord, Row, with_checksum
+from cosmic.exploration.studies.folder import (
+    INPUTS,
+    MOST_INPUT_BYTES,
+    TRIALS,
+    complaint,
+    database_files,
+    study_files,
 )
-from cosmic.exploration.studies.study import INPUTS, TRIALS, Study, keep_text, locked, parse_study
+from cosmic.exploration.studies.storage import TABLES, Damaged, Storage, StudyError
+from cosmic.exploration.studies.study import Study, keep_text, locked, parse_study
+from cosmic.files import Unreadable, read_text
 
-Rows = dict[int, tuple[Any, ...]]
+Rows = dict[int, Row]
 """Rows of a table by their key."""
 DAMAGED = "trials.damaged"
 SHOWN = 3
@@ -52,6 +54,13 @@ class Diagnosis:
     copies_whole: tuple[bool, bool] = (False, False)
     """Whether study.json is intact and agrees with its copy in the database; whether that copy is intact."""
     trials_whole: bool = False
+    usable: bool = True
+    """Whether its inputs state a problem that this release and this catalog have."""
+
+    @property
+    def repairable(self) -> bool:
+        """Whether there is something that can be put right."""
+        return not (self.trials_whole and all(self.copies_whole))
 
     @property
     def whole(self) -> bool:
@@ -76,26 +85,30 @@ class Repair:
 def examine(path: str | Path) -> Diagnosis:
     """Return the state of the study in the directory *path*; nothing is changed."""
     folder = _study_folder(path)
-    database = _examine_database(folder)
-    text, complaint = _read_inputs(folder)
-    findings = [f"{INPUTS} {complaint}"] if complaint else []
+    if wrong := complaint(study_files(folder)):
+        return Diagnosis((wrong,), usable=False)
+    text, missing = _read_inputs(folder)
+    database = _examine_database(folder, _study(folder, text))
+    findings = [f"{INPUTS} {missing}"] if missing else []
     copy = database.inputs
     whole = [text is not None, copy is not None]
     if text is not None and copy is not None and _study(folder, text) != _study(folder, copy):
         findings.append(f"{INPUTS} and its copy in {TRIALS} differ; the copy counts, as it was written with the trials")
         whole[0] = False
     counts = copy if copy is not None else text
+    unusable = _problem(_study(folder, counts))[1]
     return replace(
         database,
-        findings=(*findings, *database.findings),
+        findings=(*findings, *database.findings, *([unusable] if unusable else [])),
         inputs=counts,
         copies_whole=(whole[0], whole[1]),
+        usable=not unusable,
     )
 
 
 def _study_folder(path: str | Path) -> Path:
     folder = Path(path)
-    if not any((folder / name).exists() for name in (INPUTS, TRIALS)):
+    if not any(os.path.lexists(folder / name) for name in (INPUTS, TRIALS)):
         raise SpecError("study", str(path), f"is no study: it has neither {INPUTS} nor {TRIALS}")
     return folder
 
@@ -103,11 +116,9 @@ def _study_folder(path: str | Path) -> Path:
 def _read_inputs(folder: Path) -> tuple[str | None, str]:
     """Return the text of study.json, or what is wrong with it."""
     try:
-        text = (folder / INPUTS).read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None, "is missing"
-    except (OSError, UnicodeDecodeError) as error:
-        return None, f"cannot be read ({one_line(str(error))})"
+        text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
+    except Unreadable as error:
+        return None, "is missing" if error.missing else error.rule
     return (text, "") if _study(folder, text) else (None, "is not what was written")
 
 
@@ -119,27 +130,50 @@ def _study(folder: Path, text: str | None) -> Study | None:
         return None
 
 
-def _examine_database(folder: Path) -> Diagnosis:
+def _problem(study: Study | None) -> tuple[Problem | None, str]:
+    """Return the problem of a study, or why this release cannot load it."""
+    if study is None:
+        return None, ""
+    try:
+        return study.inputs.problem, ""
+    except CosmicError as error:
+        return None, f"its inputs cannot be used here: {error}"
+
+
+def _examine_database(folder: Path, stated: Study | None) -> Diagnosis:
+    """Return the state of the trials; *stated* is the study by its study.json, None where that is damaged."""
     if not (folder / TRIALS).exists():
         return Diagnosis((f"{TRIALS} is missing",))
     findings: list[str] = []
-    found = Diagnosis(())
+    copied: list[str] = []
+    found, text = Diagnosis(()), None
     try:
-        with Storage.opened(folder / TRIALS) as storage:
-            findings += [f"{TRIALS} is damaged: {one_line(each)}" for each in storage.problems()[:SHOWN]]
+        with Storage.opened(folder / TRIALS, strict=False) as storage:
             with _noted(findings):
-                batches, trials = storage.history()
-                saved = storage.trials("salvaged")
-                found = replace(found, trials=len(trials), batches=len(batches), salvaged=len(saved))
+                findings += [_damage(each) for each in storage.foreign()[:SHOWN]]
+            findings += [_damage(each) for each in storage.problems()[:SHOWN]]
             sound = not findings
+            with _noted(copied):
+                text = storage.inputs() if storage.has("inputs") else None
+            copy = _study(folder, text)
+            storage.problem = _problem(copy or stated)[0]
             with _noted(findings):
-                text = storage.inputs()
-                found = replace(found, inputs=text if _study(folder, text) else None)
-                if found.inputs is None:
-                    findings.append(f"the copy of {INPUTS} in {TRIALS} is not what was written")
+                if sound:
+                    batches, trials = storage.history()
+                    saved = storage.trials("salvaged")
+                    found = replace(found, trials=len(trials), batches=len(batches), salvaged=len(saved))
+            sound = not findings
+            findings += copied
+            if copy is None and not copied:
+                findings.append(f"the copy of {INPUTS} in {TRIALS} is not what was written")
     except StudyError as error:
         return Diagnosis((f"{TRIALS} cannot be opened ({error})",))
-    return replace(found, findings=tuple(dict.fromkeys(findings)), trials_whole=sound)
+    inputs = text if copy else None
+    return replace(found, inputs=inputs, findings=tuple(dict.fromkeys(findings)), trials_whole=sound)
+
+
+def _damage(what: str) -> str:
+    return f"{TRIALS} is damaged: {one_line(what)}"
 
 
 @contextmanager
@@ -147,7 +181,7 @@ def _noted(findings: list[str]) -> Iterator[None]:
     try:
         yield
     except Damaged as error:
-        findings.append(f"{TRIALS} is damaged: {one_line(error.what)}")
+        findings.append(_damage(error.what))
 
 
 # --------------------------------------------------------------------------------------------------- saving
@@ -156,9 +190,12 @@ def _noted(findings: list[str]) -> Iterator[None]:
 def repair(path: str | Path) -> Repair:
     """Save what is intact in the study at *path*; an intact study, or one that has lost its inputs, is not changed."""
     folder = _study_folder(path)
+    if complaint(study_files(folder)):  # nothing is opened, not even to lock it
+        found = examine(folder)
+        return Repair(found, found)
     with locked(folder):
         before = examine(folder)
-        if before.whole:
+        if before.whole or not before.repairable:
             return Repair(before, before)
         text = before.inputs
         if text is None:
@@ -183,7 +220,8 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
 
     Batches before the first gap are kept as they are; the results of later trials are kept apart.
     """
-    found = _readable(folder / TRIALS)
+    problem = _problem(_study(folder, text))[0]
+    found = _readable(folder / TRIALS, problem)
     batches, rows = _whole_batches(found["batches"], found["trials"])
     apart = {row[2]: row for row in found["salvaged"].values()}
     apart |= {row[2]: row for trial, row in found["trials"].items() if trial >= len(rows)}
@@ -194,7 +232,7 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
         with Storage.opened(beside, write=True) as storage:
             storage.set_inputs(text)
             storage.restore(batches, {"trials": rows, "salvaged": salvaged})
-        with Storage.opened(beside) as storage:
+        with Storage.opened(beside, problem=problem) as storage:
             storage.history()
             storage.trials("salvaged")
         kept = _set_aside(folder)
@@ -207,19 +245,19 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
     return kept, said
 
 
-def _readable(database: Path) -> dict[str, Rows]:
+def _readable(database: Path, problem: Problem | None) -> dict[str, Rows]:
     """Return the intact rows of each table of a damaged database by their key; none where there is no database."""
     tables = ("batches", *TABLES)
     if not database.exists():
         return {table: {} for table in tables}
-    with Storage.opened(database) as storage:
+    with Storage.opened(database, problem=problem, strict=False) as storage:
         return {table: storage.readable(table) for table in tables}
 
 
-def _whole_batches(batches: Rows, trials: Rows) -> tuple[list[BatchRecord], list[tuple[Any, ...]]]:
+def _whole_batches(batches: Rows, trials: Rows) -> tuple[list[BatchRecord], list[Row]]:
     """Return the batches before the first that is missing or lacks a trial, and their trials."""
     whole: list[BatchRecord] = []
-    rows: list[tuple[Any, ...]] = []
+    rows: list[Row] = []
     while (row := batches.get(len(whole))) is not None:
         batch = BatchRecord(*row[:-1])
         found = [trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
@@ -235,7 +273,7 @@ def _set_aside(folder: Path) -> Path | None:
     """Keep the damaged database under another name, with its log, which must not be applied to the new one."""
     source, count = folder / TRIALS, 1
     kept = folder / f"{DAMAGED}.db"
-    while kept.exists():
+    while any(map(os.path.lexists, database_files(kept))):
         count += 1
         kept = folder / f"{DAMAGED}-{count}.db"
     if source.exists():
@@ -251,7 +289,7 @@ def _set_aside(folder: Path) -> Path | None:
 
 
 def _remove(database: Path) -> None:
-    for each in (database, _beside(database, "-wal"), _beside(database, "-shm")):
+    for each in database_files(database):
         with suppress(OSError):
             each.unlink(missing_ok=True)
 

@@ -16,8 +16,7 @@ import numpy as np
 from cosmic.errors import SpecError
 from cosmic.exploration.extras import needs
 from cosmic.exploration.problem import METRICS
-from cosmic.exploration.studies.storage import Storage
-from cosmic.exploration.studies.study import TRIALS, open_study
+from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
 from cosmic.files import replacing
 from cosmic.psa.parameters import label
@@ -46,8 +45,7 @@ def export(study: str | Path, to: str | Path) -> tuple[int, int]:
 def table(path: str | Path) -> Table:
     """Return every trial of a study, a list for each column; None where there is no value."""
     study = open_study(path)
-    with Storage.opened(study.path / TRIALS) as storage:
-        batches, trials = storage.history()
+    batches, trials = study.history
     sizes = [batch.trials for batch in batches]
     found: Table = {"trial": list(range(len(trials))), "batch": np.repeat(np.arange(len(sizes)), sizes).tolist()}
     if len(trials):

@@ -12,8 +12,7 @@ import numpy as np
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.problem import METRICS, Results
 from cosmic.exploration.searching import PoolOptions, explore
-from cosmic.exploration.studies.storage import Storage
-from cosmic.exploration.studies.study import TRIALS, open_study, versions
+from cosmic.exploration.studies.study import named, open_study, versions
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import evaluator
 
@@ -44,10 +43,9 @@ class Replayed:
 def replay(path: str | Path, pool: PoolOptions | None = None) -> Replayed:
     """Return a comparison of the study in the directory *path* with the same search, run again."""
     study = open_study(path)
-    with Storage.opened(study.path / TRIALS) as storage:
-        batches, written = storage.history()
+    batches, written = study.history
     pool, ledger, again = pool or PoolOptions(), Ledger(study.problem), 0
-    with evaluator(study.problem, pool.workers, pool.address) as evaluate:
+    with named(path), evaluator(study.problem, pool.workers, pool.address) as evaluate:
         steps = explore(study.inputs, ledger, evaluate, [batch.asked for batch in batches])
         for _, rows, _, _ in islice(steps, len(batches)):
             same = np.array_equal(rows, written.rows[again : again + len(rows)])

@@ -3,6 +3,9 @@
 A batch is written in one transaction, so readers, and a search that is resumed after a crash, see whole batches. No
 trial is recorded as running. SQLite detects missing pages, the checksums detect changed bits, and the number of trials
 is checked against the batches.
+
+The file may come from anybody. So its tables must be exactly those below, its cells are checked (`cells`), and a query
+ends after as many steps as the size of the file explains.
 """
 
 from __future__ import annotations
@@ -11,18 +14,19 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
-from math import isnan
+from math import inf, isnan
 from pathlib import Path
 from typing import Any, Self
-from zlib import crc32
 
 import numpy as np
 
-from cosmic.errors import BackendError
+from cosmic.errors import BackendError, one_line, shorten
 from cosmic.exploration.agent import Floats
-from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.trials import Trials
+from cosmic.exploration.problem import METRICS, Problem, Results
+from cosmic.exploration.studies import cells
+from cosmic.exploration.studies.cells import BatchRecord, Row, Shape, Wrong, checksum_holds, with_checksum
+from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, database_files
+from cosmic.exploration.trials import Trials, joined
 from cosmic.psa.diagram import Indices
 
 FIXED = ("trial", "batch", "point", "counted", "reasons", "excess")
@@ -32,18 +36,30 @@ _TYPES = {"trial": "INTEGER PRIMARY KEY", "batch": "INTEGER", "point": "BLOB", "
 _FIELDS = ", ".join(f"{name} {_TYPES.get(name, 'INTEGER' if name == 'crc' else 'REAL')}" for name in COLUMNS)
 TABLES = ("trials", "salvaged")
 """The trials of a search, and results that `cosmic doctor` saved apart, to be looked up instead of evaluated again."""
-NO_BATCH = -1
-"""The batch of a salvaged trial."""
-LONGEST_BYTES = 2**26
-"""The longest value that is read: a damaged file may state any length."""
-_SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS inputs (name TEXT PRIMARY KEY, content TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS batches (batch INTEGER PRIMARY KEY, asked INTEGER, trials INTEGER, crc INTEGER)",
-    *(f"CREATE TABLE IF NOT EXISTS {table} ({_FIELDS})" for table in TABLES),
-)
-
-
-_INDEX = "<u4"
+SCHEMA = {
+    "inputs": "CREATE TABLE inputs (name TEXT PRIMARY KEY, content TEXT NOT NULL)",
+    "batches": "CREATE TABLE batches (batch INTEGER PRIMARY KEY, asked INTEGER, trials INTEGER, crc INTEGER)",
+    **{table: f"CREATE TABLE {table} ({_FIELDS})" for table in TABLES},
+}
+"""Every table, as SQLite keeps its definition. Nothing else may be in the file: a view can run for ever."""
+_OWN_INDEX = ("index", "sqlite_autoindex_inputs_1", "inputs", None)
+LONGEST_ROW = 2**17
+"""The longest row that is read: a file may state any length."""
+AT_ONCE = 2048
+"""How many rows are read before they are checked."""
+LEAST_STEPS, STEPS_PER_BYTE = 20_000_000, 10
+"""A query may take so many steps of SQLite's machine, and so many more for each byte of the file: a scan takes 1."""
+_STEPS = 100_000
+"""After how many steps they are counted."""
+SMALLEST_ROW = 32
+"""Bytes that a row takes at least: there are no more rows than fit into the file."""
+_LIMITS = {
+    sqlite3.SQLITE_LIMIT_SQL_LENGTH: 10_000,
+    sqlite3.SQLITE_LIMIT_ATTACHED: 0,
+    sqlite3.SQLITE_LIMIT_TRIGGER_DEPTH: 1,
+    sqlite3.SQLITE_LIMIT_WORKER_THREADS: 0,
+}
+_PRAGMAS = ("trusted_schema = OFF", "cell_size_check = ON", "mmap_size = 0")
 _NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE", "SQLITE_IOERR_FSYNC", "SQLITE_IOERR_SHM", "SQLITE_IOERR_TRUNCATE")
 _NO_ACCESS = ("SQLITE_CANTOPEN", "SQLITE_READONLY", "SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_PERM", "SQLITE_IOERR_LOCK")
 
@@ -61,45 +77,91 @@ class Damaged(StudyError):  # noqa: N818  its base says that it is an error
         self.what = what
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRecord:
-    """A batch on disk."""
-
-    batch: int
-    asked: int
-    """How many points the agent was asked for; only new ones are trials."""
-    trials: int
-
-
 class Storage:
     """The database of one study."""
 
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, problem: Problem | None = None) -> None:
         self.path = path
+        self.problem = problem
+        """The problem that was searched: trials that it cannot have are damage; None: they are not compared."""
         self._connection = connection
+        self._left = inf
+        """How many steps the query that runs may still take."""
 
     @classmethod
     @contextmanager
-    def opened(cls, path: Path, *, write: bool = False) -> Iterator[Self]:
-        """Yield the database at *path*, to read or to *write*; to write creates it."""
+    def opened(
+        cls, path: Path, *, write: bool = False, problem: Problem | None = None, strict: bool = True
+    ) -> Iterator[Self]:
+        """Yield the database at *path*, to read or to *write*; to write creates it.
+
+        One that holds anything but the known tables is damaged; if not *strict*, that is left to the caller.
+        """
+        if wrong := complaint(database_files(path)):
+            raise StudyError(f"{path.parent}: {wrong}")
         with _explained(path):
             connection = sqlite3.connect(_address(path, write), uri=True, isolation_level=None, timeout=30)
         try:
-            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_BYTES)
-            storage = cls(path, connection)
+            storage = cls(path, connection, problem)
+            storage._guard(write)
+            if strict and (foreign := storage.foreign()):
+                raise Damaged(path, foreign[0])
             if write:
                 storage._prepare()
             yield storage
         finally:
             connection.close()
 
+    def _guard(self, write: bool) -> None:
+        """Limit what a file can make SQLite do."""
+        for limit, most in _LIMITS.items():
+            self._connection.setlimit(limit, most)
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_ROW)
+        self._connection.set_progress_handler(self._is_endless, _STEPS)
+        with _explained(self.path):
+            for pragma in (*_PRAGMAS, *(() if write else ("query_only = ON",))):
+                self._connection.execute(f"PRAGMA {pragma}")
+
+    def _is_endless(self) -> bool:
+        self._left -= _STEPS
+        return self._left < 0
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Run a query that takes no more steps than the size of the file explains; an error is a sentence."""
+        self._left = LEAST_STEPS + STEPS_PER_BYTE * self._bytes()
+        try:
+            with _explained(self.path):
+                yield
+        except MemoryError as error:
+            raise Damaged(self.path, "it states a size larger than the memory") from error
+        finally:
+            self._left = inf
+
+    def _bytes(self) -> int:
+        """Return how many bytes the file and its log have on the disk; holes do not count."""
+        found = 0
+        for path in database_files(self.path)[:2]:
+            with suppress(OSError):
+                about = path.stat()
+                found += min(about.st_size, 512 * getattr(about, "st_blocks", 2**60))
+        return found
+
+    def foreign(self) -> list[str]:
+        """Return what the file holds besides the known tables; no search makes it."""
+        found = []
+        for kind, name, table, text in self.rows("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 20"):
+            if (kind, name, table, text) != _OWN_INDEX and (kind, name, text) != ("table", table, SCHEMA.get(name)):
+                found.append(f"no search makes its {one_line(str(kind)[:20])} {shorten(name)}")
+        return found
+
     def _prepare(self) -> None:
         with _explained(self.path):
             self._connection.execute("PRAGMA journal_mode = WAL")
             self._connection.execute("PRAGMA synchronous = FULL")
         with self._transaction():
-            for statement in _SCHEMA:
-                self._connection.execute(statement)
+            for text in SCHEMA.values():
+                self._connection.execute(text.replace("TABLE", "TABLE IF NOT EXISTS", 1))
 
     # --------------------------------------------------------------------------------------------- writing
 
@@ -110,7 +172,7 @@ class Storage:
             self._connection.executemany(_insert("trials"), rows)
             self._connection.execute(_insert("batches", 4), _batch_row(written))
 
-    def restore(self, batches: list[BatchRecord], records: dict[str, list[tuple[Any, ...]]]) -> None:
+    def restore(self, batches: list[BatchRecord], records: dict[str, list[Row]]) -> None:
         """Write the rows that were saved from a damaged file, with their checksums."""
         with self._transaction():
             self._connection.executemany(_insert("batches", 4), map(_batch_row, batches))
@@ -119,7 +181,7 @@ class Storage:
 
     def set_inputs(self, content: str) -> None:
         """Keep a copy of the text of study.json, so that either can be restored from the other."""
-        with self._transaction():
+        with self._long_values(), self._transaction():
             self._connection.execute("INSERT OR REPLACE INTO inputs VALUES ('study', ?)", (content,))
 
     def set_ending(self, stopped: str, trials: int) -> None:
@@ -143,8 +205,18 @@ class Storage:
 
     def inputs(self) -> str | None:
         """Return the copy of the text of study.json; None where there is none."""
-        found = self.rows("SELECT content FROM inputs WHERE name = 'study'")
+        with self._long_values():
+            found = self.rows("SELECT content FROM inputs WHERE name = 'study'")
         return found[0][0] if found and isinstance(found[0][0], str) else None
+
+    @contextmanager
+    def _long_values(self) -> Iterator[None]:
+        """Allow a value as long as a study.json may be."""
+        self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MOST_INPUT_BYTES + LONGEST_ROW)
+        try:
+            yield
+        finally:
+            self._connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST_ROW)
 
     def ending(self, trials: int) -> str:
         """Return why the search ended after this number of *trials*; an empty text where it has not ended."""
@@ -162,66 +234,107 @@ class Storage:
     def batches(self) -> list[BatchRecord]:
         """Return every batch, in order."""
         found: list[BatchRecord] = []
-        for row in self.rows(f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches ORDER BY batch"):
-            if not checksum_holds(row) or row[0] != len(found):
-                raise Damaged(self.path, f"batch {len(found)} is not what was written")
-            found.append(BatchRecord(*row[:-1]))
+        query = f"SELECT {', '.join(BATCH_COLUMNS)} FROM batches ORDER BY batch"
+        try:
+            for rows in self._chunks(query):
+                found += cells.read_batches(rows, len(found))
+        except Wrong as error:
+            raise Damaged(self.path, f"batch {error.place} is not what was written") from None
         return found
-
-    def count(self, table: str = "trials") -> int:
-        """Return how many trials there are."""
-        return int(self.rows(f"SELECT COUNT(*) FROM {table}")[0][0])
 
     def trials(self, table: str = "trials") -> Trials:
         """Return every trial, each checked against its checksum."""
-        return self.history()[1] if table == "trials" else as_trials(self._whole(table))
+        return self.history()[1] if table == "trials" else self._whole(table)[1]
 
     def history(self) -> tuple[list[BatchRecord], Trials]:
         """Return every batch and every trial, from one snapshot."""
         with _explained(self.path):
             self._connection.execute("BEGIN")
         try:
-            batches, rows = self.batches(), self._whole("trials")
+            batches, (of_batch, trials) = self.batches(), self._whole("trials")
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        wanted = [batch.batch for batch in batches for _ in range(batch.trials)]
-        if wanted != [row[1] for row in rows]:
-            raise Damaged(self.path, f"{len(wanted)} trials were written, {len(rows)} are there")
-        return batches, as_trials(rows)
+        sizes = [batch.trials for batch in batches]
+        if sum(sizes) != len(trials):
+            raise Damaged(self.path, f"{sum(sizes)} trials were written, {len(trials)} are there")
+        if not np.array_equal(np.repeat(np.arange(len(sizes)), sizes), of_batch):
+            raise Damaged(self.path, "trials are not in the batches that they were written with")
+        return batches, trials
 
     def since(self, first: int, most: int) -> Trials:
         """Return at most *most* trials from *first* on, each checked against its checksum."""
-        return as_trials(self._whole("trials", first, most))
+        return self._whole("trials", first, most)[1]
 
-    def _whole(self, table: str, first: int = 0, most: int = -1) -> list[tuple[Any, ...]]:
-        """Return at most *most* rows from *first* on (all where *most* is negative), each checked."""
-        rows: list[tuple[Any, ...]] = self.rows(
-            f"SELECT {', '.join(COLUMNS)} FROM {table} WHERE trial >= {first} ORDER BY trial LIMIT {most}"
-        )
-        for place, row in enumerate(rows, first):
-            if not checksum_holds(row) or row[0] != place:
-                raise Damaged(self.path, f"trial {place} is not what was written")
-        return rows
+    def _whole(self, table: str, first: int = 0, most: int = -1) -> tuple[Indices, Trials]:
+        """Return at most *most* rows from *first* on (all where *most* is negative) and their batches, each checked.
 
-    def readable(self, table: str) -> dict[int, tuple[Any, ...]]:
-        """Return by their key the rows of a damaged table that SQLite can read and whose checksums hold.
+        Pages of a crafted file can be part of many rows, and a small file would fill the memory: rows that together are
+        longer than the file are damage.
+        """
+        query = f"SELECT {', '.join(COLUMNS)} FROM {table} WHERE trial >= ? ORDER BY trial LIMIT ?"
+        shape, place, parts, left = Shape.of(self.problem), first, [], self._bytes()
+        try:
+            for rows in self._chunks(query, (first, most)):
+                shape = shape.given(rows)
+                parts.append(cells.read_trials(rows, place, shape))
+                place += len(rows)
+                left -= cells.bytes_of(parts[-1][1])
+                if left < 0:
+                    raise Damaged(self.path, "its rows are longer than the file")
+        except Wrong as error:
+            raise Damaged(self.path, f"trial {error.place} is not what was written") from None
+        if self.rows(f"SELECT 1 FROM {table} WHERE trial < 0 LIMIT 1"):
+            raise Damaged(self.path, "trials have numbers below 0")
+        if not parts:
+            return np.empty(0, dtype=np.int64), cells.empty(shape)
+        return np.concatenate([batches for batches, _ in parts]), joined([trials for _, trials in parts])
+
+    def _chunks(self, query: str, values: tuple[int, ...] = ()) -> Iterator[list[Row]]:
+        """Yield the rows of a query, some at a time."""
+        with self._reading():
+            cursor = self._connection.execute(query, values)
+            while rows := cursor.fetchmany(AT_ONCE):
+                yield rows
+
+    def readable(self, table: str) -> dict[int, Row]:
+        """Return by their key the rows of a damaged table that SQLite can read and whose checksums and cells are right.
 
         A damaged page ends a scan, so the table is scanned from both ends; rows in between are looked up one by one.
         """
+        if not self.has(table):
+            return {}
         self._connection.text_factory = lambda text: text.decode(errors="replace")  # a checksum tells what is damaged
         key, columns = ("batch", BATCH_COLUMNS) if table == "batches" else ("trial", COLUMNS)
-        select = f"SELECT {', '.join(columns)} FROM {table}"
-        found = self._intact(f"{select} ORDER BY {key}") | self._intact(f"{select} ORDER BY {key} DESC")
+        select, most = f"SELECT {', '.join(columns)} FROM {table}", self._bytes() // SMALLEST_ROW
+        inside = f"WHERE {key} BETWEEN 0 AND {most} ORDER BY {key}"
+        found = self._intact(f"{select} {inside}") | self._intact(f"{select} {inside} DESC")
         for place in range(max(found, default=0)):
             if place not in found:
                 found |= self._intact(f"{select} WHERE {key} = {place}")
-        return dict(sorted(found.items()))
+        return self._sound(table, dict(sorted(found.items())))
 
-    def _intact(self, query: str) -> dict[int, tuple[Any, ...]]:
+    def has(self, table: str) -> bool:
+        """Return whether there is this table, defined as a search defines it."""
+        query = f"SELECT sql FROM sqlite_master WHERE type = 'table' AND name = '{table}'"
+        with suppress(Damaged):
+            return bool(self.rows(query) == [(SCHEMA[table],)])
+        return False
+
+    def _sound(self, table: str, found: dict[int, Row]) -> dict[int, Row]:
+        """Return the rows whose cells are right."""
+        if table == "batches":
+            return {key: row for key, row in found.items() if cells.is_batch(row)}
+        rows = list(found.values())
+        widths = [len(row[2]) // 4 for row in rows if isinstance(row[2], bytes)]
+        usual = Shape(max(set(widths), key=widths.count)) if widths else Shape(0)
+        shape = usual if self.problem is None else Shape.of(self.problem)
+        return {row[0]: row for row in cells.sound(rows, shape)}
+
+    def _intact(self, query: str) -> dict[int, Row]:
         """Return by their first column the rows of *query* up to the first that SQLite cannot read."""
         found = {}
-        with suppress(Damaged, MemoryError), _explained(self.path):
+        with suppress(Damaged), self._reading():
             for row in self._connection.execute(query):
                 if checksum_holds(row):
                     found[row[0]] = row
@@ -230,23 +343,20 @@ class Storage:
     def problems(self) -> list[str]:
         """Return the findings of SQLite's integrity check; none for an intact file."""
         try:
-            found = [str(row[0]) for row in self._connection.execute("PRAGMA integrity_check(20)")]
-        except (sqlite3.Error, MemoryError) as error:
-            return [str(error)]
+            found = [str(row[0]) for row in self.rows("PRAGMA integrity_check(20)")]
+        except Damaged as error:
+            return [error.what]
         return [each for each in found if each != "ok"]
 
     def rows(self, query: str) -> list[Any]:
         """Return the rows of a query; an error is a sentence that says what to do."""
-        with _explained(self.path):
-            try:
-                return self._connection.execute(query).fetchall()
-            except MemoryError as error:
-                raise Damaged(self.path, "it states a size larger than the memory") from error
+        with self._reading():
+            return self._connection.execute(query).fetchall()
 
 
 def holds_trials(path: Path) -> bool:
     """Return whether there is a database with trials, or a damaged one; a search killed early leaves an empty one."""
-    if not path.exists():
+    if not os.path.lexists(path):
         return False
     try:
         with Storage.opened(path) as storage:
@@ -269,14 +379,14 @@ def _insert(table: str, columns: int = len(COLUMNS)) -> str:
     return f"INSERT INTO {table} VALUES ({', '.join('?' * columns)})"
 
 
-def _batch_row(batch: BatchRecord) -> tuple[Any, ...]:
+def _batch_row(batch: BatchRecord) -> Row:
     return with_checksum(batch.batch, batch.asked, batch.trials)
 
 
-def _records(first: int, batches: Indices, trials: Trials) -> Iterator[tuple[Any, ...]]:
+def _records(first: int, batches: Indices, trials: Trials) -> Iterator[Row]:
     """Yield trials as rows of the database, each with its checksum."""
     results = trials.results
-    points = [row.tobytes() for row in trials.rows.astype(_INDEX)]
+    points = [row.tobytes() for row in trials.rows.astype(cells.INDEX)]
     numbers = _numbers(results)
     facts = zip(batches.tolist(), points, results.counted.tolist(), results.reasons, numbers.tolist(), strict=True)
     for trial, (batch, point, counted, reasons, (excess, *metrics)) in enumerate(facts, first):
@@ -287,32 +397,6 @@ def _records(first: int, batches: Indices, trials: Trials) -> Iterator[tuple[Any
 def _numbers(results: Results) -> Floats:
     numbers = np.stack([results.excess, *(results.columns[name] for name in METRICS)], axis=1)
     return np.asarray(numbers + 0.0)  # SQLite stores -0.0 as 0.0
-
-
-def _crc(*values: Any) -> int:
-    """Return a checksum of the exact text of *values*, which is different for different floats."""
-    return crc32(repr(values).encode())
-
-
-def with_checksum(*values: Any) -> tuple[Any, ...]:
-    """Return a row of the database: *values* and their checksum."""
-    return (*values, _crc(*values))
-
-
-def checksum_holds(row: tuple[Any, ...]) -> bool:
-    """Return whether a row of the database agrees with its checksum."""
-    return bool(row[-1] == _crc(*row[:-1]))
-
-
-def as_trials(rows: list[tuple[Any, ...]]) -> Trials:
-    """Return rows of the database as trials."""
-    if not rows:
-        return Trials(np.empty((0, 0), dtype=np.intp), Results.failed(0, ""))
-    _, _, points, counted, reasons, *numbers, _ = zip(*rows, strict=True)
-    excess, *metrics = (np.array(column, dtype=np.float64) for column in numbers)
-    columns = dict(zip(METRICS, metrics, strict=True))
-    found = np.frombuffer(b"".join(points), dtype=_INDEX).reshape(len(rows), -1).astype(np.intp)
-    return Trials(found, Results(columns, excess, list(reasons), np.array(counted, dtype=bool)))
 
 
 # -------------------------------------------------------------------------------------------------- errors
@@ -335,4 +419,6 @@ def _explained(path: Path) -> Iterator[None]:
             raise out_of_space(path) from error
         if name.startswith(_NO_ACCESS):
             raise StudyError(f"{path}: {error}") from error
+        if name == "SQLITE_INTERRUPT":
+            raise Damaged(path, "to read it takes more steps than its size explains") from error
         raise Damaged(path, str(error)) from error

@@ -7,13 +7,12 @@ lock         held by the one process that writes
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import platform
 import socket
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -25,17 +24,26 @@ from typing import Any
 import numpy as np
 
 from cosmic._version import __version__
-from cosmic.errors import SpecError, suggestion
-from cosmic.exploration.inputs import Inputs
+from cosmic.errors import SpecError, one_line, require, suggestion
+from cosmic.exploration.inputs import Inputs, read_inputs
 from cosmic.exploration.problem import Problem
+from cosmic.exploration.studies import folder as files
+from cosmic.exploration.studies.cells import BatchRecord
+from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, study_files
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials, out_of_space
 from cosmic.exploration.trials import Trials
-from cosmic.files import write_text
+from cosmic.files import Unreadable, Unwritable, read_text, write_text
 
 FORMAT = 1
 LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
 """Optional libraries of agents: their versions may change what an agent proposes."""
-INPUTS, TRIALS, LOCK = "study.json", "trials.db", "lock"
+INPUTS, TRIALS, LOCK = files.INPUTS, files.TRIALS, files.LOCK
+DEEPEST = 100
+"""Most levels of lists and mappings in a study.json."""
+LONGEST_WHOLE = 40
+"""Most digits of a whole number in a study.json: seeds may have 128 bits, and a float can hold all of these."""
+LONGEST_ABOUT = 500
+"""Most characters of a date or version."""
 
 
 @dataclass(frozen=True)
@@ -50,15 +58,19 @@ class Study:
     @property
     def problem(self) -> Problem:
         """The problem that was searched."""
-        return self.inputs.problem
+        with named(self.path):
+            return self.inputs.problem
 
     @cached_property
+    def history(self) -> tuple[list[BatchRecord], Trials]:
+        """Every batch and every trial so far."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            return storage.history()
+
+    @property
     def trials(self) -> Trials:
         """Every trial so far."""
-        with Storage.opened(self.path / TRIALS) as storage:
-            found = storage.trials()
-        width = len(self.problem.space.parameters)
-        return found if len(found) else Trials(np.empty((0, width), dtype=np.intp), found.results)
+        return self.history[1]
 
     @property
     def stopped(self) -> str:
@@ -73,17 +85,28 @@ class Study:
         return "stalled" if ended == "stalled" else "interrupted"
 
 
+@contextmanager
+def named(folder: str | Path) -> Iterator[None]:
+    """Name the study in *folder* in whatever is wrong with its inputs."""
+    try:
+        yield
+    except SpecError as error:
+        raise type(error)(f"{folder}: {error.where}", error.value, error.rule) from None
+
+
 def open_study(path: str | Path) -> Study:
     """Return the study in the directory *path*."""
     folder = Path(path)
+    if wrong := complaint(study_files(folder)):
+        raise StudyError(f"{folder}: {wrong}")
     try:
-        text = (folder / INPUTS).read_text(encoding="utf-8")
-    except FileNotFoundError:
+        text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
+    except Unreadable as error:
+        if not error.missing:
+            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {folder}'") from None
         if holds_trials(folder / TRIALS):
             raise StudyError(f"{folder}: has lost its {INPUTS}: 'cosmic doctor {folder}' restores it") from None
         raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_near(folder)}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise StudyError(f"{folder / INPUTS}: cannot be read ({error}); try 'cosmic doctor {folder}'") from None
     return parse_study(folder, text)
 
 
@@ -97,21 +120,68 @@ def _near(folder: Path) -> str:
 
 
 def parse_study(folder: Path, text: str) -> Study:
-    """Return the study that the text of a `study.json` describes."""
+    """Return the study that the text of a `study.json` describes; every value in it is checked."""
     try:
-        content = json.loads(text)
-        written, given = content["format"], content["inputs"]
-        tuples = {name: tuple(given[name]) for name in ("stacks", "objectives", "constraints")}
-        study = Study(folder, Inputs(**given | tuples), content["written_by"], content["created"])
+        content = _parse(text)
+        written = content["format"]
         whole = content["sha256"] == _digest(content)
     except (ValueError, KeyError, TypeError, RecursionError):
         written, whole = FORMAT, False
-    if written != FORMAT:
-        raise SpecError("study.format", written, f"this release reads format {FORMAT}")
+    if type(written) is not int or written != FORMAT:
+        raise SpecError(f"{folder}: study.format", written, f"this release reads format {FORMAT}")
     if not whole:
-        rule = f"is not what was written: 'cosmic doctor {folder}' restores it from the trials"
-        raise StudyError(f"{folder / INPUTS}: {rule}")
-    return study
+        raise _other(folder, "")
+    try:
+        return Study(
+            folder, read_inputs(content["inputs"]), _versions(content["written_by"]), _date(content["created"])
+        )
+    except SpecError as error:
+        raise _other(folder, f" ({error})") from None
+    except KeyError as error:
+        raise _other(folder, f" ({error} is missing)") from None
+
+
+def _other(folder: Path, why: str) -> StudyError:
+    rule = f"is not what was written{why}: 'cosmic doctor {folder}' restores it from the trials"
+    return StudyError(f"{folder / INPUTS}: {rule}")
+
+
+def _parse(text: str) -> Any:
+    """Return the content of a study.json; nesting, numbers and characters that no search writes are a `ValueError`."""
+    if len(text) > MOST_INPUT_BYTES:
+        raise ValueError
+    content = json.loads(text, parse_int=_whole)
+    level = [content]
+    for _ in range(DEEPEST):
+        level = [inner for each in level if isinstance(each, dict | list) for inner in _inside(each)]
+    if level:
+        raise ValueError
+    json.dumps(content, ensure_ascii=False).encode()  # half of a surrogate pair can be neither printed nor written
+    return content
+
+
+def _inside(outer: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return outer.values() if isinstance(outer, dict) else outer
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > LONGEST_WHOLE:
+        raise ValueError
+    return int(digits)
+
+
+def _date(value: Any) -> str:
+    known = isinstance(value, str) and len(value) <= LONGEST_ABOUT and value.isprintable()
+    require(known, "created", value, "must be a date")
+    return str(value)
+
+
+def _versions(value: Any) -> dict[str, str]:
+    require(isinstance(value, dict), "written_by", value, "must map names to versions")
+    for text in (each for pair in value.items() for each in pair):
+        known = isinstance(text, str) and len(text) <= LONGEST_ABOUT and text.isprintable()
+        require(known, "written_by", text, "must be a name or a version")
+    return dict(value)
 
 
 def render(inputs: Inputs, created: str = "") -> str:
@@ -124,7 +194,13 @@ def render(inputs: Inputs, created: str = "") -> str:
         "written_by": versions(),
         "created": created or time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }
-    return json.dumps(content | {"sha256": _digest(content)}, indent=1, ensure_ascii=False) + "\n"
+    text = json.dumps(content | {"sha256": _digest(content)}, indent=1, ensure_ascii=False) + "\n"
+    size = len(text.encode("utf-8", "replace"))
+    rule = (
+        f"a study keeps its parameter set, which may have {MOST_INPUT_BYTES // 2**20} MiB; this one has {size:,} bytes"
+    )
+    require(size <= MOST_INPUT_BYTES, "space", plain["space"].get("name"), rule)
+    return text
 
 
 def versions() -> dict[str, str]:
@@ -153,10 +229,8 @@ def keep_text(path: Path, text: str) -> None:
     """Write a file of a study atomically."""
     try:
         write_text(path, text)
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise out_of_space(path) from None
-        raise StudyError(f"{path}: cannot be written ({error.strerror})") from None
+    except Unwritable as error:
+        raise out_of_space(path) if error.no_room else StudyError(f"{path}: {error.rule}") from None
 
 
 @contextmanager
@@ -164,16 +238,18 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the write lock of a study; the operating system releases it however the process ends."""
     import fcntl  # noqa: PLC0415  not available on Windows, where studies can still be read
 
+    if wrong := complaint(study_files(folder)):
+        raise StudyError(f"{folder}: {wrong}")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise StudyError(f"{folder}: cannot be written ({error.strerror})") from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(handle, 200).decode(errors="replace").strip() or "another process"
+            holder = one_line(os.read(handle, 200).decode(errors="replace").strip()) or "another process"
             raise StudyError(f"{folder}: {holder} is writing to this study; wait for it, or stop it first") from None
         with suppress(OSError):  # a full disk has no room for the name; the lock is held all the same
             os.ftruncate(handle, 0)
