@@ -2,8 +2,9 @@
 
     python -m benchmarks.live_attack [--studies NAME …]
 
-starts `cosmic ui` over crafted studies, and prints as JSON, for each kind of attack, how often it was tried, the statuses
-of the answers, and how long the owner waited meanwhile. No answer should be a 500, and no wait longer than a second.
+starts `cosmic ui` over crafted studies, and prints as JSON, for each kind of attack, how often it was tried, the
+statuses of the answers, and how long the owner waited meanwhile. No answer should be a 500, and no wait longer than a
+second.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi.routing import APIRoute
+from tests.exploration.crafted import crafted_studies
+from tests.live.asking import token_of
+from tests.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
 
 from cosmic.live.app import Site, application
 from cosmic.live.keys import Keys
 from cosmic.live.paths import Root
-from tests.exploration.crafted import crafted_studies
-from tests.live.asking import token_of
-from tests.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
 
 SILENT = 600
 SLOW = 200
@@ -75,7 +76,9 @@ def malformed(owner: Owner) -> Counter[str]:
     return Counter(str(status_of(owner.port, each)) for each in nonsense(owner.port, NONSENSE, 7, owner.key))
 
 
-def crafted(names: list[str], routes: list[tuple[str, str]], slowest: dict[str, float]) -> Callable[[Owner], Counter[str]]:
+def crafted(
+    names: list[str], routes: list[tuple[str, str]], slowest: dict[str, float]
+) -> Callable[[Owner], Counter[str]]:
     """Return an attack that asks every route for every crafted study."""
 
     def ask(owner: Owner, method: str, target: str, body: Any) -> str:
@@ -134,8 +137,7 @@ def main() -> None:
         routes = routes_of(runs)
         command = [sys.executable, "-m", "cosmic", "ui", str(runs), "--no-browser", "--json"]
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            about = json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
+            about = json.loads("".join(iter((process.stdout or sys.stdin).readline, "}\n")) + "}")
             owner = Owner(about["port"], token_of(about["url"]))
             owner.key = json.loads(owner.ask("POST", "/api/enter")[1])["key"]
             slowest: dict[str, float] = {}

@@ -26,7 +26,15 @@ FIELDS = (
     *(b"Upgrade: websocket", b"Connection: upgrade", b"Connection: keep-alive", b"X-Cosmic: x", b"A: " + b"x" * 30_000),
     *(b"Sec-Fetch-Site: cross-site", b"Origin: null", b"Content-Type: application/json"),
 )
-BODIES = (b"", b"{}", b"5\r\nhello\r\n0\r\n\r\n", b"FFFFFFFFFFFFFFFF\r\n", b"-1\r\n\r\n", b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n")
+BODIES = (
+    b"",
+    b"{}",
+    b"5\r\nhello\r\n0\r\n\r\n",
+    b"FFFFFFFFFFFFFFFF\r\n",
+    b"-1\r\n\r\n",
+    b"\x16\x03\x01",
+    b"GET / HTTP/1.1\r\n\r\n",
+)
 
 
 @dataclass
@@ -136,7 +144,9 @@ def nonsense(port: int, count: int, seed: int, key: str = "") -> Iterator[bytes]
     for _ in range(count):
         line = b" ".join(rng.choice(WORDS) for _ in range(rng.choice((1, 2, 3, 3, 3, 3, 4))))
         if rng.random() < 0.5:
-            line = rng.choice((b"GET /api/studies HTTP/1.1", b"POST /api/designs HTTP/1.1", b"POST /api/enter HTTP/1.1"))
+            line = rng.choice(
+                (b"GET /api/studies HTTP/1.1", b"POST /api/designs HTTP/1.1", b"POST /api/enter HTTP/1.1")
+            )
         fields = [rng.choice(FIELDS) for _ in range(rng.randint(0, 6))]
         if rng.random() < 0.6:
             fields.insert(0, b"Host: 127.0.0.1:%d")

@@ -127,9 +127,7 @@ def _headers(rng: random.Random, key: str, method: str) -> list[tuple[str, str]]
         changed = rng.choice(
             (*headers, "if-none-match", "last-event-id", "content-length", "range", "accept", "expect")
         )
-        headers[changed] = rng.choice(
-            ("", "x", "0", "-1", "\xff", "1" * 50, '"', "*", "bytes=0-", key + ", " + key)
-        )
+        headers[changed] = rng.choice(("", "x", "0", "-1", "\xff", "1" * 50, '"', "*", "bytes=0-", key + ", " + key))
     if rng.random() < 0.03:
         headers.pop(rng.choice(list(headers)))
     return list(headers.items())

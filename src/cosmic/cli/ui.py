@@ -16,6 +16,7 @@ from typing import Annotated
 import typer
 
 from cosmic.cli.console import Json, emit, emit_json, new_app
+from cosmic.errors import CosmicError
 
 app = new_app()
 RUNS = Path("runs")
@@ -31,7 +32,7 @@ def ui(
 ) -> None:
     """Serve a page, to this machine only, that shows studies as they grow, starts searches and changes designs.
 
-    The address lets one browser in, once; Enter prints another. Ctrl-C ends the server with status 0; searches that were
+    The address lets one browser in, once; Enter prints another. Ctrl-C ends it with status 0; searches that were
     started on the page are interrupted and can be resumed.
     """
     from cosmic.exploration.extras import needs  # noqa: PLC0415  heavy
@@ -57,9 +58,13 @@ def ui(
     if not json:
         emit(["", "The address works once; Enter prints another, for another browser. Ctrl-C ends it."])
     if not no_browser:
-        launch = Launch(keys)
-        server.endings.append(launch.remove)
-        launch.open()
+        try:
+            launch = Launch(keys)
+        except (OSError, CosmicError) as error:
+            typer.echo(f"no browser was opened: {error}", err=True)
+        else:
+            server.endings.append(launch.remove)
+            launch.open()
     signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # in the background, to read the terminal would stop the process
     threading.Thread(target=on_enter, args=(tell,), daemon=True).start()
     with suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then raises the signal again
@@ -77,13 +82,10 @@ def on_enter(call: Callable[[], None], source: int = STDIN) -> None:
                 return
         except BlockingIOError:
             continue
-        except OSError as error:
+        except OSError:
             if not os.isatty(source):
                 return
-            del error
             time.sleep(1.0)  # in the background: the terminal is another's
             continue
-        except ValueError:
-            return
         if b"\n" in said:
             call()

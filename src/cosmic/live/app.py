@@ -239,7 +239,9 @@ def _add_studies(app: FastAPI, site: Site) -> None:
     @app.get("/api/studies/{study}/report.html")
     async def report(request: Request, study: str) -> Response:
         _query(request)
-        return _attachment(await site.read(study, site.documents.report, study), "text/html; charset=utf-8", f"{study}.html")
+        return _attachment(
+            await site.read(study, site.documents.report, study), "text/html; charset=utf-8", f"{study}.html"
+        )
 
     @app.get("/api/studies/{study}/schema")
     async def schema(request: Request, study: str) -> Response:

@@ -33,7 +33,11 @@ class Connection(H11Protocol):
     crowd: Crowd
 
     def __init__(
-        self, config: Config, server_state: Any, app_state: dict[str, Any], _loop: asyncio.AbstractEventLoop | None = None
+        self,
+        config: Config,
+        server_state: Any,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, {**app_state, CONNECTION: self}, _loop)
         self.known = False

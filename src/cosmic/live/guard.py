@@ -1,9 +1,9 @@
 """Access control: every request passes through here, and every answer gets its security headers here.
 
 The page is for one person on this machine. Any other page in the same browser can send requests to 127.0.0.1, and read
-answers by DNS rebinding; any other user can send them from a program. So a request needs exactly our host and the key of
-a session, which only our page can know and send, and one that changes something also our origin and JSON. Without a key
-there are only the files of the front end, which are the same for everybody. There is no CORS, and there are no cookies.
+answers by DNS rebinding; any other user can send them from a program. So a request needs exactly our host and the key
+of a session, which only our page can know and send, and one that changes something also our origin and JSON. Without a
+key there are only the files of the front end, the same for everybody. There is no CORS, and there are no cookies.
 """
 
 from __future__ import annotations

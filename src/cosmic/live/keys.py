@@ -51,7 +51,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Keys:
-    """The secrets of a server. Only their hashes are kept, so that to look one up tells nothing by the time it takes."""
+    """The secrets of a server. Only hashes are kept, so that to look one up tells nothing by the time it takes."""
 
     port: int
     clock: Callable[[], float] = field(default=time.monotonic, repr=False)
@@ -64,10 +64,8 @@ class Keys:
         """The one Host header that is accepted: another user may serve ``localhost``, which can be another address."""
         return f"{ADDRESS}:{self.port}".encode()
 
-    def address(
-        self, place: str = PRINTED, seconds: float = float("inf"), used: Callable[[], None] = _nothing
-    ) -> str:
-        """Return a new address that lets one browser in, once, within *seconds*; the one before in its place is void."""
+    def address(self, place: str = PRINTED, seconds: float = float("inf"), used: Callable[[], None] = _nothing) -> str:
+        """Return a new address that lets one browser in, once, within *seconds*; it replaces the one in its place."""
         token = secrets.token_urlsafe(32)
         with self._lock:
             for digest in [digest for digest, each in self._tokens.items() if each.place == place]:

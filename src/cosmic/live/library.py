@@ -174,7 +174,7 @@ class Library:
         return replace(self._look(name).study)  # the same inputs, trials read again
 
     def _look(self, name: str) -> Known:
-        """Return the cache of a study, brought up to date; one that took long to fail is not read again until it changes."""
+        """Return the cache of a study, brought up to date; what took long to fail is tried again when it changes."""
         stamp = self.root.stamp(name)
         was, failure = self._failed.get(name, ((), ""))
         if failure and was == stamp:
