@@ -36,6 +36,7 @@ from cosmic.live.paths import Root
 SILENT = 600
 SLOW = 200
 SLOW_S = 16.0
+FLOOD_S = 5.0
 NONSENSE = 2000
 AT_ONCE = 4
 ENDED_S = 60.0
@@ -56,6 +57,17 @@ def silent(owner: Owner) -> Counter[str]:
     time.sleep(6.0)
     found["closed after a while"] = sum(map(is_closed, held))
     close(held)
+    return found
+
+
+def flood(owner: Owner) -> Counter[str]:
+    """Connect again and again, as fast as it goes."""
+    found: Counter[str] = Counter()
+    ends = time.monotonic() + FLOOD_S
+    while time.monotonic() < ends:
+        held = connected(owner.port, 100)
+        found["connected"] += len(held)
+        close(held)
     return found
 
 
@@ -143,6 +155,7 @@ def main() -> None:
             slowest: dict[str, float] = {}
             attacks = {
                 "silent": silent,
+                "flood": flood,
                 "slow_head": slow(b"GET / HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nA: "),
                 "slow_body": slow(
                     b"POST /api/count HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nOrigin: http://127.0.0.1:%d\r\nContent-Type: "

@@ -211,6 +211,18 @@ def test_the_socket_is_this_machines_alone(shared: Running) -> None:
     assert shared.process.poll() is None
 
 
+def test_enter_prints_an_address_for_another_browser(shared: Running) -> None:
+    def entered(url: str) -> int:
+        return shared.ask("POST", "/api/enter", **{"X-Cosmic": token_of(url)})[0]
+
+    assert entered(shared.url) == 403, "the first one was used"
+    assert shared.process.stdin is not None
+    shared.process.stdin.write("\n")
+    shared.process.stdin.flush()
+    url = told(shared.process)["url"]
+    assert (entered(url), entered(url)) == (200, 403)
+
+
 def test_three_viewers_that_poll_take_bounded_memory(shared: Running) -> None:
     def resident() -> int:
         return int(Path(f"/proc/{shared.process.pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

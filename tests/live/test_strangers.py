@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -15,12 +16,16 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from fastapi.routing import APIRoute
 
+from cosmic.exploration.studies.storage import StudyError
+from cosmic.live.app import application
 from cosmic.live.connections import Crowd
 from cosmic.live.limits import Limits
 from cosmic.live.paths import Root
 from cosmic.live.server import Open, opened
-from tests.live.asking import tell, token_of
+from tests.exploration.crafted import crafted_studies
+from tests.live.asking import Client, site_at, tell, token_of
 from tests.live.attacking import Owner, close, connected, dribble, is_closed, nonsense, status_of
 
 QUICK = Limits(header_s=0.6, body_s=0.6, idle_s=0.6, stalled_s=0.6, requests_per_s=1e6, strangers_per_s=1e6)
@@ -112,7 +117,8 @@ def test_silent_connections_push_out_each_other_and_not_the_owner(patient: Owner
     with patient.waiting("/api/session", "/api/studies", "/"):
         silent = connected(patient.port, MANY)
         slow = connected(patient.port, 100, b"POST /api/enter HTTP/1.1\r\nA: ")
-        time.sleep(0.5)
+        for target in ("/api/session", "/api/studies", "/") * 4:
+            patient.measure(target)
     assert set(patient.statuses) == {200}
     assert sum(map(is_closed, silent)) >= MANY + 100 - PATIENT.strangers
     is_closed(kept)  # throws away what it has said
@@ -141,6 +147,80 @@ def test_nonsense_is_answered_with_a_status_below_500(quick: Owner) -> None:
     assert all(status < 500 for status in statuses)
     assert statuses[400] > 50
     assert quick.ask("GET", "/api/session")[0] == 200
+
+
+# ---------------------------------------------------------------------------------------------- crafted studies
+
+CRAFTED = (
+    *("trials_are_endless", "trials_never_come", "inputs_are_endless", "sql_column_generated", "schema_generated"),
+    *("json_nested_deeply", "json_nested_somewhat", "json_too_large", "json_number_of_thousands_of_digits"),
+    *("study_json_is_pipe", "trials_db_is_link", "lock_is_folder", "input_objectives_0", "input_trials_6"),
+    *("base_network_4", "space_constraints_3", "cell_point_2", "cell_point_7"),
+)
+
+
+def test_crafted_studies_are_listed_with_a_sentence_and_nothing_fails(tmp_path: Path) -> None:
+    runs, statuses = tmp_path / "runs", Counter[int]()
+    names = list(crafted_studies(runs, CRAFTED))
+    with Client(site_at(runs)) as client:
+        client.site.streams.closing = True
+        client.site.searches.most = 0
+        listed = client.get("/api/studies")
+        assert listed.status == 200
+        assert {row["id"] for row in listed.json["studies"]} == {"good", *names}
+        routes = [each for each in application(client.site).routes if isinstance(each, APIRoute)]
+        asked = [(each.path, method) for each in routes for method in each.methods or () if "{study}" in each.path]
+        assert len(asked) >= 10
+        for name in names:
+            for path, method in asked:
+                target = path.replace("{study}", name).replace("{trial}", "3")
+                answer = client.get(target) if method == "GET" else client.post(target, {})
+                statuses[answer.status] += 1
+                assert answer.status < 500, (name, target, answer.body)
+                if answer.status >= 400:
+                    assert str(tmp_path) not in answer.error
+                    assert "(IndexError)" not in answer.error, "what is known to be wrong is said"
+            statuses[client.post("/api/designs", {"study": name}).status] += 1
+        assert client.get("/api/studies/good/trials/3").status == 200
+    tell(f"{len(names)} crafted studies: {dict(sorted(statuses.items()))}")
+    assert max(statuses) < 500
+    assert statuses[409] > 5 * len(names)
+
+
+def test_a_study_is_blamed_for_what_nobody_foresaw(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("cosmic.live.library.parse_study", fail)
+    row = client.get("/api/studies/study/status").json
+    assert (row["state"], row["problem"]) == (
+        "damaged",
+        "study: is not what a search writes; try 'cosmic doctor' (ZeroDivisionError)",
+    )
+    monkeypatch.setattr("cosmic.live.forms.schema_of", fail)
+    answer = client.get("/api/studies/study/schema")
+    assert (answer.status, answer.error) == (409, row["problem"])
+
+
+def test_what_took_long_to_fail_is_not_tried_again(client: Client, runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def fail(*_: object) -> None:
+        tried.append(1)
+        raise StudyError("takes too long")
+
+    monkeypatch.setattr("cosmic.live.library.parse_study", fail)
+    monkeypatch.setattr("cosmic.live.library.SLOW_S", 0.0)
+    for _ in range(3):
+        assert client.get("/api/studies/study/status").json["problem"] == "takes too long"
+    assert len(tried) == 1
+    os.utime(runs / "study" / "study.json")
+    client.get("/api/studies/study/status")
+    assert len(tried) == 2
+    monkeypatch.setattr("cosmic.live.library.LISTING_S", -1.0)
+    client.site.library._failed.clear()
+    problems = {row["id"]: row["problem"] for row in client.get("/api/studies").json["studies"]}
+    assert problems["study"] == "study: was not read yet, as others took long"
 
 
 # ------------------------------------------------------------------------------------------------------ Ctrl-C

@@ -83,7 +83,7 @@ def test_what_waits_for_a_thread_gets_that_of_one_that_hangs() -> None:
 
 
 def test_what_was_given_up_before_it_began_never_begins() -> None:
-    begun = []
+    begun: list[int] = []
 
     async def ask() -> None:
         pool = Pool(Limits(threads=1, waiting=3))

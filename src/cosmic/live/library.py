@@ -14,6 +14,7 @@ from typing import Any
 from cosmic.errors import CosmicError, SpecError
 from cosmic.evaluation import BETTER
 from cosmic.exploration.inputs import Inputs
+from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.storage import StudyError
 from cosmic.exploration.studies.study import INPUTS, LOCK, Study, parse_study
 from cosmic.exploration.trials import Trials
@@ -210,22 +211,22 @@ class Library:
         return known
 
     @contextmanager
-    def storage(self, name: str) -> Iterator[Growing]:
-        """Yield the trials of a study, opened for reading."""
-        with Growing.opened(self.root.trials(name)) as storage:
+    def storage(self, name: str, problem: Problem | None = None) -> Iterator[Growing]:
+        """Yield the trials of a study, opened for reading; those that its *problem* cannot have are damage."""
+        with Growing.opened(self.root.trials(name), problem=problem) as storage:
             yield storage
 
     def block(self, name: str, first: int) -> tuple[Study, Trials, Pulse]:
         """Return a study, its trials from *first* on, and its progress."""
         study = self.study(name)
-        with self.storage(name) as storage:
+        with self.storage(name, study.problem) as storage:
             trials = storage.since(first, MOST_AT_ONCE)
         return study, shaped(trials, len(study.problem.space.parameters)), self.pulse(name)
 
     def trial(self, name: str, trial: int) -> tuple[Study, Trials]:
         """Return a study and one of its trials."""
         study = self.study(name)
-        with self.storage(name) as storage:
+        with self.storage(name, study.problem) as storage:
             found = storage.since(trial, 1)
         if not len(found):
             raise Refusal(NOT_FOUND, "trial", trial, "the study has no such trial")

@@ -148,7 +148,8 @@ class Searches:
             self._closed = True
         for ending, patience in ENDINGS:
             left = self._alive()
-            self._send(ending, left)
+            again = ending != signal.SIGINT  # a second interrupt would end it before it has written its batch
+            self._send(ending, [each for each in left if again or not each.stopped])
             ends = time.monotonic() + patience
             for search in left:
                 with suppress(subprocess.TimeoutExpired):
