@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
+import stat
 import subprocess  # the command is the product's own
 import sys
+import threading
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +24,146 @@ from tests.browser.conftest import Open, Watched, settle, violations
 SPACE = "cosmic-512-full-stack"
 
 
+@dataclass
+class Served:
+    """A server in a process of its own."""
+
+    process: subprocess.Popen[str]
+
+    def address(self) -> str:
+        """Return the next address that it prints: each lets one browser in."""
+        assert self.process.stdout is not None
+        text = ""
+        while not text.rstrip().endswith("}"):
+            line = self.process.stdout.readline()
+            assert line, "the server ended before it said where it is"
+            text += line
+        return str(json.loads(text)["url"])
+
+    def another(self) -> str:
+        """Return a new address, as Enter prints it."""
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
+        return self.address()
+
+
 @pytest.fixture(scope="module")
-def served(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Return the address of a server over a directory with one study, and one that is damaged."""
+def served(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """Return a server over a directory with one study, and one that is damaged."""
     pytest.importorskip("uvicorn", reason="the extra web is not installed")
     folder = tmp_path_factory.mktemp("runs")
     cosmic.search(SPACE, trials=400, seed=3, out=folder / "first")
     (folder / "torn").mkdir()
     (folder / "torn" / "study.json").write_text("{")
     command = [sys.executable, "-m", "cosmic", "ui", str(folder), "--port", "0", "--no-browser", "--json"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        text = ""
-        while not text.rstrip().endswith("}"):
-            line = process.stdout.readline()
-            assert line, "the server ended before it said where it is"
-            text += line
-        yield json.loads(text)["url"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        server = Served(process)
+        server.address()
+        yield server
         process.send_signal(signal.SIGINT)
 
 
-@pytest.fixture(scope="module")
-def state(browser: Any, served: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Trade the address's token for a cookie once, and return what a browser keeps of it."""
-    context = browser.new_context()
-    page = context.new_page()
-    page.goto(served)
-    assert "token" not in page.url
-    path = tmp_path_factory.mktemp("state") / "state.json"
-    context.storage_state(path=str(path))
-    context.close()
-    return path
-
-
 @pytest.fixture
-def live(watch: Open, served: str, state: Path) -> Open:
-    root = served.split("?", maxsplit=1)[0]
-
+def live(watch: Open, served: Served) -> Open:
     def open_live(route: str = "", **options: Any) -> Watched:
-        return watch(f"{root}{route}", storage_state=str(state), **options)
+        watched = watch(f"{served.another()}{route.replace('#', '&')}", **options)
+        watched.page.wait_for_function("!location.hash.includes('token')")
+        return watched
 
     return open_live
 
 
-def test_nobody_comes_in_without_the_cookie(browser: Any, served: str) -> None:
+def test_an_address_lets_one_browser_in_and_stays_in_it(browser: Any, served: Served) -> None:
+    address = served.another()
+    first, second = browser.new_context(), browser.new_context()
+    page = first.new_page()
+    page.goto(address)
+    page.wait_for_selector("table.studies td")
+    assert "token" not in page.url
+    assert first.cookies() == []
+    page.reload()
+    page.wait_for_selector("table.studies td")
+    other = first.new_page()  # another window of the same browser
+    other.goto(page.url)
+    other.wait_for_selector("table.studies td")
+    other.goto("about:blank")
+    other.goto(address)  # from its history
+    other.wait_for_selector("table.studies td")
+
+    page = second.new_page()
+    page.goto(address)
+    page.wait_for_selector("[role=alert]:not([hidden])")
+    assert "was used, or is too old: press Enter where 'cosmic ui' runs" in page.inner_text("[role=alert]")
+    page.goto(page.url.split("#", maxsplit=1)[0])
+    page.reload()
+    page.wait_for_selector("[role=alert]:not([hidden])")
+    assert "this browser was not let in" in page.inner_text("[role=alert]")
+    page.goto(served.another())  # only what is after # is new: the page opens itself again
+    page.wait_for_selector("table.studies td")
+    for context in (first, second):
+        context.close()
+
+
+def test_a_page_of_another_port_gets_nothing(browser: Any, served: Served) -> None:
+    """Cookies would reach it, and it can name this page's address; the key is not for it to read or to send."""
+    heard: list[str] = []
+
+    class Spy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(str(self.headers))
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>spy</title>")
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
     context = browser.new_context()
     page = context.new_page()
-    answer = page.goto(served.split("?", maxsplit=1)[0])
-    assert answer.status == 403
+    page.goto(served.another())
+    page.wait_for_selector("table.studies td")
+    key, root = page.evaluate("localStorage.getItem('cosmic-key')"), page.url.split("#", maxsplit=1)[0]
+    assert len(key) >= 43
+    with HTTPServer(("127.0.0.1", 0), Spy) as spy:
+        threading.Thread(target=spy.serve_forever, daemon=True).start()
+        page.goto(f"http://127.0.0.1:{spy.server_port}/")
+        assert page.evaluate("localStorage.getItem('cosmic-key')") is None
+        tried = "path => fetch(path, {credentials: 'include', headers: {'X-Cosmic': '1'}}).then(() => 1, () => 0)"
+        assert page.evaluate(tried, f"{root}api/studies") == 0
+        spy.shutdown()
+    assert heard
+    assert key not in "".join(heard)
     context.close()
+
+
+def test_the_file_that_is_opened_leads_to_the_page(browser: Any, tmp_path: Path) -> None:
+    pytest.importorskip("uvicorn", reason="the extra web is not installed")
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "look"
+    program.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/asked.new && mv {tmp_path}/asked.new {tmp_path}/asked\n')
+    program.chmod(0o755)
+    command = [sys.executable, "-m", "cosmic", "ui", str(tmp_path / "runs"), "--json"]
+    own = {**os.environ, "BROWSER": f"{program} %s"}
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, env=own) as process:
+        Served(process).address()
+        ends = time.monotonic() + 30
+        while not (tmp_path / "asked").exists() and time.monotonic() < ends:
+            time.sleep(0.05)
+        asked = (tmp_path / "asked").read_text().strip()
+        assert asked.startswith("file://")
+        assert "token" not in asked
+        file = Path(asked.removeprefix("file://"))
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+        context = browser.new_context()
+        page = context.new_page()
+        page.goto(asked)
+        page.wait_for_selector("text=No studies yet")
+        assert not file.parent.exists(), "it is removed once it was used"
+        context.close()
+        process.send_signal(signal.SIGINT)
 
 
 def test_the_list_shows_studies_and_what_is_wrong_with_one(live: Open) -> None:

@@ -11,7 +11,8 @@ from typing import Any, Self
 from urllib.parse import quote, unquote
 
 from cosmic.live.app import Site, guarded
-from cosmic.live.guard import Guard, Keys
+from cosmic.live.guard import Guard
+from cosmic.live.keys import Keys
 from cosmic.live.limits import Limits
 from cosmic.live.paths import Root
 
@@ -54,6 +55,7 @@ class Client:
         self.site = site
         self.guard = guard or guarded(site)
         self.loop = asyncio.new_event_loop()
+        self.key = site.keys.enter(token_of(site.keys.address()))
 
     def __enter__(self) -> Self:
         return self
@@ -63,14 +65,9 @@ class Client:
         self.loop.close()
 
     @property
-    def cookie(self) -> str:
-        """What the browser was given."""
-        return f"{self.site.keys.name}={self.site.keys.cookie}"
-
-    @property
     def usual(self) -> list[tuple[str, str]]:
         """The headers of a request of the page's own."""
-        return [("host", f"127.0.0.1:{PORT}"), ("cookie", self.cookie), ("sec-fetch-site", "same-origin")]
+        return [("host", f"127.0.0.1:{PORT}"), ("x-cosmic", self.key), ("sec-fetch-site", "same-origin")]
 
     def get(self, target: str, headers: Headers = ()) -> Answer:
         """Ask for something."""
@@ -79,7 +76,7 @@ class Client:
     def post(self, target: str, body: Any) -> Answer:
         """Send something, as the page does."""
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
-        own = [("origin", ORIGIN), ("content-type", "application/json"), ("x-cosmic", "1")]
+        own = [("origin", ORIGIN), ("content-type", "application/json")]
         return self.ask("POST", target, [*self.usual, *own], content)
 
     def ask(self, method: str, target: str, headers: Headers, body: bytes = b"") -> Answer:
@@ -127,6 +124,11 @@ class Client:
 
         await self.guard(scope, receive, send)
         return answer
+
+
+def token_of(address: str) -> str:
+    """Return the token of an address."""
+    return address.partition("#token=")[2]
 
 
 def spoken(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The page lets nobody in: who has no token, comes from elsewhere, or sends too much."""
+"""The page lets nobody in: who has no key, comes from elsewhere, or sends too much."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 from fastapi.routing import APIRoute
 
-from cosmic.live.app import application
-from cosmic.live.guard import POLICY, Guard, Keys
+from cosmic.live.app import Site, application
+from cosmic.live.guard import ENTRANCE, POLICY, PUBLIC, Guard
+from cosmic.live.keys import LAUNCHED, MOST_SESSIONS, Keys
 from cosmic.live.limits import Limits, Rates
-from tests.live.asking import ORIGIN, PORT, Client, site_at, tell
+from cosmic.live.paths import Root
+from tests.live.asking import ORIGIN, PORT, Answer, Client, site_at, tell, token_of
 
 HOSTS = (
     "evil.com",
@@ -29,6 +31,7 @@ HOSTS = (
     f"127.0.0.1.evil.com:{PORT}",
     f"evil.com.127.0.0.1:{PORT}",
     f"127.0.0.1evil.com:{PORT}",
+    f"localhost:{PORT}",
     f"localhost.:{PORT}",
     f"localhost.evil.com:{PORT}",
     f"evil-localhost:{PORT}",
@@ -80,71 +83,126 @@ ORIGINS = (
 )
 
 
+def enter(client: Client, token: str, **changes: str) -> Answer:
+    """Return the answer to a page that has a token."""
+    headers = {"host": f"127.0.0.1:{PORT}", "origin": ORIGIN, "sec-fetch-site": "same-origin", "x-cosmic": token}
+    return client.ask("POST", ENTRANCE, [*(headers | changes).items()])
+
+
 def test_another_host_is_refused(client: Client) -> None:
     assert len(HOSTS) >= 40
     for host in HOSTS:
-        for target in ("/", "/api/studies", f"/?token={client.site.keys.token}", "/nothing"):
-            answer = client.ask("GET", target, [("host", host), ("cookie", client.cookie)])
+        for target in ("/", "/api/studies", "/app.js", "/nothing"):
+            answer = client.ask("GET", target, [("host", host), ("x-cosmic", client.key)])
             assert answer.status == 403, (host, target)
-            assert answer.header("set-cookie") is None
+        token = token_of(client.site.keys.address())
+        assert enter(client, token, host=host, origin=f"http://{host}").status == 403, host
     tell(f"{len(HOSTS)} hosts")
 
 
 def test_a_host_is_named_once(client: Client) -> None:
     ours = ("host", f"127.0.0.1:{PORT}")
     for hosts in ([], [ours, ours], [ours, ("host", "evil.com")], [("host", "evil.com"), ours]):
-        assert client.ask("GET", "/api/studies", [*hosts, ("cookie", client.cookie)]).status == 403
-    for name in ("127.0.0.1", "localhost"):
-        answer = client.ask("GET", "/api/studies", [("host", f"{name}:{PORT}"), ("cookie", client.cookie)])
-        assert answer.status == 200
+        assert client.ask("GET", "/api/studies", [*hosts, ("x-cosmic", client.key)]).status == 403
+    assert client.ask("GET", "/api/studies", [ours, ("x-cosmic", client.key)]).status == 200
+    said = client.ask("GET", "/api/studies", [("host", f"localhost:{PORT}")]).error
+    assert said.endswith(f"which is http://127.0.0.1:{PORT}")  # another may listen at ::1, which is localhost too
 
 
-def test_the_token_is_traded_for_a_cookie_and_leaves_the_address(client: Client) -> None:
+def test_a_token_lets_one_browser_in_once(client: Client) -> None:
     keys = client.site.keys
-    assert len(keys.token) >= 43  # 256 bits in base64
-    assert keys.token != keys.cookie
-    assert Keys(1).token != Keys(1).token
-    assert keys.token not in repr(client.site)
-    answer = client.ask("GET", f"/?token={keys.token}", [("host", f"127.0.0.1:{PORT}")])
-    assert (answer.status, answer.header("location")) == (303, "/")
-    cookie = answer.header("set-cookie")
-    assert cookie == f"cosmic-{PORT}={keys.cookie}; Path=/; HttpOnly; SameSite=Strict"
-    assert keys.token not in str(answer.headers)
+    token = token_of(keys.address())
+    assert len(token) >= 43  # 256 bits in base64
+    assert token not in repr(client.site)
+    answer = enter(client, token)
+    key = answer.json["key"]
+    assert answer.status == 200
+    assert answer.header("set-cookie") is None  # a cookie would reach every port of this machine
+    assert key not in (token, client.key)
+    assert token not in str(answer.headers)
+    for known in (key, client.key):
+        assert client.ask("GET", "/api/session", [("host", f"127.0.0.1:{PORT}"), ("x-cosmic", known)]).status == 200
+    again = enter(client, token)
+    assert again.status == 403
+    assert "was used, or is too old: press Enter where 'cosmic ui' runs" in again.error
+    assert enter(client, key).status == enter(client, "").status == 403
+
+
+def test_a_new_address_replaces_the_one_before_in_its_place_and_may_end(runs: Path) -> None:
+    now, used = 0.0, []
+    keys = Keys(PORT, lambda: now)
+    with Client(Site(Root.at(runs), keys)) as client:
+        first, second = keys.address(), keys.address()
+        launched = keys.address(LAUNCHED, 60.0, lambda: used.append(1))
+        assert enter(client, token_of(first)).status == 403
+        assert enter(client, token_of(second)).status == 200
+        assert enter(client, token_of(launched)).status == 200
+        assert used == [1]
+        late = keys.address(LAUNCHED, 60.0, lambda: used.append(2))
+        now += 61.0
+        assert enter(client, token_of(late)).status == 403
+        assert used == [1]
+        for _ in range(MOST_SESSIONS):
+            assert enter(client, token_of(keys.address())).status == 200
+        assert client.get("/api/session").status == 403, "the oldest session is dropped for a new one"
+
+
+def test_a_token_is_taken_from_this_page_only(client: Client) -> None:
+    token = token_of(client.site.keys.address())
+    for origin in ORIGINS:
+        assert enter(client, token, origin=origin).status == 403, origin
+    assert enter(client, token, **{"sec-fetch-site": "cross-site"}).status == 403
+    for method in ("GET", "PUT", "HEAD"):
+        headers = [("host", f"127.0.0.1:{PORT}"), ("origin", ORIGIN), ("x-cosmic", token)]
+        assert client.ask(method, ENTRANCE, headers).status in (403, 405)
+    for query in (f"/?token={token}", f"{ENTRANCE}?token={token}"):
+        assert "key" not in client.ask("GET", query, [("host", f"127.0.0.1:{PORT}")]).body.decode()
+    assert enter(client, token).status == 200, "none of these has used it up"
 
 
 @pytest.mark.parametrize("token", ["", "x", "TOKEN", "%00", "é", "x" * 5000])
 def test_another_token_opens_nothing(client: Client, token: str) -> None:
-    for query in (f"token={token}", f"token={token}&token={client.site.keys.token}", f"next={client.site.keys.token}"):
-        answer = client.ask("GET", f"/?{query}", [("host", f"127.0.0.1:{PORT}")])
-        assert answer.status == 403
-        assert answer.header("set-cookie") is None
+    assert enter(client, token).status == 403
 
 
-def test_nothing_answers_without_the_cookie(client: Client) -> None:
+def test_without_a_key_there_are_only_the_files_of_the_front_end(client: Client) -> None:
+    host = ("host", f"127.0.0.1:{PORT}")
+    for target in PUBLIC:
+        answer = client.ask("GET", target, [host, ("sec-fetch-site", "cross-site")])  # from the file that opens it
+        assert answer.status == 200
+        assert target != "/" or b"study" not in answer.body
+    assert client.ask("GET", "/nothing", [host]).status == 404
+    assert client.ask("POST", "/", [host]).status == 404
     routes = [route for route in application(client.site).routes if isinstance(route, APIRoute)]
+    token = token_of(client.site.keys.address())
     wrong = [
         [],
-        [("cookie", "")],
-        [("cookie", f"cosmic-{PORT}=")],
-        [("cookie", f"cosmic-{PORT}={client.site.keys.token}")],
-        [("cookie", f"cosmic-{PORT + 1}={client.site.keys.cookie}")],
-        [("cookie", f"cosmic-{PORT}={client.site.keys.cookie}x")],
-        [("cookie", f"cosmic-{PORT}={client.site.keys.cookie[:-1]}")],
-        [("cookie", f"cosmic-{PORT}=\xff\xfe")],
-        [("authorization", f"Bearer {client.site.keys.cookie}")],
+        [("x-cosmic", "")],
+        [("x-cosmic", "1")],
+        [("x-cosmic", token)],
+        [("x-cosmic", client.key + "x")],
+        [("x-cosmic", client.key[:-1])],
+        [("x-cosmic", client.key), ("x-cosmic", client.key)],
+        [("x-cosmic", "\xff\xfe")],
+        [("cookie", f"cosmic-{PORT}={client.key}")],
+        [("authorization", f"Bearer {client.key}")],
     ]
+    asked = 0
     for route in routes:
+        if route.path in PUBLIC:
+            continue
         target = re.sub(r"{\w+}", "study", route.path)
         for method in route.methods or ():
             for headers in wrong:
-                own = [("host", f"127.0.0.1:{PORT}"), ("origin", ORIGIN), ("x-cosmic", "1")]
-                answer = client.ask(method, target, [*own, ("content-type", "application/json"), *headers], b"{}")
+                own = [host, ("origin", ORIGIN), ("content-type", "application/json")]
+                answer = client.ask(method, target, [*own, *headers], b"{}")
                 assert answer.status == 403, (method, target, headers)
-    assert len(routes) > 15
+                asked += 1
+    assert asked > 150
 
 
 def test_a_change_comes_from_the_page_itself(client: Client) -> None:
-    own = {"origin": ORIGIN, "content-type": "application/json", "x-cosmic": "1"}
+    own = {"origin": ORIGIN, "content-type": "application/json"}
     target, body = "/api/designs", json.dumps({"design": "gpt3-125m@dgx-h100:8"}).encode()
 
     def status(changes: dict[str, str | None]) -> int:
@@ -157,7 +215,7 @@ def test_a_change_comes_from_the_page_itself(client: Client) -> None:
         assert status({"origin": origin}) == 403, origin
     for site in ("cross-site", "same-site", "none", "", "SAME-ORIGIN"):
         assert status({"sec-fetch-site": site}) == 403, site
-    for mark in (None, "", "0", "true"):
+    for mark in (None, "", "0", "1", "true"):
         assert status({"x-cosmic": mark}) == 403, mark
     kinds = (None, "", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data", "application/jsonx")
     for kind in kinds:
@@ -171,14 +229,14 @@ def test_nothing_changes_by_anything_but_a_post(client: Client) -> None:
         target = route.path.replace("{study}", "study")
         assert client.get(target).status in (404, 405), target
         for method in ("HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT", "FOO", "get"):
-            answer = client.ask(method, target, [*client.usual, ("origin", ORIGIN), ("x-cosmic", "1")], b"{}")
+            answer = client.ask(method, target, [*client.usual, ("origin", ORIGIN)], b"{}")
             assert answer.status == 405, (method, target)
             assert not any(name.startswith("access-control") for name, _ in answer.headers)
 
 
 def test_another_site_cannot_read(client: Client) -> None:
     for header in (("sec-fetch-site", "cross-site"), ("sec-fetch-site", "same-site"), ("origin", "http://evil.com")):
-        headers = [("host", f"127.0.0.1:{PORT}"), ("cookie", client.cookie), header]
+        headers = [("host", f"127.0.0.1:{PORT}"), ("x-cosmic", client.key), header]
         assert client.ask("GET", "/api/studies", headers).status == 403
 
 
@@ -194,7 +252,8 @@ def test_every_answer_is_protected(client: Client) -> None:
         client.get("/api/studies/study/events"),
         client.post("/api/designs", {}),
         client.ask("GET", "/", stranger),
-        client.ask("GET", f"/?token={client.site.keys.token}", stranger),
+        enter(client, token_of(client.site.keys.address())),
+        enter(client, "x"),
         client.ask("GET", "/", [("host", "evil.com")]),
     ]
     for answer in answers:
@@ -220,7 +279,7 @@ def test_what_is_unknown_is_said_as_json_or_as_a_page(client: Client) -> None:
 
 def test_a_long_body_address_or_head_is_refused(client: Client) -> None:
     assert client.post("/api/designs", b"x" * (client.site.limits.body_bytes + 1)).status == 413
-    claimed = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json"), ("x-cosmic", "1")]
+    claimed = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json")]
     assert client.ask("POST", "/api/designs", [*claimed, ("content-length", "9" * 11)], b"{}").status == 413
     assert client.ask("POST", "/api/designs", [*claimed, ("content-length", "-1")], b"{}").status == 413
     assert client.get("/api/studies?" + "x" * 9000).status == 414
@@ -235,11 +294,14 @@ def test_requests_that_come_too_fast_are_refused(runs: Path) -> None:
     guard = Guard(application(site), site.keys, limits, Rates(limits, lambda: now))
     stranger = [("host", f"127.0.0.1:{PORT}")]
     with Client(site, guard) as client:
-        assert [client.ask("GET", "/", stranger).status for _ in range(6)] == [403] * 5 + [429]
+        assert [client.ask("GET", "/api/studies", stranger).status for _ in range(6)] == [403] * 5 + [429]
+        assert client.ask("GET", "/", stranger).status == 200, "the page itself always comes"
+        assert enter(client, "x").status == 429
+        assert enter(client, token_of(site.keys.address())).status == 200, "who has a token does not wait for strangers"
         assert [client.get("/api/session").status for _ in range(11)] == [200] * 10 + [429]
         now += 1.0
         assert [client.post("/api/designs", {}).status for _ in range(3)] == [422, 422, 429]
-        assert client.ask("GET", "/", stranger).status == 403
+        assert client.ask("GET", "/api/studies", stranger).status == 403
 
 
 def test_streams_are_bounded(runs: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import pytest
 from cosmic.catalog.yaml_files import parse_yaml
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.studies.study import open_study
+from cosmic.live.limits import Limits
+from cosmic.live.work import Pool
 from cosmic.loading.designs import load_design
 from cosmic.publishing.container import unpack
-from tests.live.asking import Client, tell
+from tests.live.asking import ORIGIN, Client, tell
 
 WARM_S = 2.0
 """A bound for a busy machine; on an idle one it takes less than 0.15 s."""
@@ -101,16 +105,46 @@ def test_what_if_is_quick(client: Client) -> None:
 
 
 def test_what_takes_too_long_is_given_up_with_a_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    from cosmic.live.limits import Limits, Pool  # noqa: PLC0415
-
-    pool = Pool(Limits(seconds=0.05, threads=1, waiting=0))
+    pool = Pool(Limits(seconds=0.05, threads=1, waiting=0, stuck=2))
     monkeypatch.setattr(client.site, "pool", pool)
-    monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: time.sleep(0.4))
-    first = client.get("/api/studies")
-    assert (first.status, first.header("retry-after")) == (503, "1")
-    assert "is the longest time of an answer" in first.error
-    assert "are being worked on" in client.get("/api/studies").error  # the thread is still at it
-    client.loop.run_until_complete(__import__("asyncio").sleep(0.6))
+    hold = threading.Event()
+    monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: hold.wait(60))
+    for _ in range(2):  # the thread hangs, and another takes its place
+        answer = client.get("/api/studies")
+        assert (answer.status, answer.header("retry-after")) == (503, "1")
+        assert "is the longest time of this answer" in answer.error
+    assert "do not end; end 'cosmic ui' and start it again" in client.get("/api/studies").error
+    hold.set()
     monkeypatch.setattr("cosmic.live.library.Library.rows", lambda _: [])
+    ends = time.monotonic() + 30
+    while pool.stuck and time.monotonic() < ends:
+        time.sleep(0.01)
     assert client.get("/api/studies").json == {"studies": []}
-    pool.close()
+
+
+def test_one_browser_evaluates_one_design_at_a_time(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once, most = [0], [0]
+
+    def slow(*_: object) -> bytes:
+        at_once[0] += 1
+        most[0] = max(most[0], at_once[0])
+        time.sleep(0.02)
+        at_once[0] -= 1
+        return b""
+
+    monkeypatch.setattr("cosmic.live.app._what_if", slow)
+    own = [*client.usual, ("origin", ORIGIN), ("content-type", "application/json")]
+
+    async def several() -> list[int]:
+        answers = await asyncio.gather(*(client._ask("POST", "/api/designs", own, b"{}") for _ in range(10)))
+        return sorted(answer.status for answer in answers)
+
+    assert client.loop.run_until_complete(several()) == [200] * 7 + [429] * 3
+    assert most == [1]
+
+
+def test_designs_of_a_study_are_bounded_too(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cosmic.live.requested_designs.MOST_NPUS", 4)
+    for answer in (client.get("/api/studies/study/trials/0"), client.post("/api/designs", {"study": "study"})):
+        assert answer.status == 422
+        assert "network.npus = 512: the page evaluates at most 4; use 'cosmic evaluate'" in answer.error

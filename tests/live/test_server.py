@@ -17,14 +17,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from cosmic.exploration.studies.doctor import examine
 from cosmic.exploration.studies.study import open_study
 from tests.commands import run
-from tests.live.asking import tell
+from tests.live.asking import tell, token_of
 from tests.live.conftest import SPACE
 
 SOON_S = 60.0
@@ -38,13 +37,13 @@ class Running:
     url: str
     port: int
     root: Path
-    cookie: str = ""
+    key: str = ""
 
     def ask(self, method: str, target: str, body: Any = None, **headers: str) -> tuple[int, bytes, Any]:
         """Return status, body and headers of an answer."""
-        own = {"Cookie": self.cookie, **headers}
+        own = {"X-Cosmic": self.key, **headers}
         if method == "POST":
-            own |= {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json", "X-Cosmic": "1"}
+            own |= {"Origin": f"http://127.0.0.1:{self.port}", "Content-Type": "application/json"}
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=SOON_S)
         try:
             connection.request(method, target, None if body is None else json.dumps(body), own)
@@ -81,20 +80,24 @@ def start(root: Path) -> Running:
     """Return a server that answers."""
     process = subprocess.Popen(
         [sys.executable, "-m", "cosmic", "ui", str(root), "--no-browser", "--json"],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-    assert process.stdout is not None
-    said = "".join(iter(process.stdout.readline, "}\n")) + "}"
-    about = json.loads(said)
+    about = told(process)
     server = Running(process, about["url"], about["port"], root)
-    address = urlsplit(server.url)
-    status, _, headers = server.ask("GET", f"/?{address.query}")
-    assert (status, headers["location"]) == (303, "/")
-    server.cookie = headers["set-cookie"].split(";")[0]
+    status, body, _ = server.ask("POST", "/api/enter", **{"X-Cosmic": token_of(server.url)})
+    assert status == 200, body
+    server.key = json.loads(body)["key"]
     return server
+
+
+def told(process: subprocess.Popen[str]) -> Any:
+    """Return what a server prints next."""
+    assert process.stdout is not None
+    return json.loads("".join(iter(process.stdout.readline, "}\n")) + "}")
 
 
 def end(server: Running) -> tuple[int, str, float]:
@@ -144,7 +147,7 @@ def test_a_search_is_started_watched_stopped_resumed_and_survives_the_servers_en
     assert (row["state"], row["ours"], row["space"]) == ("running", True, f"{SPACE}-narrowed")
 
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SOON_S)
-    connection.request("GET", f"/api/studies/{name}/events", headers={"Cookie": server.cookie})
+    connection.request("GET", f"/api/studies/{name}/events", headers={"X-Cosmic": server.key})
     stream = connection.getresponse()
     assert stream.headers["content-type"].startswith("text/event-stream")
     events: list[dict[str, Any]] = []
@@ -171,8 +174,7 @@ def test_a_search_is_started_watched_stopped_resumed_and_survives_the_servers_en
     status, said, _ = end(server)
     assert status == 0
     assert "Traceback" not in said
-    token = urlsplit(server.url).query.removeprefix("token=")
-    assert token not in said
+    assert token_of(server.url) not in said
     study = open_study(server.root / name)
     assert row["n"] < len(study.trials) < 300_000
     assert study.inputs.trials == 300_001
@@ -188,7 +190,7 @@ def test_the_socket_is_this_machines_alone(shared: Running) -> None:
     for address in ("127.0.0.2", "127.1.1.1"):
         with pytest.raises(OSError, match=r"."), socket.create_connection((address, shared.port), timeout=2):
             pass
-    host = f"Host: 127.0.0.1:{shared.port}\r\nCookie: {shared.cookie}\r\n"
+    host = f"Host: 127.0.0.1:{shared.port}\r\nX-Cosmic: {shared.key}\r\n"
     good = shared.raw(f"GET /api/session HTTP/1.1\r\n{host}Connection: close\r\n\r\n".encode())
     assert good.startswith(b"HTTP/1.1 200")
     assert b"server:" not in good.lower()
@@ -197,7 +199,7 @@ def test_the_socket_is_this_machines_alone(shared: Running) -> None:
         (f"GET /api/studies HTTP/1.1\r\n{host}Host: evil.com\r\n\r\n", (b"400", b"403")),
         (f"GET /api/studies HTTP/1.1\r\nHost: evil.com:{shared.port}\r\n\r\n", (b"403",)),
         ("GET /api/studies HTTP/1.1\r\n\r\n", (b"400", b"403")),
-        (f"GET /api/studies HTTP/1.0\r\nCookie: {shared.cookie}\r\n\r\n", (b"403",)),
+        (f"GET /api/studies HTTP/1.0\r\nX-Cosmic: {shared.key}\r\n\r\n", (b"403",)),
         (f"GET /api/studies/..%2f..%2fetc HTTP/1.1\r\n{host}Connection: close\r\n\r\n", (b"404",)),
         (f"GET /{'x' * 30000} HTTP/1.1\r\n{host}\r\n", (b"400", b"414")),
         (f"GET / HTTP/1.1\r\n{host}X: {'x' * 60000}\r\n\r\n", (b"400", b"431")),
@@ -207,6 +209,18 @@ def test_the_socket_is_this_machines_alone(shared: Running) -> None:
         answer = shared.raw(request.encode("latin-1"))
         assert answer.partition(b" ")[2][:3] in wanted, (request[:60], answer[:60])
     assert shared.process.poll() is None
+
+
+def test_enter_prints_an_address_for_another_browser(shared: Running) -> None:
+    def entered(url: str) -> int:
+        return shared.ask("POST", "/api/enter", **{"X-Cosmic": token_of(url)})[0]
+
+    assert entered(shared.url) == 403, "the first one was used"
+    assert shared.process.stdin is not None
+    shared.process.stdin.write("\n")
+    shared.process.stdin.flush()
+    url = told(shared.process)["url"]
+    assert (entered(url), entered(url)) == (200, 403)
 
 
 def test_three_viewers_that_poll_take_bounded_memory(shared: Running) -> None:
@@ -235,7 +249,7 @@ def test_three_viewers_that_poll_take_bounded_memory(shared: Running) -> None:
 
 def test_an_end_while_somebody_watches_is_quick_and_clean(server: Running) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=SOON_S)
-    connection.request("GET", "/api/studies/study/events", headers={"Cookie": server.cookie})
+    connection.request("GET", "/api/studies/study/events", headers={"X-Cosmic": server.key})
     assert connection.getresponse().readline() == b"retry: 2000\n"
     status, said, took = end(server)
     connection.close()

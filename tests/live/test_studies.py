@@ -144,7 +144,7 @@ def test_events_say_what_is_new_once(client: Client, runs: Path, monkeypatch: py
 
     async def heard(last: str, count: int) -> list[str]:
         found = []
-        stream = watch(site.library, "study", site.streams, last)
+        stream = watch(lambda: site.work(site.library.pulse, "study"), site.streams, last)
         async for said in stream:
             found.append(said)
             if len(found) == count:

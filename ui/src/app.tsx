@@ -3,6 +3,7 @@
 import { render } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { Guard } from "./base/guard";
+import { onHash } from "./base/hash";
 import { startKeys } from "./base/keys";
 import { useSignal } from "./base/signal";
 import { startTheme } from "./base/theme";
@@ -11,17 +12,19 @@ import { Compare } from "./live/compare";
 import { Failed } from "./live/failed";
 import { linkTo, type Route, route, startRoute } from "./live/route";
 import { SearchForm } from "./live/search_form";
+import { enter, tokenIn } from "./live/session";
 import { Studies } from "./live/studies";
 import { StudyPage } from "./live/study";
 import { Shell } from "./shell";
 
-function App() {
+function App({ refused }: { refused: string }) {
   const [catalog, setCatalog] = useState<Catalog | null>(null);
   const [session, setSession] = useState<Session | null>(null);
   const [failure, setFailure] = useState("");
   const now = useSignal(route);
 
   useEffect(() => {
+    if (refused) return;
     const failed = (error: Error): void => setFailure(error.message);
     get<Catalog>("/api/catalog").then(setCatalog, failed);
     get<Session>("/api/session").then(setSession, failed);
@@ -34,7 +37,7 @@ function App() {
 
   return (
     <Shell title={titleOf(now, session)} nav={<Pages now={now} />}>
-      <Failed text={failure} />
+      <Failed text={refused || failure} />
       {catalog && (
         <Guard name="the page" key={JSON.stringify(now)}>
           <Page now={now} catalog={catalog} />
@@ -72,7 +75,13 @@ function Page({ now, catalog }: { now: Route; catalog: Catalog }) {
   }
 }
 
-startTheme();
-startKeys();
-startRoute();
-render(<App />, document.getElementById("app")!);
+async function start(): Promise<void> {
+  startTheme();
+  startKeys();
+  const refused = await enter();
+  onHash(() => tokenIn(location.hash).token && location.reload()); // the address of another server on the same port
+  startRoute();
+  render(<App refused={refused} />, document.getElementById("app")!);
+}
+
+void start();

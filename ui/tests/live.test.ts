@@ -2,8 +2,10 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Convergence } from "../src/document";
 import type { Schema } from "../src/live/api";
+import { eventsIn } from "../src/live/events";
 import { linkTo } from "../src/live/route";
 import { labelText, varying } from "../src/live/search_form";
+import { tokenIn } from "../src/live/session";
 import { courseOf } from "../src/live/study";
 import { study } from "./study";
 
@@ -51,4 +53,17 @@ test("an address names its page, whatever a study is called", () => {
   const words = new URLSearchParams(linkTo({ page: "study", study: "a&b=#<img>" }).slice(1));
   assert.equal(words.get("study"), "a&b=#<img>");
   assert.equal(linkTo({ page: "studies" }), "#");
+});
+
+test("the token leaves the address, and the rest stays", () => {
+  assert.deepEqual(tokenIn("#token=abc-_1"), { token: "abc-_1", rest: "" });
+  assert.deepEqual(tokenIn("#page=study&token=abc&study=a"), { token: "abc", rest: "page=study&study=a" });
+  assert.deepEqual(tokenIn("#page=search"), { token: "", rest: "page=search" });
+  assert.deepEqual(tokenIn(""), { token: "", rest: "" });
+});
+
+test("events are counted when they are whole", () => {
+  assert.deepEqual(eventsIn("retry: 2000\n\n"), { count: 0, rest: "" });
+  assert.deepEqual(eventsIn("id: 4\ndata: {}\n\n: still here\n\nid: 5\nda"), { count: 1, rest: "id: 5\nda" });
+  assert.deepEqual(eventsIn("data: 1\n\ndata: 2\n\n"), { count: 2, rest: "" });
 });

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-import webbrowser
+import os
+import select
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
@@ -10,9 +16,11 @@ from typing import Annotated
 import typer
 
 from cosmic.cli.console import Json, emit, emit_json, new_app
+from cosmic.errors import CosmicError
 
 app = new_app()
 RUNS = Path("runs")
+STDIN = 0
 
 
 @app.command()
@@ -24,22 +32,60 @@ def ui(
 ) -> None:
     """Serve a page, to this machine only, that shows studies as they grow, starts searches and changes designs.
 
-    Ctrl-C ends it with status 0; searches that were started on the page are interrupted and can be resumed.
+    The address lets one browser in, once; Enter prints another. Ctrl-C ends it with status 0; searches that were
+    started on the page are interrupted and can be resumed.
     """
     from cosmic.exploration.extras import needs  # noqa: PLC0415  heavy
 
     for module in ("fastapi", "uvicorn"):
         needs(module, "web", "ui", where="command")
+    from cosmic.live.launch import Launch  # noqa: PLC0415  heavy
     from cosmic.live.paths import Root  # noqa: PLC0415  heavy
     from cosmic.live.server import opened  # noqa: PLC0415  heavy
 
     server = opened(Root.at(directory), port)
     keys = server.site.keys
-    if json:
-        emit_json({"url": keys.address, "port": keys.port, "directory": str(directory)})
-    else:
-        emit([f"studies of {directory}, served to this machine only:", f"  {keys.address}", "", "Ctrl-C ends it."])
+
+    def tell() -> None:
+        if json:
+            emit_json({"url": keys.address(), "port": keys.port, "directory": str(directory)})
+        else:
+            emit([f"  {keys.address()}"])
+
+    if not json:
+        emit([f"studies of {directory}, served to this machine only:"])
+    tell()
+    if not json:
+        emit(["", "The address works once; Enter prints another, for another browser. Ctrl-C ends it."])
     if not no_browser:
-        webbrowser.open(keys.address)
+        try:
+            launch = Launch(keys)
+        except (OSError, CosmicError) as error:
+            typer.echo(f"no browser was opened: {error}", err=True)
+        else:
+            server.endings.append(launch.remove)
+            launch.open()
+    signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # in the background, to read the terminal would stop the process
+    threading.Thread(target=on_enter, args=(tell,), daemon=True).start()
     with suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then raises the signal again
         server.run()
+
+
+def on_enter(call: Callable[[], None], source: int = STDIN) -> None:
+    """Call a function for each line of input, until it ends."""
+    if sys.stdin is None:
+        return
+    while True:
+        try:
+            select.select([source], [], [])
+            if not (said := os.read(source, 4096)):
+                return
+        except BlockingIOError:
+            continue
+        except OSError:
+            if not os.isatty(source):
+                return
+            time.sleep(1.0)  # in the background: the terminal is another's
+            continue
+        if b"\n" in said:
+            call()

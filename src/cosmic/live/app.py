@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -18,12 +19,14 @@ from cosmic.errors import CosmicError, UnknownName, require
 from cosmic.files import json_text
 from cosmic.live import bodies, forms, pages, requested_designs, views
 from cosmic.live.events import watch
-from cosmic.live.guard import Guard, Keys
-from cosmic.live.library import Library
-from cosmic.live.limits import Limits, Pool, Streams
+from cosmic.live.guard import Guard
+from cosmic.live.keys import Keys, Session
+from cosmic.live.library import Library, Pulse, reading
+from cosmic.live.limits import Limits, Streams
 from cosmic.live.paths import Root
-from cosmic.live.refusals import CONFLICT, NOT_FOUND, Refusal, sentence, status_of
+from cosmic.live.refusals import CONFLICT, NOT_FOUND, TOO_MANY, Refusal, sentence, status_of
 from cosmic.live.searches import Searches
+from cosmic.live.work import Pool
 from cosmic.loading.designs import dump_design
 
 CONTAINER = "application/vnd.cosmic.container"
@@ -55,11 +58,37 @@ class Site:
         """Call a function in a thread and return its result."""
         return await self.pool.run(call, *given)
 
+    async def read(self, study: str, call: Callable[..., T], *given: Any) -> T:
+        """Call a function that reads a study, which is blamed for whatever else than a sentence comes of it."""
+        return await self.pool.run(blamed(study, call), *given)
+
+    async def draw(self, session: Session | None, study: str, call: Callable[..., T], *given: Any) -> T:
+        """Call a function that evaluates a design: of one browser one at a time, within a shorter time."""
+        mine = session or Session()
+        if mine.asking > self.limits.designs:
+            raise Refusal(TOO_MANY, "designs", mine.asking, "wait to be evaluated already; try again in a second")
+        mine.asking += 1
+        try:
+            async with mine.turn:
+                return await self.pool.run(blamed(study, call), *given, seconds=self.limits.design_s)
+        finally:
+            mine.asking -= 1
+
     def close(self) -> None:
         """End streams, searches and threads."""
         self.streams.closing = True
-        self.searches.close()
         self.pool.close()
+        self.searches.close()
+
+
+def blamed(study: str, call: Callable[..., T]) -> Callable[..., T]:
+    """Return a function whose unforeseen errors are those of the study that it reads, if any."""
+
+    def asked(*given: Any) -> T:
+        with reading(study) if study else nullcontext():
+            return call(*given)
+
+    return asked
 
 
 class Answer(JSONResponse):
@@ -74,7 +103,10 @@ class Stream(StreamingResponse):
     """A stream of server-sent events; it counts against the limit of streams."""
 
     def __init__(self, site: Site, study: str, last: str) -> None:
-        super().__init__(watch(site.library, study, site.streams, last), media_type="text/event-stream")
+        async def look() -> Pulse:
+            return await site.read(study, site.library.pulse, study)
+
+        super().__init__(watch(look, site.streams, last), media_type="text/event-stream")
         self._streams = site.streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -121,6 +153,12 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 async def _body(request: Request) -> dict[str, Any]:
     return bodies.parse(await request.body())
+
+
+def _session(request: Request) -> Session | None:
+    """Return whose request it is."""
+    found: Session | None = request.state.session
+    return found
 
 
 def _query(request: Request, known: tuple[str, ...] = (), several: str = "") -> dict[str, list[str]]:
@@ -191,50 +229,56 @@ def _add_studies(app: FastAPI, site: Site) -> None:
     @app.get("/api/studies/{study}/status")
     async def status(request: Request, study: str) -> Response:
         _query(request)
-        return Answer(await site.work(library.row, study))
+        return Answer(await site.read(study, library.row, study))
 
     @app.get("/api/studies/{study}")
     async def document(request: Request, study: str) -> Response:
         _query(request)
-        return _container(await site.work(site.documents.document, study))
+        return _container(await site.read(study, site.documents.document, study))
 
     @app.get("/api/studies/{study}/report.html")
     async def report(request: Request, study: str) -> Response:
         _query(request)
-        return _attachment(await site.work(site.documents.report, study), "text/html; charset=utf-8", f"{study}.html")
+        return _attachment(
+            await site.read(study, site.documents.report, study), "text/html; charset=utf-8", f"{study}.html"
+        )
 
     @app.get("/api/studies/{study}/schema")
     async def schema(request: Request, study: str) -> Response:
         _query(request)
-        return Answer(await site.work(lambda: forms.schema_of(library.study(study).problem.space)))
+        return Answer(await site.read(study, lambda: forms.schema_of(library.study(study).problem.space)))
 
     @app.get("/api/studies/{study}/block")
     async def block(request: Request, study: str) -> Response:
         after = bodies.number(_query(request, ("after",)).get("after", ["0"])[0], "after")
-        pulse = await site.work(library.pulse, study)
+        pulse = await site.read(study, library.pulse, study)
         tag = f'"{pulse.seq}-{after}"'
         if request.headers.get("if-none-match") == tag:
             return Response(status_code=304, headers={"ETag": tag})
-        answer = _container(await site.work(views.block, library, study, after))
+        answer = _container(await site.read(study, views.block, library, study, after))
         answer.headers["ETag"] = tag
         return answer
 
     @app.get("/api/studies/{study}/events")
     async def events(request: Request, study: str) -> Response:
         _query(request)
-        await site.work(library.pulse, study)  # refuse a missing study before anything is sent
+        await site.read(study, library.pulse, study)  # refuse a missing study before anything is sent
         return Stream(site, study, request.headers.get("last-event-id", ""))
 
     @app.get("/api/compare")
     async def compare(request: Request) -> Response:
         names = list(dict.fromkeys(_query(request, ("study",), "study").get("study", [])))
         require(1 <= len(names) <= MOST_COMPARED, "study", len(names), f"name 1 to {MOST_COMPARED} studies")
-        return Answer(await site.work(views.comparison, library, names))
+        return Answer(await site.read(", ".join(names), views.comparison, library, names))
 
 
 def _draw(library: Library, study: str, trial: str) -> bytes:
     one = requested_designs.chosen(library, study, trial)
     return views.design(one.named, one.study.problem.engine)
+
+
+def _what_if(library: Library, body: dict[str, Any]) -> bytes:
+    return views.design(requested_designs.requested(library, body))
 
 
 def _add_trials(app: FastAPI, site: Site) -> None:
@@ -243,32 +287,36 @@ def _add_trials(app: FastAPI, site: Site) -> None:
     @app.get("/api/studies/{study}/trials/{trial}")
     async def trial(request: Request, study: str, trial: str) -> Response:
         _query(request)
-        return _container(await site.work(_draw, library, study, trial))
+        return _container(await site.draw(_session(request), study, _draw, library, study, trial))
 
     @app.get("/api/studies/{study}/trials/{trial}/values")
     async def values(request: Request, study: str, trial: str) -> Response:
         _query(request)
         return Answer(
-            await site.work(lambda: requested_designs.values(requested_designs.chosen(library, study, trial)))
+            await site.read(study, lambda: requested_designs.values(requested_designs.chosen(library, study, trial)))
         )
 
     @app.get("/api/studies/{study}/trials/{trial}/design.yaml")
     async def trial_yaml(request: Request, study: str, trial: str) -> Response:
         _query(request)
-        found = await site.work(lambda: dump_design(requested_designs.chosen(library, study, trial).point))
+        found = await site.read(study, lambda: dump_design(requested_designs.chosen(library, study, trial).point))
         return _attachment(found.encode(), "application/yaml", f"{study}-{trial}.yaml")
 
     @app.post("/api/designs")
     async def what_if(request: Request) -> Response:
         _query(request)
         body = await _body(request)
-        return _container(await site.work(lambda: views.design(requested_designs.requested(library, body))))
+        return _container(await site.draw(_session(request), str(body.get("study", "")), _what_if, library, body))
 
     @app.post("/api/designs/design.yaml")
     async def what_if_yaml(request: Request) -> Response:
         _query(request)
         body = await _body(request)
-        found = await site.work(lambda: dump_design(requested_designs.requested(library, body).point))
+        found = await site.draw(
+            _session(request),
+            str(body.get("study", "")),
+            lambda: dump_design(requested_designs.requested(library, body).point),
+        )
         return _attachment(found.encode(), "application/yaml", "design.yaml")
 
 
@@ -279,7 +327,8 @@ def _add_searches(app: FastAPI, site: Site) -> None:
     async def count(request: Request) -> Response:
         _query(request)
         space = await site.work(forms.narrowed, await _body(request))
-        return Answer({"raw": forms.countable(space.raw), "valid": forms.countable(space.valid)})
+        sizes = await site.work(lambda: {"raw": forms.countable(space.raw), "valid": forms.countable(space.valid)})
+        return Answer(sizes)
 
     @app.post("/api/searches")
     async def start(request: Request) -> Response:
@@ -293,7 +342,7 @@ def _add_searches(app: FastAPI, site: Site) -> None:
         bodies.only(await _body(request), ())
         site.root.folder(study)
         searches.stop(study)
-        return Answer(await site.work(library.row, study), 202)
+        return Answer(await site.read(study, library.row, study), 202)
 
     @app.post("/api/studies/{study}/resume")
     async def resume(request: Request, study: str) -> Response:
@@ -301,9 +350,9 @@ def _add_searches(app: FastAPI, site: Site) -> None:
         body = await _body(request)
         bodies.only(body, ("trials",))
         trials = bodies.integer(body, "trials", None, (1, forms.MOST_TRIALS)) if "trials" in body else None
-        row = await site.work(library.row, study)
+        row = await site.read(study, library.row, study)
         if row["state"] == "running":
             raise Refusal(CONFLICT, "study", study, "a search is writing to it already")
-        inputs = (await site.work(library.study, study)).inputs
+        inputs = (await site.read(study, library.study, study)).inputs
         await site.work(searches.resume, study, inputs, trials)
-        return Answer(await site.work(library.row, study), 202)
+        return Answer(await site.read(study, library.row, study), 202)

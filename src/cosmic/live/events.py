@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from cosmic.errors import CosmicError
-from cosmic.live.library import Library, Pulse
+from cosmic.live.library import Pulse
 from cosmic.live.limits import Streams
 
 INTERVAL_S = 0.5
@@ -26,15 +26,18 @@ def spoken(pulse: Pulse) -> str:
     return f"id: {pulse.seq}\ndata: {json.dumps(pulse.event)}\n\n"
 
 
-async def watch(library: Library, study: str, streams: Streams, last: str = "") -> AsyncIterator[str]:
-    """Yield an event whenever a study changes, until the server ends; *last* is the id of the last event seen."""
+async def watch(look: Callable[[], Awaitable[Pulse]], streams: Streams, last: str = "") -> AsyncIterator[str]:
+    """Yield an event whenever a study changes, until the server ends.
+
+    *look* returns its progress, *last* is the id of the last event seen.
+    """
     seen = int(last) if last.isascii() and last.isdigit() and len(last) < 16 else None
     yield f"retry: {RETRY_MS}\n\n"
     spoke = time.monotonic()
     while not streams.closing:
         try:
-            pulse = await asyncio.to_thread(library.pulse, study)
-        except CosmicError:  # it was removed
+            pulse = await look()
+        except CosmicError:  # it was removed, or the server is busy: the page asks again
             return
         if pulse.seq != seen:
             seen, spoke = pulse.seq, time.monotonic()

@@ -1,23 +1,22 @@
 """Access control: every request passes through here, and every answer gets its security headers here.
 
 The page is for one person on this machine. Any other page in the same browser can send requests to 127.0.0.1, and read
-answers by DNS rebinding. So a request needs exactly our host and our cookie, and one that changes something also our
-origin, our header and JSON. Nothing is matched by prefix or pattern; there is no CORS.
+answers by DNS rebinding; any other user can send them from a program. So a request needs exactly our host and the key
+of a session, which only our page can know and send, and one that changes something also our origin and JSON. Without a
+key there are only the files of the front end, the same for everybody. There is no CORS, and there are no cookies.
 """
 
 from __future__ import annotations
 
 import json
-import secrets
 import sys
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
-from dataclasses import dataclass, field
-from hmac import compare_digest
 from typing import Any
-from urllib.parse import parse_qsl
 
 from cosmic.live import pages
+from cosmic.live.connections import CONNECTION
+from cosmic.live.keys import ANOTHER, Keys, Session
 from cosmic.live.limits import Limits, Rates
 from cosmic.live.refusals import (
     BAD_METHOD,
@@ -26,6 +25,7 @@ from cosmic.live.refusals import (
     FORBIDDEN,
     LONG_ADDRESS,
     LONG_HEADERS,
+    NOT_FOUND,
     TOO_LARGE,
     Refusal,
 )
@@ -50,35 +50,14 @@ PROTECTION = (
     (b"referrer-policy", b"no-referrer"),
     (b"cache-control", b"no-store"),
 )
-ENTRANCE = "/"
+ENTRANCE = "/api/enter"
+PUBLIC = ("/", *pages.FRONT)
+"""Addresses that anybody may ask for."""
+JSON_TYPES = (b"application/json", b"application/json;charset=utf-8")
 
 
-@dataclass(frozen=True)
-class Keys:
-    """The secrets that admit a browser: the token in the printed address, and the cookie that it is exchanged for."""
-
-    port: int
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-    cookie: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-
-    @property
-    def name(self) -> str:
-        """The name of the cookie, with the port: browsers share cookies between ports."""
-        return f"cosmic-{self.port}"
-
-    @property
-    def hosts(self) -> tuple[bytes, ...]:
-        """The Host headers that are accepted."""
-        return tuple(f"{name}:{self.port}".encode() for name in ("127.0.0.1", "localhost"))
-
-    @property
-    def address(self) -> str:
-        """The address to open, with the token."""
-        return f"http://127.0.0.1:{self.port}/?token={self.token}"
-
-    def opens(self, given: str, wanted: str) -> bool:
-        """Return whether a secret is right, in constant time."""
-        return compare_digest(given.encode("utf-8", "replace"), wanted.encode())
+class Gone(Exception):  # noqa: N818  no error, but the end of a request
+    """The browser left before it had sent its request."""
 
 
 class Guard:
@@ -110,11 +89,14 @@ class Guard:
             await send(message)
 
         try:
-            if (cookie := self._admit(scope)) is not None:
-                await _respond(protected, 303, b"", [(b"location", b"/"), (b"set-cookie", cookie)])
+            if (key := self._admit(scope)) is not None:
+                said = json.dumps({"key": key}).encode()
+                await _respond(protected, 200, said, [(b"content-type", b"application/json")])
                 return
             receive = await self._bounded(scope, receive)
             await self.app(scope, receive, protected)
+        except Gone:
+            return
         except Refusal as refusal:
             if not began:
                 await refuse(protected, scope["path"], refusal.status, str(refusal))
@@ -128,19 +110,40 @@ class Guard:
 
     # ------------------------------------------------------------------------------------------- admission
 
-    def _admit(self, scope: Scope) -> bytes | None:
-        """Refuse a request without access; return the cookie for one with the token."""
+    def _admit(self, scope: Scope) -> str | None:
+        """Refuse a request without access; return the key of a new session for one with a token."""
         headers: list[tuple[bytes, bytes]] = scope["headers"]
+        path, method = scope["path"], scope["method"]
         self._check_size(scope, headers)
         self._check_host(scope, headers)
-        known = self._has_cookie(headers)
-        self.rates.check(scope["method"], known=known)
-        if scope["path"] == ENTRANCE and scope["method"] == "GET" and self._has_token(scope):
-            return f"{self.keys.name}={self.keys.cookie}; Path=/; HttpOnly; SameSite=Strict".encode()
-        if not known:
-            raise Refusal(FORBIDDEN, "cookie", "", "open the address that 'cosmic ui' printed")
-        self._check_origin(scope, headers)
+        if path in PUBLIC and method == "GET":
+            return None
+        given = _all(headers, HEADER)
+        secret = given[0].decode("latin-1") if len(given) == 1 else ""
+        if path == ENTRANCE and method == "POST":
+            return self._enter(scope, headers, secret)
+        session = self.keys.session(secret)
+        self.rates.check(method, known=session is not None)
+        if session is None:
+            if not path.startswith("/api"):
+                raise Refusal(NOT_FOUND, "address", path, "nothing is at this address")
+            raise Refusal(FORBIDDEN, "X-Cosmic", "", f"this browser was not let in: {ANOTHER}")
+        self._check_origin(method, headers)
+        if method == "POST":
+            _check_json(headers)
+        _note(scope, session)
         return None
+
+    def _enter(self, scope: Scope, headers: list[tuple[bytes, bytes]], token: str) -> str:
+        """Return the key of a new session; only attempts that fail count against the rate of strangers."""
+        try:
+            self._check_origin(scope["method"], headers)
+            key = self.keys.enter(token)
+        except Refusal:
+            self.rates.check(scope["method"], known=False)
+            raise
+        _note(scope, None)
+        return key
 
     def _check_size(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
         address = len(scope.get("raw_path") or b"") + len(scope.get("query_string", b""))
@@ -152,41 +155,22 @@ class Guard:
 
     def _check_host(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
         hosts = _all(headers, b"host")
-        if len(hosts) != 1 or hosts[0] not in self.keys.hosts:
-            raise Refusal(FORBIDDEN, "host", b", ".join(hosts).decode("latin-1"), "is not this server")
+        if hosts != [self.keys.host]:
+            rule = f"is not this server, which is http://{self.keys.host.decode()}"
+            raise Refusal(FORBIDDEN, "host", b", ".join(hosts).decode("latin-1"), rule)
         if not scope["path"].startswith("/"):
             raise Refusal(BAD_REQUEST, "address", scope["path"], "must begin with a slash")
 
-    def _has_cookie(self, headers: list[tuple[bytes, bytes]]) -> bool:
-        cookies = b";".join(_all(headers, b"cookie")).decode("latin-1").split(";")
-        pairs = (cookie.strip().partition("=") for cookie in cookies)
-        return any(self.keys.opens(value, self.keys.cookie) for name, _, value in pairs if name == self.keys.name)
-
-    def _has_token(self, scope: Scope) -> bool:
-        try:
-            query = scope["query_string"].decode("ascii")
-            pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=20)
-        except ValueError:
-            return False
-        given = [value for name, value in pairs if name == "token"]
-        return len(given) == 1 and self.keys.opens(given[0], self.keys.token)
-
-    def _check_origin(self, scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
-        method, changes = scope["method"], scope["method"] != "GET"
+    def _check_origin(self, method: str, headers: list[tuple[bytes, bytes]]) -> None:
         if method not in ("GET", "POST"):
             raise Refusal(BAD_METHOD, "method", method, "only GET and POST are answered")
-        origins, (host,) = _all(headers, b"origin"), _all(headers, b"host")
-        if origins != [b"http://" + host] if changes else any(each != b"http://" + host for each in origins):
+        changes, ours = method == "POST", b"http://" + self.keys.host
+        origins = _all(headers, b"origin")
+        if origins != [ours] if changes else any(each != ours for each in origins):
             raise Refusal(FORBIDDEN, "origin", b", ".join(origins).decode("latin-1"), "is not this page's")
         allowed = (b"same-origin",) if changes else (b"same-origin", b"none")
         if any(site not in allowed for site in _all(headers, b"sec-fetch-site")):
             raise Refusal(FORBIDDEN, "sec-fetch-site", "", "is another site")
-        if changes:
-            if _all(headers, HEADER) != [b"1"]:
-                raise Refusal(FORBIDDEN, "X-Cosmic", "", "must be 1: only this page's own script can send it")
-            kinds = _all(headers, b"content-type")
-            if len(kinds) != 1 or kinds[0].lower().replace(b" ", b"") not in JSON_TYPES:
-                raise Refusal(BAD_TYPE, "content-type", b", ".join(kinds).decode("latin-1"), "must be application/json")
 
     # ------------------------------------------------------------------------------------------------ body
 
@@ -201,7 +185,7 @@ class Guard:
         while True:
             message = await receive()
             if message["type"] == "http.disconnect":
-                return receive
+                raise Gone
             body += message.get("body", b"")
             if len(body) > self.limits.body_bytes:
                 raise Refusal(TOO_LARGE, "body", len(body), f"may have {self.limits.body_bytes} bytes")
@@ -215,7 +199,18 @@ class Guard:
         return replay
 
 
-JSON_TYPES = (b"application/json", b"application/json;charset=utf-8")
+def _note(scope: Scope, session: Session | None) -> None:
+    """Tell the application whose request it is, and the connection that it is not a stranger's."""
+    state = scope.setdefault("state", {})
+    state["session"] = session
+    if CONNECTION in state:
+        state[CONNECTION].admitted()
+
+
+def _check_json(headers: list[tuple[bytes, bytes]]) -> None:
+    kinds = _all(headers, b"content-type")
+    if len(kinds) != 1 or kinds[0].lower().replace(b" ", b"") not in JSON_TYPES:
+        raise Refusal(BAD_TYPE, "content-type", b", ".join(kinds).decode("latin-1"), "must be application/json")
 
 
 def _all(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:

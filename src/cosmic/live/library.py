@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -13,6 +14,7 @@ from typing import Any
 from cosmic.errors import CosmicError, SpecError
 from cosmic.evaluation import BETTER
 from cosmic.exploration.inputs import Inputs
+from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies.storage import StudyError
 from cosmic.exploration.studies.study import INPUTS, LOCK, Study, parse_study
 from cosmic.exploration.trials import Trials
@@ -33,6 +35,11 @@ UNKNOWN = (
 )
 """Keys that are null for a study that cannot be read."""
 STATES = ("running", "stopped", "done", "damaged")
+LISTING_S = 8.0
+"""The longest time of a list: studies that are left then are listed unread."""
+SLOW_S = 0.5
+"""What took longer to fail is not tried again until it changes."""
+NOT_WRITTEN = "is not what a search writes; try 'cosmic doctor'"
 
 
 @dataclass
@@ -71,6 +78,8 @@ class Library:
         self.searches = searches
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._loaded: OrderedDict[str, None] = OrderedDict()
+        self._failed: dict[str, tuple[tuple[int, ...], str]] = {}
+        """Why studies could not be read, where to find out took long."""
         self._lock = Lock()
 
     # ------------------------------------------------------------------------------------------- listing
@@ -79,10 +88,12 @@ class Library:
         """Return a row for each study, the last changed first; one that cannot be read says why."""
         begun = [name for name in self.searches.names() if self.searches.is_new(name)]
         written = self.root.studies()
-        found = []
+        found, ends = [], time.monotonic() + LISTING_S
+        self._failed = {name: each for name, each in self._failed.items() if name in written}
         for name in (*(name for name in begun if name not in written), *written):
             with suppress(Refusal):  # removed meanwhile, or just started
-                found.append(self.row(name))
+                late = time.monotonic() > ends and name not in self._known and name not in self._failed
+                found.append(self._unread(name) if late else self.row(name))
         return found
 
     def row(self, name: str) -> dict[str, Any]:
@@ -126,6 +137,10 @@ class Library:
             "seq": pulse.seq,
         }
 
+    def _unread(self, name: str) -> dict[str, Any]:
+        error = StudyError(f"{name}: was not read yet, as others took long")
+        return self._unreadable(name, error) | {"ours": self.searches.is_running(name), "failure": None}
+
     def _unreadable(self, name: str, error: CosmicError) -> dict[str, Any]:
         about = {"id": name, "problem": sentence(error, self.root.path), "state": "damaged"}
         return about | dict.fromkeys(UNKNOWN) | {"changed": self._changed(name), "seq": Pulse(0, None, "damaged").seq}
@@ -160,8 +175,21 @@ class Library:
         return replace(self._look(name).study)  # the same inputs, trials read again
 
     def _look(self, name: str) -> Known:
-        """Return the cache of a study, brought up to date."""
+        """Return the cache of a study, brought up to date; what took long to fail is tried again when it changes."""
         stamp = self.root.stamp(name)
+        was, failure = self._failed.get(name, ((), ""))
+        if failure and was == stamp:
+            raise StudyError(failure)
+        began = time.monotonic()
+        try:
+            with reading(name):
+                return self._read(name, stamp)
+        except StudyError as error:
+            if time.monotonic() - began > SLOW_S:
+                self._failed[name] = (stamp, str(error))
+            raise
+
+    def _read(self, name: str, stamp: tuple[int, ...]) -> Known:
         if not stamp[0]:
             if not stamp[3] or is_held(self.root.path / name / LOCK):  # a search is just starting there
                 raise Refusal(NOT_FOUND, "study", name, "no such study")
@@ -183,22 +211,22 @@ class Library:
         return known
 
     @contextmanager
-    def storage(self, name: str) -> Iterator[Growing]:
-        """Yield the trials of a study, opened for reading."""
-        with Growing.opened(self.root.trials(name)) as storage:
+    def storage(self, name: str, problem: Problem | None = None) -> Iterator[Growing]:
+        """Yield the trials of a study, opened for reading; those that its *problem* cannot have are damage."""
+        with Growing.opened(self.root.trials(name), problem=problem) as storage:
             yield storage
 
     def block(self, name: str, first: int) -> tuple[Study, Trials, Pulse]:
         """Return a study, its trials from *first* on, and its progress."""
         study = self.study(name)
-        with self.storage(name) as storage:
+        with self.storage(name, study.problem) as storage:
             trials = storage.since(first, MOST_AT_ONCE)
         return study, shaped(trials, len(study.problem.space.parameters)), self.pulse(name)
 
     def trial(self, name: str, trial: int) -> tuple[Study, Trials]:
         """Return a study and one of its trials."""
         study = self.study(name)
-        with self.storage(name) as storage:
+        with self.storage(name, study.problem) as storage:
             found = storage.since(trial, 1)
         if not len(found):
             raise Refusal(NOT_FOUND, "trial", trial, "the study has no such trial")
@@ -209,6 +237,17 @@ class Library:
         study = self.study(name)
         with self.storage(name) as storage:
             return storage.best(study.inputs.objectives)
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """Say in a sentence that a study is at fault, whatever it makes other code raise: anybody may have written it."""
+    try:
+        yield
+    except CosmicError:
+        raise
+    except (Exception, RecursionError, MemoryError) as error:
+        raise StudyError(f"{name}: {NOT_WRITTEN} ({type(error).__name__})") from error
 
 
 def check(inputs: Inputs) -> None:

@@ -1,18 +1,13 @@
-"""The limits of the server: sizes, rates, connections, threads and seconds."""
+"""The limits of the server: sizes, rates, streams, connections, threads and seconds."""
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
-from cosmic.live.refusals import BUSY, TOO_MANY, Refusal
-
-T = TypeVar("T")
+from cosmic.live.refusals import TOO_MANY, Refusal
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +21,7 @@ class Limits:
     requests_per_s: float = 200.0
     posts_per_s: float = 25.0
     strangers_per_s: float = 20.0
-    """Requests without a cookie, all together: they do not count against those with one."""
+    """Requests without a key, all together: they do not count against those with one."""
     burst_s: float = 3.0
     """Seconds of each rate that may come in one burst."""
     streams: int = 12
@@ -35,6 +30,22 @@ class Limits:
     """Requests that may wait for a thread."""
     seconds: float = 60.0
     """The longest time of an answer."""
+    design_s: float = 10.0
+    """The longest time of a design that is evaluated and drawn."""
+    designs: int = 6
+    """Designs of one browser that may wait while another is evaluated: one is, at a time."""
+    stuck: int = 8
+    """Threads that did not end when they were told to; each is replaced, up to this number."""
+    strangers: int = 256
+    """Connections over which no key came."""
+    connections: int = 128
+    """Connections of browsers that were let in."""
+    header_s: float = 5.0
+    body_s: float = 10.0
+    idle_s: float = 20.0
+    """Between two requests of a connection."""
+    stalled_s: float = 20.0
+    """How long an answer may wait for its reader."""
 
 
 class Bucket:
@@ -107,34 +118,3 @@ class Streams:
             yield
         finally:
             self.open -= 1
-
-
-class Pool:
-    """A bounded pool of threads with a bounded queue and a time limit for each request."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._threads = ThreadPoolExecutor(limits.threads, "cosmic-live")
-        self._pending = 0
-
-    async def run(self, work: Callable[..., T], *given: Any) -> T:
-        """Call *work* in a thread and return its result. A thread that times out keeps its place until it ends."""
-        if self._pending >= self._limits.threads + self._limits.waiting:
-            raise Refusal(BUSY, "requests", self._pending, "are being worked on; try again in a few seconds")
-        self._pending += 1
-        future = asyncio.get_running_loop().run_in_executor(self._threads, work, *given)
-        future.add_done_callback(self._done)
-        try:
-            return await asyncio.wait_for(asyncio.shield(future), self._limits.seconds)
-        except TimeoutError:
-            rule = "is the longest time of an answer; ask for less, or use the command line"
-            raise Refusal(BUSY, "seconds", self._limits.seconds, rule) from None
-
-    def _done(self, future: asyncio.Future[Any]) -> None:
-        self._pending -= 1
-        if not future.cancelled():
-            future.exception()  # retrieved, so that asyncio does not warn after a timeout
-
-    def close(self) -> None:
-        """Take no more work."""
-        self._threads.shutdown(wait=False, cancel_futures=True)

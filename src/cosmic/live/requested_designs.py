@@ -50,10 +50,11 @@ class Chosen:
 
     @property
     def named(self) -> Named:
-        """The design with its label on the page."""
+        """The design with its label on the page, if it is small enough: anybody may have written the study."""
+        point = checked(self.point)
         if self.trial is None:
-            return Named("base", "base", self.point)
-        return Named(f"trial {self.trial}", "other", self.point, self.trial)
+            return Named("base", "base", point)
+        return Named(f"trial {self.trial}", "other", point, self.trial)
 
 
 def chosen(library: Library, study: str, trial: str) -> Chosen:
@@ -144,7 +145,7 @@ def changed(one: Chosen, settings: Mapping[str, Any]) -> Named:
     rest = {name: value for name, value in settings.items() if name not in parameters}
     if rest:
         point = load_design(design_tree(point), _plain(rest))
-    return Named(f"{one.named.label}, changed", "other", checked(point))
+    return Named(f"{'base' if one.trial is None else f'trial {one.trial}'}, changed", "other", checked(point))
 
 
 def _given(design: Any) -> dict[str, Any]:

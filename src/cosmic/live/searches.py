@@ -12,6 +12,7 @@ import signal
 import subprocess  # the command is this package's own, and no shell reads it
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,8 @@ from cosmic.live.refusals import CONFLICT, Refusal
 
 MOST = 3
 """Searches at once: a page should not take the whole machine."""
-PATIENCE_S = 10.0
-"""How long searches may take to end before a stronger signal is sent."""
+ENDINGS = ((signal.SIGINT, 1.5), (signal.SIGTERM, 0.5), (signal.SIGKILL, 0.3))
+"""The signals that end searches with the server, and how long each may take. A killed search loses its batch only."""
 GOOD = (0, 1, 130, 143)
 """Exit statuses of `cosmic search` without an error: done, no feasible design, interrupted, terminated."""
 SPACE = "space.json"
@@ -136,20 +137,43 @@ class Searches:
         search.stopped = True
         search.process.send_signal(signal.SIGINT)
 
+    def interrupt(self) -> None:
+        """Interrupt all searches, and start no more; takes no lock, as a signal may have come while one is held."""
+        self._closed = True
+        self._send(signal.SIGINT, self._alive())
+
     def close(self) -> None:
-        """Interrupt all searches and wait for them; kill those that do not end."""
+        """End all searches: interrupt them, and after a while kill those that do not end."""
         with self._lock:
             self._closed = True
-        for ending in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            left = self.running()
-            for name in left:
-                self._searches[name].stopped = True
-                self._searches[name].process.send_signal(ending)
-            for name in left:
+        for ending, patience in ENDINGS:
+            left = self._alive()
+            again = ending != signal.SIGINT  # a second interrupt would end it before it has written its batch
+            self._send(ending, [each for each in left if again or not each.stopped])
+            ends = time.monotonic() + patience
+            for search in left:
                 with suppress(subprocess.TimeoutExpired):
-                    self._searches[name].process.wait(PATIENCE_S)
+                    search.process.wait(max(0.0, ends - time.monotonic()))
         for name in self.names():
             self.is_running(name)  # closes its standard error
+
+    def kill(self) -> None:
+        """End all searches at once, with the processes that they have started."""
+        self._closed = True
+        self._send(signal.SIGKILL, self._alive())
+
+    def _alive(self) -> list[Search]:
+        return [search for search in list(self._searches.values()) if search.process.poll() is None]
+
+    @staticmethod
+    def _send(ending: signal.Signals, searches: list[Search]) -> None:
+        for search in searches:
+            search.stopped = True
+            with suppress(OSError):  # it has just ended
+                if ending == signal.SIGKILL:
+                    os.killpg(search.process.pid, ending)  # each search leads a group of its own
+                else:
+                    search.process.send_signal(ending)
 
     def _check_room(self) -> None:
         if self._closed:

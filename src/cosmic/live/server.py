@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
 import socket
+import sys
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
 
@@ -15,30 +19,50 @@ import uvicorn
 from cosmic.errors import SpecError
 from cosmic.live import forms, views
 from cosmic.live.app import Site, guarded
-from cosmic.live.guard import Keys
+from cosmic.live.connections import Crowd, protocol_of
+from cosmic.live.keys import ADDRESS, Keys
 from cosmic.live.limits import Limits
 from cosmic.live.paths import Root
 from cosmic.live.requested_designs import requested
 
-ADDRESS = "127.0.0.1"
-"""There is no option for another: to look from elsewhere, tunnel the port."""
-BACKLOG = 64
-MOST_CONNECTIONS = 128
-IDLE_S = 20
-ENDING_S = 3
+ACCEPTED = 64
+"""Connections that are accepted in one go, before room is made for them."""
+BACKLOG = 2048
+"""Connections that the operating system holds ready: a browser that finds no place there tries again a second later."""
+ANSWERING_S = 1
+"""How long answers may take to end once the server is interrupted."""
+ENDING_S = 2.8
+"""How long everything may take to end."""
+INTERRUPTED = 130
 
 
 class Server(uvicorn.Server):
-    """Uvicorn that also ends event streams when it ends: it would wait for them."""
+    """Uvicorn that ends in time whatever is going on: it would wait for streams, threads and silent connections."""
 
-    def __init__(self, config: uvicorn.Config, site: Site) -> None:
+    def __init__(self, config: uvicorn.Config, opened: Open) -> None:
         super().__init__(config)
-        self.site = site
+        self._opened = opened
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Listen with a long queue."""
+        asyncio.get_running_loop().set_exception_handler(_noted)
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """End the streams, then the server."""
-        self.site.streams.closing = True
+        """End the streams and searches, then the server; the second time at once."""
+        if self.should_exit:
+            self._opened.abandon(INTERRUPTED)
+        self._opened.site.streams.closing = True
+        threading.Thread(target=self._see_to_it, daemon=True).start()
         super().handle_exit(sig, frame)
+
+    def _see_to_it(self) -> None:
+        """Interrupt the searches, and end the process if it has not ended in time."""
+        self._opened.site.searches.interrupt()
+        time.sleep(ENDING_S)
+        self._opened.abandon(0)
 
 
 @dataclass(frozen=True)
@@ -47,32 +71,60 @@ class Open:
 
     site: Site
     listening: socket.socket
+    endings: list[Callable[[], None]] = field(default_factory=list)
+    """Called when it ends."""
 
     def run(self) -> None:
         """Serve until interrupted; then interrupt the searches that were started here."""
-        config = uvicorn.Config(
-            guarded(self.site),
-            http="h11",
-            loop="asyncio",
-            ws="none",
-            lifespan="off",
-            access_log=False,  # addresses may hold the token
-            log_config=None,
-            server_header=False,
-            proxy_headers=False,
-            limit_concurrency=MOST_CONNECTIONS,
-            h11_max_incomplete_event_size=self.site.limits.header_bytes + self.site.limits.address_bytes,
-            timeout_keep_alive=IDLE_S,
-            timeout_graceful_shutdown=ENDING_S,
-        )
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would print bytes of refused requests
-        server = Server(config, self.site)
+        server = self.server()
         threading.Thread(target=warm, args=(self.site,), daemon=True).start()
         try:
             server.run(sockets=[self.listening])
         finally:
-            self.site.close()
-            self.listening.close()
+            self.close()
+
+    def server(self) -> Server:
+        """Return the server, which is not running yet."""
+        limits = self.site.limits
+        config = uvicorn.Config(
+            guarded(self.site),
+            http=protocol_of(Crowd(limits)),
+            loop="asyncio",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            proxy_headers=False,
+            backlog=ACCEPTED,
+            h11_max_incomplete_event_size=limits.header_bytes + limits.address_bytes,
+            timeout_keep_alive=int(limits.idle_s) + 1,  # a connection looks after itself
+            timeout_graceful_shutdown=ANSWERING_S,
+        )
+        return Server(config, self)
+
+    def close(self) -> None:
+        """End everything that was begun."""
+        for ending in self.endings:
+            ending()
+        self.listening.close()
+        self.site.close()
+
+    def abandon(self, status: int) -> None:
+        """End the process without waiting for anything."""
+        self.site.searches.kill()
+        for ending in self.endings:
+            ending()
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(status)
+
+
+def _noted(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Say nothing of connections that failed: whoever caused it is not at this terminal."""
+    if not isinstance(context.get("exception"), OSError):
+        loop.default_exception_handler(context)
 
 
 def opened(root: Root, port: int = 0, limits: Limits | None = None) -> Open:

@@ -2,6 +2,7 @@
 
 import { type Container, open } from "../container";
 import type { Design, ReportDocument } from "../document";
+import { credentials } from "./session";
 
 export interface Row {
   id: string;
@@ -123,7 +124,7 @@ async function checked(response: Response): Promise<Response> {
 async function reach(path: string, init?: RequestInit): Promise<Response> {
   let response: Response;
   try {
-    response = await fetch(path, init);
+    response = await fetch(path, { ...init, headers: { ...credentials(), ...init?.headers } });
   } catch {
     throw new Error("the server does not answer: is cosmic ui still running?");
   }
@@ -135,11 +136,15 @@ export async function get<T>(path: string): Promise<T> {
 }
 
 function posted(body: unknown): RequestInit {
-  return { method: "POST", headers: { "Content-Type": "application/json", "X-Cosmic": "1" }, body: JSON.stringify(body) };
+  return { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
 }
 
 export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await (await reach(path, posted(body))).json()) as T;
+}
+
+export async function getText(path: string): Promise<string> {
+  return (await reach(path)).text();
 }
 
 async function container<T>(response: Response): Promise<Container<T>> {

@@ -1,6 +1,7 @@
 // One study as it grows: the views of the report, fed by the server.
 
 import { useEffect, useState } from "preact/hooks";
+import { download } from "../base/copy";
 import { count } from "../base/format";
 import { afterPaint, drawLate } from "../base/late";
 import { Signal, useSignal } from "../base/signal";
@@ -10,7 +11,8 @@ import { sharedOf, StudyView } from "../shell";
 import type { Shared, Source } from "../state";
 import { decode, joined, type Trials } from "../trials";
 import { ConvergenceCard } from "../verdict/convergence";
-import { type Catalog, get, getContainer, getDesign, getDocument, post, type Row, studyPath } from "./api";
+import { type Catalog, get, getContainer, getDesign, getDocument, getText, post, type Row, studyPath } from "./api";
+import { listen } from "./events";
 import { Failed } from "./failed";
 import { State, worth } from "./studies";
 import { WhatIf } from "./what_if";
@@ -30,6 +32,7 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
   const [shared, setShared] = useState<Shared | null>(null);
   const [row, setRow] = useState<Row | null>(null);
   const [failure, setFailure] = useState("");
+  const [saving, setSaving] = useState(false);
   /** Counts the loads of the whole document: at first, and when a search ends. */
   const [wanted, setWanted] = useState(0);
 
@@ -70,6 +73,16 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
     }
   };
 
+  const save = async (): Promise<void> => {
+    setSaving(true);
+    try {
+      download(`${id}.html`, await getText(studyPath(id, "/report.html")), "text/html");
+    } catch (error) {
+      setFailure((error as Error).message);
+    }
+    setSaving(false);
+  };
+
   return (
     <>
       <div class="bar live">
@@ -79,7 +92,7 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
         <div class="tools">
           {row?.state === "running" && row.ours && <button type="button" onClick={() => command("stop")}>stop</button>}
           {row?.state === "stopped" && <button type="button" onClick={() => command("resume")}>resume</button>}
-          <a class="button" href={studyPath(id, "/report.html")} download>report</a>
+          <button type="button" disabled={saving} onClick={save}>report</button>
         </div>
       </div>
       <Failed text={failure} />
@@ -189,15 +202,12 @@ function follow(id: string, source: Source | null, tell: (row: Row) => void, end
     }
   };
 
-  const events = new EventSource(studyPath(id, "/events"));
-  events.onmessage = () => void look();
+  // A server without a free stream answers with an error: then the page polls.
+  const unlisten = listen(studyPath(id, "/events"), () => void look(), () => void look());
   void look();
-  // A server without a free stream closes this one: then the page polls.
-  const timer = window.setInterval(() => events.readyState === EventSource.CLOSED && void look(), 2000);
   return () => {
     gone = true;
-    events.close();
-    clearInterval(timer);
+    unlisten();
   };
 }
 
