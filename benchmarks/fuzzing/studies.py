@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError
-from cosmic.exploration.studies.storage import COLUMNS, with_checksum
+from cosmic.exploration.studies.cells import with_checksum
+from cosmic.exploration.studies.storage import COLUMNS
 from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS, _digest
 from cosmic.psa.files import load_space
 

@@ -17,7 +17,7 @@ DESIGN = "gpt3-175b@cosmic-512"
         ["psa", "sample", "cosmic-1024-paper", "--seed", HUGE],
         ["psa", "sample", "cosmic-1024-paper", "--seed", "-1"],
         ["search", "cosmic-1024-paper", "-n", HUGE],
-        ["search", "cosmic-1024-paper", "--seed", HUGE],
+        ["search", "cosmic-1024-paper", "--seed", "9" * 40],
         ["search", "cosmic-1024-paper", "--batch", HUGE],
         ["search", "cosmic-1024-paper", "--workers", HUGE],
         ["search", "cosmic-1024-paper", "--agent", "a" * 300],

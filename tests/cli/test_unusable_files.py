@@ -20,6 +20,7 @@ from tests.simulation.jobs import Node, collective, computation
 
 import cosmic
 from cosmic.cli import COMMANDS
+from cosmic.files import Unwritable
 from cosmic.traces import reading
 
 DESIGN = "gpt3-13b@dgx-h100:16"
@@ -183,13 +184,14 @@ def test_a_full_disk_and_a_pipe_that_nobody_reads_are_one_sentence(
         assert f"{words[-1]} = " in said
 
 
-def test_a_study_that_is_read_only_still_has_a_report(capsys: pytest.CaptureFixture[str], here: Path) -> None:
-    (here / "study" / "best.yaml").unlink(missing_ok=True)
-    (here / "study" / "best.yaml").mkdir()
-    try:
-        status, _, err = run(capsys, "report", "study", "--isolated", "0", "--out", "/dev/null")
-    finally:
-        (here / "study" / "best.yaml").rmdir()
+def test_a_study_that_is_read_only_still_has_a_report(
+    capsys: pytest.CaptureFixture[str], here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(found: object) -> str:
+        raise Unwritable("file", "best.yaml", "cannot be written: Read-only file system")
+
+    monkeypatch.setattr("cosmic.cli.report.write_best", refuse)
+    status, _, err = run(capsys, "report", "study", "--isolated", "0", "--out", "/dev/null")
     assert (status, err) == (0, "")
 
 
@@ -229,7 +231,7 @@ def test_an_extension_that_never_ends_is_one_sentence(here: Path) -> None:
         ended = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, env=given)
     finally:
         shutil.rmtree(here / "own")
-    assert ended.returncode == 2
+    assert ended.returncode == 0  # the other agents work
     assert "is no regular file" in ended.stderr
 
 

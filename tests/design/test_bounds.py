@@ -28,7 +28,7 @@ POINT = load_design("gpt3-175b@cosmic-1024")
         ("workload.global_batch", 2**62, "workload.global_batch = 4611686018427387904: must be at most 2,147,483,648"),
         ("model.layers", 10**18, "model.layers = 1000000000000000000: must be at most 2,147,483,648"),
         ("workload.virtual_stages", 65, "workload.virtual_stages = 65: must be at most 64"),
-        ("network.dims.0.bandwidth", "1e30 GB/s", "network.dims.0.bandwidth = 1e+39: must be from 1 B/s to 1.0e24 B/s"),
+        ("network.dims.0.bandwidth", "1e30 GB/s", "network.dims.0.bandwidth = 1e+39: must be from 1 B/s to 1.0e30 B/s"),
         ("network.dims.0.latency", "1e-300 s", "latency = 1e-300: must be from 0.001 ps to 1000000000 s"),
         ("compute.gemm_efficiency", 1e-300, "compute.gemm_efficiency = 1e-300: must be from 1e-15 to 1e+15"),
         ("compute.price", "1e200 USD", "must be from 0.000001 USD to 1000000000000 USD"),

@@ -150,7 +150,7 @@ def points(draw: st.DrawFn) -> DesignPoint:
     return DesignPoint(
         model=draw(MODELS),
         workload=draw(values(Workload, sequence=SIZES, global_batch=SIZES, placement=placement, **degrees)),
-        collective=draw(values(Collective, chunks=SIZES, algorithms=st.tuples(*chosen))),
+        collective=draw(values(Collective, chunks=st.integers(1, 1024), algorithms=st.tuples(*chosen))),
         network=Network(dims=dims),
         compute=draw(values(Compute, accelerator=NAMES, bf16_flop_per_s=POSITIVE, **RATES)),
         memory=draw(values(Memory, capacity_bytes=POSITIVE, bandwidth_bytes_per_s=POSITIVE)),

@@ -138,7 +138,7 @@ def test_every_metric_is_an_objective_or_refused_before_the_search(objective: st
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"trials": 10**20}, {"seed": 10**20}, {"seed": -1}, {"batch": 10**20}, {"workers": 10**20}]
+    "wrong", [{"trials": 10**20}, {"seed": 10**40}, {"seed": -1}, {"batch": 10**20}, {"workers": 10**20}]
 )
 def test_numbers_that_no_search_can_have_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(SpecError):

@@ -8,7 +8,6 @@ writes a space behind 'MODEL@' and 'PATH='.
 from __future__ import annotations
 
 import sys
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from typer.core import TyperGroup
 from cosmic.cli import COMMANDS, COMPLETE, FAILED
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, emit_data, emit_json, new_app
+from cosmic.errors import CosmicError
 
 app = new_app()
 SCRIPTS = Path(__file__).parent / "shells"
@@ -85,9 +85,12 @@ def answer(instruction: str) -> int:
     completion_init()
     root = typer.Typer(cls=Commands, add_completion=False, rich_markup_mode=None)
     root.callback()(_options)
-    with suppress(Exception):  # a traceback in the middle of somebody's command line helps nobody
+    try:
         return shell_complete(typer.main.get_command(root), {}, "cosmic", COMPLETE, instruction)
-    return FAILED
+    except (LookupError, ValueError) as error:  # words that no shell sends
+        if isinstance(error, CosmicError):
+            raise
+        return FAILED
 
 
 def _options(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
