@@ -76,7 +76,7 @@ class Bomb:
         Storage._is_endless = lambda _: bool(self.tick("slice"))  # type: ignore[assignment, method-assign]
         Problem.evaluate = self._around("evaluation", evaluate)  # type: ignore[method-assign]
         os.fsync = self._around("file", os.fsync)
-        Path.replace = self._around("file", Path.replace)  # type: ignore[method-assign]
+        os.replace = self._around("file", os.replace)
 
     def _around(self, place: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def ticking(*given: Any, **named: Any) -> Any:
