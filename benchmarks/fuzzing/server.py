@@ -352,6 +352,8 @@ def _streams(trial: Trial, silence: int) -> None:
         sys.stdin = None
     else:
         os.dup2(silence if trial.stdin == "silent" else os.open(os.devnull, os.O_RDONLY), 0)
+    raw_errors = io.FileIO(2, "wb", closefd=False)
+    sys.stderr = io.TextIOWrapper(raw_errors, trial.encoding, "backslashreplace", write_through=True)
     if trial.stdout == "closed":
         os.close(1)
         sys.stdout = None
@@ -364,8 +366,6 @@ def _streams(trial: Trial, silence: int) -> None:
         os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
     raw = io.BufferedWriter(io.FileIO(1, "wb", closefd=False))
     sys.stdout = io.TextIOWrapper(raw, trial.encoding, "strict")
-    raw_errors = io.FileIO(2, "wb", closefd=False)
-    sys.stderr = io.TextIOWrapper(raw_errors, trial.encoding, "backslashreplace", write_through=True)
 
 
 def _status(words: tuple[str, ...]) -> int:

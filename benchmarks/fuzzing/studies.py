@@ -134,7 +134,7 @@ def _cells(maker: Maker, folder: Path) -> None:
         rows = base.execute(f"SELECT {', '.join(COLUMNS)} FROM trials").fetchall()
         column = rng.randrange(len(COLUMNS) - 1)
         many = maker.chance(0.3)
-        for row in rows if many else [rng.choice(rows)]:
+        for row in rows if many else rng.sample(rows, min(1, len(rows))):  # a mutant before it may have lost them all
             values = list(row[:-1])
             values[column] = rng.choice(CELLS)
             filled = with_checksum(*values) if maker.chance(0.95) else (*values, 0)
