@@ -14,7 +14,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 os.environ.pop("COSMIC_PATH", None)  # the reference holds only what the package brings
 
-from generation import commands, formats, formulas, how_to, interface, keys, measures
+from generation import commands, formats, formulas, how_to, interface, keys, limits, measures
 
 FOLDER = Path(__file__).parent / "reference"
 PAGES: dict[str, Callable[[], str]] = {
@@ -24,6 +24,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "keys.md": keys.make,
     "metrics.md": measures.make,
     "formats.md": formats.make,
+    "limits.md": limits.make,
 }
 
 

@@ -26,6 +26,8 @@ Evaluate = Callable[[Indices], Results]
 DEATHS = 3
 """A point has failed once it has killed this many workers."""
 FAILED = f"its worker died {DEATHS} times"
+MOST_HERE = 32
+"""Most worker processes of a small machine; a larger one may have four for each core."""
 MOST_ON_CLUSTER = 10_000
 """Most workers on a Ray cluster."""
 START_S = 300.0
@@ -38,7 +40,7 @@ def check_workers(workers: int, address: str | None = None) -> None:
     """Raise a `SpecError` unless so many *workers* can be started: on this machine, or on Ray at an *address*."""
     require(workers >= 1, "workers", workers, "give at least one")
     cores = os.cpu_count() or 1
-    most, where = max(32, 4 * cores), f"on this machine, which has {cores} cores"
+    most, where = max(MOST_HERE, 4 * cores), f"on this machine, which has {cores} cores"
     if address is not None and address != "local":
         most, where = MOST_ON_CLUSTER, "on a cluster"
     require(workers <= most, "workers", workers, f"at most {most:,} are started {where}")
