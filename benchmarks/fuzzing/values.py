@@ -259,10 +259,18 @@ DEVICES = (
 )
 
 
+def _linked(target: str, folder: Path) -> str:
+    """Return a link to something outside *folder*: what a command adds to the name stays inside."""
+    path = folder / (target.strip("/").replace("/", "-") or "root")
+    if not os.path.lexists(path):
+        path.symlink_to(target)
+    return path.name
+
+
 def awkward_file(rng: Random, folder: Path, ending: str) -> str:
     """Return the path of something that is no ordinary file, made in *folder* where need be."""
     if rng.random() < 0.25:
-        return rng.choice(DEVICES)
+        return _linked(rng.choice(DEVICES), folder)
     if rng.random() < 0.15:
         return rng.choice(("n" * 300, "d/" * 60 + "x", "no/such/folder/file", "a\nb", "a\x1b[31m", "\udcff", "é"))
     what = rng.choice(tuple(FILES))

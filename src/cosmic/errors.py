@@ -10,6 +10,7 @@ A design that is well formed but cannot run is no error but an `Infeasible` resu
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
 from reprlib import Repr
@@ -110,9 +111,11 @@ def check_text(text: str, where: str, most: int = LONGEST_NAME) -> str:
 
     >>> check_text("llama\n", "model.name")
     Traceback (most recent call last):
-    cosmic.errors.SpecError: model.name = 'llama\n': must be printable text on one line
+    cosmic.errors.SpecError: model.name = 'llama\n': must be printable text on one line, and has U+000A
     """
-    require(text.isprintable(), where, text, "must be printable text on one line")
+    for letter in (each for each in text if not each.isprintable()):
+        named = f"U+{ord(letter):04X}{unicodedata.name(letter, '') and ', ' + unicodedata.name(letter).lower()}"
+        raise SpecError(where, text, f"must be printable text on one line, and has {named}")
     require(len(text) <= most, where, text, f"has {len(text):,} characters, more than the {most:,} that it may have")
     return text
 
@@ -136,6 +139,19 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def in_words(error: BaseException) -> str:
+    """Return what somebody else's error says, on one line: its type and its text, if it has one.
+
+    >>> in_words(ZeroDivisionError("by zero")), in_words(SystemExit(3))
+    ('ZeroDivisionError: by zero', 'SystemExit: 3')
+    """
+    try:
+        said = str(error)
+    except Exception:  # its text may be a program, too
+        said = ""
+    return one_line(": ".join(filter(None, [type(error).__name__, said])))
 
 
 def suggestion(name: str, known: Iterable[str], shown: int = 12) -> str:

@@ -7,7 +7,6 @@ file is whole or absent. What fails is one sentence, an `Unreadable` or an `Unwr
 from __future__ import annotations
 
 import errno
-import json
 import os
 import secrets
 import signal
@@ -16,14 +15,15 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from math import isfinite
 from pathlib import Path
-from typing import IO, Any, Self
+from typing import IO, Self
 
 from cosmic.errors import SpecError
 
 LARGEST_BYTES = 256 * 2**20
 """The most that a description (YAML, JSON, CSV) may have."""
+_BLOCK = 2**16
+"""Files of the kernel say that they have no bytes."""
 NO_NAME = "is no name that a file can have"
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -68,6 +68,11 @@ class Unwritable(FileError):  # noqa: N818  its base says that it is an error
     done = "written"
 
     @property
+    def unread(self) -> bool:
+        """Whether it is a pipe whose reader has gone."""
+        return self.errno == errno.EPIPE
+
+    @property
     def no_room(self) -> bool:
         """Whether the disk is full."""
         return self.errno in (errno.ENOSPC, errno.EDQUOT)
@@ -108,7 +113,8 @@ def read_bytes(path: str | Path, where: str = "file", most: int = LARGEST_BYTES)
     """Return the bytes of the regular file at *path*; messages name it by *where*."""
     with open_regular(path, where, most) as file:
         try:
-            data = file.read(most + 1)
+            size = max(os.fstat(file.fileno()).st_size, _BLOCK)
+            data = file.read(min(most, size) + 1)  # as much as it may read is reserved
         except OSError as error:
             raise Unreadable.of(where, path, error) from None
     _check_size(len(data), path, where, most)
@@ -421,26 +427,3 @@ def make_folder(path: str | Path, where: str = "file") -> Path:
     except (OSError, ValueError) as error:
         raise Unwritable.of(where, path, error) from None
     return folder
-
-
-# --------------------------------------------------------------------------------------------------------- JSON
-
-
-def json_text(data: Any, **options: Any) -> str:
-    """Return *data* as JSON, with null for NaN and infinity.
-
-    >>> json_text({"regret": [1.0, float("nan")]})
-    '{"regret": [1.0, null]}'
-    """
-    try:
-        return json.dumps(data, allow_nan=False, **options)
-    except ValueError:
-        return json.dumps(_finite(data), **options)
-
-
-def _finite(data: Any) -> Any:
-    if isinstance(data, dict):
-        return {key: _finite(value) for key, value in data.items()}
-    if isinstance(data, list | tuple):
-        return [_finite(value) for value in data]
-    return None if isinstance(data, float) and not isfinite(data) else data

@@ -128,10 +128,10 @@ _QUANTITY = re.compile(
 def parse(text: str) -> Quantity:
     """Return the exact quantity that *text* states; raise `SpecError` if it states none.
 
-    >>> parse("80 GiB").value == 80 * 2**30
-    True
+    >>> parse("80 GiB").value == 80 * 2**30, parse("1 \u03bcs") == parse("1 µs")
+    (True, True)
     """
-    match = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    match = _QUANTITY.fullmatch(text.replace("\u03bc", "µ")) if len(text) <= LONGEST else None  # both look like mu
     if not match:
         raise SpecError("quantity", text, "write a number and its unit, such as '400 Gbps' or '80 GiB'")
     number, above, below = match.groups()

@@ -1,13 +1,16 @@
-"""Codes of combinations of topology, algorithm and sizes, however many variants plugins register."""
+"""Topologies and algorithms of somebody else: however many there are, and whatever they return."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pytest
 
-from cosmic.cost.fabric import CODE_LIMIT, _codes
+from cosmic.cost.fabric import CODE_LIMIT, _codes, collective_terms, usable_share
 from cosmic.design.batch import Names
+from cosmic.design.network import topologies
+from cosmic.errors import BackendError
 
 
 def test_many_topologies_and_algorithms_do_not_share_codes() -> None:
@@ -16,3 +19,23 @@ def test_many_topologies_and_algorithms_do_not_share_codes() -> None:
     sizes = np.full(len(first), float(CODE_LIMIT - 1))
     columns: list[Any] = [Names(names, first), Names(names, second), sizes, sizes, sizes]
     assert len(np.unique(_codes(columns, len(first)))) == 300 * 300
+
+
+@pytest.mark.parametrize(
+    ("method", "given", "said"),
+    [
+        ("share", -1.0, "share gave -1; it must be finite"),
+        ("share", 1e9, "share gave 1e[+]09; it is a share"),
+        ("share", "much", "share failed: ValueError"),
+        ("hops", float("inf"), "hops gave inf"),
+        ("hops", None, "hops failed: TypeError"),
+    ],
+)
+def test_a_topology_that_gives_no_possible_number_is_named(
+    monkeypatch: pytest.MonkeyPatch, method: str, given: Any, said: str
+) -> None:
+    odd = type("Odd", (topologies["switch"],), {method: staticmethod(lambda *_: given)})
+    monkeypatch.setitem(topologies._variants, "odd", odd)
+    usable_share.cache_clear()
+    with pytest.raises(BackendError, match=f"Odd.{said}"):
+        collective_terms.__wrapped__("all_reduce", "odd", "ring", 8, 8, 1)

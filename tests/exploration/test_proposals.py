@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -59,7 +60,9 @@ def proposing(monkeypatch: pytest.MonkeyPatch, answer: Callable[[int], Any]) -> 
         lambda n: np.full((n, 2), np.nan),
         lambda n: np.full((n, 2), True),
         lambda n: np.zeros((n + 1, 2), dtype=int),
-        lambda n: [[0, 0]] * n,
+        lambda n: [[0, 0], [0]],
+        lambda n: [["a", 0]] * n,
+        lambda n: sys.exit(7),
         lambda n: None,
         lambda n: 1 / 0,
     ],
@@ -69,6 +72,18 @@ def test_a_proposal_that_is_no_point_is_an_error_that_names_the_agent(
 ) -> None:
     with pytest.raises(BackendError, match="agent wild: "):
         search(space(SMALL), agent=proposing(monkeypatch, answer), trials=5)
+
+
+def test_a_list_of_rows_is_an_answer_and_what_an_agent_prints_is_no_result(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def talkative(n: int) -> list[list[int]]:
+        sys.stdout.write("thinking")
+        return [[0, 0], [1, 0]][:n]
+
+    found = search(space(SMALL), agent=proposing(monkeypatch, talkative), trials=2)
+    assert len(found.trials) >= 2
+    assert capsys.readouterr().out == ""
 
 
 def test_a_proposal_that_breaks_a_constraint_never_wins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -339,13 +339,13 @@ def test_no_text_of_a_design_file_leaves_its_line(path: str, tmp_path: Path) -> 
     point = load_design("gpt3-13b@dgx-h100:8", {"memory.tiers": tiers, "workload.strategies": ["ulysses"]})
     tree = merge(design_tree(point), unflatten({path: "a\ntouch b"}))
     (tmp_path / "d.yaml").write_text(yaml.safe_dump(tree))
-    with pytest.raises(SpecError, match=rf"^{path} = 'a\\ntouch b': must be printable text on one line$"):
+    with pytest.raises(SpecError, match=rf"^{path} = 'a\\ntouch b': must be printable text on one line, and"):
         load_design(tmp_path / "d.yaml")
 
 
-def test_the_folder_of_a_model_names_it_in_printable_text(tmp_path: Path) -> None:
+def test_the_folder_of_a_model_names_it_in_printable_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a\nb").mkdir()
     shutil.copy(DATA / "gpt2.json", tmp_path / "a\nb" / "config.json")
-    (tmp_path / "link").symlink_to("a\nb")
-    with pytest.raises(SpecError, match=r"^model.name = 'a\\nb': must be printable text on one line$"):
-        load_design({"model": f"{tmp_path}/link", "system": "dgx-h100:8"})
+    monkeypatch.chdir(tmp_path / "a\nb")
+    with pytest.raises(SpecError, match=r"^model.name = 'a\\nb': must be printable text on one line"):
+        load_design({"model": "config.json", "system": "dgx-h100:8"})

@@ -155,10 +155,22 @@ def test_the_diagram_stays_narrow_where_the_space_is_wide() -> None:
 
 
 def test_a_diagram_too_large_to_count_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(diagrams, "MAX_EDGES", 20)
-    with pytest.raises(SpecError, match="tie too many parameters together"):
+    monkeypatch.setattr(diagrams, "MAX_STEPS", 20)
+    with pytest.raises(SpecError, match="tie too many values of their parameters together"):
         built([[1, 2, 3, 4]] * 4, [2])
 
 
 def test_a_constraint_holds_for_no_point_where_it_divides_by_zero() -> None:
     assert space({"workload.dp": [1, 2]}, ["4 / (dp - 1) > 2"]).valid == 1
+
+
+def test_the_nearest_live_value_is_found_without_comparing_all_pairs() -> None:
+    rng = np.random.default_rng(3)
+    for values in (1, 2, 7, 40):
+        live = rng.random((30, values)) < 0.3
+        live[0], live[1] = False, True
+        children = np.where(live, 0, diagrams.DEAD)
+        found = diagrams.Diagram((children,))._nearest[0]
+        places = np.arange(values)
+        distance = np.where(live[:, None, :], np.abs(places[:, None] - places)[None], values + 1)
+        assert np.array_equal(found, distance.argmin(axis=2))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cosmic import simulate
 from cosmic.cli import main
-from cosmic.errors import CosmicError
+from cosmic.errors import CosmicError, SpecError
 from cosmic.simulation.event.result import Result
 from tests.simulation.files import MEMORY, NETWORK, SYSTEM, words, write_job
 from tests.simulation.jobs import Node, collective, computation, load, receive, send, traces
@@ -218,7 +218,7 @@ def test_the_most_chunks_take_no_more_than_their_number(tmp_path: Path) -> None:
 
 
 def test_what_would_take_longer_than_a_century_is_refused(tmp_path: Path) -> None:
-    long = {"type": 4, "duration_us": 2**62}
+    long = {"type": 4, "duration_us": 2**43 - 1}
     ranks = [[long | {"data": [place - 1] if place else []} for place in range(1000)]] * 2
     files = write_job(tmp_path, ranks, system=SYSTEM | {"roofline-enabled": 0})
     with pytest.raises(CosmicError, match="sizes, rates or durations are out of proportion"):
@@ -278,3 +278,9 @@ def test_the_command_ends_with_2_and_one_sentence(
     assert err.startswith("cosmic simulate: ")
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_a_node_that_is_too_long_for_nanoseconds_is_refused_not_cut(tmp_path: Path) -> None:
+    files = write_job(tmp_path, [[{"type": 4, "duration_us": 2**53}]] * 2, system=SYSTEM | {"roofline-enabled": 0})
+    with pytest.raises(SpecError, match=r"node 0 .* = '9\.0072e\+09 s': takes more than the 9,007,199 s"):
+        simulate(**files)

@@ -15,9 +15,10 @@ from io import StringIO
 from typing import Any
 
 from cosmic._version import __version__
-from cosmic.cli.output import complain, emit, prepare_streams
+from cosmic.cli.output import PIPE_CLOSED, complain, emit, prepare_streams
 from cosmic.cli.progress import Patience
 from cosmic.errors import BackendError, CosmicError, one_line, suggestion
+from cosmic.files import Unwritable
 
 COMMANDS = {
     "demo": ("demo", "Run a full-stack search on a built-in example."),
@@ -125,10 +126,15 @@ def _call(name: str, words: list[str]) -> int:
         _show_usage(error)
         return BAD_INPUT
     except CosmicError as error:
+        if isinstance(error, Unwritable) and error.unread:
+            return PIPE_CLOSED
         complain(f"cosmic {name}: {error}".split("\n"))  # what a simulator prints may have lines
         return FAILED if isinstance(error, BackendError) else BAD_INPUT
     except typer.Abort:  # older releases of typer raise, newer ones return
         return INTERRUPTED
+    except MemoryError:
+        complain([f"cosmic {name}: there is not enough memory for this"])
+        return FAILED
     return status if isinstance(status, int) else OK
 
 

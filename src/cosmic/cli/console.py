@@ -13,8 +13,8 @@ from cosmic.cli.candidates import designs, metrics, settings, stacks
 from cosmic.cli.output import complain, emit, emit_data, emit_json_text, is_terminal, printable, speaks_unicode, write
 from cosmic.cli.progress import StatusLine, doing
 from cosmic.errors import one_line
-from cosmic.files import json_text
 from cosmic.reporting.cells import NUMBER
+from cosmic.strict_json import json_text
 from cosmic.units import readable_unit, split_name
 
 __all__ = [

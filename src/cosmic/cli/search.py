@@ -91,7 +91,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         else:
             found = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
-        found = found_so_far(folder, line.last)
+        found = found_so_far(folder, line.last) if line.last is not None else None  # else there is nothing new
         status = TERMINATED if isinstance(ended, Terminated) else INTERRUPTED
     finally:
         line.clear()

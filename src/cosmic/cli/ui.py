@@ -65,6 +65,8 @@ def ui(
         else:
             server.endings.append(launch.remove)
             launch.open()
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_DFL:  # the terminal is closed: end as after Ctrl-C
+        signal.signal(signal.SIGHUP, lambda *_: signal.raise_signal(signal.SIGTERM))
     signal.signal(signal.SIGTTIN, signal.SIG_IGN)  # in the background, to read the terminal would stop the process
     threading.Thread(target=on_enter, args=(tell,), daemon=True).start()
     with suppress(KeyboardInterrupt):  # uvicorn ends cleanly, then raises the signal again

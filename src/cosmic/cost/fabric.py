@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from math import prod
+from math import inf, prod
 from typing import Any, TypeGuard, cast
 
 import numpy as np
@@ -35,8 +35,11 @@ from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, sta
 from cosmic.design.batch import Batch, Column, Label, Names, combined, numbered
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.network import Dimension, Transport, topologies
+from cosmic.errors import BackendError, CosmicError, in_words
 from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller, where
 
+MOST_SHARE = 1 + 1e-9
+"""Of bandwidth: all of it, but for rounding."""
 CODE_LIMIT = 2**19
 """Whole numbers below it are part of a design's code as they are."""
 
@@ -128,17 +131,34 @@ def collective_terms(
     """
     if members <= 1:
         return 0.0, 0.0
-    hops = float(topologies[topology].hops(members, npus, step))
-    traffic = float(algorithms[algorithm].traffic(kind, members))
-    return float(algorithms[algorithm].steps(kind, members)) * hops, traffic / usable_share(
-        topology, algorithm, npus, members, step
-    )
+    hops = _number(topologies[topology], "hops", members, npus, step)
+    traffic = _number(algorithms[algorithm], "traffic", kind, members)
+    steps = _number(algorithms[algorithm], "steps", kind, members)
+    return steps * hops, traffic / usable_share(topology, algorithm, npus, members, step)
 
 
 @lru_cache(maxsize=65536)
 def point_to_point_terms(topology: str, npus: float, members: float, step: float) -> tuple[float, float]:
     """Return the links to the next member, and the usable share of bandwidth if all members send at once."""
-    return float(topologies[topology].hops(members, npus, step)), usable_share(topology, "ring", npus, members, step)
+    hops = _number(topologies[topology], "hops", members, npus, step)
+    return hops, usable_share(topology, "ring", npus, members, step)
+
+
+def _number(variant: Any, method: str, *given: Any) -> float:
+    """Return the number that a topology or an algorithm gives, which may be a plugin: finite, and not negative."""
+    try:
+        found = float(getattr(variant, method)(*given))
+    except CosmicError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BackendError(f"{_called(variant)}.{method} failed: {in_words(error)}") from error
+    if not 0 <= found < inf:
+        raise BackendError(f"{_called(variant)}.{method} gave {found:g}; it must be finite, and 0 or more")
+    return found
+
+
+def _called(variant: Any) -> str:
+    return str(getattr(variant, "__name__", type(variant).__name__))
 
 
 @lru_cache(maxsize=65536)
@@ -151,14 +171,16 @@ def usable_share(topology: str, algorithm: str, npus: float, members: float, ste
     shape, pattern = topologies[topology], algorithms[algorithm]
     if members <= 1:
         return 1.0
-    share = float(shape.share(members, npus, step))
+    share = _number(shape, "share", members, npus, step)
+    if not 0 < share <= MOST_SHARE:
+        raise BackendError(f"{_called(shape)}.share gave {share:g}; it is a share of the bandwidth: above 0, up to 1")
     if shape.switched:
         return share
-    links = max(1.0, min(float(shape.links(npus)), members - 1))
-    busy = min(1.0, float(pattern.peers(members)) / links)
+    links = max(1.0, min(_number(shape, "links", npus), members - 1))
+    busy = min(1.0, _number(pattern, "peers", members) / links)
     ring_hops = max(1.0, npus / 4)  # the mean distance in a ring, for which algorithms state theirs
-    apart = (float(shape.mean_hops(npus)) - 1) / max(ring_hops - 1, 1e-9)
-    contention = 1 + (float(pattern.distance(members)) - 1) * min(1.0, max(0.0, apart))
+    apart = (_number(shape, "mean_hops", npus) - 1) / max(ring_hops - 1, 1e-9)
+    contention = 1 + (_number(pattern, "distance", members) - 1) * min(1.0, max(0.0, apart))
     return share * busy / contention
 
 

@@ -54,7 +54,7 @@ class Workload:
     """Tensor parallelism."""
     cp: int = 1
     """Context parallelism."""
-    pp: int = field(default=1, metadata={"most": 4096})
+    pp: int = 1
     """Pipeline parallelism: the number of stages."""
     ep: int = 1
     """Expert parallelism, over the ranks of tp, cp and dp."""

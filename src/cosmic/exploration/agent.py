@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.errors import BackendError, CosmicError, UnknownName, one_line, require
+from cosmic.errors import BackendError, CosmicError, UnknownName, in_words, require
 from cosmic.psa.diagram import Indices
 from cosmic.psa.space import ParameterSet
 from cosmic.registry import Registry
@@ -90,11 +90,14 @@ def start(
         return make(task, rng, **given)
     except CosmicError:
         raise
-    except Exception as error:  # a plugin may fail in any way
-        raise BackendError(one_line(f"agent {name}: cannot start: {type(error).__name__}: {error}")) from error
+    except (Exception, SystemExit) as error:  # a plugin may fail in any way
+        raise BackendError(f"agent {name}: cannot start: {in_words(error)}") from error
 
 
 def settings_of(name: str) -> dict[str, Any]:
     """Return the settings of the agent *name* with their defaults."""
-    parameters = inspect.signature(agents[name]).parameters.values()
+    try:
+        parameters = inspect.signature(agents[name]).parameters.values()
+    except (ValueError, TypeError):  # something that can be called and does not say how
+        return {}
     return {each.name: each.default for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}

@@ -6,12 +6,14 @@ that cannot run: it is counted and never evaluated.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from typing import Any, TypeVar
 
 import numpy as np
 
-from cosmic.errors import BackendError, CosmicError, one_line, shorten
+from cosmic.errors import BackendError, CosmicError, in_words, one_line, shorten
 from cosmic.exploration.agent import Agent, Flags, Outcomes
 from cosmic.exploration.problem import Problem, Results
 from cosmic.psa.diagram import Indices
@@ -28,7 +30,7 @@ class CheckedAgent:
 
     def ask(self, n: int) -> Indices:
         """Return up to *n* points: rows of indices, each of a value that its parameter has."""
-        answer = self._call("ask", lambda: self._agent.ask(n))
+        answer = as_array(self._call("ask", lambda: self._agent.ask(n)))
         if wrong := why_no_points(answer, n, self._space):
             raise BackendError(f"agent {self._name}: {wrong}")
         return np.asarray(answer, dtype=np.intp)
@@ -39,19 +41,20 @@ class CheckedAgent:
 
     def _call(self, what: str, call: Callable[[], T]) -> T:
         try:
-            return call()
+            with redirect_stdout(sys.stderr):  # what a plugin prints is no result
+                return call()
         except CosmicError:
             raise
-        except Exception as error:
-            said = one_line(f"{type(error).__name__}: {error}")
-            raise BackendError(f"agent {self._name}: {what} failed: {said}") from error
+        except (Exception, SystemExit) as error:
+            raise BackendError(f"agent {self._name}: {what} failed: {in_words(error)}") from error
 
 
 def why_no_points(answer: Any, n: int, space: ParameterSet) -> str:
     """Return why *answer* is no array of at most *n* points of *space*, valid or not; empty if it is one."""
     width = len(space.parameters)
+    answer = as_array(answer)
     if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "iu":
-        what = f"an array of {answer.dtype}" if isinstance(answer, np.ndarray) else shorten(answer)
+        what = f"an array of {answer.dtype}" if isinstance(answer, np.ndarray) else one_line(shorten(answer))
         return f"proposed {what}; wanted an array of whole numbers, a row of value indices for each point"
     if answer.ndim != 2 or answer.shape[1] != width:
         return f"proposed an array of shape {answer.shape}; wanted rows of {width} value indices"
@@ -65,6 +68,16 @@ def why_no_points(answer: Any, n: int, space: ParameterSet) -> str:
             f"proposed value {answer[place, column]} of {parameter.name}, which has {len(parameter.values)} from 0 on"
         )
     return ""
+
+
+def as_array(answer: Any) -> Any:
+    """Return rows as a plain array of our own; anything else, and rows that differ in length, as they are."""
+    if not isinstance(answer, list | tuple | np.ndarray):
+        return answer
+    try:
+        return np.array(answer, subok=False)
+    except (ValueError, TypeError, OverflowError):
+        return answer
 
 
 def judged(problem: Problem, rows: Indices, inside: Flags, evaluate: Callable[[Indices], Results]) -> Results:

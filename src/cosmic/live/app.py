@@ -16,7 +16,6 @@ from starlette.types import Receive, Scope, Send
 
 from cosmic._version import __version__
 from cosmic.errors import CosmicError, UnknownName, require
-from cosmic.files import json_text
 from cosmic.live import bodies, forms, pages, requested_designs, views
 from cosmic.live.events import watch
 from cosmic.live.guard import Guard
@@ -28,6 +27,7 @@ from cosmic.live.refusals import CONFLICT, NOT_FOUND, TOO_MANY, Refusal, sentenc
 from cosmic.live.searches import Searches
 from cosmic.live.work import Pool
 from cosmic.loading.designs import dump_design
+from cosmic.strict_json import json_text
 
 CONTAINER = "application/vnd.cosmic.container"
 MOST_COMPARED = 12

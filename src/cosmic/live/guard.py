@@ -8,6 +8,7 @@ key there are only the files of the front end, the same for everybody. There is 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 import traceback
@@ -22,6 +23,7 @@ from cosmic.live.refusals import (
     BAD_METHOD,
     BAD_REQUEST,
     BAD_TYPE,
+    BUSY,
     FORBIDDEN,
     LONG_ADDRESS,
     LONG_HEADERS,
@@ -88,25 +90,32 @@ class Guard:
                 message["headers"] = [*rest, *PROTECTION]
             await send(message)
 
+        async def refused(status: int, said: str) -> None:
+            if not began:
+                await refuse(protected, scope["path"], status, said)
+
         try:
-            if (key := self._admit(scope)) is not None:
-                said = json.dumps({"key": key}).encode()
-                await _respond(protected, 200, said, [(b"content-type", b"application/json")])
-                return
-            receive = await self._bounded(scope, receive)
-            await self.app(scope, receive, protected)
+            await self._handle(scope, receive, protected)
         except Gone:
             return
+        except asyncio.CancelledError:  # the server ends: uvicorn would answer 500
+            await refused(BUSY, "server = 'ending': it was interrupted")
         except Refusal as refusal:
-            if not began:
-                await refuse(protected, scope["path"], refusal.status, str(refusal))
+            await refused(refusal.status, str(refusal))
         except Exception:
-            # A bug: the details go to the terminal of the server, not to the page.
-            if sys.stderr is not None:
-                sys.stderr.write(traceback.format_exc())
+            _report_bug()
             if began:
                 raise
-            await refuse(protected, scope["path"], 500, "server = 'error': this should not have happened")
+            await refused(500, "server = 'error': this should not have happened")
+
+    async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let a browser in, or pass its request on."""
+        if (key := self._admit(scope)) is not None:
+            said = json.dumps({"key": key}).encode()
+            await _respond(send, 200, said, [(b"content-type", b"application/json")])
+            return
+        receive = await self._bounded(scope, receive)
+        await self.app(scope, receive, send)
 
     # ------------------------------------------------------------------------------------------- admission
 
@@ -117,6 +126,7 @@ class Guard:
         self._check_size(scope, headers)
         self._check_host(scope, headers)
         if path in PUBLIC and method == "GET":
+            self.rates.check_public()
             return None
         given = _all(headers, HEADER)
         secret = given[0].decode("latin-1") if len(given) == 1 else ""
@@ -215,6 +225,12 @@ def _check_json(headers: list[tuple[bytes, bytes]]) -> None:
 
 def _all(headers: list[tuple[bytes, bytes]], name: bytes) -> list[bytes]:
     return [value for key, value in headers if key.lower() == name]
+
+
+def _report_bug() -> None:
+    """Print the details of an error of ours at the terminal of the server: the page does not show them."""
+    if sys.stderr is not None:
+        sys.stderr.write(traceback.format_exc())
 
 
 async def refuse(send: Send, path: str, status: int, said: str) -> None:

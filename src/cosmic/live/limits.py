@@ -22,6 +22,8 @@ class Limits:
     posts_per_s: float = 25.0
     strangers_per_s: float = 20.0
     """Requests without a key, all together: they do not count against those with one."""
+    public_per_s: float = 50.0
+    """Requests for the files of the page, which anybody may have."""
     burst_s: float = 3.0
     """Seconds of each rate that may come in one burst."""
     streams: int = 12
@@ -82,12 +84,14 @@ class Rates:
     everything: Bucket = field(init=False)
     posts: Bucket = field(init=False)
     strangers: Bucket = field(init=False)
+    public: Bucket = field(init=False)
 
     def __post_init__(self) -> None:
         for name, per_s in (
             ("everything", self.limits.requests_per_s),
             ("posts", self.limits.posts_per_s),
             ("strangers", self.limits.strangers_per_s),
+            ("public", self.limits.public_per_s),
         ):
             setattr(self, name, Bucket(per_s, self.limits.burst_s, self.clock))
 
@@ -96,6 +100,11 @@ class Rates:
         buckets = (self.everything, *([self.posts] if method == "POST" else [])) if known else (self.strangers,)
         if not all(bucket.take() for bucket in buckets):
             raise Refusal(TOO_MANY, "requests", method, "come too fast; try again in a second")
+
+    def check_public(self) -> None:
+        """Refuse a request for a file of the page, which needs no key, if there are too many of them."""
+        if not self.public.take():
+            raise Refusal(TOO_MANY, "requests", "GET", "come too fast; try again in a second")
 
 
 class Streams:

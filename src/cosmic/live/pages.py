@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from html import escape
 from importlib.resources import files
 
@@ -42,6 +43,7 @@ def problem(status: int, said: str) -> str:
     return PAGE.format(title=f"{status} · COSMIC", links="" if status == 403 else STYLE, body=body)
 
 
+@cache
 def front(address: str) -> bytes:
-    """Return a built file of the front end."""
+    """Return a built file of the front end, one of `FRONT`."""
     return files("cosmic.publishing").joinpath("front", address.removeprefix("/")).read_bytes()

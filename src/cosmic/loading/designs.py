@@ -21,6 +21,7 @@ from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, as_key, require
+from cosmic.files import exists, is_file, is_folder
 from cosmic.loading import mapping as mappings
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
@@ -98,6 +99,8 @@ def _neither(name: str) -> str:
         return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic list systems')"
     if name.partition(":")[0] in catalog.names("systems"):
         return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic list models')"
+    if exists(name) and not is_folder(name) and not is_file(name):
+        return "is a pipe or a device, which may never end: save it to a file first"
     return "is neither MODEL@SYSTEM nor the path of a YAML file"
 
 
@@ -168,12 +171,22 @@ def _model_entry(name: str, folder: Path | None) -> tuple[Mapping[str, Any], str
     if catalog.is_file(path / "config.json"):
         path = path / "config.json"
     if path.suffix == ".json":
-        return model_from_config(load_yaml(path), path.name), path.resolve().parent.name
+        return model_from_config(load_yaml(path), path.name), _folder_name(path)
     if path.suffix in YAML_ENDINGS:
         entry = catalog.load_mapping(path)
         require(isinstance(entry.get("model"), dict), path.name, entry, "a model file needs a mapping 'model'")
         return entry, path.stem
     return catalog.entry("models", name), name
+
+
+def _folder_name(config: Path) -> str:
+    """Return what to call a model after the folder of its `config.json`; in a Hugging Face cache, as on the hub.
+
+    >>> _folder_name(Path("hub/models--Qwen--Qwen3-8B/snapshots/a1b2/config.json"))
+    'Qwen3-8B'
+    """
+    folders = [folder.name for folder in config.absolute().parents]
+    return next((name.rpartition("--")[2] for name in folders if name.startswith("models--")), folders[0])
 
 
 def read_model(entry: Mapping[str, Any], name: str) -> Model:

@@ -32,8 +32,8 @@ Indices = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
 DEAD = -1
-MAX_EDGES = 2_000_000
-"""The largest diagram that is built: about ten seconds of work."""
+MAX_STEPS = 3_000_000
+"""The most questions that are asked to build a diagram, one for each edge and constraint: ten seconds of work."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,10 +83,11 @@ class Diagram:
         """Per level, for each node and wanted value: the live value whose index is nearest."""
         levels = []
         for live in self.live:
-            values = np.arange(live.shape[1])
-            distance = np.abs(values[:, None] - values[None, :])
-            distance = np.where(live[:, None, :], distance[None], live.shape[1] + 1)
-            levels.append(distance.argmin(axis=2))
+            values, far = np.arange(live.shape[1]), 3 * live.shape[1]
+            below = np.maximum.accumulate(np.where(live, values, -far), axis=1)
+            above = np.minimum.accumulate(np.where(live, values, far)[:, ::-1], axis=1)[:, ::-1]
+            nearest = np.where(values - below <= above - values, below, above)
+            levels.append(np.where(live.any(axis=1, keepdims=True), nearest, 0))
         return tuple(levels)
 
     @cached_property
@@ -215,13 +216,14 @@ def build(levels: Sequence[Sequence[Mapping[str, Known]]], constraints: Sequence
     """
     frontier: dict[tuple[Expression, ...], int] = {tuple(constraints): 0}
     children = []
-    edges = 0
+    steps = 0
     for values in levels:
         following: dict[tuple[Expression, ...], int] = {}
+        steps += len(frontier) * len(values) * max(1, len(constraints))
+        if steps > MAX_STEPS:
+            rule = "tie too many values of their parameters together to be counted exactly: take coarser steps"
+            raise SpecError("constraints", len(constraints), rule)
         table = np.full((len(frontier), len(values)), DEAD, dtype=np.intp)
-        edges += table.size
-        if edges > MAX_EDGES:
-            raise SpecError("constraints", len(constraints), "tie too many parameters together to be counted exactly")
         for question, node in frontier.items():
             for index, setting in enumerate(values):
                 rest = _remaining(question, setting)

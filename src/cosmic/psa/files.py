@@ -9,7 +9,7 @@ from typing import Any
 
 from cosmic import catalog
 from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError, UnknownName, as_key, check_text, join
+from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.loading.mapping import PASS_TOKENS
@@ -17,6 +17,8 @@ from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
 ABOUT = ("version", "name", "title", "source", "notes")
+MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 64
+"""Of one parameter set: far more than anybody writes."""
 KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
 
 
@@ -86,6 +88,7 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
     """Return the workloads of a mix: each changes some fields of the base, such as ``{weight: 200, task: decode}``."""
     if not isinstance(given, Mapping):
         raise SpecError("workloads", given, "must map names to what each changes in the base")
+    require(len(given) <= MOST_WORKLOADS, "workloads", len(given), f"at most {MOST_WORKLOADS} are read")
     shares = []
     for key, changes in given.items():
         where = join("workloads", check_text(as_key(key), "workloads"))
@@ -160,6 +163,7 @@ def _states_micro_batch(given: Any, folder: Path | None) -> bool:
 def _constraints(given: Any) -> tuple[str, ...]:
     if not isinstance(given, list):
         raise SpecError("constraints", given, "must be a list of expressions")
+    require(len(given) <= MOST_CONSTRAINTS, "constraints", len(given), f"at most {MOST_CONSTRAINTS} are read")
     return tuple(given)
 
 

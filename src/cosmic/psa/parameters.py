@@ -24,7 +24,7 @@ from cosmic.errors import SpecError, UnknownName, as_key, suggestion
 from cosmic.loading.designs import accelerator_layers
 from cosmic.psa.expressions import UNDEFINED, Constant, Known, exact
 
-MAX_VALUES = 100_000
+MAX_VALUES = 20_000
 ACCELERATOR = "compute.accelerator"
 
 

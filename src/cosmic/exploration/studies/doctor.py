@@ -193,6 +193,9 @@ def repair(path: str | Path) -> Repair:
     if complaint(study_files(folder)):  # nothing is opened, not even to lock it
         found = examine(folder)
         return Repair(found, found)
+    if not os.access(folder, os.W_OK):
+        found = examine(folder)
+        return Repair(found, found, () if found.whole else ("nothing could be saved: the study is read-only",))
     with locked(folder):
         before = examine(folder)
         text = before.inputs

@@ -10,6 +10,8 @@ import stat
 from collections.abc import Iterable
 from pathlib import Path
 
+from cosmic.files import Unreadable, open_regular
+
 INPUTS, TRIALS, LOCK, BEST, PAGE = "study.json", "trials.db", "lock", "best.yaml", "report.html"
 MOST_INPUT_BYTES = 2**24
 """A study.json has a few kilobytes; a larger one is not read, nor written."""
@@ -57,9 +59,9 @@ def _kind(mode: int) -> str:
 def _names_another(journal: Path) -> bool:
     """Return whether a journal ends in the name of another one, which SQLite would delete."""
     try:
-        with journal.open("rb") as file:
+        with open_regular(journal, most=MOST_TRIAL_BYTES) as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - len(_JOURNAL_MAGIC)))
             return file.read() == _JOURNAL_MAGIC
-    except OSError:
+    except (OSError, Unreadable):
         return True

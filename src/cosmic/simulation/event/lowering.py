@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,7 +37,7 @@ def lower(template: Template, system: System, where: str, given_ns: Ints | None 
     waits, children = successors(template, where)
     if given_ns is None:
         action = _actions(template, system, where)
-        duration = _durations(template, system, action)
+        duration = _durations(template, system, action, where)
         slot, size = _slots(template), _sizes(template)
     else:
         action, slot = _given_actions(template), _given_slots(template)
@@ -113,12 +114,13 @@ def _need(template: Template, lacking: npt.NDArray[np.bool_], key: str, where: s
         raise SpecError(f"{where}: {node_text(template, int(np.argmax(lacking)))}", None, f"needs {key}")
 
 
-def _durations(template: Template, system: System, action: Ints) -> Ints:
+def _durations(template: Template, system: System, action: Ints, where: str) -> Ints:
     """Return durations in nanoseconds: as recorded (at least 1), or by roofline, t = trunc(W / min(P, B W / Q)).
 
     W  operations    Q  bytes    P  peak [flop/s]    B  bandwidth of memory [bytes/s]
     """
-    replayed: Ints = np.maximum(1, 1000 * np.minimum(template.duration_us, LONGEST_NS // 1000))
+    _check_length(template, template.duration_us * 1e3, where)
+    replayed: Ints = np.maximum(1, 1000 * template.duration_us)
     if not system.roofline or system.replay_only:
         return replayed
     modelled = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
@@ -127,8 +129,17 @@ def _durations(template: Template, system: System, action: Ints) -> Ints:
     rate = np.minimum(system.memory_bytes_per_s * (work / size), system.peak_flop_per_s)
     none = work == 0  # only moves bytes
     seconds = np.where(none, size / system.memory_bytes_per_s, work / np.where(none, 1.0, rate))
-    nanoseconds: Ints = np.minimum(seconds * 1e9, LONGEST_NS).astype(np.int64)
+    _check_length(template, np.where(modelled, seconds * 1e9, 0.0), where)
+    nanoseconds: Ints = (np.where(modelled, seconds, 0.0) * 1e9).astype(np.int64)
     return np.where(modelled, nanoseconds, replayed)
+
+
+def _check_length(template: Template, nanoseconds: npt.NDArray[np.floating[Any]], where: str) -> None:
+    beyond = ~(nanoseconds <= LONGEST_NS)
+    if beyond.any():
+        row = int(np.argmax(beyond))
+        rule = f"takes more than the {LONGEST_NS / 1e9:,.0f} s that can be simulated to the nanosecond"
+        raise SpecError(f"{where}: {node_text(template, row)}", f"{nanoseconds[row] / 1e9:g} s", rule)
 
 
 # ------------------------------------------------------------------------------- groups
