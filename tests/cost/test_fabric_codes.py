@@ -34,7 +34,8 @@ def test_many_topologies_and_algorithms_do_not_share_codes() -> None:
 def test_a_topology_that_gives_no_possible_number_is_named(
     monkeypatch: pytest.MonkeyPatch, method: str, given: Any, said: str
 ) -> None:
-    odd = type("Odd", (topologies["switch"],), {method: staticmethod(lambda *_: given)})
+    switch: Any = topologies["switch"]
+    odd = type("Odd", (switch,), {method: staticmethod(lambda *_: given)})
     monkeypatch.setitem(topologies._variants, "odd", odd)
     usable_share.cache_clear()
     with pytest.raises(BackendError, match=f"Odd.{said}"):
