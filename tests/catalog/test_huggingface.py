@@ -246,7 +246,10 @@ def test_qwen_has_windows_only_if_asked() -> None:
             "config.json.model_type = 'lama': no such architecture; did you mean 'llama'?",
         ),
         ({"model_type": 7}, "config.json.model_type = 7: must be text"),
-        ({"model_type": "a\x1b"}, r"config.json.model_type = 'a\x1b': must be printable text on one line"),
+        (
+            {"model_type": "a\x1b"},
+            r"config.json.model_type = 'a\x1b': must be printable text on one line, and has U+001B",
+        ),
         (
             {"model_type": "llama"},
             "config.json.num_hidden_layers = (missing): must be a whole number",

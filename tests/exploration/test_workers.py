@@ -104,7 +104,6 @@ def test_what_a_worker_raises_is_raised_here_and_no_points_are_no_work(problem: 
 def test_ray_finds_the_same_though_a_worker_dies(
     problem: Problem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")  # workers run in this environment, as it is
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
     rows = some(problem, 300)
     mortal = DeadlyOnce(**parts(problem, marker=str(tmp_path / "died")))

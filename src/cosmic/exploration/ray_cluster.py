@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,8 @@ class RayPool:
     """Actors on a Ray cluster, each with the problem loaded; one that dies is replaced."""
 
     def __init__(self, problem: Problem, workers: int, address: str) -> None:
+        if address == "local":  # read when Ray is imported: below `uv run` it would make an environment for each worker
+            os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
         self._ray: Any = needs("ray", "ray", "ray", "engine")
         self._started = not self._ray.is_initialized()
         if self._started:

@@ -17,7 +17,7 @@ from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
 ABOUT = ("version", "name", "title", "source", "notes")
-MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 64
+MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 200
 """Of one parameter set: far more than anybody writes."""
 KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
 
