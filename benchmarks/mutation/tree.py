@@ -25,6 +25,7 @@ TESTS = (
     "tests/step",
     "tests/workload",
     "tests/simulation/test_analytic_by_hand.py",
+    "tests/test_possible_metrics.py",
     "tests/simulation/test_closed_forms.py",
     "tests/test_evaluate.py",
     "tests/test_evaluation_by_hand.py",
