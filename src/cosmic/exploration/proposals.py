@@ -33,7 +33,7 @@ class CheckedAgent:
         answer = as_array(self._call("ask", lambda: self._agent.ask(n)))
         if wrong := why_no_points(answer, n, self._space):
             raise BackendError(f"agent {self._name}: {wrong}")
-        return np.asarray(answer, dtype=np.intp)
+        return answer.astype(np.intp, copy=False)  # type: ignore[no-any-return]  # an array, as was checked
 
     def tell(self, outcomes: Outcomes) -> None:
         """Tell the agent the outcomes of some points."""
@@ -52,7 +52,6 @@ class CheckedAgent:
 def why_no_points(answer: Any, n: int, space: ParameterSet) -> str:
     """Return why *answer* is no array of at most *n* points of *space*, valid or not; empty if it is one."""
     width = len(space.parameters)
-    answer = as_array(answer)
     if not isinstance(answer, np.ndarray) or answer.dtype.kind not in "iu":
         what = f"an array of {answer.dtype}" if isinstance(answer, np.ndarray) else one_line(shorten(answer))
         return f"proposed {what}; wanted an array of whole numbers, a row of value indices for each point"

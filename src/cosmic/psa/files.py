@@ -94,8 +94,6 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
         where = join("workloads", check_text(as_key(key), "workloads"))
         if not isinstance(changes, Mapping):
             raise SpecError(where, changes, "must map paths to values, with a weight if it is not 1")
-        if not as_key(key).isprintable():
-            raise SpecError("workloads", key, "a name must be printable")
         weight = changes.get("weight", 1)
         if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < 1e300:
             raise SpecError(join(where, "weight"), weight, "must be a number above 0")
