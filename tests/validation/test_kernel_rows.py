@@ -77,6 +77,8 @@ def test_a_kernel_that_is_not_known_is_skipped(row: dict[str, str], said: str) -
         ({"size_bytes": "0"}, "the size is not given"),
         ({"time_us": "", "busbw_GBps": ""}, "neither a time nor a bandwidth"),
         ({"hardware": "l40s", "n_nodes": "4"}, "what joins its nodes is not known"),
+        ({"n_ranks": "8", "n_nodes": "3"}, "must divide the 8 ranks"),
+        ({"n_ranks": "8", "n_nodes": "16"}, "must divide the 8 ranks"),
     ],
 )
 def test_a_collective_that_is_not_known_is_skipped(changes: dict[str, str], said: str) -> None:

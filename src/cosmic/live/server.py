@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
@@ -34,6 +35,7 @@ ANSWERING_S = 1
 ENDING_S = 2.8
 """How long everything may take to end."""
 INTERRUPTED = 130
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Server(uvicorn.Server):
@@ -44,7 +46,8 @@ class Server(uvicorn.Server):
         self._opened = opened
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen with a long queue."""
+        """Listen with a long queue, and take signals from here on."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, INTERRUPTS)
         asyncio.get_running_loop().set_exception_handler(_noted)
         await super().startup(sockets)
         for each in sockets or ():
@@ -78,6 +81,7 @@ class Open:
         """Serve until interrupted; then interrupt the searches that were started here."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would print bytes of refused requests
         server = self.server()
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # until the server has its handlers; those that came then act
         threading.Thread(target=warm, args=(self.site,), daemon=True).start()
         try:
             server.run(sockets=[self.listening])

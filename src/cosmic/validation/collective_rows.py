@@ -79,6 +79,7 @@ def _judge(fields: Fields) -> Verdict:
     require(kind in get_args(CollectiveKind), "collective", given, "no such collective")
     ranks, size = fields.whole("n_ranks"), _size(fields)
     nodes = fields.whole("n_nodes", 1)
+    require(ranks % nodes == 0, "n_nodes", nodes, f"must divide the {ranks} ranks")
     dims, chunks = _network(
         name, ranks, nodes, fabric_in(fields.text("source")), reducing=not fields.text("algo").startswith("Ring")
     )
