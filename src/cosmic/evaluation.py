@@ -16,9 +16,10 @@ import numpy.typing as npt
 
 from cosmic.catalog.accuracy import expected_error
 from cosmic.cost.compute import peak_flop_per_s
-from cosmic.design.batch import Batch, batch_of
+from cosmic.design.batch import Batch, batch_of, known
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
+from cosmic.numeric import floats
 from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.simulation.analytic import BREAKDOWN, step
@@ -314,8 +315,8 @@ def _metrics(batch: Batch) -> dict[str, Any]:
     keys, places = ("topology", "npus", "bandwidth"), range(len(network.dims))
     dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
     wires = network_usd(*dims)
-    bought = capital_usd(_known(batch["compute.price"]), npus, wires)
-    power = npus * _known(batch["compute.power"]) + network_w(*dims)
+    bought = capital_usd(known(batch["compute.price"]), npus, wires)
+    power = npus * known(batch["compute.power"]) + network_w(*dims)
     return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
@@ -339,13 +340,5 @@ def _metrics(batch: Batch) -> dict[str, Any]:
 
 def _inverse(value: Any) -> Any:
     """Return 1 / value; NaN for one accelerator, which has no network."""
-    with np.errstate(divide="ignore"):
-        inverse = 1 / np.asarray(value, dtype=float)
-    return np.where(np.isfinite(inverse), inverse, np.nan)
-
-
-def _known(value: Any) -> Any:
-    """Return a figure of the accelerator, NaN where none is known."""
-    if isinstance(value, np.ndarray):
-        return np.array([np.nan if each is None else each for each in value], dtype=float)
-    return np.nan if value is None else value
+    positive = floats(value) > 0
+    return np.where(positive, 1 / np.where(positive, value, 1.0), np.nan)

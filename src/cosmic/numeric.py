@@ -5,7 +5,9 @@ NumPy's own functions take both, but promise `Any`, and take longer than Python'
 
 from __future__ import annotations
 
-from typing import Any, cast
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +16,7 @@ Numeric = float | npt.NDArray[np.floating[Any]]
 """A number, or one for each design of a batch. As `float` covers whole numbers, this covers arrays of them."""
 Condition = bool | npt.NDArray[np.bool_]
 """Whether something holds, or whether it holds in each design of a batch."""
+P = ParamSpec("P")
 
 
 def larger(left: Numeric, right: Numeric) -> Numeric:
@@ -65,3 +68,43 @@ def anywhere(condition: Condition | Numeric) -> bool:
     (False, True)
     """
     return bool(condition.any()) if isinstance(condition, np.ndarray) else bool(condition)
+
+
+def floats(value: Numeric) -> npt.NDArray[np.float64]:
+    """Return a number or an array as an array of floating point; one that is recorded stays recorded.
+
+    >>> floats(3).dtype, floats(np.array([1, 2])).tolist()
+    (dtype('float64'), [1.0, 2.0])
+    """
+    if isinstance(value, np.ndarray):
+        found: npt.NDArray[np.float64] = value.astype(np.float64, copy=False)
+        return found
+    return np.asarray(value, dtype=np.float64)
+
+
+def largest_whole(value: Numeric) -> int:
+    """Return a whole number that no design exceeds: how often to repeat what some designs repeat.
+
+    >>> largest_whole(3), largest_whole(np.array([1, 4]))
+    (3, 4)
+    """
+    return int(value.max()) if isinstance(value, np.ndarray) else int(value)
+
+
+def recorder(*values: Any) -> Any:
+    """Return the tape on which some of *values* are recorded (see `cosmic.recording`); None if none is."""
+    return next((tape for tape in (getattr(value, "tape", None) for value in values) if tape is not None), None)
+
+
+def elementwise(function: Callable[P, Numeric]) -> Callable[P, Numeric]:
+    """Mark a function of numbers and arrays, one design by itself, that is recorded as a whole.
+
+    For what array operations alone do not say: a loop whose length depends on the design.
+    """
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> Numeric:
+        tape = recorder(*args)
+        return function(*args, **kwargs) if tape is None else cast(Numeric, tape.call(call, args))
+
+    return call

@@ -103,7 +103,7 @@ class KernelCosts:
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]
         self._bytes_per_s: Numeric = self._bandwidth * field("memory_efficiency")
-        self._modelled = np.asarray(field("sms")) > 0
+        self._modelled = np.asanyarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
         self._moe = is_moe(batch.base.model)
@@ -262,7 +262,7 @@ class KernelCosts:
         """Return the share of the rate of one accelerator alone that many keep in long runs."""
         narrow = bool(FORMATS[number].cast_bytes)
         kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
-        return np.where(np.asarray(self.batch.npus) > 1, kept, 1.0)
+        return np.where(np.asanyarray(self.batch.npus) > 1, kept, 1.0)
 
     # ---------------------------------------------------------------------------------------------- attention
 

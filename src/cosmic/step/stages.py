@@ -13,7 +13,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, largest_whole
 from cosmic.workload.blocks import Block
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_by_part, microbatches
@@ -78,7 +78,7 @@ def _ends(batch: Batch, layers: Sequence[Block]) -> list[int]:
 def _distinct(places: Sequence[Numeric]) -> list[Numeric]:
     found: dict[bytes, Numeric] = {}
     for place in places:
-        found.setdefault(np.asarray(place, dtype=np.int64).tobytes(), place)
+        found.setdefault(np.asanyarray(place).astype(np.int64).tobytes(), place)
     return list(found.values())
 
 
@@ -137,11 +137,11 @@ def _interleaved_bytes(
     ahead = np.minimum(ahead, ends)
 
     def begun(chunk: Numeric, turns: Numeric) -> Numeric:
-        rounds, within = np.divmod(turns, stages * virtual)
+        rounds, within = turns // (stages * virtual), turns % (stages * virtual)
         return rounds * stages + np.clip(within - chunk * stages, 0, stages)
 
     most: Numeric = 0.0
-    for turn in range(2 * int(np.max(virtual)) + 2):
+    for turn in range(2 * largest_whole(virtual) + 2):
         done = (turn // 2) * stages - (turn % 2) * (ahead % stages)
         done = np.clip(done, 0, ends - ahead)
         held: Numeric = 0.0
