@@ -83,7 +83,7 @@ def gemm_efficiency(compute: FieldLookup) -> Numeric:
     0.4
     """
     achieved = compute("achieved_bf16")
-    share = None if achieved is None else CONSTANTS.sustained * smaller(1.0, known(achieved) / compute("bf16"))
+    share: Any = None if achieved is None else CONSTANTS.sustained * smaller(1.0, known(achieved) / compute("bf16"))
     if has_gaps(achieved):
         share = np.where(np.isnan(share), CONSTANTS.usual_efficiency, share)
     found: Numeric = first_known(compute("gemm_efficiency"), share, CONSTANTS.usual_efficiency)

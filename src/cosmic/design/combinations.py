@@ -41,15 +41,21 @@ class Combinations:
         rows = zip(*(_values(column, first) for column in self.columns), strict=True)
         return list(rows), which.reshape(-1)
 
-    def look_up(self, function: Callable[..., tuple[float, ...]], *leading: str) -> tuple[Any, ...]:
-        """Return each design's own of what *function* gives for its combination, after some *leading* arguments."""
+    def look_up(self, function: Callable[..., tuple[float, float]], *leading: str) -> tuple[Any, Any]:
+        """Return each design's own of the two numbers that *function* gives for its combination.
+
+        Its first arguments are *leading*; then come the names and numbers of the combination.
+        """
         tape = recorder(*(column.codes if isinstance(column, Names) else column for column in self.columns))
         if tape is not None:
-            found: tuple[Any, ...] = tape.look_up(function, leading, self.columns)
+            found: tuple[Any, Any] = tape.look_up(function, leading, self.columns)
             return found
         rows, which = self.distinct
         values = [function(*leading, *row) for row in rows]
-        return values[0] if which is None else tuple(np.array(each)[which] for each in zip(*values, strict=True))
+        if which is None:
+            return values[0]
+        first, second = (np.array(each)[which] for each in zip(*values, strict=True))
+        return first, second
 
 
 def _codes(columns: Sequence[Label | Numeric], length: int) -> npt.NDArray[np.int64]:
