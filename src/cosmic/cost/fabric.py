@@ -225,7 +225,8 @@ def collective_seconds(
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    levelled = _levelled_seconds(stages, [each.span for each in group], size_bytes, chunks) + calls
+    turns = choose(levelling, chunks, 1)  # other designs need no levelling: one turn is the least
+    levelled = _levelled_seconds(stages, [each.span for each in group], size_bytes, turns) + calls
     return where(levelling, smaller(in_turn, levelled), in_turn)
 
 

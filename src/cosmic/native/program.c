@@ -12,13 +12,15 @@
 #define LANES 128        /* designs at a time */
 #define MOST_KEYS 8      /* columns of a lookup */
 #define MOST_DIMS 16     /* network dimensions that Themis levels */
+#define MOST_LISTED 256  /* operands of an instruction */
 #define WIDTH 5          /* numbers of an instruction: operation, result, three operands */
 #define TROUBLE (FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID)
 
 enum {
     NEGATIVE, ABSOLUTE, FLOOR, CEIL, RINT, SQRT, CBRT, EXP, EXPM1, LOG, LOG1P, LOG2, TRUNC, ISNAN, LOGICAL_NOT,
     ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, REMAINDER, POWER, MAXIMUM, MINIMUM,
-    LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, GCD, WHERE, INDEX, GATHER, SETTLED
+    LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, GCD, WHERE, INDEX, GATHER, SETTLED_SECONDS,
+    INTERLEAVED_BYTES
 };
 
 /* The distinct combinations of some columns that were met so far, with what functions of them give. */
@@ -27,7 +29,7 @@ typedef struct {
     int64_t mask;          /* slots - 1; a power of two */
     int64_t room;          /* combinations that there is room for */
     const double *rows;    /* keys numbers each */
-    const int32_t *slots;  /* hash table: a row, or -1 */
+    const int64_t *slots;  /* hash table: the hash of a row, and the row; -1 where there is none */
     const double *values;  /* of each function, one number for each row; NaN where it is not known */
 } Table;
 
@@ -54,26 +56,28 @@ typedef struct {
 
 /* ------------------------------------------------------------------------------------------ numbers */
 
-/* The cube root to the last bit or the one before it: x = m 2^(3e) with m in [1/8, 1), a quadratic guess of the root
- * of m, two steps of Halley and one of Newton. Only operations that any processor rounds alike. */
+/* The cube root, to the last bit or the one beside it. x = m 2^(3 e) with m in [1/8, 1): a quadratic guess of the root of
+ * m, two steps of Halley, one of Newton. There is no branch, so that loops over it become vectors. */
 static inline double cube_root(double x) {
+    union {
+        double number;
+        int64_t bits;
+    } parts, power;
     double size = fabs(x);
-    if (!(size > 0) || !(size < INFINITY)) return x;
-    double scaled = size < 0x1p-1000 ? size * 0x1p54 : size;
-    union { double number; uint64_t bits; } parts = {scaled};
-    int64_t exponent = (int64_t)(parts.bits >> 52) - 1022;
-    int64_t third = exponent >= 0 ? (exponent + 2) / 3 : -(-exponent / 3);
-    parts.bits = (parts.bits & 0xfffffffffffffULL) | ((uint64_t)(1022 + exponent - 3 * third) << 52);
-    double m = parts.number, root = 0.38 + m * (1.15 - 0.53 * m);
-    for (int step = 0; step < 3; step++) {
-        double cube = root * root * root;
-        root = root * (cube + 2 * m) / (2 * cube + m);
-    }
+    int usual = size >= 0x1p-1000 && size < INFINITY;
+    parts.number = usual ? size : 1.0;
+    int64_t exponent = (parts.bits >> 52) - 1022;
+    int64_t third = ((exponent + 3072) * 21846 >> 16) - 1024 + 1; /* more than a third of it, by less than one */
+    parts.bits = (parts.bits & 0xfffffffffffffLL) | ((1022 + exponent - 3 * third) << 52);
+    power.bits = (1023 + third) << 52;
+    double m = parts.number, root = 0.31447 + m * (1.32 - m * 0.64), cube;
+    cube = root * root * root;
+    root = root * (cube + 2 * m) / (2 * cube + m);
+    cube = root * root * root;
+    root = root * (cube + 2 * m) / (2 * cube + m);
     root = root - (root * root * root - m) / (3 * root * root);
-    if (size < 0x1p-1000) third -= 18;
-    parts.bits = (uint64_t)(1023 + third) << 52;
-    root *= parts.number;
-    return x < 0 ? -root : root;
+    double found = copysign(root * power.number, x);
+    return usual ? found : x; /* 0, and what is no number; no time is as short as 1e-300 s */
 }
 
 /* As NumPy divides: the remainder has the sign of the divisor. */
@@ -117,85 +121,129 @@ static inline double smaller(double a, double b) {
     return a != a ? a : found;
 }
 
-/* cosmic.cost.themis.bottleneck_seconds of one byte, with settles: see there. */
-static double settled_seconds(const double *given, int count) {
-    double many = given[0], part = 1.0 / many, best = 0.0;
-    int dims = (count - 1) / 2;
-    const double *p = given + 1, *bandwidth = given + 1 + dims;
-    double speed[MOST_DIMS], share[MOST_DIMS], load[MOST_DIMS], plain[MOST_DIMS], arriving[MOST_DIMS];
-    char earlier[MOST_DIMS][MOST_DIMS]; /* [lower][upper]: is the lower dimension visited first? */
-    double inside = 1.0;
-    for (int d = 0; d < dims; d++) {
-        speed[d] = bandwidth[d] / bandwidth[0];
-        share[d] = (p[d] - 1) / p[d];
-        load[d] = 0.0;
-        plain[d] = part * share[d] / speed[d] / inside;
-        inside *= p[d];
-        for (int upper = 0; upper < dims; upper++) earlier[d][upper] = 1;
+#define BLOCK 8 /* designs whose chunks are levelled together */
+
+/* cosmic.cost.themis.settled_seconds: see there. *given* is the chunks, then members and bandwidth of each dimension,
+ * all of a block of designs, whose chunks differ little. */
+COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds) {
+    double(*p)[BLOCK] = given + 1, (*bandwidth)[BLOCK] = given + 1 + dims, *many = given[0];
+    double speed[MOST_DIMS][BLOCK], share[MOST_DIMS][BLOCK], load[MOST_DIMS][BLOCK], plain[MOST_DIMS][BLOCK];
+    double arriving[MOST_DIMS][BLOCK], places[MOST_DIMS][BLOCK], part[BLOCK], inside[BLOCK], best[BLOCK], turns = 0.0;
+    double earlier[MOST_DIMS][MOST_DIMS][BLOCK]; /* [lower][upper]: is the lower dimension visited first? */
+    for (int i = 0; i < BLOCK; i++) {
+        part[i] = 1.0 / many[i];
+        inside[i] = 1.0;
+        best[i] = 0.0;
+        turns = larger(turns, many[i]);
     }
-    for (int d = 0; d < dims; d++) best = larger(best, many * plain[d]);
-    for (int64_t turn = 0; (double)turn < many; turn++) {
-        int places[MOST_DIMS] = {0}, least = 0;
-        for (int d = 0; d < dims; d++) {
-            places[d] = p[d] > 1 ? 0 : dims;
-            arriving[d] = part;
+    for (int d = 0; d < dims; d++)
+        for (int i = 0; i < BLOCK; i++) {
+            speed[d][i] = bandwidth[d][i] / bandwidth[0][i];
+            share[d][i] = (p[d][i] - 1) / p[d][i];
+            load[d][i] = 0.0;
+            plain[d][i] = part[i] * share[d][i] / speed[d][i] / inside[i];
+            inside[i] *= p[d][i];
+            best[i] = larger(best[i], many[i] * plain[d][i]);
+            for (int upper = d + 1; upper < dims; upper++) earlier[d][upper][i] = 1.0;
         }
-        for (int upper = 0; upper < dims; upper++)
-            for (int lower = 0; lower < upper; lower++) {
-                char first = load[lower] < load[upper] || (load[lower] == load[upper] && earlier[lower][upper]);
-                earlier[lower][upper] = first;
-                places[upper] += first;
-                places[lower] += !first;
+    for (double turn = 0.0; turn < turns; turn++) {
+        double most[BLOCK] = {0}, lowest[BLOCK] = {0}, gap[BLOCK] = {0}, ends[BLOCK] = {0};
+        for (int d = 0; d < dims; d++)
+            for (int i = 0; i < BLOCK; i++) {
+                places[d][i] = p[d][i] > 1 ? 0.0 : dims;
+                arriving[d][i] = part[i];
+                most[i] = d == 0 ? load[0][i] : larger(most[i], load[d][i]);
             }
-        double most = load[0];
-        for (int d = 1; d < dims; d++) {
-            if (places[d] < places[least]) least = d;
-            most = larger(most, load[d]);
-        }
-        double own = p[least] > 1 ? (p[least] - 1) / p[least] : 1.0;
-        double levelling = (most - load[least]) * speed[least] / own;
-        char even = floor(levelling) < floor(part / 16);
-        for (int upper = 0; upper < dims; upper++)
-            for (int lower = 0; lower < upper; lower++) {
-                char first = earlier[lower][upper] = earlier[lower][upper] || even;
-                arriving[upper] /= first ? p[lower] : 1.0;
-                arriving[lower] /= first ? 1.0 : p[upper];
+        for (int upper = 1; upper < dims; upper++)
+            for (int lower = 0; lower < upper; lower++)
+                for (int i = 0; i < BLOCK; i++) {
+                    double before = load[lower][i] == load[upper][i] ? earlier[lower][upper][i] : 0.0;
+                    double first = load[lower][i] < load[upper][i] ? 1.0 : before;
+                    earlier[lower][upper][i] = first;
+                    places[upper][i] += first;
+                    places[lower][i] += 1.0 - first;
+                }
+        for (int d = 0; d < dims; d++)
+            for (int i = 0; i < BLOCK; i++) {
+                double own = p[d][i] > 1 ? share[d][i] : 1.0;
+                double levelling = (most[i] - load[d][i]) * speed[d][i] / own;
+                int less = d == 0 || places[d][i] < lowest[i];
+                lowest[i] = less ? places[d][i] : lowest[i];
+                gap[i] = less ? levelling : gap[i];
             }
-        double rest = many - (double)turn - 1, ends = 0.0;
-        for (int d = 0; d < dims; d++) {
-            load[d] += arriving[d] * share[d] / speed[d];
-            double end = load[d] + rest * plain[d];
-            ends = d == 0 ? end : larger(ends, end);
-        }
-        best = smaller(best, ends);
+        for (int i = 0; i < BLOCK; i++) gap[i] = floor(gap[i]) < floor(part[i] / 16) ? 1.0 : 0.0; /* even enough */
+        for (int upper = 1; upper < dims; upper++)
+            for (int lower = 0; lower < upper; lower++)
+                for (int i = 0; i < BLOCK; i++) {
+                    double first = earlier[lower][upper][i] = larger(earlier[lower][upper][i], gap[i]);
+                    arriving[upper][i] /= first != 0 ? p[lower][i] : 1.0;
+                    arriving[lower][i] /= first != 0 ? 1.0 : p[upper][i];
+                }
+        for (int d = 0; d < dims; d++)
+            for (int i = 0; i < BLOCK; i++) {
+                load[d][i] += arriving[d][i] * share[d][i] / speed[d][i];
+                double end = load[d][i] + (many[i] - turn - 1) * plain[d][i];
+                ends[i] = d == 0 ? end : larger(ends[i], end);
+            }
+        for (int i = 0; i < BLOCK; i++) best[i] = turn < many[i] ? smaller(best[i], ends[i]) : best[i];
     }
-    return best / bandwidth[0];
+    for (int i = 0; i < BLOCK; i++) seconds[i] = best[i] / bandwidth[0][i];
+}
+
+/* Levels the chunks of n designs, those with many chunks together. */
+static void settle_all(double given[][LANES], int count, int n, double *seconds) {
+    int order[LANES];
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        for (; at > 0 && given[0][order[at - 1]] < given[0][i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (int start = 0; start < n; start += BLOCK) {
+        double block[2 * MOST_DIMS + 1][BLOCK], found[BLOCK];
+        for (int k = 0; k < count; k++)
+            for (int i = 0; i < BLOCK; i++) block[k][i] = given[k][order[start + i < n ? start + i : start]];
+        settle(block, (count - 1) / 2, found);
+        for (int i = 0; i < BLOCK && start + i < n; i++) seconds[order[start + i]] = found[i];
+    }
+}
+
+/* cosmic.step.stages.interleaved_bytes: see there. */
+static double interleaved_bytes(const double *given, int count) {
+    double place = given[0], stages = given[1], virtual = given[3], most = 0.0, round = stages * virtual;
+    double ends = given[2] * virtual, per_stage = virtual > 1 ? 2 : 1;
+    double ahead = stages > 1 ? per_stage * (stages - place - 1) + (virtual - 1) * stages + 1 : virtual;
+    ahead = smaller(ahead, ends);
+    double offset = remainder_of(ahead, stages);
+    for (int turn = 0; turn < 2 * virtual + 2; turn++) {
+        double done = (double)(turn / 2) * stages - (turn % 2) * offset, held = 0.0;
+        done = smaller(larger(done, 0), ends - ahead);
+        double forward = floor_division(ahead + done, round) * stages, forward_rest = remainder_of(ahead + done, round);
+        double backward = floor_division(done, round) * stages, backward_rest = remainder_of(done, round);
+        for (int chunk = 0; chunk < count - 4 && chunk < virtual; chunk++) {
+            double begun = forward + smaller(larger(forward_rest - chunk * stages, 0), stages);
+            double ended = backward + smaller(larger(backward_rest - (virtual - 1 - chunk) * stages, 0), stages);
+            held += given[4 + chunk] * (begun - ended);
+        }
+        most = larger(most, held);
+    }
+    return most;
 }
 
 /* ------------------------------------------------------------------------------------------- tables */
 
-static inline uint64_t hashed(const double *keys, int64_t count) {
-    uint64_t hash = 0x9e3779b97f4a7c15ULL;
-    for (int64_t i = 0; i < count; i++) {
+/* The next step of a hash: of one more key. */
+static inline uint64_t hashed(uint64_t hash, double key) {
+    union {
+        double number;
         uint64_t bits;
-        double key = keys[i] + 0.0; /* -0.0 and 0.0 are one */
-        memcpy(&bits, &key, 8);
-        hash = (hash ^ (bits ^ (bits >> 29))) * 0xff51afd7ed558ccdULL;
-        hash ^= hash >> 32;
-    }
-    return hash;
+    } parts = {key + 0.0}; /* -0.0 and 0.0 are one */
+    hash = (hash ^ (parts.bits ^ (parts.bits >> 29))) * 0xff51afd7ed558ccdULL;
+    return hash ^ (hash >> 32);
 }
 
-/* The row of a combination; -1 if it is not known yet, which is noted. */
-static inline double row_of(const Table *table, int32_t number, const double *keys, Missing *missing) {
-    for (uint64_t slot = hashed(keys, table->keys);; slot++) {
-        int32_t row = table->slots[slot & (uint64_t)table->mask];
-        if (row < 0) break;
-        const double *known = table->rows + row * table->keys;
-        int64_t i = 0;
-        while (i < table->keys && known[i] == keys[i]) i++;
-        if (i == table->keys) return (double)row;
-    }
+#define FIRST_HASH 0x9e3779b97f4a7c15ULL
+
+static double not_known(const Table *table, int32_t number, const double *keys, Missing *missing) {
     if (missing->count < missing->room) {
         double *note = missing->keys + missing->count * (MOST_KEYS + 1);
         note[0] = number;
@@ -203,6 +251,19 @@ static inline double row_of(const Table *table, int32_t number, const double *ke
     }
     missing->count++;
     return -1.0;
+}
+
+/* The row of a combination; -1 if it is not known yet, which is noted. */
+static inline double row_of(const Table *table, int32_t number, uint64_t hash, const double *keys, Missing *missing) {
+    for (uint64_t slot = hash;; slot++) {
+        const int64_t *at = table->slots + 2 * (slot & (uint64_t)table->mask);
+        if (at[1] < 0) return not_known(table, number, keys, missing);
+        if (at[0] != (int64_t)hash) continue;
+        const double *known = table->rows + at[1] * table->keys;
+        int same = 1;
+        for (int64_t i = 0; i < table->keys; i++) same &= known[i] == keys[i];
+        if (same) return (double)at[1];
+    }
 }
 
 /* One number of a row; 1 where the row or the number is not known yet. */
@@ -265,16 +326,24 @@ static void run_single(const Program *program, Missing *missing) {
         case INDEX: {
             double keys[MOST_KEYS];
             const int32_t *list = program->single_lists + at[3];
-            for (int i = 0; i < at[4]; i++) keys[i] = s[list[i]];
-            *result = row_of(program->tables[at[2]], at[2], keys, missing);
+            uint64_t hash = FIRST_HASH;
+            for (int i = 0; i < at[4]; i++) hash = hashed(hash, keys[i] = s[list[i]]);
+            *result = row_of(program->tables[at[2]], at[2], hash, keys, missing);
             break;
         }
         case GATHER: *result = value_of(program->tables[at[4]], at[4], at[3], a, missing); break;
-        case SETTLED: {
-            double given[2 * MOST_DIMS + 1];
+        case SETTLED_SECONDS: {
+            double given[2 * MOST_DIMS + 1][LANES];
+            const int32_t *list = program->single_lists + at[3];
+            for (int i = 0; i < at[4]; i++) given[i][0] = s[list[i]];
+            settle_all(given, at[4], 1, result);
+            break;
+        }
+        case INTERLEAVED_BYTES: {
+            double given[MOST_LISTED];
             const int32_t *list = program->single_lists + at[3];
             for (int i = 0; i < at[4]; i++) given[i] = s[list[i]];
-            *result = settled_seconds(given, at[4]);
+            *result = interleaved_bytes(given, at[4]);
             break;
         }
         }
@@ -375,17 +444,18 @@ COSMIC_WIDE static void run_vector(const Program *program, int n, Missing *missi
         case INDEX: {
             const Table *table = program->tables[at[2]];
             const int32_t *list = program->vector_lists + at[3];
-            double last[MOST_KEYS], row = -1.0;
-            for (int i = 0; i < n; i++) {
-                double keys[MOST_KEYS];
-                int same = i > 0 && row >= 0;
-                for (int k = 0; k < at[4]; k++) {
-                    keys[k] = operand(program, list[k], i);
-                    same = same && keys[k] == last[k];
-                    last[k] = keys[k];
+            uint64_t hashes[LANES];
+            double keys[LANES][MOST_KEYS];
+            for (int i = 0; i < n; i++) hashes[i] = FIRST_HASH;
+            for (int k = 0; k < at[4]; k++) {
+                const double *column = registers + (int64_t)(list[k] < 0 ? 0 : list[k]) * LANES;
+                const double same = list[k] < 0 ? s[~list[k]] : 0.0;
+                for (int i = 0; i < n; i++) {
+                    keys[i][k] = list[k] < 0 ? same : column[i];
+                    hashes[i] = hashed(hashes[i], keys[i][k]);
                 }
-                r[i] = row = same ? row : row_of(table, at[2], keys, missing);
             }
+            for (int i = 0; i < n; i++) r[i] = row_of(table, at[2], hashes[i], keys[i], missing);
             break;
         }
         case GATHER: {
@@ -393,12 +463,20 @@ COSMIC_WIDE static void run_vector(const Program *program, int n, Missing *missi
             for (int i = 0; i < n; i++) r[i] = value_of(table, at[4], at[3], x[i], missing);
             break;
         }
-        case SETTLED: {
+        case SETTLED_SECONDS: {
+            double given[2 * MOST_DIMS + 1][LANES];
+            const int32_t *list = program->vector_lists + at[3];
+            for (int k = 0; k < at[4]; k++)
+                for (int i = 0; i < n; i++) given[k][i] = operand(program, list[k], i);
+            settle_all(given, at[4], n, r);
+            break;
+        }
+        case INTERLEAVED_BYTES: {
             const int32_t *list = program->vector_lists + at[3];
             for (int i = 0; i < n; i++) {
-                double given[2 * MOST_DIMS + 1];
+                double given[MOST_LISTED];
                 for (int k = 0; k < at[4]; k++) given[k] = operand(program, list[k], i);
-                r[i] = settled_seconds(given, at[4]);
+                r[i] = interleaved_bytes(given, at[4]);
             }
             break;
         }
@@ -470,7 +548,7 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, 
 COSMIC_EXPORT const char *cosmic_operations(void) {
     return "negative absolute floor ceil rint sqrt cbrt exp expm1 log log1p log2 trunc isnan logical_not add subtract "
            "multiply divide floor_divide remainder power maximum minimum less less_equal equal not_equal logical_and "
-           "logical_or gcd where index gather settled";
+           "logical_or gcd where index gather settled_seconds interleaved_bytes";
 }
 
 COSMIC_EXPORT int64_t cosmic_lanes(void) { return LANES; }

@@ -57,11 +57,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "where": lambda condition, then, otherwise: np.where(np.asarray(condition) != 0, then, otherwise),
 }
 """What each operation does, in NumPy: the reference, and the fallback."""
-NUMBERS = {name: number for number, name in enumerate((*OPERATIONS, "index", "gather", "settled"))}
-"""The number of each operation. The last three are no plain arithmetic:
-
-    index    the place of a combination of several columns in a table (`tables`)
-    gather   a number of such a table
-    settled  `cosmic.cost.themis.settled_seconds`
-"""
+NUMBERS = {name: number for number, name in enumerate((*OPERATIONS, "index", "gather", "settled_seconds", "interleaved_bytes"))}
+"""The number of each operation. The last are no plain arithmetic: *index* is the place of a combination of several
+columns in a table (`tables`), *gather* a number of such a table; the others are functions of the physics that are
+recorded as a whole (`cosmic.numeric.elementwise`)."""
 NAMES = tuple(NUMBERS)

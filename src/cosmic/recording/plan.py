@@ -26,7 +26,8 @@ WIDTH = 5
 MISSING_AT_ONCE = 4096
 """Unknown combinations that one run can note; more are found by the next."""
 MOST_RUNS = 1000
-SETTLED = NAMES.index("settled")
+LISTED = (INDEX, NAMES.index("settled_seconds"), NAMES.index("interleaved_bytes"))
+"""Instructions with a list of operands."""
 
 
 class _Table(ctypes.Structure):
@@ -239,7 +240,7 @@ class _Compiled:
             if node[0] == GATHER:
                 lookup = self._program.lookups[node[2]]
                 operands += [self._columns[node[2]] + node[3], self._table_numbers[lookup.known]]
-            elif node[0] in (INDEX, SETTLED):
+            elif node[0] in LISTED:
                 lists += operands
                 first = node[1] if node[0] == INDEX else 0
                 operands = [first, len(lists) - len(operands), len(operands)]

@@ -13,8 +13,11 @@ from cosmic.recording.operations import NAMES, OPERATIONS
 from cosmic.recording.program import Program
 from cosmic.recording.tables import table_of
 from cosmic.recording.tape import GATHER, INDEX, reads
+from cosmic.step.stages import interleaved_bytes
 
 Floats = npt.NDArray[np.float64]
+WHOLE = {"settled_seconds": settled_seconds, "interleaved_bytes": interleaved_bytes}
+"""Functions of the physics that are recorded as a whole."""
 AT_ONCE = 10_000
 """Designs at a time: their columns take some hundred megabytes at most."""
 
@@ -89,9 +92,8 @@ def _computed(program: Program, node: tuple[int, ...], values: Mapping[int, Any]
         table = table_of(lookup.known)
         return table.value(table.column(lookup) + node[3], values[node[1]])
     operands = [values[read] for read in reads(node)]
-    if NAMES[node[0]] == "settled":
-        return settled_seconds(*operands)
-    return OPERATIONS[NAMES[node[0]]](*operands)
+    name = NAMES[node[0]]
+    return (OPERATIONS.get(name) or WHOLE[name])(*operands)
 
 
 def _last_uses(program: Program) -> dict[int, list[int]]:

@@ -37,7 +37,7 @@ class Table:
     def _make(self, room: int) -> None:
         self.room = room
         self.rows = np.zeros((room, max(1, self.keys)))
-        self.slots = np.full(4 * room, -1, dtype=np.int32)
+        self.slots = np.full((4 * room, 2), -1, dtype=np.int64)
         self.values = np.full((2 * max(1, len(self.lookups)), room), np.nan)
         self.version += 1
 
@@ -80,11 +80,11 @@ class Table:
             self._place(row, key)
 
     def _place(self, row: int, key: tuple[float, ...]) -> None:
-        mask = len(self.slots) - 1
-        slot = hashed(key) & mask
-        while self.slots[slot] >= 0:
+        found, mask = hashed(key), len(self.slots) - 1
+        slot = found & mask
+        while self.slots[slot, 1] >= 0:
             slot = (slot + 1) & mask
-        self.slots[slot] = row
+        self.slots[slot] = found - (found >> 63 << 64), row  # as a signed number
 
     def _fill(self, row: int, key: tuple[float, ...], lookup: Lookup) -> None:
         place = 2 * self.lookups[lookup]

@@ -144,9 +144,9 @@ class Tape:
 
     def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> Recorded:
         """Return the result of a function that is recorded as a whole."""
-        if function.__name__ != "settled_seconds":
+        if function.__name__ not in NUMBERS:
             raise Unrecordable(f"no operation for {function.__name__}")
-        return self.wrap(self.note((NUMBERS["settled"], *(self.place_of(each) for each in operands))), "f")
+        return self.wrap(self.note((NUMBERS[function.__name__], *(self.place_of(each) for each in operands))), "f")
 
     def look_up(
         self, function: Callable[..., tuple[float, float]], leading: tuple[str, ...], columns: Sequence[Any]
