@@ -41,7 +41,7 @@ typedef struct {
     const int32_t *single_lists; /* operands of instructions that have more than three */
     const int32_t *vector_lists;
     const Table *const *tables;
-    const int32_t *input_nodes, *input_registers;
+    const int32_t *input_nodes, *input_registers, *input_columns;
     const int32_t *outputs, *vector_outputs;
     const int32_t *guards, *vector_guards;
     const double *least, *most;
@@ -494,7 +494,7 @@ static int holds(double value, double least, double most) { return value >= leas
 static int run_row(const Program *program, const double *columns, int64_t stride, int64_t row, double *results,
                    int64_t results_stride, Missing *missing) {
     for (int64_t i = 0; i < program->inputs; i++)
-        program->scalars[program->input_nodes[i]] = columns[i * stride + row];
+        program->scalars[program->input_nodes[i]] = columns[program->input_columns[i] * stride + row];
     feclearexcept(TROUBLE);
     run_single(program, missing);
     int trouble = fetestexcept(TROUBLE);
@@ -520,7 +520,8 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, 
         if (!trouble) {
             for (int64_t i = 0; i < program->inputs; i++) {
                 double *column = program->registers + (int64_t)program->input_registers[i] * LANES;
-                for (int k = 0; k < n; k++) column[k] = columns[i * stride + these[k]];
+                const double *given = columns + program->input_columns[i] * stride;
+                for (int k = 0; k < n; k++) column[k] = given[these[k]];
             }
             feclearexcept(TROUBLE);
             run_vector(program, n, missing);

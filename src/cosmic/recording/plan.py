@@ -54,6 +54,7 @@ class _Program(ctypes.Structure):
             "tables",
             "input_nodes",
             "input_registers",
+            "input_columns",
             "outputs",
             "vector_outputs",
             "guards",
@@ -90,22 +91,23 @@ class Plan:
 
     def __init__(self, program: Program, paths: Sequence[str], uniform: Mapping[str, float]) -> None:
         self.program = program
-        self.paths = tuple(path for path in paths if path in program.inputs)
-        """The inputs that differ, in the order of the columns."""
-        self.uniform = {path: float(uniform[path]) for path in program.inputs if path not in self.paths}
+        self.columns = {path: place for place, path in enumerate(paths) if path in program.inputs}
+        """The inputs that differ, and the number of the column of each."""
+        self.uniform = {path: float(uniform[path]) for path in program.inputs if path not in self.columns}
         found = interpreter()
-        self._compiled = None if found is None else _Compiled(program, self.paths, self.uniform, *found)
+        self._compiled = None if found is None else _Compiled(program, self.columns, self.uniform, *found)
 
     def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
         """Run the designs at some *rows* of *columns*, and write the *results* there; return whether guards hold.
 
-        Columns are those of `paths`, results those of the program, each a row of its matrix.
+        Columns are those of the *paths*, results those of the program, each a row of its matrix.
         """
         if self._compiled is not None:
             return self._compiled.run(columns, rows, results)
         found = np.empty((len(self.program.results), len(rows)))
-        kept = replay(self.program, self.uniform, columns[: len(self.paths), rows], self.paths, found)
-        results[: len(found), rows] = found
+        chosen = columns[np.ix_(list(self.columns.values()), rows)]
+        kept = replay(self.program, self.uniform, chosen, tuple(self.columns), found)
+        results[:, rows] = found
         return kept
 
 
@@ -115,7 +117,7 @@ class _Compiled:
     def __init__(
         self,
         program: Program,
-        paths: tuple[str, ...],
+        columns: Mapping[str, int],
         uniform: Mapping[str, float],
         run: Callable[..., int],
         lanes: int,
@@ -134,10 +136,11 @@ class _Compiled:
         self._scalars = np.ones(len(program.nodes) + 1)  # the last is 1, whatever happens
         for place, value in program.constants.items():
             self._scalars[place] = value
-        varies = program.varying(paths)
+        varies = program.varying(columns)
         nodes = [place for place, node in enumerate(program.nodes) if node[0] >= 0]
-        self._prologue = self._struct([place for place in nodes if not varies[place]], tuple(uniform), (), alone=True)
-        self._body = self._struct([place for place in nodes if varies[place]], paths, varies, alone=False)
+        first = {path: place for place, path in enumerate(uniform)}
+        self._prologue = self._struct([place for place in nodes if not varies[place]], first, (), alone=True)
+        self._body = self._struct([place for place in nodes if varies[place]], columns, varies, alone=False)
         values = np.array([[uniform[path]] for path in uniform]).reshape(len(uniform), 1)
         alone = np.zeros((1, 1))
         self._call(self._prologue, values, np.zeros(1, dtype=np.int64), alone)
@@ -193,10 +196,10 @@ class _Compiled:
 
     # ---------------------------------------------------------------------------------------- layout
 
-    def _struct(self, order: Sequence[int], paths: Sequence[str], varies: Any, *, alone: bool) -> _Program:
+    def _struct(self, order: Sequence[int], columns: Mapping[str, int], varies: Any, *, alone: bool) -> _Program:
         """Return the instructions at some nodes as C reads them; *alone*: one number for all designs comes out."""
         program, one = self._program, len(self._scalars) - 1
-        inputs = [program.inputs[path] for path in paths]
+        inputs = [program.inputs[path] for path in columns]
         outputs = [one] if alone else list(program.results.values())
         guards = [] if alone else list(program.guards)
         single, single_lists = self._code(order, lambda place: place)
@@ -206,6 +209,7 @@ class _Compiled:
             single_lists=self._keep(single_lists),
             tables=ctypes.addressof(self._pointers),
             input_nodes=self._keep(inputs),
+            input_columns=self._keep(list(columns.values())),
             outputs=self._keep(outputs),
             guards=self._keep([guard.node for guard in guards]),
             least=self._keep([guard.least for guard in guards], np.float64),

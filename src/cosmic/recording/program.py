@@ -51,7 +51,7 @@ class Program:
 
 def program_of(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]) -> Program:
     """Return what of a tape is needed for the metrics *measured* and for the *rules*."""
-    wanted = {name: tape.place_of(value) for name, value in {**measured, **rules}.items()}
+    wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
     live = _live(tape, [*wanted.values(), *(guard.node for guard in tape.guards)])
     place = {old: new for new, old in enumerate(live)}
     nodes = tuple(_moved(tape.nodes[old], place) for old in live)
