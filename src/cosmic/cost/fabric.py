@@ -33,7 +33,7 @@ from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.errors import BackendError, CosmicError, in_words
-from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, smaller, where
+from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, smaller, where
 
 MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""
@@ -241,7 +241,7 @@ def deduplicated_share(copies: Numeric, members: Numeric, inside: Numeric) -> Nu
     """
     if not anywhere(copies != 1):
         return 1.0
-    different = members * (1 - (1 - 1 / larger(members, 1.0)) ** copies) / copies
+    different = members * (1 - power(1 - 1 / larger(members, 1.0), copies)) / copies
     return choose(inside > 1, different, 1.0)
 
 

@@ -17,7 +17,7 @@
 #define TROUBLE (FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID)
 
 enum {
-    NEGATIVE, ABSOLUTE, FLOOR, CEIL, RINT, SQRT, CBRT, EXP, EXPM1, LOG, LOG1P, LOG2, TRUNC, ISNAN, LOGICAL_NOT,
+    NEGATIVE, ABSOLUTE, FLOOR, CEIL, RINT, SQRT, CBRT, EXPM1, LOG, LOG2, TRUNC, ISNAN, LOGICAL_NOT,
     ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, REMAINDER, POWER, MAXIMUM, MINIMUM,
     LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, GCD, WHERE, INDEX, GATHER, SETTLED_SECONDS,
     INTERLEAVED_BYTES
@@ -298,10 +298,8 @@ static void run_single(const Program *program, Missing *missing) {
         case RINT: *result = rint(a); break;
         case SQRT: *result = sqrt(a); break;
         case CBRT: *result = cube_root(a); break;
-        case EXP: *result = exp(a); break;
         case EXPM1: *result = expm1(a); break;
         case LOG: *result = log(a); break;
-        case LOG1P: *result = log1p(a); break;
         case LOG2: *result = log2(a); break;
         case TRUNC: *result = trunc(a); break;
         case ISNAN: *result = a != a; break;
@@ -398,10 +396,8 @@ COSMIC_WIDE static void run_vector(const Program *program, int n, Missing *missi
         case RINT: UNARY(rint(a))
         case SQRT: UNARY(sqrt(a))
         case CBRT: UNARY(cube_root(a))
-        case EXP: UNARY(exp(a))
         case EXPM1: UNARY(expm1(a))
         case LOG: UNARY(log(a))
-        case LOG1P: UNARY(log1p(a))
         case LOG2: UNARY(log2(a))
         case TRUNC: UNARY(trunc(a))
         case ISNAN: UNARY(a != a)
@@ -547,7 +543,7 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, 
 
 /* The numbers by which this file knows operations, for a check that Python knows them by the same. */
 COSMIC_EXPORT const char *cosmic_operations(void) {
-    return "negative absolute floor ceil rint sqrt cbrt exp expm1 log log1p log2 trunc isnan logical_not add subtract "
+    return "negative absolute floor ceil rint sqrt cbrt expm1 log log2 trunc isnan logical_not add subtract "
            "multiply divide floor_divide remainder power maximum minimum less less_equal equal not_equal logical_and "
            "logical_or gcd where index gather settled_seconds interleaved_bytes";
 }

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from cosmic import numeric
+
 Array = Any
 """An array of float64, or one number."""
 
@@ -29,11 +31,9 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "ceil": np.ceil,
     "rint": np.rint,
     "sqrt": np.sqrt,
-    "cbrt": np.cbrt,
-    "exp": np.exp,
-    "expm1": np.expm1,
-    "log": np.log,
-    "log1p": np.log1p,
+    "cbrt": numeric.cbrt,
+    "expm1": numeric.expm1,
+    "log": numeric.log,
     "log2": np.log2,
     "trunc": np.trunc,
     "isnan": _truth(np.isnan),
@@ -44,7 +44,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "divide": np.divide,
     "floor_divide": np.floor_divide,
     "remainder": np.remainder,
-    "power": np.power,
+    "power": numeric.power,
     "maximum": np.maximum,
     "minimum": np.minimum,
     "less": _truth(np.less),
@@ -57,8 +57,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "where": lambda condition, then, otherwise: np.where(np.asarray(condition) != 0, then, otherwise),
 }
 """What each operation does, in NumPy: the reference, and the fallback."""
-NUMBERS = {name: number for number, name in enumerate((*OPERATIONS, "index", "gather", "settled_seconds", "interleaved_bytes"))}
+NAMES = (*OPERATIONS, "index", "gather", "settled_seconds", "interleaved_bytes")
+NUMBERS = {name: number for number, name in enumerate(NAMES)}
 """The number of each operation. The last are no plain arithmetic: *index* is the place of a combination of several
 columns in a table (`tables`), *gather* a number of such a table; the others are functions of the physics that are
 recorded as a whole (`cosmic.numeric.elementwise`)."""
-NAMES = tuple(NUMBERS)

@@ -45,7 +45,7 @@ class Program:
         given = {self.inputs[path] for path in inputs if path in self.inputs}
         found = [False] * len(self.nodes)
         for place, node in enumerate(self.nodes):
-            found[place] = place in given or (node[0] >= 0 and any([found[read] for read in reads(node)]))
+            found[place] = place in given or (node[0] >= 0 and any(found[read] for read in reads(node)))
         return np.array(found)
 
 

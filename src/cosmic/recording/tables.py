@@ -90,7 +90,7 @@ class Table:
         place = 2 * self.lookups[lookup]
         try:
             self.values[place : place + 2, row] = lookup.function(*lookup.leading, *self.arguments(key))
-        except Exception as error:  # noqa: BLE001  it matters only if a design asks for this number
+        except Exception as error:
             self._failed[row, place] = error
 
     def arguments(self, key: Sequence[float]) -> list[Any]:

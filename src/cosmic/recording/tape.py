@@ -5,8 +5,9 @@ Operations of NumPy on it give another one. What would take a number out of it (
 `Unrecordable`: then that structure is evaluated without a program.
 
 Two questions about all designs are answered so that the answer holds for any batch. *Is this so in any of them, in all
-of them?* Yes, and no: code then computes both cases, and selects. Where it depends on the machine alone, and all designs
-of the batch agree, the answer is theirs, and a guard notes it. *What is the largest?* A power of two, with a guard.
+of them?* Yes, and no: code then computes both cases, and selects. Where it depends on the machine alone, and all the
+designs of the batch agree, the answer is theirs, and a guard notes it. *What is the largest?* A power of two, with a
+guard.
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ class Tape:
         if place is None:
             place = self._places[instruction] = len(self.nodes)
             self.nodes.append(instruction)
-            self._varied.append(any([self._varied[read] for read in reads(instruction)]))
+            self._varied.append(any(self._varied[read] for read in reads(instruction)))
         return place
 
     def constant(self, value: float) -> int:
@@ -144,6 +145,8 @@ class Tape:
 
     def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> Recorded:
         """Return the result of a function that is recorded as a whole."""
+        if function.__name__ in OPERATIONS:
+            return self.operate(function.__name__, operands, "f")
         if function.__name__ not in NUMBERS:
             raise Unrecordable(f"no operation for {function.__name__}")
         return self.wrap(self.note((NUMBERS[function.__name__], *(self.place_of(each) for each in operands))), "f")
@@ -223,10 +226,10 @@ NEUTRAL = {
 """The operand that changes nothing, and on which sides. (-0.0 + 0.0 is 0.0: equal to -0.0, if not the same bits.)"""
 TEMPLATES = {kind: np.zeros(1, dtype=dtype) for kind, dtype in {"b": bool, "i": np.int64, "f": np.float64}.items()}
 
-UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt", "cbrt", "exp", "expm1", "log", "log1p", "log2")
-WHOLE = ("negative", "absolute", "add", "subtract", "multiply", "maximum", "minimum", "floor_divide", "remainder", "gcd")
+UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt", "log2")
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
+WHOLE = frozenset(("negative", "absolute", *BINARY)) - {"divide"}
 """Operations that give whole numbers for whole numbers."""
-BINARY = (*WHOLE[2:], "divide", "power")
 TRUTH = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}
 TRUTH |= {name: name for name in ("logical_and", "logical_or", "logical_not")}
 COMPARED = {name: (name, False) for name in ("less", "less_equal", "equal", "not_equal")}
@@ -254,12 +257,12 @@ class Recorded(np.ndarray[Any, Any]):
         if method != "__call__" or options:
             raise Unrecordable(f"{name}.{method}")
         if name in BINARY or name in UNARY:
-            whole = name in WHOLE and all([_kind(each) in "bi" for each in inputs])
+            whole = name in WHOLE and all(_kind(each) in "bi" for each in inputs)
             return tape.operate(name, inputs, "i" if whole else "f")
         if name in COMPARED:
             name, mirrored = COMPARED[name]
             return tape.operate(name, inputs[::-1] if mirrored else inputs, "b")
-        if name in TRUTH and all([_kind(each) == "b" for each in inputs]):
+        if name in TRUTH and all(_kind(each) == "b" for each in inputs):
             return tape.operate(TRUTH[name], inputs, "b")
         if name == "isnan":
             return tape.operate(name, inputs, "b")

@@ -40,7 +40,7 @@ from cosmic.cost.streaming import (
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, log
 from cosmic.step.communication import reduced_once
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.step.tables import TableUse
@@ -309,7 +309,7 @@ class KernelCosts:
     def _straggling(self) -> Numeric:
         """How many times longer the slowest of n accelerators takes: the largest of n normal deviates is √(2 ln n)."""
         slack: Numeric = self._field("straggler_slack")
-        spread: Numeric = np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        spread: Numeric = np.sqrt(2 * log(np.maximum(self.batch.npus, 1)))
         return 1 + slack * spread
 
     @cached_property

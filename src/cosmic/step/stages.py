@@ -106,17 +106,10 @@ def in_flight_bytes(
         other = parts_of(stages - 1 - place)
         near, far = np.where(stages > 1, stages - place, 1), np.where(stages > 1, place + 1, 0)
         return near * sum(parts) + far * sum(other)
-    if len(parts) == 1 or _alike(batch, blocks):
+    if len(parts) == 1:
         in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
         return in_flight * sum(parts)
     return interleaved_bytes(place, stages, count, virtual, *parts)
-
-
-def _alike(batch: Batch, blocks: Sequence[Block]) -> bool:
-    """Return whether all virtual stages have the same layers."""
-    layers = [block for block in blocks if block.part == "layers"]
-    parts = batch["workload.pp"] * batch["workload.virtual_stages"]
-    return len(layers) == 1 and bool(np.all(layers[0].repeats % parts == 0))
 
 
 @elementwise
