@@ -1,4 +1,4 @@
-"""Put the compiled library into wheels and, for an editable installation, into the source; without a compiler, do not."""
+"""Put the compiled library into wheels and, for an editable installation, into the source, if it can be compiled."""
 
 from __future__ import annotations
 
