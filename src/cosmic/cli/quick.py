@@ -1,8 +1,8 @@
 """Read plain command lines without Typer's machinery, whose types alone take longer to load than a design to evaluate.
 
 Only what can mean one thing is read here: words, options that are spelled in full, each at most once unless it is a
-list, with a value of its own. Everything else (help, mistakes, numbers, a value after an equals sign) is left to Typer, so that
-there is one place that refuses, and both ways call a command alike.
+list, with a value of its own. Everything else (help, mistakes, numbers, a value after an equals sign) is left to Typer,
+so that there is one place that refuses, and both ways call a command alike.
 """
 
 from __future__ import annotations
