@@ -1,4 +1,4 @@
-"""Put the compiled library into wheels and, of an editable installation, into the source; do without if it cannot be."""
+"""Put the compiled library into wheels and, for an editable installation, into the source, if it can be compiled."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def build(folder: Path = FOLDER, into: Path | None = None) -> tuple[Path, str]:
             os.replace(beside, target)
         finally:
             beside.unlink(missing_ok=True)
-        for other in into.glob(f"_native-*-{kind()}.so"):
+        for other in into.glob(f"_native-*.{kind()}.so"):
             if other != target:
                 other.unlink(missing_ok=True)
     except OSError as error:

@@ -61,12 +61,12 @@ def digest(folder: Path = FOLDER) -> str:
 
 
 def file_name(of: str) -> str:
-    """Return the name of the library of a digest on this machine.
+    """Return the name of the library of a digest on this machine; the point inside keeps it from being a module.
 
-    >>> file_name("0123456789ab") == f"_native-0123456789ab-{kind()}.so"
+    >>> file_name("0123456789ab") == f"_native-0123456789ab.{kind()}.so"
     True
     """
-    return f"_native-{of}-{kind()}.so"
+    return f"_native-{of}.{kind()}.so"
 
 
 def kind() -> str:
