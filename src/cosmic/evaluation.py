@@ -373,10 +373,18 @@ MEASURED = (
 )
 RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
 """What is computed of every design: its metrics, and whether it meets each rule."""
-RECORDER = Recorder(
-    lambda batch: {name: value for name, value in _metrics(batch).items() if name in MEASURED},
-    lambda batch: {f"rule.{name}": value for name, value in held(batch).items()},
-)
+
+
+def _measured(batch: Batch) -> dict[str, Any]:
+    found = _metrics(batch)
+    return {name: found[name] for name in MEASURED}
+
+
+def _judged(batch: Batch) -> dict[str, Any]:
+    return {f"rule.{name}": holds for name, holds in held(batch).items()}
+
+
+RECORDER = Recorder(_measured, _judged)
 """The programs of all structures that were evaluated (see `cosmic.recording`)."""
 
 
