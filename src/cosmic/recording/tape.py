@@ -22,14 +22,18 @@ import numpy.typing as npt
 from cosmic.design.batch import Names
 from cosmic.recording.operations import NAMES, NUMBERS, OPERATIONS
 
-Instruction = tuple[int, ...]
-"""The number of an operation, and the nodes that it reads. An index has its table before them; a gather has its lookup
-and which of the two numbers after the index."""
+Node = tuple[int, int, int, int]
+"""The number of an operation, and up to three nodes that it reads. An index, or a function that is recorded as a whole,
+has its table (or 0), and where in the tape's lists its operands begin and how many there are. A gather has its index,
+its lookup, and which of the two numbers it is."""
 CONSTANT, INPUT = -1, -2
 """What else a node can be: one number for all designs, or a column of them."""
 
 
 INDEX, GATHER = NUMBERS["index"], NUMBERS["gather"]
+LISTED = (INDEX, NUMBERS["settled_seconds"], NUMBERS["interleaved_bytes"])
+OPERANDS = [1 if number < NUMBERS["add"] else 3 if name == "where" else 2 for number, name in enumerate(NAMES)]
+OPERANDS[GATHER] = 1
 Known = tuple[str | tuple[str, ...] | None, ...]
 """Of each column of a combination the one name of all designs, the names its codes stand for, or None for numbers."""
 
@@ -59,27 +63,40 @@ class Tape:
     """Instructions in the order in which they were noted; equal ones are one."""
 
     def __init__(self, values: Mapping[str, npt.NDArray[Any]], varying: Sequence[str]) -> None:
-        self.nodes: list[Instruction] = []
+        self.nodes: list[Node] = []
+        self.lists: list[int] = []
         self.constants: dict[int, float] = {}
         self.inputs: dict[int, str] = {}
         self.lookups: dict[Lookup, int] = {}
         self.tables: dict[Known, int] = {}
         self.guards: dict[Guard, None] = {}
         self._values, self._varying = values, frozenset(varying)
-        self._places: dict[Instruction, int] = {}
+        self._places: dict[tuple[int, ...], int] = {}
         self._numbers: dict[tuple[float, float], int] = {}
         self._varied: list[bool] = []
         """Whether a node depends on the workload, or on what differs among the designs that are recorded."""
 
     # ---------------------------------------------------------------------------------------- nodes
 
-    def note(self, instruction: Instruction) -> int:
-        """Return the place of an instruction, which is added if it is new."""
-        place = self._places.get(instruction)
+    def note(self, operation: int, read: Sequence[int]) -> int:
+        """Return the place of an operation on up to three nodes, which is added if it is new."""
+        key = (operation, *read)
+        place = self._places.get(key)
         if place is None:
-            place = self._places[instruction] = len(self.nodes)
-            self.nodes.append(instruction)
-            self._varied.append(any(self._varied[read] for read in reads(instruction)))
+            place = self._places[key] = len(self.nodes)
+            self.nodes.append((operation, *read, *(0,) * (3 - len(read))))  # type: ignore[arg-type]  # four numbers
+            self._varied.append(any([self._varied[each] for each in read]))  # noqa: C419  faster than a generator
+        return place
+
+    def note_listed(self, operation: int, first: int, read: Sequence[int]) -> int:
+        """Return the place of an operation on any number of nodes, which is added if it is new."""
+        key = (operation, first, -1, *read)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.nodes)
+            self.nodes.append((operation, first, len(self.lists), len(read)))
+            self.lists += read
+            self._varied.append(any(self._varied[each] for each in read))
         return place
 
     def constant(self, value: float) -> int:
@@ -89,7 +106,7 @@ class Tape:
         place = self._numbers.get(key)
         if place is None:
             place = self._numbers[key] = len(self.nodes)
-            self.nodes.append((CONSTANT,))
+            self.nodes.append((CONSTANT, 0, 0, 0))
             self.constants[place] = number
             self._varied.append(False)
         return place
@@ -97,7 +114,7 @@ class Tape:
     def column(self, path: str) -> Recorded:
         """Return a field of the designs."""
         place = len(self.nodes)
-        self.nodes.append((INPUT,))
+        self.nodes.append((INPUT, 0, 0, 0))
         self.inputs[place] = path
         self._varied.append(path.startswith("workload.") or path in self._varying)
         return self.wrap(place, self._values[path].dtype.kind)
@@ -124,7 +141,7 @@ class Tape:
         """Return the result of an operation; of constants it is one."""
         places = [self.place_of(each) for each in operands]
         simple = self._simplified(name, places)
-        return self.wrap(self.note((NUMBERS[name], *places)) if simple is None else simple, kind)
+        return self.wrap(self.note(NUMBERS[name], places) if simple is None else simple, kind)
 
     def _simplified(self, name: str, places: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
@@ -149,7 +166,8 @@ class Tape:
             return self.operate(function.__name__, operands, "f")
         if function.__name__ not in NUMBERS:
             raise Unrecordable(f"no operation for {function.__name__}")
-        return self.wrap(self.note((NUMBERS[function.__name__], *(self.place_of(each) for each in operands))), "f")
+        places = [self.place_of(each) for each in operands]
+        return self.wrap(self.note_listed(NUMBERS[function.__name__], 0, places), "f")
 
     def look_up(
         self, function: Callable[..., tuple[float, float]], leading: tuple[str, ...], columns: Sequence[Any]
@@ -162,10 +180,19 @@ class Tape:
             if not isinstance(column, str):
                 places.append(self.place_of(column.codes if isinstance(column, Names) else column))
         table = self.tables.setdefault(tuple(known), len(self.tables))
-        index = self.note((INDEX, table, *places))
+        index = self.note_listed(INDEX, table, places)
         lookup = self.lookups.setdefault(Lookup(function, leading, tuple(known)), len(self.lookups))
-        first, second = (self.wrap(self.note((GATHER, index, lookup, side)), "f") for side in (0, 1))
+        first, second = (self.wrap(self._gather(index, lookup, side), "f") for side in (0, 1))
         return first, second
+
+    def _gather(self, index: int, lookup: int, side: int) -> int:
+        key = (GATHER, index, lookup, side)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.nodes)
+            self.nodes.append(key)
+            self._varied.append(self._varied[index])
+        return place
 
     # -------------------------------------------------------------------------------- all designs at once
 
@@ -198,22 +225,24 @@ class Tape:
 
     def _computed(self, place: int) -> npt.NDArray[np.float64]:
         """Return the numbers of the designs that are recorded at *place*."""
-        code, *operands = self.nodes[place]
+        code = self.nodes[place][0]
         if code == CONSTANT:
             return np.array([self.constants[place]])
         if code == INPUT:
             return np.asarray(self._values[self.inputs[place]], dtype=np.float64)
         if NAMES[code] not in OPERATIONS:
             raise Unrecordable("a question about what is looked up")
-        found: npt.NDArray[np.float64] = OPERATIONS[NAMES[code]](*(self._computed(each) for each in operands))
+        operands = (self._computed(each) for each in reads(self.nodes[place], self.lists))
+        found: npt.NDArray[np.float64] = OPERATIONS[NAMES[code]](*operands)
         return found
 
 
-def reads(instruction: Instruction) -> Instruction:
-    """Return the nodes that an instruction reads."""
-    if instruction[0] == GATHER:
-        return instruction[1:2]
-    return instruction[2:] if instruction[0] == INDEX else instruction[1:]
+def reads(node: Sequence[int], lists: Sequence[int]) -> Sequence[int]:
+    """Return the nodes that a node reads."""
+    operation = node[0]
+    if operation in LISTED:
+        return lists[node[2] : node[2] + node[3]]
+    return node[1 : 1 + OPERANDS[operation]] if operation >= 0 else ()
 
 
 NEUTRAL = {
