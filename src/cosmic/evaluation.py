@@ -278,8 +278,8 @@ def _outer_bytes(batch: Batch) -> Any:
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return the metrics of every design of *batch*: the same functions, over arrays."""
     results, unrecorded = run_batch(RECORDER, batch, len(RESULTS))
-    for rows in unrecorded:
-        _run_directly(batch, rows, results)
+    if unrecorded:
+        _run_directly(batch, np.concatenate(unrecorded), results)
     columns = {name: results[place] for place, name in enumerate(MEASURED) if name != "memory_stage"}
     broken = {name: results[len(MEASURED) + place] == 0 for place, name in enumerate(RULES)}
     over = {}

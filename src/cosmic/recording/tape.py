@@ -78,14 +78,15 @@ class Tape:
 
     # ---------------------------------------------------------------------------------------- nodes
 
-    def note(self, operation: int, read: Sequence[int]) -> int:
+    def note(self, operation: int, first: int, second: int = 0, third: int = 0) -> int:
         """Return the place of an operation on up to three nodes, which is added if it is new."""
-        key = (operation, *read)
-        place = self._places.get(key)
+        node = (operation, first, second, third)
+        place = self._places.get(node)
         if place is None:
-            place = self._places[key] = len(self.nodes)
-            self.nodes.append((operation, *read, *(0,) * (3 - len(read))))  # type: ignore[arg-type]  # four numbers
-            self._varied.append(any([self._varied[each] for each in read]))  # noqa: C419  faster than a generator
+            place = self._places[node] = len(self.nodes)
+            self.nodes.append(node)
+            varied, operands = self._varied, OPERANDS[operation]
+            varied.append(varied[first] or (operands > 1 and varied[second]) or (operands > 2 and varied[third]))
         return place
 
     def note_listed(self, operation: int, first: int, read: Sequence[int]) -> int:
@@ -101,6 +102,9 @@ class Tape:
 
     def constant(self, value: float) -> int:
         """Return the place of a number; 0.0 and -0.0 are two."""
+        place = self._numbers.get((value, 1.0)) if value else None  # what nearly all constants are: a known one
+        if place is not None:
+            return place
         number = float(value)
         key = (0.0, 0.0) if isnan(number) else (number, copysign(1.0, number))
         place = self._numbers.get(key)
@@ -139,14 +143,15 @@ class Tape:
 
     def operate(self, name: str, operands: Sequence[Any], kind: str) -> Recorded:
         """Return the result of an operation; of constants it is one."""
-        places = [self.place_of(each) for each in operands]
+        places = [each.node if type(each) is Recorded and each.node >= 0 else self.place_of(each) for each in operands]
         simple = self._simplified(name, places)
-        return self.wrap(self.note(NUMBERS[name], places) if simple is None else simple, kind)
+        return self.wrap(self.note(NUMBERS[name], *places) if simple is None else simple, kind)
 
     def _simplified(self, name: str, places: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
-        known = [self.constants.get(each) for each in places]
-        if not any(each is not None for each in known):
+        constants = self.constants
+        known = [constants.get(each) for each in places]
+        if known.count(None) == len(known):
             return None
         if None not in known:
             with np.errstate(all="ignore"):
@@ -182,17 +187,8 @@ class Tape:
         table = self.tables.setdefault(tuple(known), len(self.tables))
         index = self.note_listed(INDEX, table, places)
         lookup = self.lookups.setdefault(Lookup(function, leading, tuple(known)), len(self.lookups))
-        first, second = (self.wrap(self._gather(index, lookup, side), "f") for side in (0, 1))
+        first, second = (self.wrap(self.note(GATHER, index, lookup, side), "f") for side in (0, 1))
         return first, second
-
-    def _gather(self, index: int, lookup: int, side: int) -> int:
-        key = (GATHER, index, lookup, side)
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self.nodes)
-            self.nodes.append(key)
-            self._varied.append(self._varied[index])
-        return place
 
     # -------------------------------------------------------------------------------- all designs at once
 
@@ -259,6 +255,7 @@ UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt", "log2")
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
 WHOLE = frozenset(("negative", "absolute", *BINARY)) - {"divide"}
 """Operations that give whole numbers for whole numbers."""
+ARITHMETIC = frozenset((*UNARY, *BINARY))
 TRUTH = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}
 TRUTH |= {name: name for name in ("logical_and", "logical_or", "logical_not")}
 COMPARED = {name: (name, False) for name in ("less", "less_equal", "equal", "not_equal")}
@@ -282,12 +279,14 @@ class Recorded(np.ndarray[Any, Any]):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Note an operation."""
         name = ufunc.__name__
-        tape = next(each for each in inputs if type(each) is Recorded)._on_tape()
         if method != "__call__" or options:
             raise Unrecordable(f"{name}.{method}")
-        if name in BINARY or name in UNARY:
-            whole = name in WHOLE and all(_kind(each) in "bi" for each in inputs)
-            return tape.operate(name, inputs, "i" if whole else "f")
+        tape = self.tape
+        if tape is None:
+            raise Unrecordable("a part of a recorded array")
+        if name in ARITHMETIC:
+            kinds = [each.kind if type(each) is Recorded else _kind(each) for each in inputs]
+            return tape.operate(name, inputs, "f" if "f" in kinds or name not in WHOLE else "i")
         if name in COMPARED:
             name, mirrored = COMPARED[name]
             return tape.operate(name, inputs[::-1] if mirrored else inputs, "b")
