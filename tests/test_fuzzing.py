@@ -25,6 +25,7 @@ from fuzzing.judging import failures  # noqa: E402
 from fuzzing.server import Outcome, Server  # noqa: E402
 from fuzzing.trial import LARGEST_BYTES, Maker, Trial  # noqa: E402
 from fuzzing.values import FILES  # noqa: E402
+from fuzzing.words import bounded  # noqa: E402
 
 from cosmic.cli import COMMANDS  # noqa: E402
 
@@ -88,6 +89,21 @@ def test_a_generator_that_hangs_is_told_from_a_command(tmp_path: Path, monkeypat
     monkeypatch.setattr(server, "GRACE_S", 0.1)
     [found] = Server(lambda number, folder: time.sleep(600), tmp_path).run([0])  # type: ignore[arg-type, return-value]
     assert [failure.key for failure in failures(found)] == [("hangs", "the fuzzer's generator")]
+
+
+def test_large_clusters_are_not_simulated(goods: stock.Stock, tmp_path: Path) -> None:
+    search = next(command for command in commands() if command.path == ("search",))
+    words = bounded(
+        Maker(Random(0), tmp_path, goods), search, ["search", "cosmic-1024-full-stack", "--engine", "event"]
+    )
+    assert words[1] == "f1.yaml"
+    assert (tmp_path / "f1.yaml").exists()
+
+
+def test_a_study_that_was_simulated_is_not_run_again(tmp_path: Path) -> None:
+    for content, simulated in (('{"engine": "event"}', True), ('{"engine": "analytic"}', False)):
+        (tmp_path / "study.json").write_text(content)
+        assert studies._simulates(tmp_path) == simulated
 
 
 def test_every_command_is_tried() -> None:

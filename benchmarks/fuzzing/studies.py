@@ -69,21 +69,29 @@ def studies(maker: Maker) -> list[str]:
         with contextlib.suppress(sqlite3.Error, OSError, ValueError):
             rng.choice(spoilers)(maker, folder)
     other = maker.stock.copy(rng.choice(maker.stock.studies), maker.folder / "whole").name
-    words = rng.choice(
-        (
-            ["report", "s"],
-            ["report", "s", "--out", "page.html"],
-            ["compare", "s", other],
-            ["compare", other, "s", "--plot", "plot.svg"],
-            ["replay", "s", "--check"],
-            ["replay", "s"],
-            ["export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
-            ["doctor", "s"],
-            ["doctor", "s", "--check"],
-            ["search", "--resume", "--out", "s", "-n", str(rng.choice((10, 50)))],
-        )
+    reading = (
+        ["report", "s"],
+        ["report", "s", "--out", "page.html"],
+        ["compare", "s", other],
+        ["compare", other, "s", "--plot", "plot.svg"],
+        ["export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
+        ["doctor", "s"],
+        ["doctor", "s", "--check"],
     )
+    working = (
+        ["replay", "s", "--check"],
+        ["replay", "s"],
+        ["search", "--resume", "--out", "s", "-n", str(rng.choice((10, 50)))],
+    )
+    words = rng.choice(reading if _simulates(folder) else (*reading, *working))
     return [*words, *(["--json"] if maker.chance(0.3) and "-" not in words else [])]
+
+
+def _simulates(folder: Path) -> bool:
+    """Return whether the study says that its designs were simulated: seconds for each of them, were it run again."""
+    with contextlib.suppress(OSError, ValueError):
+        return b'"event"' in read_bytes(folder / INPUTS)
+    return False
 
 
 def _inputs(maker: Maker, folder: Path) -> None:
