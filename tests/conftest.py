@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import os
 
+import numpy as np
+import pytest
 from hypothesis import settings
+
+from cosmic import evaluation
 
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
     "0"  # before Ray is imported: its workers run in this environment, as it is
@@ -12,3 +16,12 @@ os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
 
 settings.register_profile("cosmic", deadline=None)
 settings.load_profile("cosmic")
+
+
+@pytest.fixture
+def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Evaluate designs by the physics itself, which a test may change, and not by programs that were recorded before."""
+    monkeypatch.setattr(evaluation, "run_point", lambda *_: None)
+    monkeypatch.setattr(
+        evaluation, "run_batch", lambda _, batch, count: (np.empty((count, batch.size)), [np.arange(batch.size)])
+    )

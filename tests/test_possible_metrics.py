@@ -12,6 +12,7 @@ from cosmic.design.batch import Batch
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load_design
 
+pytestmark = pytest.mark.usefixtures("without_programs")
 POINT = load_design("llama3-8b@dgx-h100:8")
 LEAST, MOST = evaluation.POSSIBLE["step_s"]
 

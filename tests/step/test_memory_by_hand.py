@@ -26,7 +26,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design
 from cosmic.step.memory import COMPONENTS, Footprint, footprint, stage_footprints
 from cosmic.step.stage_memory import LogitBytes
-from cosmic.step.stages import _interleaved_bytes
+from cosmic.step.stages import interleaved_bytes
 from cosmic.testing.designs import random_design
 from cosmic.workload.schedule import schedules
 
@@ -409,7 +409,7 @@ def test_what_virtual_stages_keep_is_what_their_order_says(stages: int, virtual:
         for task in schedules["interleaved"].order(stage, stages, count, virtual):
             held += sizes[task.chunk] if task.kind == "F" else -sizes[task.chunk]
             most = max(most, held)
-        assert _interleaved_bytes(sizes, stage, stages, count, virtual) == most
+        assert interleaved_bytes(stage, stages, count, virtual, *sizes) == most
 
 
 @pytest.mark.parametrize("seed", range(5))
