@@ -10,6 +10,7 @@ from hypothesis import settings
 
 from cosmic import evaluation
 
+os.environ["COSMIC_CACHE"] = ""  # tests compute what they check, and leave nothing behind
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (
     "0"  # before Ray is imported: its workers run in this environment, as it is
 )

@@ -10,16 +10,20 @@ batch, the one with the shortest step in closed form is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import wraps
 from itertools import groupby, product
 from math import gcd
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from cosmic.arithmetic import divisors
+from cosmic.caching import keep, recall
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
@@ -29,6 +33,7 @@ from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
 from cosmic.workload.sizes import structural_paths
 
+T = TypeVar("T")
 MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute")
 SERVED = (*AXES, "ep", "global_batch", "micro_batch")
 BUDGET = 0.95
@@ -47,6 +52,25 @@ NODES_OF_EXPERTS = 8
 """Expert parallelism spans at most so many of the innermost groups: beyond them its all-to-alls dominate."""
 
 
+def _kept(compute: Callable[..., T]) -> Callable[..., T]:
+    """Keep what a suggestion gives for other processes: it follows from the design and from what is given."""
+
+    @wraps(compute)
+    def suggestion(base: DesignPoint, *given: Mapping[str, Any]) -> T:
+        key = f"{compute.__name__} {base.identity} {[sorted(each.items()) for each in given]}"
+        if content := recall("mappings", key):
+            with suppress(ValueError):
+                known: T = json.loads(content)
+                return known
+        found = compute(base, *given)
+        with suppress(TypeError):  # what is no JSON
+            keep("mappings", key, json.dumps(found).encode())
+        return found
+
+    return suggestion
+
+
+@_kept
 def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping (the keys of `MAPPING`) that can run and fits, for the task of *base*.
 
@@ -110,6 +134,7 @@ def suggest_virtual_stages(layers: int, stages: int) -> int:
     return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
 
 
+@_kept
 def suggest_micro_batch(base: DesignPoint, workload: Mapping[str, Any]) -> int:
     """Return how many samples a microbatch of training has where none are stated: 1, or several short ones.
 
@@ -167,6 +192,7 @@ def _share_of_memory(batch: Batch) -> npt.NDArray[np.float64]:
 # ------------------------------------------------------------------------------------------------- serving
 
 
+@_kept
 def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> dict[str, int]:
     """Return mesh, global_batch and micro_batch for prefill or decode.
 

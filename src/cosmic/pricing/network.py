@@ -103,14 +103,14 @@ def _total(
     dims = zip(names, npus, bandwidth_bytes_per_s, tiers(len(names)), strict=True)
     for name, size, bandwidth, tier in dims:
         rate = tier_rates(quantity)[tier]
-        block, links = Combinations(name, size).look_up(_block, quantity, tier)
+        block, links = Combinations(name, size).look_up(block_terms, quantity, tier)
         # Divided last, so that whole dollars stay whole.
         total = total + (prod(npus) // size) * block * (bandwidth / rate.per_bytes_per_s) / links
     return total
 
 
 @cache
-def _block(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[float, float]:
+def block_terms(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[float, float]:
     """Return the dollars (or watts) of one dimension of *npus* NPUs for each unit of bandwidth, and an NPU's links."""
     rate, topology = tier_rates(quantity)[tier], topologies[name]
     parts = topology.parts(int(npus))

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.design.batch import Batch, Names
+from cosmic.recording import cache
 from cosmic.recording.program import Program, program_of
 from cosmic.recording.structure import Structure, structure_of
 from cosmic.recording.tape import Tape, Unrecordable
@@ -32,7 +33,7 @@ class Recorder:
         if found is None:
             if len(self._programs) >= MOST_PROGRAMS:
                 self._programs.clear()
-            found = self._programs[structure] = []
+            found = self._programs[structure] = list(cache.load(structure))
         return found
 
     def record(self, batch: Batch) -> Program | None:
@@ -42,7 +43,9 @@ class Recorder:
             program = self._record(batch, structure)
         except Unrecordable:
             return None
-        self.variants(structure).append(program)
+        variants = self.variants(structure)
+        variants.append(program)
+        cache.store(structure, program, len(variants) - 1)
         return program
 
     def _record(self, batch: Batch, structure: Structure) -> Program:

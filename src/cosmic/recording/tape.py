@@ -32,6 +32,8 @@ CONSTANT, INPUT = -1, -2
 
 INDEX, GATHER = NUMBERS["index"], NUMBERS["gather"]
 LISTED = (INDEX, NUMBERS["settled_seconds"], NUMBERS["interleaved_bytes"])
+LONGEST = {"settled_seconds": 33, "interleaved_bytes": 256}
+"""Operands that functions recorded as a whole can have (native/program.c)."""
 OPERANDS = [1 if number < NUMBERS["add"] else 3 if name == "where" else 2 for number, name in enumerate(NAMES)]
 OPERANDS[GATHER] = 1
 Known = tuple[str | tuple[str, ...] | None, ...]
@@ -169,8 +171,8 @@ class Tape:
         """Return the result of a function that is recorded as a whole."""
         if function.__name__ in OPERATIONS:
             return self.operate(function.__name__, operands, "f")
-        if function.__name__ not in NUMBERS:
-            raise Unrecordable(f"no operation for {function.__name__}")
+        if len(operands) > LONGEST.get(function.__name__, 0):
+            raise Unrecordable(f"no operation for {function.__name__} of {len(operands)} numbers")
         places = [self.place_of(each) for each in operands]
         return self.wrap(self.note_listed(NUMBERS[function.__name__], 0, places), "f")
 
