@@ -152,7 +152,8 @@ def bottleneck_seconds(
     p, bandwidth, size, many = _rows(npus, bandwidths_bytes_per_s, size_bytes, splits)
     longest_first = np.argsort(-many, kind="stable")
     p, bandwidth, size, many = (each[..., longest_first] for each in (p, bandwidth, size, many))
-    part, speed, share, load = size / many, bandwidth / bandwidth[0], (p - 1) / p, np.zeros_like(p)
+    reference = bandwidth[(p > 1).argmax(axis=0), np.arange(len(many))]  # one that carries something
+    part, speed, share, load = size / many, bandwidth / reference, (p - 1) / p, np.zeros_like(p)
     pairs = [(lower, upper) for upper in range(len(p)) for lower in range(upper)]
     earlier = {pair: np.ones(len(many), dtype=bool) for pair in pairs}  # is the lower dimension visited first?
     inside = np.cumprod(np.vstack([np.ones_like(p[:1]), p[:-1]]), axis=0)
@@ -173,7 +174,7 @@ def bottleneck_seconds(
         rest = many[:rows] - turn - 1
         best[:rows] = np.minimum(best[:rows], (load[:, :rows] + rest * plain[:, :rows]).max(axis=0))
     seconds = np.empty(len(many))
-    seconds[longest_first] = (best if settles else load.max(axis=0)) / bandwidth[0]
+    seconds[longest_first] = (best if settles else load.max(axis=0)) / reference
     return seconds
 
 

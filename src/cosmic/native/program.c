@@ -128,17 +128,21 @@ static inline double smaller(double a, double b) {
 COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds) {
     double(*p)[BLOCK] = given + 1, (*bandwidth)[BLOCK] = given + 1 + dims, *many = given[0];
     double speed[MOST_DIMS][BLOCK], share[MOST_DIMS][BLOCK], load[MOST_DIMS][BLOCK], plain[MOST_DIMS][BLOCK];
-    double arriving[MOST_DIMS][BLOCK], places[MOST_DIMS][BLOCK], part[BLOCK], inside[BLOCK], best[BLOCK], turns = 0.0;
+    double arriving[MOST_DIMS][BLOCK], places[MOST_DIMS][BLOCK], part[BLOCK], inside[BLOCK], best[BLOCK];
+    double reference[BLOCK], turns = 0.0; /* speeds are relative to the first dimension that carries something */
     double earlier[MOST_DIMS][MOST_DIMS][BLOCK]; /* [lower][upper]: is the lower dimension visited first? */
     for (int i = 0; i < BLOCK; i++) {
         part[i] = 1.0 / many[i];
         inside[i] = 1.0;
         best[i] = 0.0;
+        int first = 0;
+        for (int d = dims - 1; d >= 0; d--) first = p[d][i] > 1 ? d : first;
+        reference[i] = bandwidth[first][i];
         turns = larger(turns, many[i]);
     }
     for (int d = 0; d < dims; d++)
         for (int i = 0; i < BLOCK; i++) {
-            speed[d][i] = bandwidth[d][i] / bandwidth[0][i];
+            speed[d][i] = bandwidth[d][i] / reference[i];
             share[d][i] = (p[d][i] - 1) / p[d][i];
             load[d][i] = 0.0;
             plain[d][i] = part[i] * share[d][i] / speed[d][i] / inside[i];
@@ -187,7 +191,7 @@ COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds)
             }
         for (int i = 0; i < BLOCK; i++) best[i] = turn < many[i] ? smaller(best[i], ends[i]) : best[i];
     }
-    for (int i = 0; i < BLOCK; i++) seconds[i] = best[i] / bandwidth[0][i];
+    for (int i = 0; i < BLOCK; i++) seconds[i] = best[i] / reference[i];
 }
 
 /* Levels the chunks of n designs, those with many chunks together. */
