@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+
 import pytest
 
 from cosmic.errors import SpecError, UnknownName
 from cosmic.workload.graph import Graph, Operator, Tensor
-from cosmic.workload.sharding import REPLICATED, Sharding, annotate, propagate
+from cosmic.workload.sharding import REPLICATED, Annotation, Sharding, annotate, differentiate, propagate, propagation
 from tests.workload.sharding.layers import layer, moe
 
 A, B, C = Tensor("A", ("i", "k")), Tensor("B", ("k", "j")), Tensor("C", ("i", "j"))
@@ -72,3 +76,38 @@ def test_a_misspelt_tensor_or_dimension_is_refused() -> None:
         propagate(layer(), {"w_upp": annotate({"ffn": "tp"})})
     with pytest.raises(SpecError, match=r"annotation of A = 'j': the tensor has no such dimension, only i, k"):
         propagate(PRODUCT, {"A": annotate({"j": "tp"})})
+
+
+def _said(tensor: Tensor, rng: Random) -> Annotation:
+    """Return any annotation of *tensor*: disputes, open dimensions, pending sums and priorities are all likely."""
+    dims: dict[str, list[str]] = {}
+    for axis in rng.sample(("x", "y", "z"), rng.randint(0, 2)):
+        dims.setdefault(rng.choice(tensor.dims), []).append(axis)
+    pending = ["w"] if rng.random() < 0.1 else []
+    free = [dim for dim in tensor.dims if rng.random() < 0.4]
+    ranks = {dim: rng.randint(0, 2) for dim in tensor.dims if rng.random() < 0.5}
+    return annotate(dims, partial=pending, open=free, priority=ranks if rng.random() < 0.3 else rng.randint(0, 2))
+
+
+@pytest.mark.parametrize("made", [layer, moe])
+def test_visits_that_are_left_out_would_change_nothing(
+    made: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward, rng = made(), Random(5)
+    graph = Graph((*forward.operators, *differentiate(forward, [forward.operators[-1].outputs[0].name]).operators))
+    cases = [
+        {tensor.name: _said(tensor, rng) for tensor in graph.tensors.values() if rng.random() < 0.3} for _ in range(12)
+    ]
+    claim, claims = propagation._claim, Counter[str]()
+
+    def counted(site: propagation._Site, factor: str, state: propagation._State) -> propagation._Claim | None:
+        claims[when] += 1
+        return claim(site, factor, state)
+
+    monkeypatch.setattr(propagation, "_claim", counted)
+    when = "some left out"
+    found = [propagate(graph, case) for case in cases]
+    monkeypatch.setattr(propagation._State, "is_settled", lambda *_: False)
+    when = "all visits"
+    assert found == [propagate(graph, case) for case in cases]
+    assert claims["some left out"] < claims["all visits"] / 2

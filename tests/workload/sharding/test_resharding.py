@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
-from cosmic.workload.sharding import Sharding, reshard, wire_share
-from cosmic.workload.sharding.resharding import COLLECTIVES
+from cosmic.workload.sharding import REPLICATED, Sharding, reshard, wire_share
+from cosmic.workload.sharding.resharding import COLLECTIVES, _all_reduced, _shortest
 
 SIZES = {"a": 64, "b": 64, "x": 4, "y": 2}
 DIMS = ("a", "b")
@@ -54,3 +56,19 @@ def test_what_stays_is_left_alone() -> None:
 
 def test_groups_of_one_send_nothing() -> None:
     assert all(wire_share(kind, 1) == 0 for kind in COLLECTIVES if kind != "collective_permute")
+
+
+@pytest.mark.parametrize(("a", "b", "x", "y", "z"), list(product((1, 3, 64), (0.25, 100), (1, 4), (2, 8), (1, 2))))
+def test_one_all_reduce_is_the_shortest_path_of_a_sum_that_all_want(a: float, b: float, x: int, y: int, z: int) -> None:
+    """At these sizes shares of the wire are exact numbers, so that the search decides ties as it should."""
+    known = (("a", a), ("b", b), ("x", x), ("y", y), ("z", z))
+    for sums in ("+x", "+yz", "+xyz"):
+        asked = (DIMS, of(sums), REPLICATED, known)
+        assert _all_reduced(*asked) == _shortest(*asked)
+
+
+def test_rounding_does_not_break_an_all_reduce_up() -> None:
+    """Steps over 3 and over 2 devices add up to a little less than one over 6: 106.66666666666666 of 64 elements."""
+    steps, wire = reshard(DIMS, of("+xy"), REPLICATED, {"a": 8, "b": 8, "x": 3, "y": 2})
+    assert [step.kind for step in steps] == ["all_reduce"]
+    assert wire == pytest.approx(64 * 2 * 5 / 6)

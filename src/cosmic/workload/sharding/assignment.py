@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import permutations, product
 
 from cosmic.workload.graph import Operator, Sizes, Tensor
@@ -22,7 +23,7 @@ THROUGH = "…"
 """In place of a factor: the axis stays a pending sum, in inputs and in outputs."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Assignment:
     """The axes that split each factor of an operator while it runs."""
 
@@ -31,7 +32,7 @@ class Assignment:
     through: Axes = ()
     """Axes along which partial sums are read and made (only in operators that add)."""
 
-    @property
+    @cached_property
     def factors(self) -> Factors:
         """The factors of the operator."""
         return factors_of(self.operator)
@@ -80,14 +81,19 @@ def _spread(axes: Axes, dims: tuple[str, ...], near: Sharding) -> list[tuple[str
     return [(dim, part) for dim, part in [*found, (dims[-1], rest)] if part]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Setting:
     """An operator with the current shardings of its inputs and the wanted ones of its outputs."""
 
     operator: Operator
     shardings: Mapping[str, Sharding]
 
-    @property
+    @cached_property
+    def factors(self) -> Factors:
+        """The factors of the operator."""
+        return factors_of(self.operator)
+
+    @cached_property
     def axes(self) -> Axes:
         """Every axis of these shardings."""
         return tuple(dict.fromkeys(axis for tensor in self.operator.tensors for axis in self.of(tensor).used))
@@ -99,8 +105,8 @@ class Setting:
     def place(self, tensor: Tensor, axis: str) -> str | None:
         """Return the factor that *axis* splits in *tensor*."""
         dim = self.of(tensor).holds(axis)
-        factors = factors_of(self.operator)
-        return None if dim is None or factors.of[dim] in factors.whole else factors.of[dim]
+        factor = None if dim is None else self.factors.of[dim]
+        return None if factor in self.factors.whole else factor
 
     def places(self, tensors: tuple[Tensor, ...], axis: str) -> list[str]:
         """Return the distinct factors that *axis* splits in *tensors*."""
@@ -108,8 +114,7 @@ class Setting:
 
     def order(self, factor: str, axes: Axes) -> Axes:
         """Return *axes* in the order of the last tensor that has all, or most, of them."""
-        factors = factors_of(self.operator)
-        orders = [factors.axes(tensor, factor, self.of(tensor)) for tensor in reversed(self.operator.tensors)]
+        orders = [self.factors.axes(tensor, factor, self.of(tensor)) for tensor in reversed(self.operator.tensors)]
         order = max(orders, key=lambda each: sum(axis in axes for axis in each))
         known = tuple(axis for axis in order if axis in axes)
         return known + tuple(axis for axis in axes if axis not in known)
@@ -152,8 +157,7 @@ def _options(setting: Setting, axis: str) -> list[str | None]:
 
 def _orders(setting: Setting, factor: str, axes: Axes) -> list[Axes]:
     """Return the orders in which tensors have *axes*; every order, if none has them all."""
-    factors = factors_of(setting.operator)
-    split = (factors.axes(tensor, factor, setting.of(tensor)) for tensor in setting.operator.tensors)
+    split = (setting.factors.axes(tensor, factor, setting.of(tensor)) for tensor in setting.operator.tensors)
     known = [tuple(axis for axis in each if axis in axes) for each in split if set(axes) <= set(each)]
     if known or len(axes) > ORDERED_FREELY:
         return list(dict.fromkeys(known)) or [setting.order(factor, axes)]
@@ -171,7 +175,7 @@ def xla_assignment(setting: Setting) -> Assignment:
 
 def _shared(setting: Setting, axis: str) -> str | None:
     """Return the factor that *axis* splits in an input and an output (local work), or in all inputs (partial sums)."""
-    operator, factors = setting.operator, factors_of(setting.operator)
+    operator, factors = setting.operator, setting.factors
     read = setting.places(operator.inputs, axis)
     for factor in setting.places(operator.outputs, axis):
         if factor in read:
@@ -186,7 +190,7 @@ def _shared(setting: Setting, axis: str) -> str | None:
 
 def _wanted(setting: Setting, axis: str) -> str | None:
     """Return the factor that *axis* splits in an output, if inputs have it: they are sliced or resharded."""
-    operator, factors = setting.operator, factors_of(setting.operator)
+    operator, factors = setting.operator, setting.factors
     for factor in setting.places(operator.outputs, axis):
         if any(factors.sees(tensor, factor) for tensor in operator.inputs):
             return factor
@@ -199,7 +203,7 @@ def _brought(setting: Setting, axis: str, by_factor: Mapping[str, Axes]) -> str 
     XLA reshards the results of einsums, of reductions, and of operators that make the dimension that the axis splits. A
     tensor cannot be gathered along a major axis only, so the major axes of its dimension must split the factor too.
     """
-    operator, factors = setting.operator, factors_of(setting.operator)
+    operator, factors = setting.operator, setting.factors
     new = setting.places(operator.outputs, axis)
     for tensor in operator.inputs:
         factor = setting.place(tensor, axis)

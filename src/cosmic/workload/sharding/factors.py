@@ -34,18 +34,23 @@ class Factors:
     """Factors that no axis may split."""
     summed: frozenset[str]
     """Factors that some input has and some output lacks: splitting them leaves that output a partial sum."""
+    inside: Mapping[tuple[str, ...], Mapping[str, tuple[str, ...]]]
+    """For the dimensions of each tensor, those that belong to each factor that it has."""
 
     def dims(self, tensor: Tensor, factor: str) -> tuple[str, ...]:
         """Return the dimensions of *tensor* that belong to *factor*."""
-        return tuple(dim for dim in tensor.dims if self.of[dim] == factor)
+        return self.inside[tensor.dims].get(factor, ())
 
     def axes(self, tensor: Tensor, factor: str, sharding: Sharding) -> Axes:
         """Return the axes over which *sharding* splits *factor* in *tensor*."""
-        return tuple(axis for dim in self.dims(tensor, factor) for axis in sharding.axes(dim))
+        found: Axes = ()
+        for dim in self.dims(tensor, factor):
+            found += sharding.axes(dim)
+        return found
 
     def sees(self, tensor: Tensor, factor: str) -> bool:
         """Return whether *tensor* has *factor*."""
-        return any(self.of[dim] == factor for dim in tensor.dims)
+        return factor in self.inside[tensor.dims]
 
 
 @lru_cache(maxsize=4096)
@@ -63,7 +68,15 @@ def factors_of(operator: Operator) -> Factors:
         of=MappingProxyType(of),
         whole=frozenset(of[dim] for dim in operator.whole if dim in of),
         summed=frozenset(lacked),
+        inside=MappingProxyType({tensor.dims: _by_factor(tensor.dims, of) for tensor in operator.tensors}),
     )
+
+
+def _by_factor(dims: tuple[str, ...], of: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    found: dict[str, tuple[str, ...]] = {}
+    for dim in dims:
+        found[of[dim]] = (*found.get(of[dim], ()), dim)
+    return found
 
 
 def _seen(tensors: Iterable[Tensor], of: Mapping[str, str]) -> set[str]:

@@ -5,12 +5,15 @@ sequence of major axes on which they agree is given to every open tensor in whic
 the operators in both directions until nothing changes, in rounds: by user priority; within one, operators that pass
 shardings on (all but einsums) before einsums; within these, undisputed axes before disputed ones. A dispute is won by
 the larger tensor, whose resharding would cost more.
+
+Most visits of an operator would change nothing: it is visited only if the sharding of one of its tensors has changed
+since the last visit, or if that visit left a dispute open that is to be decided now.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
@@ -39,15 +42,15 @@ def propagate(
             raise UnknownName.among("annotations", name, "tensor", tensors)
         check_annotation(name, tensors[name].dims, annotation)
     weights = {name: _weight(tensor, sizes) for name, tensor in tensors.items()}
-    state = _State(weights, annotations, _needed_whole(graph))
-    inside = [operator for operator in graph.operators if operator.kind not in crossings]
-    passing = tuple(operator for operator in inside if operator.kind not in EINSUMS)
-    mixing = tuple(operator for operator in inside if operator.kind in EINSUMS)
+    sites = [_Site.of(operator) for operator in graph.operators if operator.kind not in crossings]
+    state = _State(weights, annotations, _needed_whole(graph), _by_tensor(sites))
+    passing = tuple(site for site in sites if site.kind not in EINSUMS)
+    mixing = tuple(site for site in sites if site.kind in EINSUMS)
     for priority in sorted(_priorities(annotations)):
         state.admit(priority)
-        for operators, then in ((passing, ()), (mixing, passing)):
+        for visited, then in ((passing, ()), (mixing, passing)):
             for state.decide in (False, True):
-                _settle(operators, state, then)
+                _settle(visited, state, then)
     return {name: state.shardings.get(name, REPLICATED) for name in tensors}
 
 
@@ -74,6 +77,45 @@ def _needed_whole(graph: Graph) -> frozenset[tuple[str, str]]:
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False)  # one for each operator, and compared by identity
+class _Site:
+    """An operator as `propagate` sees it."""
+
+    kind: str
+    tensors: tuple[Tensor, ...]
+    """Its distinct inputs and outputs."""
+    names: frozenset[str]
+    """The names of these."""
+    factors: Factors
+    split: Mapping[str, tuple[Tensor, ...]]
+    """The factors that axes may split, each with the tensors that have it."""
+
+    @classmethod
+    def of(cls, operator: Operator) -> _Site:
+        """Return the site of *operator*."""
+        named = {tensor.name: tensor for tensor in operator.tensors}
+        tensors = tuple(named.values())
+        factors = factors_of(operator)
+        split = {
+            factor: tuple(tensor for tensor in tensors if factors.sees(tensor, factor))
+            for factor in factors.names
+            if factor not in factors.whole
+        }
+        return cls(operator.kind, tensors, frozenset(named), factors, split)
+
+
+Sites = tuple[_Site, ...]
+
+
+def _by_tensor(sites: Iterable[_Site]) -> dict[str, list[_Site]]:
+    """Return the sites at which each tensor is read or made."""
+    found: dict[str, list[_Site]] = {}
+    for site in sites:
+        for name in site.names:
+            found.setdefault(name, []).append(site)
+    return found
+
+
 @dataclass
 class _State:
     """The state of `propagate`."""
@@ -82,11 +124,17 @@ class _State:
     annotations: Mapping[str, Annotation]
     whole: frozenset[tuple[str, str]]
     """Dimensions that are split only if nothing else claims the axis, because they will be gathered."""
+    sites: Mapping[str, Collection[_Site]]
+    """Where each tensor is read or made."""
     shardings: dict[str, Sharding] = field(default_factory=dict)
     inactive: frozenset[str] = frozenset()
     """Annotated tensors of a later priority: they neither propagate nor receive shardings."""
     decide: bool = False
     """Whether disputes are decided in this round, or left for the next."""
+    settled: set[_Site] = field(default_factory=set)
+    """Sites at which nothing is left to change, except disputes."""
+    decided: set[_Site] = field(default_factory=set)
+    """Those at which no dispute is left either."""
 
     def admit(self, priority: int) -> None:
         """Let the annotations of *priority* take effect."""
@@ -94,7 +142,26 @@ class _State:
             said = annotation.until(priority)
             grown = {dim: axes for dim, axes in self.shardings.get(name, REPLICATED).dims if dim in annotation.open}
             self.shardings[name] = Sharding.of(dict(said.dims) | grown, said.partial)
+            self.unsettle(name)
         self.inactive = frozenset(name for name, said in self.annotations.items() if said.first > priority)
+
+    def unsettle(self, name: str) -> None:
+        """Have the operators of the tensor *name* visited again."""
+        self.settled.difference_update(self.sites.get(name, ()))
+        self.decided.difference_update(self.sites.get(name, ()))
+
+    def is_settled(self, site: _Site) -> bool:
+        """Return whether a visit of *site* would change nothing."""
+        return site in (self.decided if self.decide else self.settled)
+
+    def settle(self, site: _Site) -> None:
+        """Note that a visit of *site* changed nothing.
+
+        A visit that leaves disputes open extends no tensor that one that decides them would not extend.
+        """
+        self.settled.add(site)
+        if self.decide:
+            self.decided.add(site)
 
     def sharding(self, tensor: Tensor) -> Sharding:
         """Return the sharding of *tensor* so far."""
@@ -112,25 +179,22 @@ class _State:
         return axis not in self.sharding(tensor).used and (annotation is None or axis not in annotation.sharding.used)
 
 
-Operators = tuple[Operator, ...]
-
-
-def _settle(operators: Operators, state: _State, then: Operators) -> None:
-    """Visit *operators* back and forth until no sharding changes; operators of *then* pass each change on."""
+def _settle(sites: Sites, state: _State, then: Sites) -> None:
+    """Visit *sites* back and forth until no sharding changes; those of *then* pass each change on."""
     changed = True
     while changed:
         changed = False
-        for operator in operators + operators[::-1]:
-            if touched := _visit(operator, state):
+        for site in sites + sites[::-1]:
+            if touched := _visit(site, state):
                 changed = True
                 _pass_on(touched, then, state)
 
 
-def _pass_on(touched: set[str], operators: Operators, state: _State) -> None:
-    """Visit those of *operators* that have a *touched* tensor, until no sharding changes."""
+def _pass_on(touched: set[str], sites: Sites, state: _State) -> None:
+    """Visit those of *sites* that have a *touched* tensor, until no sharding changes."""
     while touched:
-        near = [operator for operator in operators if any(tensor.name in touched for tensor in operator.tensors)]
-        touched = set().union(*(_visit(operator, state) for operator in near))
+        near = [site for site in sites if not touched.isdisjoint(site.names)]
+        touched = set().union(*(_visit(site, state) for site in near))
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,16 +207,23 @@ class _Claim:
     """The size of the tensor that has them."""
 
 
-def _visit(operator: Operator, state: _State) -> set[str]:
+def _visit(site: _Site, state: _State) -> set[str]:
     """Extend the shardings of one operator's tensors; return the names of those that changed."""
-    factors = factors_of(operator)
-    split = [factor for factor in factors.names if factor not in factors.whole]
-    claims = sorted((_claim(operator, factors, factor, state) for factor in split), key=lambda claim: -claim.weight)
-    return {
+    if state.is_settled(site):
+        return set()
+    found = [claim for factor in site.split if (claim := _claim(site, factor, state))]
+    claims = sorted(found, key=lambda claim: -claim.weight)
+    touched = {
         tensor.name
-        for tensor in dict.fromkeys(operator.tensors)
-        if _extend(tensor, [offer for claim in claims if (offer := _offer(tensor, factors, claim, state))], state)
+        for tensor in site.tensors
+        if (offers := [offer for claim in claims if (offer := _offer(tensor, site.factors, claim, state))])
+        and _extend(tensor, offers, state)
     }
+    for name in touched:
+        state.unsettle(name)
+    if not touched:
+        state.settle(site)
+    return touched
 
 
 def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _State) -> bool:
@@ -166,13 +237,18 @@ def _extend(tensor: Tensor, offers: list[tuple[str, Axes]], state: _State) -> bo
     return state.sharding(tensor) != before
 
 
-def _claim(operator: Operator, factors: Factors, factor: str, state: _State) -> _Claim:
-    """Return the longest sequence of major axes on which the tensors of *operator* agree, or that wins a dispute."""
+def _claim(site: _Site, factor: str, state: _State) -> _Claim | None:
+    """Return the longest sequence of major axes on which the tensors of *site* agree, or that wins a dispute."""
     split = [
         (axes, state.weights[tensor.name])
-        for tensor in operator.tensors
-        if tensor.name not in state.inactive and (axes := factors.axes(tensor, factor, state.sharding(tensor)))
+        for tensor in site.split[factor]
+        if (axes := site.factors.axes(tensor, factor, state.sharding(tensor))) and tensor.name not in state.inactive
     ]
+    if not split:
+        return None
+    first = split[0][0]
+    if all(axes == first for axes, _ in split):
+        return _Claim(factor, first, max(weight for _, weight in split))
     prefix: Axes = ()
     while following := [(axes[len(prefix)], weight) for axes, weight in split if len(axes) > len(prefix)]:
         if len({axis for axis, _ in following}) > 1 and not state.decide:
@@ -180,15 +256,17 @@ def _claim(operator: Operator, factors: Factors, factor: str, state: _State) -> 
         axis = max(following, key=lambda each: each[1])[0]
         prefix = (*prefix, axis)
         split = [(axes, weight) for axes, weight in split if axes[: len(prefix)] == prefix]
-    return _Claim(factor, prefix, max((weight for _, weight in split), default=0.0))
+    return _Claim(factor, prefix, max(weight for _, weight in split)) if prefix else None
 
 
 def _offer(tensor: Tensor, factors: Factors, claim: _Claim, state: _State) -> tuple[str, Axes] | None:
     """Return the dimension of *tensor* that a claim splits further, and the axes."""
-    sharding = state.sharding(tensor)
     dims = factors.dims(tensor, claim.factor)
+    if not dims:
+        return None
+    sharding = state.sharding(tensor)
     has = factors.axes(tensor, claim.factor, sharding)
-    if not dims or claim.axes[: len(has)] != has:
+    if has == claim.axes or claim.axes[: len(has)] != has:
         return None
     # A factor that is several dimensions of the tensor grows after the last one that is split.
     dim = next((dim for dim in reversed(dims) if sharding.axes(dim)), dims[0])

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 from cosmic.errors import SpecError
 from cosmic.numeric import Numeric
 from cosmic.workload.graph import Sizes
-from cosmic.workload.sharding.annotation import Axes, Sharding, group_size
+from cosmic.workload.sharding.annotation import REPLICATED, Axes, Sharding, group_size
 
 Collective = Literal["all_gather", "reduce_scatter", "all_reduce", "all_to_all", "collective_permute"]
 COLLECTIVES: tuple[Collective, ...] = get_args(Collective)
@@ -89,7 +89,9 @@ def _plan(dims: tuple[str, ...], source: Sharding, target: Sharding, known: Know
     sizes = dict(known)
     local = tuple((dim, stays.local(dim, sizes)) for dim in dims)
     mesh = tuple((axis, size) for axis, size in known if axis not in dims and axis not in stays.used)
-    steps, wire = _shortest(dims, _less(source, stays), _less(target, stays), local + mesh)
+    begin, end = _less(source, stays), _less(target, stays)
+    find = _all_reduced if end == REPLICATED and not begin.dims else _shortest
+    steps, wire = find(dims, begin, end, local + mesh)
     return tuple(replace(s, before=_more(s.before, stays), after=_more(s.after, stays)) for s in steps), wire
 
 
@@ -106,6 +108,19 @@ def _less(sharding: Sharding, stays: Sharding) -> Sharding:
 def _more(sharding: Sharding, stays: Sharding) -> Sharding:
     joined = {dim: stays.axes(dim) + sharding.axes(dim) for dim, _ in (*stays.dims, *sharding.dims)}
     return Sharding(tuple(sorted(joined.items())), tuple(sorted(stays.partial + sharding.partial)))
+
+
+def _all_reduced(
+    dims: tuple[str, ...], source: Sharding, target: Sharding, known: Known
+) -> tuple[tuple[Step, ...], float]:
+    """Return the shortest path from sums that are pending only to a replicated tensor, one all-reduce.
+
+    Any other path scatters some sums and gathers them again. It sends at least as much, 2 (n - 1) / n of the tensor, in
+    more steps. Most gradients of weights go this way, and `_shortest` would try many others first.
+    """
+    sizes = dict(known)
+    wire = wire_share("all_reduce", float(group_size(source.partial, sizes))) * source.elements(dims, sizes)
+    return (Step("all_reduce", source.partial, source, target),), float(wire)
 
 
 @lru_cache(maxsize=65536)
