@@ -1,0 +1,207 @@
+"""A program, its replay by NumPy and the physics itself give the same bits, over random designs of every family."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic import evaluation
+from cosmic.design.batch import Batch, Names, batch_of, batch_of_changes
+from cosmic.design.point import DesignPoint
+from cosmic.errors import SpecError
+from cosmic.evaluation import MEASURED, RECORDER, RESULTS, evaluate, evaluate_batch
+from cosmic.loading.designs import load_design
+from cosmic.native import library
+from cosmic.recording.program import Program
+from cosmic.recording.recorder import Recorder
+from cosmic.recording.replay import replay
+from cosmic.recording.running import run_batch, run_point
+from cosmic.recording.structure import structure_of
+from cosmic.testing.designs import MODELS, random_design
+from cosmic.workload.checks import held
+
+
+def directly(point: DesignPoint) -> dict[str, float]:
+    """Return the results of a design by the physics itself; NaN where numbers overflow."""
+    batch = batch_of(point)
+    rules = {f"rule.{name}": float(holds) for name, holds in held(batch).items()}
+    try:
+        found = evaluation._evaluate_group(batch)
+    except ArithmeticError:
+        return dict.fromkeys(MEASURED, np.nan) | rules
+    return {name: float(found[name]) for name in MEASURED} | rules
+
+
+def replayed(program: Program, point: DesignPoint) -> dict[str, float]:
+    results = np.empty((len(program.results), 1))
+    columns = np.array([[float(point.fields[path])] for path in program.inputs])
+    assert replay(program, {}, columns, tuple(program.inputs), results)
+    return dict(zip(program.results, results[:, 0].tolist(), strict=True))
+
+
+def same(one: dict[str, float], other: dict[str, float]) -> list[str]:
+    """Return the names of the results that differ in a bit; NaN is like NaN."""
+    assert one.keys() == other.keys()
+    return [name for name in one if not (one[name] == other[name] or (np.isnan(one[name]) and np.isnan(other[name])))]
+
+
+def varied(rng: Random, point: DesignPoint) -> DesignPoint:
+    """Return a design with some of its figures changed."""
+    figures = [path for path, value in point.fields.items() if type(value) is float and not path.startswith("model.")]
+    for path in rng.sample(figures, 3):
+        try:
+            point = point.changed({path: point.fields[path] * rng.choice((0.5, 0.9, 1.1, 2.0))})
+        except SpecError:
+            continue  # a share of more than 1
+    return point
+
+
+@pytest.mark.parametrize("family", list(MODELS))
+def test_single_designs_are_the_same_bits_in_every_way(family: str) -> None:
+    rng = Random(family)
+    for _ in range(6):
+        point = varied(rng, random_design(rng, family=family))
+        found = run_point(RECORDER, point)
+        assert found is not None, "a design that cannot be recorded"
+        assert list(found) == list(RESULTS)
+        assert same(found, directly(point)) == []
+        assert same(found, replayed(RECORDER.variants(structure_of(point, {}))[0], point)) == []
+
+
+def mixed_batch(rng: Random, point: DesignPoint, size: int) -> Batch:
+    """Return designs around one that differ in mapping, switches, names, figures, and in what they state."""
+    algorithms = ["ring", "direct", "auto", "halving_doubling"]
+    ranks = point.network.npus
+    changes: list[dict[str, Any]] = []
+    for _ in range(size):
+        tp, pp = rng.choice([(1, 1), (2, 1), (1, 2), (2, 2), (4, 2)])
+        left = max(1, ranks // (tp * pp))
+        changes.append(
+            {
+                "workload.tp": tp,
+                "workload.pp": pp,
+                "workload.dp": left,
+                "workload.cp": 1,
+                "workload.ep": 1,
+                "workload.etp": rng.choice([None, None, 1]),
+                "workload.micro_batch": rng.choice([1, 2]),
+                "workload.recompute": rng.choice(["none", "full"]),
+                "workload.virtual_stages": 1,
+                "collective.algorithms.0": rng.choice(algorithms),
+                "collective.multi_dim": rng.choice(["baseline", "blueconnect", "themis"]),
+                "memory.bandwidth": rng.choice([1e12, 3e12]),
+                "compute.price": rng.choice([None, 2e4]),
+            }
+        )
+    return batch_of_changes(point, changes)
+
+
+@pytest.mark.parametrize("name", ["llama3-8b@dgx-h100:8", "mixtral-8x7b@dgx-h100:16", "gpt3-13b@cosmic-512"])
+def test_batches_are_the_same_bits_in_every_way(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = mixed_batch(Random(3), load_design(name), 300)
+    recorder = Recorder(evaluation._measured, evaluation._judged)
+    for _ in range(5):  # until programs are worth it
+        found, without = run_batch(recorder, Batch(batch.base, batch.columns), len(RESULTS))
+    assert without == []
+    direct = np.empty_like(found)
+    evaluation._run_directly(batch, np.arange(batch.size), direct)
+    assert np.array_equal(found, direct, equal_nan=True)
+    monkeypatch.setenv("COSMIC_NATIVE", "0")
+    batch.base.known.clear()
+    again, _ = run_batch(recorder, Batch(batch.base, batch.columns), len(RESULTS))
+    assert np.array_equal(found, again, equal_nan=True)
+    batch.base.known.clear()
+
+
+def test_a_batch_gives_each_design_what_it_has_alone() -> None:
+    point = load_design("llama3-8b@dgx-h100:16")
+    batch = mixed_batch(Random(7), point, 40)
+    for _ in range(5):
+        found = evaluate_batch(batch)
+    for row in range(batch.size):
+        alone = point.changed({path: _plain(column[row]) for path, column in batch.columns.items()})
+        single = directly(alone)
+        assert all(
+            found.columns[name][row] == single[name] or np.isnan(single[name])
+            for name in MEASURED
+            if name != "memory_stage"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["llama3-8b@dgx-h100:16", "deepseek-v3@gb200-nvl72:64", "gpt3-13b@cosmic-512", "t5-3b@dgx-a100:8"],
+)
+@pytest.mark.parametrize("task", ["training", "prefill", "decode"])
+def test_every_number_of_a_design_is_an_input(name: str, task: str) -> None:
+    """A number that the physics takes from the base of a batch would be baked into the program."""
+    point = load_design(name, {"workload.task": task})
+    numbers = structure_of(point, {}).numbers
+    assert run_point(RECORDER, point) is not None
+    for path in numbers:
+        value = point.fields[path]
+        try:
+            changed = point.changed({path: value * 2 if type(value) is int else value * 0.75})
+        except SpecError:
+            continue
+        found = run_point(RECORDER, changed)
+        assert found is not None
+        assert same(found, directly(changed)) == [], path
+
+
+def test_a_machine_of_another_kind_has_a_program_of_its_own() -> None:
+    """Whether SMs are known is asked of all designs at once: a program that was recorded for one answer has a guard."""
+    point = load_design("llama3-8b@dgx-h100:8")
+    recorder = Recorder(evaluation._measured, evaluation._judged)
+    plain = point.changed({"compute.sms": 0})
+    for each in (point, plain, point):
+        found = run_point(recorder, each)
+        assert found is not None
+        assert same(found, directly(each)) == []
+    assert len(recorder.variants(structure_of(point, {}))) == 2
+
+
+def test_a_batch_may_mix_machines() -> None:
+    point = load_design("llama3-8b@dgx-h100:8")
+    batch = Batch(point, {"compute.sms": np.array([0, 132] * 600), "workload.micro_batch": np.array([1] * 1200)})
+    found, without = run_batch(Recorder(evaluation._measured, evaluation._judged), batch, len(RESULTS))
+    assert without == []
+    point.known.clear()
+    for row in (0, 1):
+        alone = directly(point.changed({"compute.sms": int(batch.columns["compute.sms"][row])}))
+        assert same(dict(zip(RESULTS, found[:, row].tolist(), strict=True)), alone) == []
+
+
+def test_numbers_that_overflow_leave_the_designs_beside_them_alone() -> None:
+    point = load_design("llama3-8b@dgx-h100:8")
+    rates = np.full(1200, point.fields["memory.bandwidth"])
+    rates[[5, 700]] = 5e-324
+    found = evaluate_batch(Batch(point, {"memory.bandwidth": rates}))
+    assert np.flatnonzero(np.isnan(found.columns["step_s"])).tolist() == [5, 700]
+    assert np.flatnonzero(found.broken["range"]).tolist() == [5, 700]
+    single = evaluate(point)
+    assert isinstance(single, evaluation.Metrics)
+    assert set(np.delete(found.columns["step_s"], [5, 700]).tolist()) == {single.step_s}
+
+
+def test_names_differ_within_a_program() -> None:
+    point = load_design("llama3-8b@dgx-h100:64")
+    names = Names(("ring", "switch", "fully_connected"), np.arange(1200) % 3)
+    found = evaluate_batch(Batch(point, {"network.dims.1.topology": names})).columns["step_s"]
+    for code, name in enumerate(names.names):
+        alone = directly(point.changed({"network.dims.1.topology": name}))["step_s"]
+        assert set(found[code::3].tolist()) == {alone}
+
+
+@pytest.mark.skipif(library() is None, reason="no compiler was at hand")
+def test_the_library_is_used_where_it_is() -> None:
+    from cosmic.recording.plan import interpreter  # noqa: PLC0415  the library is looked for when it is needed
+
+    assert interpreter() is not None
