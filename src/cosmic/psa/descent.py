@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,23 +23,24 @@ class Descent:
 
     widths: Indices
     """Per level: how many values it has."""
-    taken: Indices
-    """Per cell: the value that is taken."""
+    taken: npt.NDArray[Any]
+    """Per cell: the value that is taken, or what is asked about it."""
     below: Indices
     """Per cell: the first cell of the node to which that value leads."""
 
-    def go(self, goals: Indices | int, wanted: Indices) -> Indices:
-        """Return the combination that each row of *wanted* values becomes on its way to one of the *goals*."""
-        cells = np.multiply.outer(self.widths, goals) + wanted.T if isinstance(goals, np.ndarray) else wanted.T.copy()
+    def go(self, wanted: Indices, goals: Indices | None = None) -> npt.NDArray[Any]:
+        """Return what is taken for each row of *wanted* values on its way to one of the *goals*, or to the only one."""
+        cells = wanted.T.copy() if goals is None else np.multiply.outer(self.widths, goals) + wanted.T
         for level in range(1, len(cells)):
             cells[level] += self.below.take(cells[level - 1])
         return self.taken.take(cells).T
 
 
-def descent(children: Sequence[Indices], choices: Sequence[Indices]) -> Descent:
+def descent(children: Sequence[Indices], choices: Sequence[Indices], taken: Sequence[Any] = ()) -> Descent:
     """Return the ways down a diagram, of which *choices* has per level, for each node, goal and wanted value: a value.
 
-    A value that leads nowhere is on no way to its goal; what is below it does not matter.
+    A value that leads nowhere is on no way to its goal; what is below it does not matter. Where *taken* is given, rows
+    become that on their way instead of the values.
     """
     widths = np.array([table.shape[1] for table in children], dtype=np.intp)
     starts = np.cumsum([0, *(choice.size for choice in choices)])
@@ -48,8 +50,8 @@ def descent(children: Sequence[Indices], choices: Sequence[Indices]) -> Descent:
         size = 0 if last else choices[level + 1][0].size
         node = np.maximum(table[np.arange(len(table))[:, None, None], choice], 0)
         below.append((0 if last else starts[level + 1]) + node * size)
-    empty = np.empty(0, dtype=np.intp)
-    return Descent(widths, *(np.concatenate([empty, *map(np.ravel, parts)]) for parts in (choices, below)))
+    flat = [np.concatenate([each.reshape(-1) for each in parts]) for parts in (taken or choices, below)]
+    return Descent(widths, *flat)
 
 
 def nearest(possible: Flags) -> Indices:

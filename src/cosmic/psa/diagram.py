@@ -132,18 +132,18 @@ class Diagram:
 
     def contains(self, rows: Indices) -> Flags:
         """Return for each combination whether it is valid."""
-        node = np.zeros(len(rows), dtype=np.intp)
-        valid = np.full(len(rows), self.count > 0)
-        for level, (table, live) in enumerate(zip(self.children, self.live, strict=True)):
-            if not valid.any():  # the levels of an empty diagram may have no nodes
-                break
-            valid &= live[node, rows[:, level]]
-            node = np.where(valid, table[node, rows[:, level]], 0)
-        return valid
+        if not self.count:  # its levels may have no nodes
+            return np.zeros(len(rows), dtype=bool)
+        return np.asarray(self._checks.go(rows).all(axis=1))
+
+    @cached_property
+    def _checks(self) -> Descent:
+        same = [np.broadcast_to(np.arange(each.shape[1]), (len(each), 1, each.shape[1])) for each in self.children]
+        return descent(self.children, same, self.live)
 
     def repair(self, wanted: Indices) -> Indices:
         """Return a valid combination near each wanted one; a valid one stays as it is."""
-        return self._repairs.go(0, wanted)
+        return self._repairs.go(wanted)
 
     @cached_property
     def _repairs(self) -> Descent:
@@ -155,7 +155,7 @@ class Diagram:
         At least one valid combination must have that value.
         """
         if self._keeps is not None:
-            return self._keeps.go(self._first_goal[levels] + values, wanted)
+            return self._keeps.go(wanted, self._first_goal[levels] + values)
         rows = np.empty_like(wanted)
         for level in np.unique(levels).tolist():
             those = np.flatnonzero(levels == level)
