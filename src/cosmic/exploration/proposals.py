@@ -27,6 +27,8 @@ class CheckedAgent:
 
     def __init__(self, name: str, agent: Agent, space: ParameterSet) -> None:
         self._name, self._agent, self._space = name, agent, space
+        self.learns = getattr(agent, "learns", True) is not False
+        """Whether what it proposes may depend on the outcomes of the batch before."""
 
     def ask(self, n: int) -> Indices:
         """Return up to *n* points: rows of indices, each of a value that its parameter has."""

@@ -210,7 +210,7 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
     record = Record(problem, storage)
     ledger = Ledger(problem)
     with evaluator(problem, pool.workers, pool.address) as evaluate:
-        steps = explore(inputs, ledger, record.remembered(evaluate), record.batches)
+        steps = explore(inputs, ledger, record.remembered(evaluate), record.batches, getattr(evaluate, "begin", None))
         stopped = ""
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
@@ -234,11 +234,16 @@ def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -
 
 
 def explore(
-    inputs: Inputs, ledger: Ledger, evaluate: Evaluate, before: Sequence[BatchRecord] = ()
+    inputs: Inputs,
+    ledger: Ledger,
+    evaluate: Evaluate,
+    before: Sequence[BatchRecord] = (),
+    begin: Callable[[Indices], None] | None = None,
 ) -> Iterator[tuple[int, Indices, Results, str]]:
     """Yield each batch: how many points were asked for, the new ones, their results, and why the search ends.
 
-    *before* is the batches of a search that is resumed or replayed.
+    *before* is the batches of a search that is resumed or replayed. *begin* lets workers begin with points that will be
+    evaluated next; where the agent does not learn, those are asked for before the batch at hand is done.
 
     A known point is told to the agent again, and not evaluated. An invalid mapping is told as infeasible, and does not
     count as a trial; one that breaks a constraint of the set does count. If the base design is a point of the set it
@@ -249,6 +254,7 @@ def explore(
     scouting = np.random.default_rng((inputs.seed, SCOUTS))
     idle, barren, stopped = 0, 0, ""
     base = space.row_of(space.base)
+    coming: Indices | None = None
     for batch in count():
         if stopped and batch >= len(before):
             break
@@ -259,9 +265,16 @@ def explore(
         else:
             left = inputs.trials - ledger.evaluated
             asked = before[batch].asked if batch < len(before) else min(inputs.batch, left)
-            rows = agent.ask(asked)
-        new = rows[ledger.unknown(rows)]
+            rows, coming = agent.ask(asked) if coming is None else coming, None
+            sure = batch >= len(before) and barren + 1 < SCOUTING and left >= asked + inputs.batch
+            if begin is not None and sure and not agent.learns:
+                coming = agent.ask(inputs.batch)  # what it would be asked for next in any case
+        unknown = ledger.unknown(rows)
+        new = rows if len(unknown) == len(rows) else rows[unknown]
         inside = space.contains(new)
+        if begin is not None and coming is not None and inside.all() and space.contains(coming).all():
+            begin(new)
+            begin(coming)
         results = judged(problem, new, inside, evaluate)
         most = before[batch].trials if batch < len(before) else _fitting(results, inputs.trials - ledger.evaluated)
         if most < len(new):  # scouts: what comes after the last trial is as if it was not tried
