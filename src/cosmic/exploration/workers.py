@@ -31,10 +31,8 @@ MOST_HERE = 32
 """Most worker processes of a small machine; a larger one may have four for each core."""
 MOST_ON_CLUSTER = 10_000
 """Most workers on a Ray cluster."""
-SMALLEST = 64
+SMALLEST = 32
 """The smallest chunk of designs that are worth to send to another process if the analytic engine evaluates them."""
-BEGUN = 2
-"""How many batches workers may begin before their results are asked for."""
 START_S = 300.0
 """How long workers may take to start: many at once on a busy machine take a while."""
 END_S = 1.0
@@ -123,15 +121,20 @@ class PoolEvaluator:
         self._waiting: deque[_Chunk] = deque()
         self._free, self._busy = set(range(workers)), dict[int, _Chunk]()
         self._begun: list[_Job] = []
+        self.ahead = workers
+        """How many batches after the one at hand `begin` is of use for."""
 
     def begin(self, rows: Indices) -> None:
-        """Let the workers begin with *rows*, an array that this will be called with later; two such are kept."""
+        """Let a worker begin with all of *rows*, an array that this will be called with later.
+
+        The oldest of too many such arrays is forgotten.
+        """
         if any(job.rows is rows for job in self._begun):
             return
-        if len(self._begun) == BEGUN:
+        if len(self._begun) > self.ahead:
             self._waiting = deque(chunk for chunk in self._waiting if chunk.job is not self._begun[0])
             del self._begun[0]
-        self._begun.append(self._queued(rows))
+        self._begun.append(self._queued(rows, np.arange(len(rows)), 1))
         self._submit()
 
     def __call__(self, rows: Indices) -> Results:
@@ -140,7 +143,7 @@ class PoolEvaluator:
             return Results.failed(0, "")
         job = next((each for each in self._begun if each.rows is rows), None)
         if job is None:
-            job = self._queued(rows)
+            job = self._split(rows)
         else:
             self._begun.remove(job)
         while job.left:
@@ -168,12 +171,16 @@ class PoolEvaluator:
             chunk.job.done[chunk.start] = Results.failed(1, FAILED) if results is None else results
             chunk.job.left -= len(chunk.rows)
 
-    def _queued(self, rows: Indices) -> _Job:
-        """Return *rows* as a job, whose chunks wait for workers."""
+    def _split(self, rows: Indices) -> _Job:
+        """Return *rows* as a job for all workers."""
         parts = len(rows) if self._smallest == 1 else max(1, min(self._workers, len(rows) // self._smallest))
         order = np.arange(len(rows))
         if parts > 1 and self._named:  # designs with the same switches are evaluated together: not in several chunks
             order = np.lexsort([rows[:, column] for column in reversed(self._named)])
+        return self._queued(rows, order, parts)
+
+    def _queued(self, rows: Indices, order: Indices, parts: int) -> _Job:
+        """Return *rows* as a job whose chunks wait for workers: so many *parts* of the places in *order*."""
         job = _Job(rows, order, len(rows))
         cuts = [len(rows) * part // parts for part in range(parts + 1)]
         self._waiting.extend(
