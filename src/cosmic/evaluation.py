@@ -16,11 +16,14 @@ import numpy.typing as npt
 
 from cosmic.catalog.accuracy import expected_error
 from cosmic.cost.compute import peak_flop_per_s
-from cosmic.design.batch import Batch, batch_of
+from cosmic.design.batch import Batch, batch_of, known
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
+from cosmic.numeric import floats
 from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
+from cosmic.recording.recorder import Recorder
+from cosmic.recording.running import run_batch, run_point
 from cosmic.simulation.analytic import BREAKDOWN, step
 from cosmic.step.compute import hardware_flop_per_token, model_flop_per_token
 from cosmic.step.memory import COMPONENTS
@@ -189,6 +192,16 @@ def _slower(value: float | None, times: float) -> float | None:
 
 
 def _evaluate(point: DesignPoint) -> Outcome:
+    found = run_point(RECORDER, point)
+    if found is None or any(np.isnan(found[name]) for name in POSSIBLE):
+        return _evaluate_directly(point)
+    if reasons := tuple(rule.sentence(point) for name, rule in RULES.items() if not found[f"rule.{name}"]):
+        return Infeasible(reasons)
+    return _outcome(point, {name: found[name] for name in MEASURED})
+
+
+def _evaluate_directly(point: DesignPoint) -> Outcome:
+    """Return what *point* achieves by the physics itself, without a program: what is wrong has a sentence then."""
     batch = batch_of(point)
     if reasons := invalid_reasons(batch):
         return Infeasible(reasons)
@@ -196,12 +209,17 @@ def _evaluate(point: DesignPoint) -> Outcome:
         values = {name: float(value) for name, value in _evaluate_group(batch).items()}
     except ArithmeticError as error:
         return Infeasible((f"its numbers are too large or too small to compute with: {error}",))
+    return _outcome(point, values)
+
+
+def _outcome(point: DesignPoint, values: dict[str, float]) -> Outcome:
+    """Return the metrics of a design that meets all rules, or why it cannot run nonetheless."""
     if reason := _range_reason(values):
         return Infeasible((reason,))
     memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
     if values["memory_bytes"] > point.memory.capacity_bytes:
         return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
-    if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch)):
+    if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch_of(point))):
         return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
     stage = int(values.pop("memory_stage"))
     plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
@@ -259,25 +277,35 @@ def _outer_bytes(batch: Batch) -> Any:
 
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return the metrics of every design of *batch*: the same functions, over arrays."""
-    names = [*BETTER, *(f"memory.{name}" for name in COMPONENTS), *(f"breakdown.{name}" for name in BREAKDOWN)]
-    columns = {name: np.full(batch.size, np.nan) for name in names}
-    over = {name: np.zeros(batch.size) for name in ("memory", "offloaded")}
-    broken = {name: np.zeros(batch.size, dtype=bool) for name in RULES}
-    for rows, part in batch.groups(structural_paths(batch)):
-        for name, holds in held(part).items():
-            broken[name][rows] = np.logical_not(holds)
-        for places, found in _computable(part):
-            for name in names:
-                columns[name][rows[places]] = found[name]
-        for name, most in (("memory", part["memory.capacity"]), ("offloaded", _outer_bytes(part))):
-            needed = columns[f"{name}_bytes"][rows]
-            with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
-                over[name][rows] = np.where(needed > most, needed / most - 1, 0.0)
-    broken["range"] = _out_of_range(columns) & ~np.logical_or.reduce(list(broken.values()))
+    results, unrecorded = run_batch(RECORDER, batch, len(RESULTS))
+    for rows in unrecorded:
+        _run_directly(batch, rows, results)
+    columns = {name: results[place] for place, name in enumerate(MEASURED) if name != "memory_stage"}
+    broken = {name: results[len(MEASURED) + place] == 0 for place, name in enumerate(RULES)}
+    over = {}
+    for name, most in (("memory", batch["memory.capacity"]), ("offloaded", _outer_bytes(batch))):
+        needed = columns[f"{name}_bytes"]
+        with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
+            over[name] = np.where(needed > most, needed / most - 1, 0.0)
+    invalid = np.logical_or.reduce(list(broken.values()))
+    broken["range"] = _out_of_range(columns) & ~invalid
     excess = over["memory"] + over["offloaded"]
-    excess[np.logical_or.reduce(list(broken.values()))] = np.inf
+    excess[invalid | broken["range"]] = np.inf
     broken |= {name: share > 0 for name, share in over.items()}
     return BatchOutcome(columns, {name: those for name, those in broken.items() if those.any()}, excess)
+
+
+def _run_directly(batch: Batch, rows: npt.NDArray[np.intp], results: npt.NDArray[np.float64]) -> None:
+    """Write the results of designs that have no program: the physics itself, over arrays."""
+    chosen = batch.take(rows, {})
+    for places, part in chosen.groups(structural_paths(chosen)):
+        here = rows[places]
+        for place, holds in enumerate(held(part).values()):
+            results[len(MEASURED) + place, here] = holds
+        results[: len(MEASURED), here] = np.nan
+        for found, values in _computable(part):
+            for place, name in enumerate(MEASURED):
+                results[place, here[found]] = values[name]
 
 
 def _computable(part: Batch) -> Iterator[tuple[npt.NDArray[np.intp], dict[str, Any]]]:
@@ -314,8 +342,8 @@ def _metrics(batch: Batch) -> dict[str, Any]:
     keys, places = ("topology", "npus", "bandwidth"), range(len(network.dims))
     dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
     wires = network_usd(*dims)
-    bought = capital_usd(_known(batch["compute.price"]), npus, wires)
-    power = npus * _known(batch["compute.power"]) + network_w(*dims)
+    bought = capital_usd(known(batch["compute.price"]), npus, wires)
+    power = npus * known(batch["compute.power"]) + network_w(*dims)
     return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
@@ -337,15 +365,22 @@ def _metrics(batch: Batch) -> dict[str, Any]:
     }
 
 
+MEASURED = (
+    *BETTER,
+    "memory_stage",
+    *(f"memory.{name}" for name in COMPONENTS),
+    *(f"breakdown.{name}" for name in BREAKDOWN),
+)
+RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
+"""What is computed of every design: its metrics, and whether it meets each rule."""
+RECORDER = Recorder(
+    lambda batch: {name: value for name, value in _metrics(batch).items() if name in MEASURED},
+    lambda batch: {f"rule.{name}": value for name, value in held(batch).items()},
+)
+"""The programs of all structures that were evaluated (see `cosmic.recording`)."""
+
+
 def _inverse(value: Any) -> Any:
     """Return 1 / value; NaN for one accelerator, which has no network."""
-    with np.errstate(divide="ignore"):
-        inverse = 1 / np.asarray(value, dtype=float)
-    return np.where(np.isfinite(inverse), inverse, np.nan)
-
-
-def _known(value: Any) -> Any:
-    """Return a figure of the accelerator, NaN where none is known."""
-    if isinstance(value, np.ndarray):
-        return np.array([np.nan if each is None else each for each in value], dtype=float)
-    return np.nan if value is None else value
+    positive = floats(value) > 0
+    return np.where(positive, 1 / np.where(positive, value, 1.0), np.nan)

@@ -82,9 +82,9 @@ def test_terms_are_hops_in_turn_and_traffic_over_the_usable_share() -> None:
     assert collective_terms("all_reduce", "dragonfly", "direct", 72, 9, 8) == (2 * 5.0, 2 * 8 / 9 / 0.5)
     assert collective_terms("all_gather", "ring", "ring", 8, 4, 1) == (3.0, 0.75 / 0.5)
     assert collective_terms("all_gather", "ring", "ring", 8, 1, 1) == (0.0, 0.0)
-    assert point_to_point_terms("ring", 8, 4, 2) == (2.0, 0.5)
-    assert point_to_point_terms("switch", 8, 4, 2) == (2.0, 1.0)
-    assert point_to_point_terms("fully_connected", 8, 8, 1) == near((1.0, 2 / 7))
+    assert point_to_point_terms("ring", "ring", 8, 4, 2) == (2.0, 0.5)
+    assert point_to_point_terms("switch", "auto", 8, 4, 2) == (2.0, 1.0)
+    assert point_to_point_terms("fully_connected", "direct", 8, 8, 1) == near((1.0, 2 / 7))
 
 
 # --------------------------------------------------------------------------------------------- collectives
@@ -329,7 +329,7 @@ def test_designs_are_told_apart_by_every_column(npus: Numeric, members: Numeric,
     topology = Names(("ring", "switch"), np.array([0, 1, 0]))
     algorithm = Names(("ring", "direct", "auto"), np.array([2, 1, 0]))
     one = Subgroup(NetworkDimension(topology, npus, 1e9, 0.0, algorithm), Span(members, step))
-    rows, which = one.distinct
+    rows, which = one.combinations.distinct
     assert which is not None
     columns = [np.broadcast_to(each, 3).tolist() for each in (npus, members, step)]
     wanted = list(zip(["ring", "switch", "ring"], ["auto", "direct", "ring"], *columns, strict=True))
@@ -339,11 +339,11 @@ def test_designs_are_told_apart_by_every_column(npus: Numeric, members: Numeric,
 
 def test_equal_designs_are_one() -> None:
     columns = np.array([8.0, 8.0, 4.0])
-    rows, which = Subgroup(NetworkDimension("ring", 8, 1e9, 0.0, "ring"), Span(columns, 1.0)).distinct
+    rows, which = Subgroup(NetworkDimension("ring", 8, 1e9, 0.0, "ring"), Span(columns, 1.0)).combinations.distinct
     assert rows == [("ring", "ring", 8.0, 4.0, 1.0), ("ring", "ring", 8.0, 8.0, 1.0)]
     assert which is not None
     assert which.tolist() == [1, 1, 0]
-    assert Subgroup(NetworkDimension("ring", 8, 1e9, 0.0, "ring"), Span(np.array(4.0), 1.0)).distinct == (
+    assert Subgroup(NetworkDimension("ring", 8, 1e9, 0.0, "ring"), Span(np.array(4.0), 1.0)).combinations.distinct == (
         [("ring", "ring", 8.0, 4.0, 1.0)],
         None,
     )
@@ -361,12 +361,12 @@ def test_equal_designs_are_one() -> None:
 )
 def test_designs_that_differ_in_any_column_differ(members: list[float], step: list[float]) -> None:
     one = Subgroup(NetworkDimension("ring", 8, 1e9, 0.0, "ring"), Span(np.array(members), np.array(step)))
-    rows, which = one.distinct
+    rows, which = one.combinations.distinct
     assert which is not None
     assert [rows[place][3:] for place in which] == list(zip(members, step, strict=True))
 
 
 def test_an_array_of_no_dimension_is_one_number_for_all_designs() -> None:
     one = Subgroup(NetworkDimension("ring", 8, 1e9, 0.0, "ring"), Span(np.array([4.0, 2.0]), np.array(1.0)))
-    assert sorted(one.distinct[0]) == [("ring", "ring", 8.0, 2.0, 1.0), ("ring", "ring", 8.0, 4.0, 1.0)]
+    assert sorted(one.combinations.distinct[0]) == [("ring", "ring", 8.0, 2.0, 1.0), ("ring", "ring", 8.0, 4.0, 1.0)]
     assert np.asarray(one.collective("all_gather").per_byte_s).tolist() == near([0.75 / 0.5e9, 0.5 / 0.5e9])

@@ -109,7 +109,7 @@ class AttentionRates:
     @property
     def known_sms(self) -> Numeric:
         """The SMs, or those of Hopper where their number is not known."""
-        return where(np.asarray(self.sms) > 0, self.sms, CONSTANTS.hopper_sms)
+        return where(np.asanyarray(self.sms) > 0, self.sms, CONSTANTS.hopper_sms)
 
 
 def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from cosmic.catalog.fitted import fitted
-from cosmic.numeric import Numeric
+from cosmic.design.batch import has_gaps, known
+from cosmic.numeric import Numeric, smaller
 
 FieldLookup = Callable[[str], Any]
 """Looks up a field of an accelerator by its key: a number, None where it is not known, or an array of these."""
@@ -67,8 +68,8 @@ def first_known(*values: Any) -> Any:
     """
     best: Any = None
     for value in reversed(values):
-        if isinstance(value, np.ndarray) and value.dtype == object:
-            numbers = value.astype(float)  # None becomes a NaN
+        if has_gaps(value):
+            numbers = known(value)
             best = numbers if best is None else np.where(np.isnan(numbers), best, numbers)
         elif value is not None:
             best = value
@@ -81,24 +82,12 @@ def gemm_efficiency(compute: FieldLookup) -> Numeric:
     >>> gemm_efficiency({"gemm_efficiency": None, "achieved_bf16": 5e14, "bf16": 1e15}.get)
     0.4
     """
-    return _each(_reached, compute("gemm_efficiency"), compute("achieved_bf16"), compute("bf16"))
-
-
-def _each(choose: Callable[..., float], *values: Any) -> Numeric:
-    """Return *choose* of single values, or of each design's values.
-
-    A batch can mix accelerators that state a figure with some that do not, whose figure is None.
-    """
-    if any(isinstance(value, np.ndarray) for value in values):
-        found: Numeric = np.vectorize(choose, otypes=[float])(*values)
-        return found
-    return choose(*values)
-
-
-def _reached(stated: float | None, achieved: float | None, peak: float) -> float:
-    if stated is not None:
-        return stated
-    return CONSTANTS.usual_efficiency if achieved is None else CONSTANTS.sustained * min(1.0, achieved / peak)
+    achieved = compute("achieved_bf16")
+    share: Any = None if achieved is None else CONSTANTS.sustained * smaller(1.0, known(achieved) / compute("bf16"))
+    if has_gaps(achieved):
+        share = np.where(np.isnan(share), CONSTANTS.usual_efficiency, share)
+    found: Numeric = first_known(compute("gemm_efficiency"), share, CONSTANTS.usual_efficiency)
+    return found
 
 
 def operator_seconds(

@@ -12,9 +12,6 @@ there are links, and where its partners are several links apart and share them w
 
 A real library takes longer, by an amount that depends on S_d: `cosmic.cost.transport` adds it, once for each dimension
 and not for each chunk.
-
-A batch of designs has few distinct combinations of topology, algorithm, size, members and step. Terms that depend on
-them alone are computed once for each combination and looked up for every design.
 """
 
 from __future__ import annotations
@@ -23,25 +20,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from math import inf, prod
-from typing import Any, TypeGuard, cast
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.cost.collectives import depth
 from cosmic.cost.shapes import Span
-from cosmic.cost.themis import bottleneck_seconds
+from cosmic.cost.themis import settled_seconds
 from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, stage_cost, transport_of
-from cosmic.design.batch import Batch, Column, Label, Names, combined, numbered
+from cosmic.design.batch import Batch, Label
 from cosmic.design.collective import CollectiveKind, algorithms
+from cosmic.design.combinations import Combinations
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.errors import BackendError, CosmicError, in_words
-from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller, where
+from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, smaller, where
 
 MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""
-CODE_LIMIT = 2**19
-"""Whole numbers below it are part of a design's code as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,41 +75,27 @@ class Subgroup:
     span: Span
 
     @cached_property
-    def distinct(self) -> tuple[list[tuple[str, str, float, float, float]], npt.NDArray[np.intp] | None]:
-        """The distinct combinations of topology, algorithm, NPUs, members and step; and which one each design has."""
+    def combinations(self) -> Combinations:
+        """What topologies and algorithms depend on: their names, NPUs, members and step."""
         dim, span = self.dimension, self.span
-        columns: list[Label | Numeric] = [dim.topology, dim.algorithm, dim.npus, span.members, span.step]
-        length = max((len(column) for column in columns if _varies(column)), default=0)
-        if not length:
-            topology, algorithm = str(dim.topology), str(dim.algorithm)
-            return [(topology, algorithm, float(dim.npus), float(span.members), float(span.step))], None
-        _, first, which = np.unique(_codes(columns, length), return_index=True, return_inverse=True)
-        rows = zip(*(_values(column, first) for column in columns), strict=True)
-        return list(rows), which.reshape(-1)
+        return Combinations(dim.topology, dim.algorithm, dim.npus, span.members, span.step)
 
     @cached_property
     def auto(self) -> Condition:
         """Whether the library chooses the algorithm."""
-        found: Condition = self._looked_up([algorithm == "auto" for _, algorithm, *_ in self.distinct[0]])
+        found: Condition = self.dimension.algorithm == "auto"
         return found
-
-    def _looked_up(self, values: list[Any]) -> Any:
-        """Return each design's own of the *values* of the distinct combinations."""
-        which = self.distinct[1]
-        return values[0] if which is None else np.array(values)[which]
 
     def collective(self, kind: CollectiveKind, alone: Condition = True) -> StageCost:
         """Return the cost of this dimension's stage of a collective; *alone*: the group lies in this dimension only."""
-        terms = [collective_terms(kind, *row) for row in self.distinct[0]]
-        hops, traffic = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
+        hops, traffic = self.combinations.look_up(collective_terms, kind)
         dim, direct = self.dimension, kind == "all_to_all"
         route = Route(self.span.members, hops, traffic, direct=direct, auto=self.auto, alone=alone)
         return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport, kind == "all_reduce")
 
     def point_to_point(self) -> StageCost:
         """Return the cost of a message to the next member in this dimension, if all members send at once."""
-        terms = [point_to_point_terms(topology, *sizes) for topology, _, *sizes in self.distinct[0]]
-        hops, shares = (self._looked_up([term[place] for term in terms]) for place in (0, 1))
+        hops, shares = self.combinations.look_up(point_to_point_terms)
         dim = self.dimension
         route = Route(self.span.members, hops, 1 / shares, copies_own=False, direct=True)
         return stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport)
@@ -138,8 +119,13 @@ def collective_terms(
 
 
 @lru_cache(maxsize=65536)
-def point_to_point_terms(topology: str, npus: float, members: float, step: float) -> tuple[float, float]:
-    """Return the links to the next member, and the usable share of bandwidth if all members send at once."""
+def point_to_point_terms(
+    topology: str, algorithm: str, npus: float, members: float, step: float
+) -> tuple[float, float]:
+    """Return the links to the next member, and the usable share of bandwidth if all members send at once.
+
+    Messages between two NPUs have no *algorithm*: whatever it is, they go to the next one in a ring.
+    """
     hops = _number(topologies[topology], "hops", members, npus, step)
     return hops, usable_share(topology, "ring", npus, members, step)
 
@@ -196,7 +182,7 @@ def one_dimension_seconds(
     bandwidth = dim.bandwidth_bytes_per_s / dim.oversubscription
     transport = IDEAL if dim.transport == IDEAL else dim.transport
     network = [NetworkDimension(dim.topology, dim.npus, bandwidth, dim.latency_s, algorithm, transport)]
-    span = Span(np.asarray(members, dtype=float)[()], 1.0)
+    span = Span(floats(members)[()], 1.0)
     return collective_seconds(subgroups(network, [span]), kind, size_bytes, 1, "blueconnect")
 
 
@@ -239,7 +225,8 @@ def collective_seconds(
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    levelled = _levelled_seconds(stages, [each.span for each in group], size_bytes, chunks) + calls
+    turns = choose(levelling, chunks, 1)  # other designs need no levelling: one turn is the least
+    levelled = _levelled_seconds(stages, [each.span for each in group], size_bytes, turns) + calls
     return where(levelling, smaller(in_turn, levelled), in_turn)
 
 
@@ -254,7 +241,7 @@ def deduplicated_share(copies: Numeric, members: Numeric, inside: Numeric) -> Nu
     """
     if not anywhere(copies != 1):
         return 1.0
-    different = members * (1 - (1 - 1 / larger(members, 1.0)) ** copies) / copies
+    different = members * (1 - power(1 - 1 / larger(members, 1.0), copies)) / copies
     return choose(inside > 1, different, 1.0)
 
 
@@ -285,12 +272,10 @@ def _levelled_seconds(
 
     Rashidi et al., ISCA 2022. The most loaded dimension is the bottleneck; the first chunk takes the latency of all.
     """
-    members = [np.atleast_1d(np.asarray(span.members, dtype=float)) for span in spans]
+    members = [span.members for span in spans]
     shares = [np.maximum((p - 1) / p, 1e-12) for p in members]
     rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
-    bottleneck = bottleneck_seconds(members, rates, np.ones_like(members[0]), chunks, settles=True) * size_bytes
-    levelled = bottleneck + sum(each.per_chunk_s for each in stages)
-    return levelled if np.size(levelled) > 1 else float(np.asarray(levelled).flat[0])
+    return settled_seconds(chunks, *members, *rates) * size_bytes + sum(each.per_chunk_s for each in stages)
 
 
 def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:
@@ -323,32 +308,3 @@ def _largest(values: Sequence[Numeric]) -> Numeric:
     for value in values:
         found = larger(found, value)
     return found
-
-
-def _codes(columns: Sequence[Label | Numeric], length: int) -> npt.NDArray[np.int64]:
-    """Return a code for each design; two designs have the same only if they agree in all *columns*.
-
-    Whole numbers, as sizes nearly always are, become part of the code as they are; other values are numbered first.
-    """
-    return combined(filter(None, map(_part, columns)), length)
-
-
-def _part(column: Label | Numeric) -> tuple[int, npt.NDArray[Any]] | None:
-    """Return how many codes a column has room for, and the code of each design; None for a name that all share."""
-    whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
-    if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < CODE_LIMIT:
-        return CODE_LIMIT, whole
-    return numbered(column) if _varies(column) else None
-
-
-def _varies(column: Label | Numeric) -> TypeGuard[Column]:
-    """Return whether *column* has a value for each design, not one for all."""
-    return isinstance(column, Names) or (isinstance(column, np.ndarray) and column.ndim > 0)
-
-
-def _values(column: Label | Numeric, rows: npt.NDArray[np.intp]) -> list[Any]:
-    """Return the values of the designs at *rows*."""
-    if isinstance(column, Names) or (isinstance(column, np.ndarray) and column.ndim > 0):
-        found: list[Any] = column[rows].tolist()
-        return found
-    return [column if isinstance(column, str) else float(column)] * len(rows)  # an array of no dimension is no key

@@ -40,7 +40,7 @@ import numpy as np
 
 from cosmic.catalog.fitted import fitted
 from cosmic.cost.compute import RATES, FieldLookup, first_known, gemm_efficiency
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, cbrt
 
 ChipLoad = Literal["alone", "repeated", "workload"]
 """How warm the chip is: a GEMM timed alone on a cool chip, repeated with the host in between, or part of a workload."""
@@ -183,7 +183,7 @@ def gemm_seconds(count: Numeric, m: Numeric, n: Numeric, k: Numeric, unit: Matri
         busy = roofline
     else:
         compute = _throttled(_waves_seconds(count, m, n, k, unit), unit)
-        tiled = np.cbrt(compute * compute * compute + memory * memory * memory)
+        tiled = cbrt(compute * compute * compute + memory * memory * memory)
         busy = np.where(unit.sms == 0, roofline, tiled) if np.ndim(unit.sms) else tiled
     return busy + count * m * k * unit.cast_s_per_element + (unit.cast_s + unit.launch_s)
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from cosmic.errors import require
+from cosmic.numeric import Numeric, elementwise
 
 MIB = 2**20
 EVEN_ENOUGH = 16
@@ -174,6 +175,18 @@ def bottleneck_seconds(
     seconds = np.empty(len(many))
     seconds[longest_first] = (best if settles else load.max(axis=0)) / bandwidth[0]
     return seconds
+
+
+@elementwise
+def settled_seconds(splits: Numeric, *dimensions: Numeric) -> Numeric:
+    """Return `bottleneck_seconds` of one byte, settled: of the members of each dimension, then of their bandwidths.
+
+    >>> float(settled_seconds(4, 4, 4, 200e9, 100e9)) * 200e9
+    0.65625
+    """
+    count = len(dimensions) // 2
+    seconds = bottleneck_seconds(dimensions[:count], dimensions[count:], 1.0, splits, settles=True)
+    return seconds if any(np.ndim(each) for each in (splits, *dimensions)) else float(seconds[0])
 
 
 def _even(

@@ -37,7 +37,7 @@ from cosmic.catalog.fitted import fitted
 from cosmic.cost.collectives import depth
 from cosmic.cost.collectives.auto import reduction_traffic
 from cosmic.design.network import Transport
-from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, smaller
+from cosmic.numeric import Condition, Numeric, anywhere, choose, larger, power, smaller
 from cosmic.units import split_name
 
 IDEAL = Transport()
@@ -135,7 +135,7 @@ def stage_cost(
     rate, several = bandwidth_bytes_per_s, route.members > 1
     contention: Numeric = 1.0
     if anywhere(transport.contention):
-        contention = larger(route.members / 2, 1.0) ** transport.contention
+        contention = power(larger(route.members / 2, 1.0), transport.contention)
     own = several * transport.copy_share / route.members if route.copies_own else 0.0
     wire = (route.traffic + own) * contention / rate
     large, small = wire / transport.efficiency, wire / larger(transport.small_efficiency, NEVER)

@@ -41,7 +41,8 @@ class Names:
         return Names(self.names, chosen) if isinstance(chosen, np.ndarray) else self.names[chosen]
 
     def __eq__(self, name: object) -> Any:
-        return self.codes == (self.names.index(name) if name in self.names else -1)
+        places = [place for place, each in enumerate(self.names) if each == name]
+        return np.isin(self.codes, places) if len(places) > 1 else self.codes == (places[0] if places else -1)
 
     def __ne__(self, name: object) -> Any:
         return ~(self == name)
@@ -151,18 +152,20 @@ def combined(parts: Iterable[tuple[int, npt.NDArray[Any]]], length: int) -> npt.
     return codes
 
 
-def by_name(names: Any, compute: Callable[[str], Any]) -> Any:
-    """Return *compute* of a name, or of each name of a column.
+def has_gaps(column: Any) -> bool:
+    """Return whether a column can hold None beside numbers: some designs state a figure, others do not."""
+    return isinstance(column, np.ndarray) and column.dtype == object
 
-    >>> by_name(Names(("a", "bb"), np.array([0, 1, 0])), len).tolist()
-    [1, 2, 1]
+
+def known(value: Any) -> Any:
+    """Return a figure, or a column of them, with NaN for None.
+
+    >>> known(np.array([1.0, None], dtype=object)).tolist(), known(2.0)
+    ([1.0, nan], 2.0)
     """
-    if isinstance(names, str):
-        return compute(names)
-    result: Any = 0
-    for code, name in enumerate(names.names):
-        result = np.where(names.codes == code, compute(name), result)
-    return result
+    if has_gaps(value):
+        return value.astype(float)  # None becomes a NaN
+    return np.nan if value is None else value
 
 
 def batch_of(point: DesignPoint) -> Batch:

@@ -59,6 +59,11 @@ class DesignPoint:
         return {}
 
     @cached_property
+    def known(self) -> dict[Any, Any]:
+        """Cache: what others have worked out about the design."""
+        return {}
+
+    @cached_property
     def identity(self) -> str:
         """A short hash that names the design in caches and studies; designs that share it are equal.
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from math import prod
 from typing import Literal
 
 from cosmic import units
 from cosmic.catalog import FOLDER, load_mapping
-from cosmic.design.batch import Label, by_name
+from cosmic.design.batch import Label
+from cosmic.design.combinations import Combinations
 from cosmic.design.network import topologies
 from cosmic.numeric import Numeric
 
@@ -102,19 +103,16 @@ def _total(
     dims = zip(names, npus, bandwidth_bytes_per_s, tiers(len(names)), strict=True)
     for name, size, bandwidth, tier in dims:
         rate = tier_rates(quantity)[tier]
-        block, links = by_name(name, partial(_block, npus=size, rate=rate)), by_name(name, partial(_links, npus=size))
+        block, links = Combinations(name, size).look_up(_block, quantity, tier)
         # Divided last, so that whole dollars stay whole.
         total = total + (prod(npus) // size) * block * (bandwidth / rate.per_bytes_per_s) / links
     return total
 
 
-def _links(name: str, npus: Numeric) -> Numeric:
-    links: Numeric = topologies[name].links(npus)
-    return links
-
-
-def _block(name: str, npus: Numeric, rate: TierRates) -> Numeric:
-    """Return the dollars (or watts) of the parts of one dimension of *npus* NPUs, for each unit of bandwidth."""
-    parts = topologies[name].parts(npus)
-    total: Numeric = parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
-    return total
+@cache
+def _block(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[float, float]:
+    """Return the dollars (or watts) of one dimension of *npus* NPUs for each unit of bandwidth, and an NPU's links."""
+    rate, topology = tier_rates(quantity)[tier], topologies[name]
+    parts = topology.parts(int(npus))
+    total = parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
+    return float(total), float(topology.links(int(npus)))

@@ -17,7 +17,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, largest_whole
 from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
@@ -357,7 +357,7 @@ def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
     stages: Numeric = batch["workload.pp"]
     every = [each.block for each in plan_of(batch)]
     count: Numeric = 0.0
-    for place in range(min(int(np.max(stages)), block.repeats + 2)):  # no design has more stages than layers
+    for place in range(min(largest_whole(stages), block.repeats + 2)):  # no design has more stages than layers
         for part in layers_by_part(batch, np.minimum(place, stages - 1), every, most):
             count = count + part[block.name] * (place < stages)
     return count / block.repeats

@@ -240,7 +240,7 @@ class _Step:
         if last.block.name != "head":
             return
         stream = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
-        stages = np.asarray(self.sizes["pp"])
+        stages = np.asanyarray(self.sizes["pp"])
         crossing = self.microbatches * self.batch["workload.virtual_stages"] * (stages > 1)
         directions: tuple[tuple[Literal["forward", "backward"], str], ...] = (("forward", "x"), ("backward", "d_x"))
         for phase, tensor in directions if training else directions[:1]:

@@ -22,7 +22,7 @@ import numpy as np
 from cosmic.cost.attention import Attention
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer, is_moe
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, power
 from cosmic.step.activations import recomputed_share, repeated
 from cosmic.workload.blocks import blocks, dimensions, is_decoded
 from cosmic.workload.graph import Sizes
@@ -71,7 +71,7 @@ def gemm_of(part: PartitionedOperator, sizes: Sizes) -> Gemm:
     m = size(dim for dim in read.dims if dim not in weight.dims)
     if "share" in read.dims and "experts" in shared:
         tokens = size(dim for dim in read.dims if dim not in weight.dims and dim != "share")
-        busy = 1 - (1 - np.minimum(sizes["share"], 1.0)) ** np.maximum(tokens, 1)
+        busy = 1 - power(1 - np.minimum(sizes["share"], 1.0), np.maximum(tokens, 1))
         count, m = count * busy, m / busy
     n = size(dim for dim in weight.dims if dim not in read.dims)
     return Gemm(count, m, n, size(dim for dim in shared if dim not in made))

@@ -40,7 +40,7 @@ from cosmic.cost.streaming import (
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, log
 from cosmic.step.communication import reduced_once
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.step.tables import TableUse
@@ -103,7 +103,7 @@ class KernelCosts:
         self._field = field
         self._bandwidth = batch["memory.bandwidth"]
         self._bytes_per_s: Numeric = self._bandwidth * field("memory_efficiency")
-        self._modelled = np.asarray(field("sms")) > 0
+        self._modelled = np.asanyarray(field("sms")) > 0
         self._units: dict[str, MatrixUnit] = {}
         self._serves = self.workload.task != "training"
         self._moe = is_moe(batch.base.model)
@@ -262,7 +262,7 @@ class KernelCosts:
         """Return the share of the rate of one accelerator alone that many keep in long runs."""
         narrow = bool(FORMATS[number].cast_bytes)
         kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
-        return np.where(np.asarray(self.batch.npus) > 1, kept, 1.0)
+        return np.where(np.asanyarray(self.batch.npus) > 1, kept, 1.0)
 
     # ---------------------------------------------------------------------------------------------- attention
 
@@ -309,7 +309,7 @@ class KernelCosts:
     def _straggling(self) -> Numeric:
         """How many times longer the slowest of n accelerators takes: the largest of n normal deviates is √(2 ln n)."""
         slack: Numeric = self._field("straggler_slack")
-        spread: Numeric = np.sqrt(2 * np.log(np.maximum(self.batch.npus, 1)))
+        spread: Numeric = np.sqrt(2 * log(np.maximum(self.batch.npus, 1)))
         return 1 + slack * spread
 
     @cached_property

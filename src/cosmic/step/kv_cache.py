@@ -8,7 +8,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, floats
 from cosmic.workload.plan import BlockPlan
 from cosmic.workload.precision import Recipe
 
@@ -28,7 +28,7 @@ def cache_bytes(
     crossed = per_token if model.family == "encoder_decoder" else 0.0
     if model.mla:
         per_token = model.mla.kv_lora_rank + model.mla.qk_rope_head_dim
-    tokens = np.asarray(batch["workload.sequence"] / batch["workload.cp"], dtype=float)
+    tokens = floats(batch["workload.sequence"] / batch["workload.cp"])
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens

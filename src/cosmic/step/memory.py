@@ -16,7 +16,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, floats
 from cosmic.step.stage_memory import CONSTANTS, ModelMemory, StageMemory, model_memory, training_task
 from cosmic.step.stages import candidates
 from cosmic.workload.sizes import microbatches, structural_paths
@@ -107,7 +107,7 @@ def _footprint(batch: Batch) -> Footprint:
 
 def _fuller(one: Footprint, other: Footprint) -> Footprint:
     """Return the fuller of two stages, design by design; of equals the first."""
-    fuller = np.asarray(one.total) >= np.asarray(other.total)
+    fuller = np.asanyarray(one.total) >= np.asanyarray(other.total)
 
     def choose(left: Numeric, right: Numeric) -> Numeric:
         return _plain(np.where(fuller, left, right))
@@ -127,7 +127,7 @@ def _on_stage(model: ModelMemory, place: Numeric) -> Footprint:
 
 
 def _plain(value: Numeric) -> Numeric:
-    array = np.asarray(value, dtype=float)
+    array = floats(value)
     return float(array) if array.ndim == 0 else array
 
 

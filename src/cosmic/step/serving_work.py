@@ -129,7 +129,7 @@ def _attention(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
     if "kv_lora_rank" not in sizes:
         return usual
     latent = 2 * pairs * (2 * sizes["kv_lora_rank"] + sizes["qk_rope_head_dim"])
-    return np.where(np.asarray(sizes["sequence"]) == 1, latent, usual)
+    return np.where(np.asanyarray(sizes["sequence"]) == 1, latent, usual)
 
 
 def _moved(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
@@ -137,7 +137,7 @@ def _moved(part: PartitionedOperator, sizes: SizeTable) -> Numeric:
 
 
 def _exchange(found: CollectiveOp, sizes: SizeTable, recipe: Recipe) -> Iterator[tuple[str, Numeric]]:
-    group = np.asarray(found.group(sizes))
+    group = np.asanyarray(found.group(sizes))
     yield "exchanges", 1.0 * (group > 1)
     yield "exchanged_bytes", found.elements(sizes) * recipe.activation * (group > 1)
     yield "group", group

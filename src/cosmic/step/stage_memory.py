@@ -16,7 +16,7 @@ from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, larger, where
 from cosmic.step.activations import (
     keeping_of,
     kept_bytes,
@@ -197,7 +197,7 @@ class StageMemory:
 
     def most(self, of: Callable[[str], Numeric], names: Iterable[str]) -> Numeric:
         """Return the largest of a quantity over those of some blocks that the stage has."""
-        return largest(np.where(np.asarray(self.counts[name]) > 0, of(name), 0.0) for name in names)
+        return largest(np.where(np.asanyarray(self.counts[name]) > 0, of(name), 0.0) for name in names)
 
     @property
     def both_ends(self) -> Numeric:
@@ -259,7 +259,7 @@ class StageMemory:
             return 0.0
         again = layers_by_part(self.batch, self.place, self.plain, self.workload.recompute_num_layers)
         most = largest(
-            np.where(np.asarray(count) > 0, self.model.kept_bytes(name, whole=True) - self.model.kept_bytes(name), 0.0)
+            (np.asanyarray(count) > 0) * (self.model.kept_bytes(name, whole=True) - self.model.kept_bytes(name))
             for part in again
             for name, count in part.items()
         )
@@ -355,7 +355,7 @@ class StageMemory:
         sizes = self.model.sizes
         if self.workload.weight_sharding == "zero3":
             unit = self.most(lambda name: self.model.elements(name, False), self.model.blocks)
-            unit = unit * (np.asarray(sizes["dp"] * sizes["cp"]) > 1)
+            unit = unit * (np.asanyarray(sizes["dp"] * sizes["cp"]) > 1)
             buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + self.recipe.weight)
         if self.workload.sequence_parallel:
             buffers = buffers + self.recipe.activation * self.model.stream() * (sizes["tp"] > 1) * sizes["tp"]
@@ -412,9 +412,10 @@ def training_task(batch: Batch) -> bool:
 
 def _worst(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
     """Return the moment with the largest sum, design by design."""
-    totals = np.stack(np.broadcast_arrays(*(np.asarray(sum(moment.values()), dtype=float) for moment in moments)))
-    worst = totals.argmax(axis=0)
-    return {
-        name: np.choose(worst, np.broadcast_arrays(*(np.asarray(moment[name], dtype=float) for moment in moments)))
-        for name in moments[0]
-    }
+    worst, most = moments[0], sum(moments[0].values())
+    for moment in moments[1:]:
+        total = sum(moment.values())
+        more = total > most
+        worst = {name: where(more, moment[name], value) for name, value in worst.items()}
+        most = larger(most, total)
+    return worst

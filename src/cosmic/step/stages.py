@@ -13,7 +13,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, elementwise, largest_whole
 from cosmic.workload.blocks import Block
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_by_part, microbatches
@@ -78,7 +78,7 @@ def _ends(batch: Batch, layers: Sequence[Block]) -> list[int]:
 def _distinct(places: Sequence[Numeric]) -> list[Numeric]:
     found: dict[bytes, Numeric] = {}
     for place in places:
-        found.setdefault(np.asarray(place, dtype=np.int64).tobytes(), place)
+        found.setdefault(np.asanyarray(place).astype(np.int64).tobytes(), place)
     return list(found.values())
 
 
@@ -106,23 +106,17 @@ def in_flight_bytes(
         other = parts_of(stages - 1 - place)
         near, far = np.where(stages > 1, stages - place, 1), np.where(stages > 1, place + 1, 0)
         return near * sum(parts) + far * sum(other)
-    if len(parts) == 1 or _alike(batch, blocks):
+    if len(parts) == 1:
         in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
         return in_flight * sum(parts)
-    return _interleaved_bytes(parts, place, stages, count, virtual)
+    return interleaved_bytes(place, stages, count, virtual, *parts)
 
 
-def _alike(batch: Batch, blocks: Sequence[Block]) -> bool:
-    """Return whether all virtual stages have the same layers."""
-    layers = [block for block in blocks if block.part == "layers"]
-    parts = batch["workload.pp"] * batch["workload.virtual_stages"]
-    return len(layers) == 1 and bool(np.all(layers[0].repeats % parts == 0))
-
-
-def _interleaved_bytes(
-    parts: Sequence[Numeric], place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric
+@elementwise
+def interleaved_bytes(
+    place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric, *parts: Numeric
 ) -> Numeric:
-    """Return the most bytes in flight where the virtual stages of a stage have different layers.
+    """Return the most bytes in flight where the virtual stages of a stage have different layers: *parts* of bytes.
 
     Forwards run K = 2 (p - s - 1) + (v - 1) p + 1 ahead; after j backwards, virtual stage c has
 
@@ -136,17 +130,19 @@ def _interleaved_bytes(
     ahead = np.where(stages > 1, per_stage * (stages - place - 1) + (virtual - 1) * stages + 1, virtual)
     ahead = np.minimum(ahead, ends)
 
-    def begun(chunk: Numeric, turns: Numeric) -> Numeric:
-        rounds, within = np.divmod(turns, stages * virtual)
+    whole = stages * virtual
+
+    def begun(chunk: Numeric, rounds: Numeric, within: Numeric) -> Numeric:
         return rounds * stages + np.clip(within - chunk * stages, 0, stages)
 
     most: Numeric = 0.0
-    for turn in range(2 * int(np.max(virtual)) + 2):
+    for turn in range(2 * largest_whole(virtual) + 2):
         done = (turn // 2) * stages - (turn % 2) * (ahead % stages)
         done = np.clip(done, 0, ends - ahead)
+        forward, backward = ((turns // whole, turns % whole) for turns in (ahead + done, done))
         held: Numeric = 0.0
         for chunk, size in enumerate(parts):
-            here = chunk < virtual
-            held = held + here * size * (begun(chunk, ahead + done) - begun(virtual - 1 - chunk, done))
+            in_flight = begun(chunk, *forward) - begun(virtual - 1 - chunk, *backward)
+            held = held + (chunk < virtual) * size * in_flight
         most = np.maximum(most, held)
     return most

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.design.batch import Batch, batch_of
+from cosmic.design.batch import Batch, batch_of, has_gaps, known
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Condition, Numeric
@@ -94,7 +94,7 @@ def _shards_fit(batch: Batch) -> Condition:
 
 def _states_etp(batch: Batch) -> bool:
     stated = batch["workload.etp"]
-    return any(each is not None for each in stated) if isinstance(stated, np.ndarray) else stated is not None
+    return not np.all(np.isnan(known(stated))) if has_gaps(stated) else stated is not None
 
 
 def _shards_sentence(point: DesignPoint) -> str:
@@ -160,9 +160,7 @@ def _multiplies(batch: Batch) -> Condition:
     if workload.precision == "int4":
         return False
     rate = batch[f"compute.{workload.precision}"]
-    if isinstance(rate, np.ndarray):
-        return np.array([each is not None for each in rate])
-    return rate is not None
+    return ~np.isnan(known(rate)) if has_gaps(rate) else rate is not None
 
 
 def _decodes(batch: Batch) -> Condition:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.design.model import Recommender
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, expm1
 from cosmic.workload.blocks import Block, Builder
 from cosmic.workload.graph import Operator, Tensor
 
@@ -55,7 +55,7 @@ def touched_rows(model: Recommender, samples: Numeric) -> Numeric:
     found: Numeric = 0.0
     for rows in model.tables:
         missed = np.log1p(-1 / rows) if rows > 1 else -np.inf
-        found = found - rows * np.expm1(samples * model.lookups * missed)
+        found = found - rows * expm1(samples * model.lookups * missed)
     return found
 
 

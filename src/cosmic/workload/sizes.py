@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 
-from cosmic.design.batch import Batch
+from cosmic.design.batch import Batch, has_gaps, known
 from cosmic.design.model import Model, Transformer, is_moe
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, floats, largest_whole
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.schedule import schedules
@@ -95,10 +94,11 @@ def folded_order(placement: Iterable[str]) -> tuple[str, ...]:
 
 def _given(stated: Any, usual: Any) -> Any:
     """Return what is stated, in each design or in all, and what is usual where it is not."""
-    if not isinstance(stated, np.ndarray):
+    if not has_gaps(stated):
         return usual if stated is None else stated
-    missing = np.array([each is None for each in stated])
-    return np.where(missing, usual, np.where(missing, 1, stated).astype(np.int64))
+    numbers = known(stated)
+    missing = np.isnan(numbers)
+    return np.where(missing, usual, np.where(missing, 1, numbers).astype(np.int64))
 
 
 def visible_share(batch: Batch, block: Block) -> Numeric:
@@ -109,7 +109,7 @@ def visible_share(batch: Batch, block: Block) -> Numeric:
     model, workload = batch.base.model, batch.base.workload
     if not isinstance(model, Transformer):
         return 1.0
-    s: npt.NDArray[np.float64] = np.asarray(batch["workload.sequence"], dtype=float)
+    s = floats(batch["workload.sequence"])
     before = 0.0 if workload.cp_balanced else s - s / batch["workload.cp"]
     return attended_share(model, block.name, s, decoding=workload.task == "decode", before=before)
 
@@ -128,7 +128,7 @@ def attended_share(
     """
     if model.family in ("encoder", "vision") or block == "encoder_layer":
         return 1.0
-    s: npt.NDArray[np.float64] = np.asarray(sequence, dtype=float)
+    s = floats(sequence)
 
     def seen(window: Numeric) -> Numeric:
         if decoding:
@@ -218,7 +218,7 @@ def layers_by_part(
     stages, model = batch["workload.pp"], batch.base.model
     virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
     found: list[dict[str, Numeric]] = []
-    for chunk in range(int(np.max(virtual))):
+    for chunk in range(largest_whole(virtual)):
         layers = layers_of_part(model, blocks, place + chunk * stages, stages * virtual, most)
         found.append({name: count * (chunk < virtual) for name, count in layers.items()})
     return found
@@ -261,7 +261,7 @@ def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict
     Kinds follow one another, except where every second, third … layer is an MoE layer.
     """
     found: dict[str, Numeric] = {}
-    left = np.asarray(count)
+    left: Numeric = np.asanyarray(count)
     repeated = [block for block in blocks if block.part == "layers"]
     experts = model.experts if isinstance(model, Transformer) else None
     for place, block in enumerate(repeated):

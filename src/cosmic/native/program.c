@@ -1,0 +1,551 @@
+/* Runs recorded programs: see cosmic/recording. A program is a list of instructions over columns of float64; it is run
+ * for some designs at a time, so that all columns stay in the processor's cache. Each instruction is one loop.
+ *
+ * What NumPy would raise (overflow, division by zero, invalid operations) sets a flag of the processor. If a flag is set
+ * after some designs, each of them is run by itself, and those that set it again are marked. */
+#include "native.h"
+
+#include <fenv.h>
+#include <math.h>
+#include <string.h>
+
+#define LANES 128        /* designs at a time */
+#define MOST_KEYS 8      /* columns of a lookup */
+#define MOST_DIMS 16     /* network dimensions that Themis levels */
+#define MOST_LISTED 256  /* operands of an instruction */
+#define WIDTH 5          /* numbers of an instruction: operation, result, three operands */
+#define TROUBLE (FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID)
+
+enum {
+    NEGATIVE, ABSOLUTE, FLOOR, CEIL, RINT, SQRT, CBRT, EXPM1, LOG, LOG2, TRUNC, ISNAN, LOGICAL_NOT,
+    ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, REMAINDER, POWER, MAXIMUM, MINIMUM,
+    LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, GCD, WHERE, INDEX, GATHER, SETTLED_SECONDS,
+    INTERLEAVED_BYTES
+};
+
+/* The distinct combinations of some columns that were met so far, with what functions of them give. */
+typedef struct {
+    int64_t keys;          /* columns of a combination */
+    int64_t mask;          /* slots - 1; a power of two */
+    int64_t room;          /* combinations that there is room for */
+    const double *rows;    /* keys numbers each */
+    const int64_t *slots;  /* hash table: the hash of a row, and the row; -1 where there is none */
+    const double *values;  /* of each function, one number for each row; NaN where it is not known */
+} Table;
+
+typedef struct {
+    double *scalars;             /* one for each node: constants, what is the same in all designs, and room for one */
+    double *registers;           /* columns of LANES designs */
+    const int32_t *single;       /* the instructions, on scalars */
+    const int32_t *vector;       /* the same instructions, on registers, or on scalars: ~place */
+    const int32_t *single_lists; /* operands of instructions that have more than three */
+    const int32_t *vector_lists;
+    const Table *const *tables;
+    const int32_t *input_nodes, *input_registers, *input_columns;
+    const int32_t *outputs, *vector_outputs;
+    const int32_t *guards, *vector_guards;
+    const double *least, *most;
+    int64_t instructions, inputs, measured, results, guarded;
+    /* the first `measured` of all `results` are numbers of a design that is run; a design in trouble has none */
+} Program;
+
+typedef struct {
+    double *keys; /* table and keys of combinations that are not known yet */
+    int64_t room, count;
+} Missing;
+
+/* ------------------------------------------------------------------------------------------ numbers */
+
+/* The cube root, to the last bit or the one beside it. x = m 2^(3 e) with m in [1/8, 1): a quadratic guess of the root of
+ * m, two steps of Halley, one of Newton. There is no branch, so that loops over it become vectors. */
+static inline double cube_root(double x) {
+    union {
+        double number;
+        int64_t bits;
+    } parts, power;
+    double size = fabs(x);
+    int usual = size >= 0x1p-1000 && size < INFINITY;
+    parts.number = usual ? size : 1.0;
+    int64_t exponent = (parts.bits >> 52) - 1022;
+    int64_t third = ((exponent + 3072) * 21846 >> 16) - 1024 + 1; /* more than a third of it, by less than one */
+    parts.bits = (parts.bits & 0xfffffffffffffLL) | ((1022 + exponent - 3 * third) << 52);
+    power.bits = (1023 + third) << 52;
+    double m = parts.number, root = 0.31447 + m * (1.32 - m * 0.64), cube;
+    cube = root * root * root;
+    root = root * (cube + 2 * m) / (2 * cube + m);
+    cube = root * root * root;
+    root = root * (cube + 2 * m) / (2 * cube + m);
+    root = root - (root * root * root - m) / (3 * root * root);
+    double found = copysign(root * power.number, x);
+    return usual ? found : x; /* 0, and what is no number; no time is as short as 1e-300 s */
+}
+
+/* As NumPy divides: the remainder has the sign of the divisor. */
+static inline double floor_division(double a, double b) {
+    double quick = floor(a / b);
+    if (fabs(a) < 0x1p52 && fabs(b) < 0x1p52 && a == floor(a) && b == floor(b)) return quick;
+    double rest = fmod(a, b);
+    if (b == 0) return a / b;
+    double quotient = (a - rest) / b;
+    if (rest != 0 && (b < 0) != (rest < 0)) quotient -= 1;
+    if (quotient == 0) return copysign(0.0, a / b);
+    double whole = floor(quotient);
+    return quotient - whole > 0.5 ? whole + 1 : whole;
+}
+
+static inline double remainder_of(double a, double b) {
+    if (fabs(a) < 0x1p52 && fabs(b) < 0x1p52 && a == floor(a) && b == floor(b)) return a - floor(a / b) * b;
+    double rest = fmod(a, b);
+    if (rest != 0 && (b < 0) != (rest < 0)) rest += b;
+    return rest == 0 ? copysign(0.0, b) : rest;
+}
+
+static inline double common_divisor(double a, double b) {
+    int64_t left = (int64_t)fabs(a), right = (int64_t)fabs(b);
+    while (right) {
+        int64_t rest = left % right;
+        left = right;
+        right = rest;
+    }
+    return (double)left;
+}
+
+/* Comparisons that set no flag if one side is no number, as NumPy's. */
+static inline double larger(double a, double b) {
+    double found = isgreater(a, b) ? a : b;
+    return a != a ? a : found;
+}
+
+static inline double smaller(double a, double b) {
+    double found = isless(a, b) ? a : b;
+    return a != a ? a : found;
+}
+
+#define BLOCK 8 /* designs whose chunks are levelled together */
+
+/* cosmic.cost.themis.settled_seconds: see there. *given* is the chunks, then members and bandwidth of each dimension,
+ * all of a block of designs, whose chunks differ little. */
+COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds) {
+    double(*p)[BLOCK] = given + 1, (*bandwidth)[BLOCK] = given + 1 + dims, *many = given[0];
+    double speed[MOST_DIMS][BLOCK], share[MOST_DIMS][BLOCK], load[MOST_DIMS][BLOCK], plain[MOST_DIMS][BLOCK];
+    double arriving[MOST_DIMS][BLOCK], places[MOST_DIMS][BLOCK], part[BLOCK], inside[BLOCK], best[BLOCK], turns = 0.0;
+    double earlier[MOST_DIMS][MOST_DIMS][BLOCK]; /* [lower][upper]: is the lower dimension visited first? */
+    for (int i = 0; i < BLOCK; i++) {
+        part[i] = 1.0 / many[i];
+        inside[i] = 1.0;
+        best[i] = 0.0;
+        turns = larger(turns, many[i]);
+    }
+    for (int d = 0; d < dims; d++)
+        for (int i = 0; i < BLOCK; i++) {
+            speed[d][i] = bandwidth[d][i] / bandwidth[0][i];
+            share[d][i] = (p[d][i] - 1) / p[d][i];
+            load[d][i] = 0.0;
+            plain[d][i] = part[i] * share[d][i] / speed[d][i] / inside[i];
+            inside[i] *= p[d][i];
+            best[i] = larger(best[i], many[i] * plain[d][i]);
+            for (int upper = d + 1; upper < dims; upper++) earlier[d][upper][i] = 1.0;
+        }
+    for (double turn = 0.0; turn < turns; turn++) {
+        double most[BLOCK] = {0}, lowest[BLOCK] = {0}, gap[BLOCK] = {0}, ends[BLOCK] = {0};
+        for (int d = 0; d < dims; d++)
+            for (int i = 0; i < BLOCK; i++) {
+                places[d][i] = p[d][i] > 1 ? 0.0 : dims;
+                arriving[d][i] = part[i];
+                most[i] = d == 0 ? load[0][i] : larger(most[i], load[d][i]);
+            }
+        for (int upper = 1; upper < dims; upper++)
+            for (int lower = 0; lower < upper; lower++)
+                for (int i = 0; i < BLOCK; i++) {
+                    double before = load[lower][i] == load[upper][i] ? earlier[lower][upper][i] : 0.0;
+                    double first = load[lower][i] < load[upper][i] ? 1.0 : before;
+                    earlier[lower][upper][i] = first;
+                    places[upper][i] += first;
+                    places[lower][i] += 1.0 - first;
+                }
+        for (int d = 0; d < dims; d++)
+            for (int i = 0; i < BLOCK; i++) {
+                double own = p[d][i] > 1 ? share[d][i] : 1.0;
+                double levelling = (most[i] - load[d][i]) * speed[d][i] / own;
+                int less = d == 0 || places[d][i] < lowest[i];
+                lowest[i] = less ? places[d][i] : lowest[i];
+                gap[i] = less ? levelling : gap[i];
+            }
+        for (int i = 0; i < BLOCK; i++) gap[i] = floor(gap[i]) < floor(part[i] / 16) ? 1.0 : 0.0; /* even enough */
+        for (int upper = 1; upper < dims; upper++)
+            for (int lower = 0; lower < upper; lower++)
+                for (int i = 0; i < BLOCK; i++) {
+                    double first = earlier[lower][upper][i] = larger(earlier[lower][upper][i], gap[i]);
+                    arriving[upper][i] /= first != 0 ? p[lower][i] : 1.0;
+                    arriving[lower][i] /= first != 0 ? 1.0 : p[upper][i];
+                }
+        for (int d = 0; d < dims; d++)
+            for (int i = 0; i < BLOCK; i++) {
+                load[d][i] += arriving[d][i] * share[d][i] / speed[d][i];
+                double end = load[d][i] + (many[i] - turn - 1) * plain[d][i];
+                ends[i] = d == 0 ? end : larger(ends[i], end);
+            }
+        for (int i = 0; i < BLOCK; i++) best[i] = turn < many[i] ? smaller(best[i], ends[i]) : best[i];
+    }
+    for (int i = 0; i < BLOCK; i++) seconds[i] = best[i] / bandwidth[0][i];
+}
+
+/* Levels the chunks of n designs, those with many chunks together. */
+static void settle_all(double given[][LANES], int count, int n, double *seconds) {
+    int order[LANES];
+    for (int i = 0; i < n; i++) {
+        int at = i;
+        for (; at > 0 && given[0][order[at - 1]] < given[0][i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    for (int start = 0; start < n; start += BLOCK) {
+        double block[2 * MOST_DIMS + 1][BLOCK], found[BLOCK];
+        for (int k = 0; k < count; k++)
+            for (int i = 0; i < BLOCK; i++) block[k][i] = given[k][order[start + i < n ? start + i : start]];
+        settle(block, (count - 1) / 2, found);
+        for (int i = 0; i < BLOCK && start + i < n; i++) seconds[order[start + i]] = found[i];
+    }
+}
+
+/* cosmic.step.stages.interleaved_bytes: see there. */
+static double interleaved_bytes(const double *given, int count) {
+    double place = given[0], stages = given[1], virtual = given[3], most = 0.0, round = stages * virtual;
+    double ends = given[2] * virtual, per_stage = virtual > 1 ? 2 : 1;
+    double ahead = stages > 1 ? per_stage * (stages - place - 1) + (virtual - 1) * stages + 1 : virtual;
+    ahead = smaller(ahead, ends);
+    double offset = remainder_of(ahead, stages);
+    for (int turn = 0; turn < 2 * virtual + 2; turn++) {
+        double done = (double)(turn / 2) * stages - (turn % 2) * offset, held = 0.0;
+        done = smaller(larger(done, 0), ends - ahead);
+        double forward = floor_division(ahead + done, round) * stages, forward_rest = remainder_of(ahead + done, round);
+        double backward = floor_division(done, round) * stages, backward_rest = remainder_of(done, round);
+        for (int chunk = 0; chunk < count - 4 && chunk < virtual; chunk++) {
+            double begun = forward + smaller(larger(forward_rest - chunk * stages, 0), stages);
+            double ended = backward + smaller(larger(backward_rest - (virtual - 1 - chunk) * stages, 0), stages);
+            held += given[4 + chunk] * (begun - ended);
+        }
+        most = larger(most, held);
+    }
+    return most;
+}
+
+/* ------------------------------------------------------------------------------------------- tables */
+
+/* The next step of a hash: of one more key. */
+static inline uint64_t hashed(uint64_t hash, double key) {
+    union {
+        double number;
+        uint64_t bits;
+    } parts = {key + 0.0}; /* -0.0 and 0.0 are one */
+    hash = (hash ^ (parts.bits ^ (parts.bits >> 29))) * 0xff51afd7ed558ccdULL;
+    return hash ^ (hash >> 32);
+}
+
+#define FIRST_HASH 0x9e3779b97f4a7c15ULL
+
+static double not_known(const Table *table, int32_t number, const double *keys, Missing *missing) {
+    if (missing->count < missing->room) {
+        double *note = missing->keys + missing->count * (MOST_KEYS + 1);
+        note[0] = number;
+        memcpy(note + 1, keys, (size_t)table->keys * sizeof(double));
+    }
+    missing->count++;
+    return -1.0;
+}
+
+/* The row of a combination; -1 if it is not known yet, which is noted. */
+static inline double row_of(const Table *table, int32_t number, uint64_t hash, const double *keys, Missing *missing) {
+    for (uint64_t slot = hash;; slot++) {
+        const int64_t *at = table->slots + 2 * (slot & (uint64_t)table->mask);
+        if (at[1] < 0) return not_known(table, number, keys, missing);
+        if (at[0] != (int64_t)hash) continue;
+        const double *known = table->rows + at[1] * table->keys;
+        int same = 1;
+        for (int64_t i = 0; i < table->keys; i++) same &= known[i] == keys[i];
+        if (same) return (double)at[1];
+    }
+}
+
+/* One number of a row; 1 where the row or the number is not known yet. */
+static inline double value_of(const Table *table, int32_t number, int32_t column, double row, Missing *missing) {
+    if (row < 0) return 1.0;
+    double found = table->values[column * table->room + (int64_t)row];
+    if (found == found) return found;
+    if (missing->count < missing->room) {
+        double *note = missing->keys + missing->count * (MOST_KEYS + 1);
+        note[0] = -1 - number;
+        note[1] = row;
+        note[2] = column;
+    }
+    missing->count++;
+    return 1.0;
+}
+
+/* --------------------------------------------------------------------------------------- interpreters */
+
+/* One design: every operand is a scalar. */
+static void run_single(const Program *program, Missing *missing) {
+    double *s = program->scalars;
+    const int32_t *at = program->single, *end = at + program->instructions * WIDTH;
+    for (; at < end; at += WIDTH) {
+        double *result = s + at[1];
+        double a = s[at[2]];
+        switch (at[0]) {
+        case NEGATIVE: *result = -a; break;
+        case ABSOLUTE: *result = fabs(a); break;
+        case FLOOR: *result = floor(a); break;
+        case CEIL: *result = ceil(a); break;
+        case RINT: *result = rint(a); break;
+        case SQRT: *result = sqrt(a); break;
+        case CBRT: *result = cube_root(a); break;
+        case EXPM1: *result = expm1(a); break;
+        case LOG: *result = log(a); break;
+        case LOG2: *result = log2(a); break;
+        case TRUNC: *result = trunc(a); break;
+        case ISNAN: *result = a != a; break;
+        case LOGICAL_NOT: *result = 1.0 - a; break;
+        case ADD: *result = a + s[at[3]]; break;
+        case SUBTRACT: *result = a - s[at[3]]; break;
+        case MULTIPLY: *result = a * s[at[3]]; break;
+        case DIVIDE: *result = a / s[at[3]]; break;
+        case FLOOR_DIVIDE: *result = floor_division(a, s[at[3]]); break;
+        case REMAINDER: *result = remainder_of(a, s[at[3]]); break;
+        case POWER: *result = pow(a, s[at[3]]); break;
+        case MAXIMUM: *result = larger(a, s[at[3]]); break;
+        case MINIMUM: *result = smaller(a, s[at[3]]); break;
+        case LESS: *result = isless(a, s[at[3]]); break;
+        case LESS_EQUAL: *result = islessequal(a, s[at[3]]); break;
+        case EQUAL: *result = a == s[at[3]]; break;
+        case NOT_EQUAL: *result = a != s[at[3]]; break;
+        case LOGICAL_AND: *result = a * s[at[3]]; break;
+        case LOGICAL_OR: *result = larger(a, s[at[3]]); break;
+        case GCD: *result = common_divisor(a, s[at[3]]); break;
+        case WHERE: *result = a != 0 ? s[at[3]] : s[at[4]]; break;
+        case INDEX: {
+            double keys[MOST_KEYS];
+            const int32_t *list = program->single_lists + at[3];
+            uint64_t hash = FIRST_HASH;
+            for (int i = 0; i < at[4]; i++) hash = hashed(hash, keys[i] = s[list[i]]);
+            *result = row_of(program->tables[at[2]], at[2], hash, keys, missing);
+            break;
+        }
+        case GATHER: *result = value_of(program->tables[at[4]], at[4], at[3], a, missing); break;
+        case SETTLED_SECONDS: {
+            double given[2 * MOST_DIMS + 1][LANES];
+            const int32_t *list = program->single_lists + at[3];
+            for (int i = 0; i < at[4]; i++) given[i][0] = s[list[i]];
+            settle_all(given, at[4], 1, result);
+            break;
+        }
+        case INTERLEAVED_BYTES: {
+            double given[MOST_LISTED];
+            const int32_t *list = program->single_lists + at[3];
+            for (int i = 0; i < at[4]; i++) given[i] = s[list[i]];
+            *result = interleaved_bytes(given, at[4]);
+            break;
+        }
+        }
+    }
+}
+
+#define UNARY(expression)                                                                                              \
+    for (int i = 0; i < n; i++) {                                                                                      \
+        double a = x[i];                                                                                               \
+        r[i] = expression;                                                                                             \
+    }                                                                                                                  \
+    break;
+#define BINARY(expression)                                                                                             \
+    if (at[2] < 0) {                                                                                                   \
+        const double a = s[~at[2]];                                                                                    \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            double b = y[i];                                                                                           \
+            r[i] = expression;                                                                                         \
+        }                                                                                                              \
+    } else if (at[3] < 0) {                                                                                            \
+        const double b = s[~at[3]];                                                                                    \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            double a = x[i];                                                                                           \
+            r[i] = expression;                                                                                         \
+        }                                                                                                              \
+    } else {                                                                                                           \
+        for (int i = 0; i < n; i++) {                                                                                  \
+            double a = x[i], b = y[i];                                                                                 \
+            r[i] = expression;                                                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    break;
+
+static inline double operand(const Program *program, int32_t place, int lane) {
+    return place < 0 ? program->scalars[~place] : program->registers[(int64_t)place * LANES + lane];
+}
+
+/* n designs: an operand is a register, or a scalar. */
+COSMIC_WIDE static void run_vector(const Program *program, int n, Missing *missing) {
+    const double *s = program->scalars;
+    double *registers = program->registers;
+    const int32_t *at = program->vector, *end = at + program->instructions * WIDTH;
+    for (; at < end; at += WIDTH) {
+        double *restrict r = registers + (int64_t)at[1] * LANES;
+        const double *x = registers + (int64_t)(at[2] < 0 ? 0 : at[2]) * LANES;
+        const double *y = registers + (int64_t)(at[3] < 0 ? 0 : at[3]) * LANES;
+        switch (at[0]) {
+        case NEGATIVE: UNARY(-a)
+        case ABSOLUTE: UNARY(fabs(a))
+        case FLOOR: UNARY(floor(a))
+        case CEIL: UNARY(ceil(a))
+        case RINT: UNARY(rint(a))
+        case SQRT: UNARY(sqrt(a))
+        case CBRT: UNARY(cube_root(a))
+        case EXPM1: UNARY(expm1(a))
+        case LOG: UNARY(log(a))
+        case LOG2: UNARY(log2(a))
+        case TRUNC: UNARY(trunc(a))
+        case ISNAN: UNARY(a != a)
+        case LOGICAL_NOT: UNARY(1.0 - a)
+        case ADD: BINARY(a + b)
+        case SUBTRACT: BINARY(a - b)
+        case MULTIPLY: BINARY(a * b)
+        case DIVIDE: BINARY(a / b)
+        case FLOOR_DIVIDE: BINARY(floor_division(a, b))
+        case REMAINDER: BINARY(remainder_of(a, b))
+        case POWER: BINARY(pow(a, b))
+        case MAXIMUM: BINARY(larger(a, b))
+        case MINIMUM: BINARY(smaller(a, b))
+        case LESS: BINARY(isless(a, b) ? 1.0 : 0.0)
+        case LESS_EQUAL: BINARY(islessequal(a, b) ? 1.0 : 0.0)
+        case EQUAL: BINARY(a == b ? 1.0 : 0.0)
+        case NOT_EQUAL: BINARY(a != b ? 1.0 : 0.0)
+        case LOGICAL_AND: BINARY(a * b)
+        case LOGICAL_OR: BINARY(larger(a, b))
+        case GCD: BINARY(common_divisor(a, b))
+        case WHERE: {
+            const double *z = registers + (int64_t)(at[4] < 0 ? 0 : at[4]) * LANES;
+            if (at[2] < 0) {
+                const int32_t chosen = s[~at[2]] != 0 ? at[3] : at[4];
+                for (int i = 0; i < n; i++) r[i] = operand(program, chosen, i);
+            } else if (at[3] < 0 && at[4] < 0) {
+                const double then = s[~at[3]], otherwise = s[~at[4]];
+                for (int i = 0; i < n; i++) r[i] = x[i] != 0 ? then : otherwise;
+            } else if (at[3] < 0) {
+                const double then = s[~at[3]];
+                for (int i = 0; i < n; i++) r[i] = x[i] != 0 ? then : z[i];
+            } else if (at[4] < 0) {
+                const double otherwise = s[~at[4]];
+                for (int i = 0; i < n; i++) r[i] = x[i] != 0 ? y[i] : otherwise;
+            } else {
+                for (int i = 0; i < n; i++) r[i] = x[i] != 0 ? y[i] : z[i];
+            }
+            break;
+        }
+        case INDEX: {
+            const Table *table = program->tables[at[2]];
+            const int32_t *list = program->vector_lists + at[3];
+            uint64_t hashes[LANES];
+            double keys[LANES][MOST_KEYS];
+            for (int i = 0; i < n; i++) hashes[i] = FIRST_HASH;
+            for (int k = 0; k < at[4]; k++) {
+                const double *column = registers + (int64_t)(list[k] < 0 ? 0 : list[k]) * LANES;
+                const double same = list[k] < 0 ? s[~list[k]] : 0.0;
+                for (int i = 0; i < n; i++) {
+                    keys[i][k] = list[k] < 0 ? same : column[i];
+                    hashes[i] = hashed(hashes[i], keys[i][k]);
+                }
+            }
+            for (int i = 0; i < n; i++) r[i] = row_of(table, at[2], hashes[i], keys[i], missing);
+            break;
+        }
+        case GATHER: {
+            const Table *table = program->tables[at[4]];
+            for (int i = 0; i < n; i++) r[i] = value_of(table, at[4], at[3], x[i], missing);
+            break;
+        }
+        case SETTLED_SECONDS: {
+            double given[2 * MOST_DIMS + 1][LANES];
+            const int32_t *list = program->vector_lists + at[3];
+            for (int k = 0; k < at[4]; k++)
+                for (int i = 0; i < n; i++) given[k][i] = operand(program, list[k], i);
+            settle_all(given, at[4], n, r);
+            break;
+        }
+        case INTERLEAVED_BYTES: {
+            const int32_t *list = program->vector_lists + at[3];
+            for (int i = 0; i < n; i++) {
+                double given[MOST_LISTED];
+                for (int k = 0; k < at[4]; k++) given[k] = operand(program, list[k], i);
+                r[i] = interleaved_bytes(given, at[4]);
+            }
+            break;
+        }
+        }
+    }
+}
+
+/* ------------------------------------------------------------------------------------------ designs */
+
+enum { DONE, GUARD_FAILED };
+
+static int holds(double value, double least, double most) { return value >= least && value <= most; }
+
+/* One design by itself; returns whether its guards hold. */
+static int run_row(const Program *program, const double *columns, int64_t stride, int64_t row, double *results,
+                   int64_t results_stride, Missing *missing) {
+    for (int64_t i = 0; i < program->inputs; i++)
+        program->scalars[program->input_nodes[i]] = columns[program->input_columns[i] * stride + row];
+    feclearexcept(TROUBLE);
+    run_single(program, missing);
+    int trouble = fetestexcept(TROUBLE);
+    for (int64_t i = 0; i < program->results; i++)
+        results[i * results_stride + row] =
+            trouble && i < program->measured ? NAN : program->scalars[program->outputs[i]];
+    for (int64_t i = 0; i < program->guarded; i++)
+        if (!holds(program->scalars[program->guards[i]], program->least[i], program->most[i])) return 0;
+    return 1;
+}
+
+/* Runs a program for the designs at some rows of columns (the inputs, stride apart), and writes their results to the
+ * same rows. Combinations that are not known yet are noted: then the results are worth nothing. */
+COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, int64_t stride, const int64_t *rows,
+                                 int64_t count, double *results, int64_t results_stride, Missing *missing) {
+    int32_t state = DONE;
+    fenv_t before;
+    feholdexcept(&before);
+    for (int64_t start = 0; start < count && state == DONE; start += LANES) {
+        int n = (int)(count - start < LANES ? count - start : LANES);
+        const int64_t *these = rows + start;
+        int trouble = n <= 2;
+        if (!trouble) {
+            for (int64_t i = 0; i < program->inputs; i++) {
+                double *column = program->registers + (int64_t)program->input_registers[i] * LANES;
+                const double *given = columns + program->input_columns[i] * stride;
+                for (int k = 0; k < n; k++) column[k] = given[these[k]];
+            }
+            feclearexcept(TROUBLE);
+            run_vector(program, n, missing);
+            trouble = fetestexcept(TROUBLE);
+        }
+        if (trouble) {
+            for (int k = 0; k < n; k++)
+                if (!run_row(program, columns, stride, these[k], results, results_stride, missing))
+                    state = GUARD_FAILED;
+            continue;
+        }
+        for (int64_t i = 0; i < program->results; i++)
+            for (int k = 0; k < n; k++)
+                results[i * results_stride + these[k]] = operand(program, program->vector_outputs[i], k);
+        for (int64_t i = 0; i < program->guarded; i++)
+            for (int k = 0; k < n; k++)
+                if (!holds(operand(program, program->vector_guards[i], k), program->least[i], program->most[i]))
+                    state = GUARD_FAILED;
+    }
+    fesetenv(&before);
+    return state;
+}
+
+/* The numbers by which this file knows operations, for a check that Python knows them by the same. */
+COSMIC_EXPORT const char *cosmic_operations(void) {
+    return "negative absolute floor ceil rint sqrt cbrt expm1 log log2 trunc isnan logical_not add subtract "
+           "multiply divide floor_divide remainder power maximum minimum less less_equal equal not_equal logical_and "
+           "logical_or gcd where index gather settled_seconds interleaved_bytes";
+}
+
+COSMIC_EXPORT int64_t cosmic_lanes(void) { return LANES; }

@@ -1,0 +1,88 @@
+"""What of a design decides which operations are computed, and what is a number in them.
+
+Designs of one structure share a program: those with the same model, the same switches, the same names, and the same
+figures that are known (a price, a rate of fp8). All other numbers are inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cosmic.cost.transport import IDEAL
+from cosmic.design.batch import Column, Names
+from cosmic.design.model import Model
+from cosmic.design.point import DesignPoint
+from cosmic.workload.sizes import STRUCTURE
+
+STRUCTURAL = frozenset(f"workload.{name}" for name in STRUCTURE)
+IGNORED = ("compute.accelerator", "compute.provenance")
+"""Texts that no number follows from."""
+REPEATED = "workload.virtual_stages"
+"""How often some parts are computed: up to the next power of two of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What designs must have in common to share a program."""
+
+    model: Model
+    fixed: tuple[tuple[str, Any], ...]
+    """Every field that is no number, with its value."""
+    numbers: tuple[str, ...]
+    """The fields that are numbers, and so inputs."""
+    names: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Fields whose name differs among the designs of a batch, and the names that they take."""
+    repeats: int = 1
+    """A power of two that no design's virtual stages exceed."""
+
+
+def is_structural(path: str, column: Column) -> bool:
+    """Return whether designs that differ in a column differ in their structure."""
+    if path in STRUCTURAL or path.startswith("model."):
+        return True
+    return not isinstance(column, Names) and column.dtype.kind not in "iuf"
+
+
+def structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
+    """Return the structure of designs whose numbers and names may differ in *columns*."""
+    if not columns:
+        found: Structure = base.known.get(Structure) or base.known.setdefault(Structure, _structure_of(base, {}))
+        return found
+    return _structure_of(base, columns)
+
+
+def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure:
+    ideal = {
+        f"network.dims.{place}.transport."
+        for place, dim in enumerate(base.network.dims)
+        if dim.transport == IDEAL and not any(path.startswith(f"network.dims.{place}.transport.") for path in columns)
+    }
+    fixed: list[tuple[str, Any]] = []
+    numbers: list[str] = []
+    names: list[tuple[str, tuple[str, ...]]] = []
+    for path, value in base.fields.items():
+        if path.startswith("model.") or path in IGNORED or f"{path.rpartition('.')[0]}." in ideal:
+            continue
+        column = columns.get(path)
+        if isinstance(column, Names):
+            names.append((path, column.names))
+        elif path not in STRUCTURAL and (column is not None or type(value) in (int, float)):
+            numbers.append(path)
+        else:
+            fixed.append((path, value))
+    fixed += [(place, "ideal") for place in sorted(ideal)]
+    most = columns.get(REPEATED, base.workload.virtual_stages)
+    return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), int(power_of_two(np.max(most))))
+
+
+def power_of_two(values: Any) -> Any:
+    """Return the least power of two that is not less than each of some whole numbers.
+
+    >>> power_of_two(np.array([1, 2, 3, 16, 17])).tolist()
+    [1, 2, 4, 16, 32]
+    """
+    return 2 ** np.ceil(np.log2(np.maximum(values, 1)) - 1e-9).astype(np.int64)

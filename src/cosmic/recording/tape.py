@@ -1,0 +1,353 @@
+"""Arrays that note what is done to them, and the tape on which they note it.
+
+A `Recorded` array has no numbers. It has a place on the tape, and a kind: truth values, whole numbers or any numbers.
+Operations of NumPy on it give another one. What would take a number out of it (`float`, `bool`, iteration) raises
+`Unrecordable`: then that structure is evaluated without a program.
+
+Two questions about all designs are answered so that the answer holds for any batch. *Is this so in any of them, in all
+of them?* Yes, and no: code then computes both cases, and selects. Where it depends on the machine alone, and all the
+designs of the batch agree, the answer is theirs, and a guard notes it. *What is the largest?* A power of two, with a
+guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import copysign, isnan
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design.batch import Names
+from cosmic.recording.operations import NAMES, NUMBERS, OPERATIONS
+
+Instruction = tuple[int, ...]
+"""The number of an operation, and the nodes that it reads. An index has its table before them; a gather has its lookup
+and which of the two numbers after the index."""
+CONSTANT, INPUT = -1, -2
+"""What else a node can be: one number for all designs, or a column of them."""
+
+
+INDEX, GATHER = NUMBERS["index"], NUMBERS["gather"]
+Known = tuple[str | tuple[str, ...] | None, ...]
+"""Of each column of a combination the one name of all designs, the names its codes stand for, or None for numbers."""
+
+
+class Unrecordable(Exception):  # noqa: N818  who asked for a program goes on without one
+    """Something was done to a recorded array that no program can do."""
+
+
+class Guard(NamedTuple):
+    """What must hold of a node in every design for a program to be right: at least, and at most so much."""
+
+    node: int
+    least: float
+    most: float
+
+
+class Lookup(NamedTuple):
+    """A function of a few columns."""
+
+    function: Callable[..., tuple[float, float]]
+    leading: tuple[str, ...]
+    """Its first arguments."""
+    known: Known
+
+
+class Tape:
+    """Instructions in the order in which they were noted; equal ones are one."""
+
+    def __init__(self, values: Mapping[str, npt.NDArray[Any]], varying: Sequence[str]) -> None:
+        self.nodes: list[Instruction] = []
+        self.constants: dict[int, float] = {}
+        self.inputs: dict[int, str] = {}
+        self.lookups: dict[Lookup, int] = {}
+        self.tables: dict[Known, int] = {}
+        self.guards: dict[Guard, None] = {}
+        self._values, self._varying = values, frozenset(varying)
+        self._places: dict[Instruction, int] = {}
+        self._numbers: dict[tuple[float, float], int] = {}
+        self._varied: list[bool] = []
+        """Whether a node depends on the workload, or on what differs among the designs that are recorded."""
+
+    # ---------------------------------------------------------------------------------------- nodes
+
+    def note(self, instruction: Instruction) -> int:
+        """Return the place of an instruction, which is added if it is new."""
+        place = self._places.get(instruction)
+        if place is None:
+            place = self._places[instruction] = len(self.nodes)
+            self.nodes.append(instruction)
+            self._varied.append(any(self._varied[read] for read in reads(instruction)))
+        return place
+
+    def constant(self, value: float) -> int:
+        """Return the place of a number; 0.0 and -0.0 are two."""
+        number = float(value)
+        key = (0.0, 0.0) if isnan(number) else (number, copysign(1.0, number))
+        place = self._numbers.get(key)
+        if place is None:
+            place = self._numbers[key] = len(self.nodes)
+            self.nodes.append((CONSTANT,))
+            self.constants[place] = number
+            self._varied.append(False)
+        return place
+
+    def column(self, path: str) -> Recorded:
+        """Return a field of the designs."""
+        place = len(self.nodes)
+        self.nodes.append((INPUT,))
+        self.inputs[place] = path
+        self._varied.append(path.startswith("workload.") or path in self._varying)
+        return self.wrap(place, self._values[path].dtype.kind)
+
+    def wrap(self, place: int, kind: str) -> Recorded:
+        """Return an array of some kind that is recorded at *place*."""
+        found: Recorded = TEMPLATES[kind].view(Recorded)
+        found.tape, found.node, found.kind = self, place, kind
+        return found
+
+    def place_of(self, value: Any) -> int:
+        """Return the place of a recorded array or of a number."""
+        if type(value) is Recorded:
+            if value.tape is not self:
+                raise Unrecordable("a part of a recorded array")
+            return value.node
+        if isinstance(value, np.ndarray) and value.ndim > 0:
+            raise Unrecordable("an array that is not recorded")
+        return self.constant(value)
+
+    # ----------------------------------------------------------------------------------- operations
+
+    def operate(self, name: str, operands: Sequence[Any], kind: str) -> Recorded:
+        """Return the result of an operation; of constants it is one."""
+        places = [self.place_of(each) for each in operands]
+        simple = self._simplified(name, places)
+        return self.wrap(self.note((NUMBERS[name], *places)) if simple is None else simple, kind)
+
+    def _simplified(self, name: str, places: list[int]) -> int | None:
+        """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
+        known = [self.constants.get(each) for each in places]
+        if not any(each is not None for each in known):
+            return None
+        if None not in known:
+            with np.errstate(all="ignore"):
+                return self.constant(float(OPERATIONS[name](*(np.float64(each) for each in known))))
+        if name in NEUTRAL:
+            neutral, sides = NEUTRAL[name]
+            for side in sides:
+                if known[side] == neutral:
+                    return places[1 - side]
+        if name == "where" and known[0] is not None:
+            return places[1] if known[0] else places[2]
+        return None
+
+    def call(self, function: Callable[..., Any], operands: Sequence[Any]) -> Recorded:
+        """Return the result of a function that is recorded as a whole."""
+        if function.__name__ in OPERATIONS:
+            return self.operate(function.__name__, operands, "f")
+        if function.__name__ not in NUMBERS:
+            raise Unrecordable(f"no operation for {function.__name__}")
+        return self.wrap(self.note((NUMBERS[function.__name__], *(self.place_of(each) for each in operands))), "f")
+
+    def look_up(
+        self, function: Callable[..., tuple[float, float]], leading: tuple[str, ...], columns: Sequence[Any]
+    ) -> tuple[Recorded, Recorded]:
+        """Return the two numbers that a function of few distinct combinations of *columns* gives."""
+        known: list[str | tuple[str, ...] | None] = []
+        places: list[int] = []
+        for column in columns:
+            known.append(column if isinstance(column, str) else column.names if isinstance(column, Names) else None)
+            if not isinstance(column, str):
+                places.append(self.place_of(column.codes if isinstance(column, Names) else column))
+        table = self.tables.setdefault(tuple(known), len(self.tables))
+        index = self.note((INDEX, table, *places))
+        lookup = self.lookups.setdefault(Lookup(function, leading, tuple(known)), len(self.lookups))
+        first, second = (self.wrap(self.note((GATHER, index, lookup, side)), "f") for side in (0, 1))
+        return first, second
+
+    # -------------------------------------------------------------------------------- all designs at once
+
+    def anywhere(self, asked: Recorded) -> bool:
+        """Return whether *asked* is true in any design, of this batch and of others."""
+        return self._varied[self.place_of(asked)] or self._agreed(asked)
+
+    def everywhere(self, asked: Recorded) -> bool:
+        """Return whether *asked* is true in all designs, of this batch and of others."""
+        return not self._varied[self.place_of(asked)] and self._agreed(asked)
+
+    def _agreed(self, asked: Recorded) -> bool:
+        """Return what all designs agree in, guarded."""
+        truth = self.place_of(asked if asked.kind == "b" else asked != 0)
+        if truth in self.constants:
+            return bool(self.constants[truth])
+        value = float(np.ravel(self._computed(truth))[0])
+        self.guards[Guard(truth, value, value)] = None
+        return bool(value)
+
+    def most(self, asked: Recorded) -> int:
+        """Return a power of two that no design exceeds, guarded."""
+        place = self.place_of(asked)
+        largest, bound = np.max(self._computed(place)), 1
+        while bound < largest:
+            bound *= 2
+        if place not in self.constants:
+            self.guards[Guard(place, -np.inf, float(bound))] = None
+        return bound
+
+    def _computed(self, place: int) -> npt.NDArray[np.float64]:
+        """Return the numbers of the designs that are recorded at *place*."""
+        code, *operands = self.nodes[place]
+        if code == CONSTANT:
+            return np.array([self.constants[place]])
+        if code == INPUT:
+            return np.asarray(self._values[self.inputs[place]], dtype=np.float64)
+        if NAMES[code] not in OPERATIONS:
+            raise Unrecordable("a question about what is looked up")
+        found: npt.NDArray[np.float64] = OPERATIONS[NAMES[code]](*(self._computed(each) for each in operands))
+        return found
+
+
+def reads(instruction: Instruction) -> Instruction:
+    """Return the nodes that an instruction reads."""
+    if instruction[0] == GATHER:
+        return instruction[1:2]
+    return instruction[2:] if instruction[0] == INDEX else instruction[1:]
+
+
+NEUTRAL = {
+    "add": (0.0, (0, 1)),
+    "subtract": (0.0, (1,)),
+    "multiply": (1.0, (0, 1)),
+    "divide": (1.0, (1,)),
+    "power": (1.0, (1,)),
+}
+"""The operand that changes nothing, and on which sides. (-0.0 + 0.0 is 0.0: equal to -0.0, if not the same bits.)"""
+TEMPLATES = {kind: np.zeros(1, dtype=dtype) for kind, dtype in {"b": bool, "i": np.int64, "f": np.float64}.items()}
+
+UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt", "log2")
+BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
+WHOLE = frozenset(("negative", "absolute", *BINARY)) - {"divide"}
+"""Operations that give whole numbers for whole numbers."""
+TRUTH = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}
+TRUTH |= {name: name for name in ("logical_and", "logical_or", "logical_not")}
+COMPARED = {name: (name, False) for name in ("less", "less_equal", "equal", "not_equal")}
+COMPARED |= {"greater": ("less", True), "greater_equal": ("less_equal", True)}
+WRITTEN_OUT: dict[str, Callable[..., Any]] = {
+    "square": lambda value: value * value,
+    "reciprocal": lambda value: 1.0 / value,
+    "isinf": lambda value: np.equal(np.absolute(value), np.inf),
+}
+"""Functions that are several operations; NumPy calls the first two where an array is raised to a power."""
+
+
+class Recorded(np.ndarray[Any, Any]):
+    """An array of unknown numbers, and where the tape notes them."""
+
+    tape: Tape | None = None
+    """None for a part of a recorded array."""
+    node: int = -1
+    kind: str = ""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Note an operation."""
+        name = ufunc.__name__
+        tape = next(each for each in inputs if type(each) is Recorded)._on_tape()
+        if method != "__call__" or options:
+            raise Unrecordable(f"{name}.{method}")
+        if name in BINARY or name in UNARY:
+            whole = name in WHOLE and all(_kind(each) in "bi" for each in inputs)
+            return tape.operate(name, inputs, "i" if whole else "f")
+        if name in COMPARED:
+            name, mirrored = COMPARED[name]
+            return tape.operate(name, inputs[::-1] if mirrored else inputs, "b")
+        if name in TRUTH and all(_kind(each) == "b" for each in inputs):
+            return tape.operate(TRUTH[name], inputs, "b")
+        if name == "isnan":
+            return tape.operate(name, inputs, "b")
+        if name in WRITTEN_OUT:
+            return WRITTEN_OUT[name](*inputs)
+        raise Unrecordable(f"no operation for {name}")
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """Note one of a few functions of NumPy that are no operations."""
+        replaced = FUNCTIONS.get(function.__name__)
+        if replaced is None or kwargs:
+            raise Unrecordable(f"no operation for numpy.{function.__name__}")
+        return replaced(*args)
+
+    def _on_tape(self) -> Tape:
+        if self.tape is None:
+            raise Unrecordable("a part of a recorded array")
+        return self.tape
+
+    def astype(self, dtype: Any, *_: Any, **__: Any) -> Any:
+        """Return the same numbers: all are float64 in a program."""
+        kind = np.dtype(dtype).kind
+        tape = self._on_tape()
+        if kind == "i" and self.kind == "f":
+            return tape.operate("trunc", (self,), "i")
+        if kind == "b" and self.kind != "b":
+            return tape.operate("not_equal", (self, 0.0), "b")
+        return tape.wrap(self.node, kind)
+
+    def any(self, *_: Any, **__: Any) -> Any:
+        """Return whether it is true in any design, of this batch and of others."""
+        return self._on_tape().anywhere(self)
+
+    def all(self, *_: Any, **__: Any) -> Any:
+        """Return whether it is true in all designs, of this batch and of others."""
+        return self._on_tape().everywhere(self)
+
+    def max(self, *_: Any, **__: Any) -> Any:
+        """Return a power of two that no design exceeds."""
+        return self._on_tape().most(self)
+
+    def tobytes(self, *_: Any) -> bytes:
+        """Return what only the same node has."""
+        self._on_tape()
+        return b"node %d" % self.node
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, tuple) and not key:
+            return self
+        raise Unrecordable("a part of a recorded array")
+
+    def _leave(self, *_: Any, **__: Any) -> Any:
+        raise Unrecordable("a number of a recorded array")
+
+    __bool__ = __int__ = __float__ = __index__ = __iter__ = __setitem__ = _leave  # type: ignore[assignment]
+    item = tolist = sum = min = argmax = argmin = cumsum = prod = mean = take = _leave  # type: ignore[assignment]
+
+
+def _kind(value: Any) -> str:
+    if type(value) is Recorded:
+        return value.kind
+    return "b" if isinstance(value, bool | np.bool_) else "i" if isinstance(value, int | np.integer) else "f"
+
+
+def _where(condition: Any, then: Any, otherwise: Any) -> Any:
+    kinds = {_kind(then), _kind(otherwise)}
+    kind = kinds.pop() if len(kinds) == 1 else "f" if "f" in kinds else "i"
+    tape = next(each for each in (condition, then, otherwise) if type(each) is Recorded)._on_tape()
+    if _kind(condition) != "b":
+        condition = condition != 0
+    return tape.operate("where", (condition, then, otherwise), kind)
+
+
+def _clip(value: Any, least: Any, most: Any) -> Any:
+    above = value if least is None else np.maximum(value, least)
+    return above if most is None else np.minimum(above, most)
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "where": _where,
+    "clip": _clip,
+    "any": lambda asked: asked.any(),
+    "all": lambda asked: asked.all(),
+    "max": lambda asked: asked.max(),
+    "amax": lambda asked: asked.max(),
+    "ndim": lambda value: 1,
+}
+"""Functions of NumPy that are not ufuncs, on recorded arrays."""
