@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import time
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -15,12 +18,14 @@ import pytest
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 sys.path.append(str(BENCHMARKS))
 
-from fuzzing import server, stock  # noqa: E402  it is no package that is installed
+from fuzzing import server, stock, studies, traces, wire  # noqa: E402  it is no package that is installed
 from fuzzing.commands import commands  # noqa: E402
 from fuzzing.generation import KINDS, make_trial  # noqa: E402
 from fuzzing.judging import failures  # noqa: E402
 from fuzzing.server import Outcome, Server  # noqa: E402
-from fuzzing.trial import Trial  # noqa: E402
+from fuzzing.trial import LARGEST_BYTES, Maker, Trial  # noqa: E402
+from fuzzing.values import FILES  # noqa: E402
+from fuzzing.words import bounded  # noqa: E402
 
 from cosmic.cli import COMMANDS  # noqa: E402
 
@@ -47,6 +52,58 @@ def test_a_trial_follows_from_seed_and_number(goods: stock.Stock, tmp_path: Path
             made[-1].append((trial, contents(folder)))
     assert made[0] == made[1]
     assert len({trial.words for trial, _ in made[0]}) > 20
+
+
+@pytest.mark.parametrize(
+    "content", ["5", "[]", '{"inputs": 5}', '{"inputs": {"space": 5}}', '{"inputs": {"space": {}}}']
+)
+def test_a_study_that_is_spoilt_already_can_be_spoilt_again(content: str, goods: stock.Stock, tmp_path: Path) -> None:
+    for number in range(8):
+        (tmp_path / "study.json").write_text(content)
+        with contextlib.suppress(sqlite3.Error):  # there is no database
+            studies._inputs(Maker(Random(number), tmp_path, goods), tmp_path)
+
+
+@pytest.mark.parametrize("what", ["pipe", "sparse", "large"])
+def test_what_was_put_in_the_place_of_a_file_does_not_stop_the_fuzzer(
+    what: str, goods: stock.Stock, tmp_path: Path
+) -> None:
+    for name in ("study.json", "t.0.et"):
+        FILES[what](tmp_path / name)
+    maker = Maker(Random(0), tmp_path, goods)
+    with pytest.raises(ValueError, match=r"study\.json"):
+        studies._inputs(maker, tmp_path)
+    for _ in range(4):
+        traces._spoil_trace(maker, tmp_path)
+    assert not (tmp_path / "t.0.et").is_file() or (tmp_path / "t.0.et").stat().st_size > LARGEST_BYTES
+
+
+def test_a_number_of_a_trace_that_does_not_end_is_refused() -> None:
+    assert wire._read(wire.varint(2**64 - 1), 0) == (2**64 - 1, wire.LONGEST)
+    with pytest.raises(ValueError, match="does not end"):
+        list(wire.messages(b"\x80" * 1000))
+
+
+def test_a_generator_that_hangs_is_told_from_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WALL_S", 0.2)
+    monkeypatch.setattr(server, "GRACE_S", 0.1)
+    [found] = Server(lambda number, folder: time.sleep(600), tmp_path).run([0])  # type: ignore[arg-type, return-value]
+    assert [failure.key for failure in failures(found)] == [("hangs", "the fuzzer's generator")]
+
+
+def test_large_clusters_are_not_simulated(goods: stock.Stock, tmp_path: Path) -> None:
+    search = next(command for command in commands() if command.path == ("search",))
+    words = bounded(
+        Maker(Random(0), tmp_path, goods), search, ["search", "cosmic-1024-full-stack", "--engine", "event"]
+    )
+    assert words[1] == "f1.yaml"
+    assert (tmp_path / "f1.yaml").exists()
+
+
+def test_a_study_that_was_simulated_is_not_run_again(tmp_path: Path) -> None:
+    for content, simulated in (('{"engine": "event"}', True), ('{"engine": "analytic"}', False)):
+        (tmp_path / "study.json").write_text(content)
+        assert studies._simulates(tmp_path) == simulated
 
 
 def test_every_command_is_tried() -> None:

@@ -184,6 +184,16 @@ def test_a_cache_that_is_set_aside_holds_as_many_requests_as_measured() -> None:
     assert seen.running == pytest.approx(47, rel=0.15)
 
 
+def test_a_request_has_a_token_at_least() -> None:
+    seen, one = (
+        serve(design("llama3-70b"), RequestLoad(concurrency=1, isl=1, osl=1, spread=spread), load_engine("vllm"))
+        for spread in (1.0, 0.0)
+    )
+    assert isinstance(seen, ServingMetrics)
+    assert isinstance(one, ServingMetrics)
+    assert seen.prefill_s == one.prefill_s
+
+
 def test_weights_that_do_not_fit_are_a_reason() -> None:
     found = serve(design("deepseek-v3", "dgx-h200:1", tp=1), LOAD, load_engine("vllm"))
     assert isinstance(found, Infeasible)

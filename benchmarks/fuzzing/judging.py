@@ -51,7 +51,8 @@ def failures(outcome: Outcome) -> list[Failure]:
 
 def _stopped(outcome: Outcome) -> Iterator[Failure]:
     """Yield why a command did not end by itself."""
-    where = _location(outcome.stuck, last=False) or outcome.trial.command
+    made = outcome.trial.kind != UNMADE
+    where = (_location(outcome.stuck, last=False) or outcome.trial.command) if made else "the fuzzer's generator"
     if outcome.killed:
         yield Failure(outcome.killed, where, _first(outcome.stuck))
     elif outcome.cpu_s > CPU_S or outcome.status == -signal.SIGXCPU:

@@ -16,7 +16,7 @@ from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS, _digest
 from cosmic.psa.files import load_space
 
 from .documents import garble, spoil
-from .trial import Maker
+from .trial import Maker, read_bytes
 from .values import FILES, awkward, plain
 
 SCHEMA = (
@@ -69,28 +69,40 @@ def studies(maker: Maker) -> list[str]:
         with contextlib.suppress(sqlite3.Error, OSError, ValueError):
             rng.choice(spoilers)(maker, folder)
     other = maker.stock.copy(rng.choice(maker.stock.studies), maker.folder / "whole").name
-    words = rng.choice(
-        (
-            ["report", "s"],
-            ["report", "s", "--out", "page.html"],
-            ["compare", "s", other],
-            ["compare", other, "s", "--plot", "plot.svg"],
-            ["replay", "s", "--check"],
-            ["replay", "s"],
-            ["export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
-            ["doctor", "s"],
-            ["doctor", "s", "--check"],
-            ["search", "--resume", "--out", "s", "-n", str(rng.choice((10, 50)))],
-        )
+    reading = (
+        ["report", "s"],
+        ["report", "s", "--out", "page.html"],
+        ["compare", "s", other],
+        ["compare", other, "s", "--plot", "plot.svg"],
+        ["export", "s", "--to", rng.choice(("t.csv", "-", "t.parquet"))],
+        ["doctor", "s"],
+        ["doctor", "s", "--check"],
     )
+    working = (
+        ["replay", "s", "--check"],
+        ["replay", "s"],
+        ["search", "--resume", "--out", "s", "-n", str(rng.choice((10, 50)))],
+    )
+    words = rng.choice(reading if _simulates(folder) else (*reading, *working))
     return [*words, *(["--json"] if maker.chance(0.3) and "-" not in words else [])]
+
+
+def _simulates(folder: Path) -> bool:
+    """Return whether the study says that its designs were simulated: seconds for each of them, were it run again."""
+    with contextlib.suppress(OSError, ValueError):
+        return b'"event"' in read_bytes(folder / INPUTS)
+    return False
 
 
 def _inputs(maker: Maker, folder: Path) -> None:
     """Spoil study.json; its checksum and identity usually hold, and the copy in the database often says the same."""
     path = folder / INPUTS
-    content = json.loads(path.read_text(encoding="utf-8"))
+    data = read_bytes(path)
+    content = json.loads(data)
     drawn = maker.rng.random()
+    if not _is_whole(content):  # it is spoilt already
+        path.write_bytes(garble(maker, data))
+        return
     if drawn < 0.5:
         _spoil_input(maker, content["inputs"])
     elif drawn < 0.85:
@@ -108,6 +120,12 @@ def _inputs(maker: Maker, folder: Path) -> None:
         said = text.encode(errors="replace").decode()
         with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base, base:
             base.execute("UPDATE inputs SET content = ? WHERE name = 'study'", (said,))
+
+
+def _is_whole(content: Any) -> bool:
+    """Return whether the content of study.json still has inputs, and a parameter set among them."""
+    inputs = content.get("inputs") if isinstance(content, dict) else None
+    return isinstance(inputs, dict) and len(inputs) > 1 and isinstance(inputs.get("space"), dict)
 
 
 def _spoil_input(maker: Maker, inputs: dict[str, Any]) -> None:
@@ -163,8 +181,7 @@ def _schema(maker: Maker, folder: Path) -> None:
 def _bytes(maker: Maker, folder: Path) -> None:
     """Change bytes of a file."""
     path = folder / maker.rng.choice((INPUTS, TRIALS, TRIALS, "best.yaml"))
-    if path.exists():
-        path.write_bytes(garble(maker, path.read_bytes()))
+    path.write_bytes(garble(maker, read_bytes(path)))
 
 
 def _replaced(maker: Maker, folder: Path) -> None:

@@ -12,7 +12,7 @@ import yaml
 
 from . import wire
 from .documents import garble, spoil
-from .trial import Maker
+from .trial import LARGEST_BYTES, Maker
 from .values import FILES, plain
 
 
@@ -43,7 +43,7 @@ def _spoil_trace(maker: Maker, folder: Path) -> None:
         return
     path = rng.choice(files)
     drawn = rng.random()
-    if not path.is_file():
+    if not path.is_file() or path.stat().st_size > LARGEST_BYTES:  # something else was put there
         return
     if drawn < 0.08:
         path.unlink()

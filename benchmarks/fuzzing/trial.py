@@ -10,10 +10,14 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from cosmic import files
+
 from .stock import Stock
 
 LONGEST_SHOWN = 400
 """Characters of a command line in reports."""
+LARGEST_BYTES = 2**24
+"""The most that a file that is to be spoilt may have: more was put there to disturb a command, not the fuzzer."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +89,11 @@ class Maker:
         data = content.encode("utf-8", "surrogatepass") if isinstance(content, str) else content
         (self.folder / name).write_bytes(data)
         return name
+
+
+def read_bytes(path: Path) -> bytes:
+    """Return the bytes of a file that is to be spoilt; raise a `ValueError` where something else was put there."""
+    return files.read_bytes(path, most=LARGEST_BYTES)
 
 
 Generator = Callable[[Maker], list[str]]

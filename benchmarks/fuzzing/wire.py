@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from random import Random
 
 VARINT, I64, LEN, I32 = 0, 1, 2, 5
+LONGEST = 10
+"""The most bytes of a varint: 64 bits."""
 NUMBERS = (0, 1, 2, 7, 99, 2**31, 2**32 - 1, 2**63 - 1, 2**63, 2**64 - 1, 10**12, 10**6)
 BYTES = (b"", b"\xff", b"\x1b[31m", b"a" * 300, b"comm_size", b"\x80" * 12, "\u202e".encode())
 
@@ -24,13 +26,13 @@ def varint(value: int) -> bytes:
 
 def _read(data: bytes, place: int) -> tuple[int, int]:
     """Return the varint at a place, and the place behind it."""
-    value = shift = 0
-    while True:
-        byte = data[place]
-        value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+    value = 0
+    for count in range(LONGEST):
+        byte = data[place + count]
+        value |= (byte & 0x7F) << 7 * count
         if byte < 0x80:
-            return value, place
+            return value, place + count + 1
+    raise ValueError("a varint does not end")
 
 
 def messages(data: bytes) -> Iterator[bytes]:

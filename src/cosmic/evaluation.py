@@ -278,8 +278,8 @@ def _outer_bytes(batch: Batch) -> Any:
 def evaluate_batch(batch: Batch) -> BatchOutcome:
     """Return the metrics of every design of *batch*: the same functions, over arrays."""
     results, unrecorded = run_batch(RECORDER, batch, len(RESULTS))
-    for rows in unrecorded:
-        _run_directly(batch, rows, results)
+    if unrecorded:
+        _run_directly(batch, np.concatenate(unrecorded), results)
     columns = {name: results[place] for place, name in enumerate(MEASURED) if name != "memory_stage"}
     broken = {name: results[len(MEASURED) + place] == 0 for place, name in enumerate(RULES)}
     over = {}
@@ -373,10 +373,18 @@ MEASURED = (
 )
 RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
 """What is computed of every design: its metrics, and whether it meets each rule."""
-RECORDER = Recorder(
-    lambda batch: {name: value for name, value in _metrics(batch).items() if name in MEASURED},
-    lambda batch: {f"rule.{name}": value for name, value in held(batch).items()},
-)
+
+
+def _measured(batch: Batch) -> dict[str, Any]:
+    found = _metrics(batch)
+    return {name: found[name] for name in MEASURED}
+
+
+def _judged(batch: Batch) -> dict[str, Any]:
+    return {f"rule.{name}": holds for name, holds in held(batch).items()}
+
+
+RECORDER = Recorder(_measured, _judged)
 """The programs of all structures that were evaluated (see `cosmic.recording`)."""
 
 

@@ -212,9 +212,10 @@ def _as_task(task: str, replicas: int) -> dict[str, Any]:
 
 
 def _work(batch: Batch, task: str, sequence: Any, requests: Any, kv_bytes: float | None = None) -> ServingWork:
-    """Return the work of one task: *requests* per replica, each of *sequence* tokens."""
+    """Return the work of one task: *requests* per replica, each of *sequence* tokens, of one at least."""
+    tokens = np.maximum(np.rint(sequence), 1)
     base = batch.base.changed(_as_task(task, batch.base.workload.dp))
-    sizes = {"sequence": np.rint(sequence), "micro_batch": requests, "global_batch": requests * batch["workload.dp"]}
+    sizes = {"sequence": tokens, "micro_batch": requests, "global_batch": requests * batch["workload.dp"]}
     return serving_work(
         Batch(base, {**batch.columns, **{f"workload.{name}": each for name, each in sizes.items()}}), kv_bytes
     )

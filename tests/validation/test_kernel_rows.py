@@ -69,6 +69,16 @@ def test_a_kernel_that_is_not_known_is_skipped(row: dict[str, str], said: str) -
     assert said in verdict.skipped
 
 
+def test_a_cell_of_one_gemm_does_not_skip_the_others() -> None:
+    row = {"dtype": "bf16", "m": "64", "n": "64", "k": "64", "ms": "1"}
+    found = judge([row, {**row, "k": "x"}, {**row, "n": "0.5"}])
+    assert sorted(each.skipped for each in found) == [
+        "",
+        "k = 'x': must be a number",
+        "n = '0.5': must be a whole number",
+    ]
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+from importlib import import_module
+from math import isfinite
 from pathlib import Path
 
 import pytest
 
 from cosmic.errors import SpecError
-from cosmic.validation.rows import KINDS, Fields, Verdict, carried_files, judged, read_rows, row_kind
+from cosmic.validation.rows import KINDS, Fields, RowKind, Verdict, carried_files, judged, read_rows, row_kind
 
 
 def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
@@ -58,11 +61,36 @@ def test_a_row_that_cannot_be_judged_is_skipped_with_the_reason() -> None:
     def refuse(fields: Fields) -> Verdict:
         raise SpecError("tp", 3, "is odd")
 
-    def lose(fields: Fields) -> Verdict:
-        return Verdict(row=fields.row, measured_s=1.0, predicted_s=float("nan"))
-
     assert judged({}, "a", "s", refuse).to_dict() == {"id": "a", "set": "s", "skipped": "tp = 3: is odd"}
-    assert judged({}, "a", "s", lose).skipped == "the prediction is not finite"
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        {"measured_s": 1.0, "predicted_s": float("nan")},
+        {"measured_s": 0.0, "predicted_s": 1.0},
+        {"measured_s": 1.0, "predicted_s": 1.0, "peak_bytes_measured": 1.0, "peak_bytes_predicted": float("inf")},
+    ],
+)
+def test_an_error_that_is_no_number_is_skipped_whatever_the_kind(
+    numbers: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for kind in KINDS:
+        module = import_module(f"cosmic.validation.{kind.module}")
+        monkeypatch.setattr(module, "judge", lambda rows: [Verdict(id="a", set="s", row={}, **numbers)])  # type: ignore[arg-type]
+        [found] = kind.judge([{}])
+        assert (found.id, found.skipped, found.error) == ("a", "the prediction is not finite", None)
+
+
+@pytest.mark.parametrize("cell", ["1e-300", "5e-324", "1e300", "0.5"])
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+def test_no_cell_makes_an_error_that_is_no_number(kind: RowKind, cell: str) -> None:
+    [rows] = [rows[:1] for path in carried_files() for known, rows in [read_rows(path)] if known == kind][:1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for column in kind.columns:
+            for found in kind.judge([{**rows[0], column: cell}]):
+                assert found.skipped or (found.error is not None and isfinite(found.error))
 
 
 def test_errors_are_predicted_over_measured_less_one() -> None:

@@ -541,6 +541,96 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, 
     return state;
 }
 
+/* ------------------------------------------------------------------------------------------- layout */
+
+#define NODE 4 /* numbers of a node: operation, three operands */
+
+typedef struct {
+    const int32_t *nodes, *lists; /* of the program: cosmic.recording.program */
+    const int32_t *lookup_columns, *lookup_tables;
+    const uint8_t *held;          /* nodes whose values are results, or guarded */
+    uint8_t *varies;              /* nodes that differ among designs: at first the inputs that do */
+    int32_t *registers, *last, *spare; /* of each node; the instruction that reads it last; registers that are free */
+    int32_t *prologue, *single, *vector, *vector_lists;
+    int64_t count, listed, prologue_count, body_count, register_count;
+} Layout;
+
+static int is_listed(int32_t operation) {
+    return operation == INDEX || operation == SETTLED_SECONDS || operation == INTERLEAVED_BYTES;
+}
+
+static int operands_of(int32_t operation) {
+    if (operation < 0) return 0;
+    return operation == WHERE ? 3 : operation < ADD || operation == GATHER ? 1 : 2;
+}
+
+/* The nodes that a node reads. */
+static const int32_t *reads_of(const Layout *layout, int64_t place, int *count) {
+    const int32_t *node = layout->nodes + place * NODE;
+    *count = is_listed(node[0]) ? node[3] : operands_of(node[0]);
+    return is_listed(node[0]) ? layout->lists + node[2] : node + 1;
+}
+
+static int32_t operand_place(const Layout *layout, int32_t node) {
+    return layout->varies[node] ? layout->registers[node] : ~node;
+}
+
+static int32_t new_register(Layout *layout, int64_t *spares) {
+    return *spares ? layout->spare[--*spares] : (int32_t)layout->register_count++;
+}
+
+/* Writes a node as an instruction, on scalars or on registers. */
+static void emit(const Layout *layout, int64_t place, int32_t *at, int vector) {
+    const int32_t *node = layout->nodes + place * NODE;
+    int count;
+    const int32_t *read = reads_of(layout, place, &count);
+    at[0] = node[0];
+    at[1] = vector ? layout->registers[place] : (int32_t)place;
+    at[2] = at[3] = at[4] = 0;
+    if (is_listed(node[0])) {
+        memcpy(at + 2, node + 1, 3 * sizeof(int32_t));
+        for (int i = 0; vector && i < count; i++) layout->vector_lists[node[2] + i] = operand_place(layout, read[i]);
+        return;
+    }
+    for (int i = 0; i < count; i++) at[2 + i] = vector ? operand_place(layout, read[i]) : read[i];
+    if (node[0] == GATHER) {
+        at[3] = layout->lookup_columns[node[2]] + node[3];
+        at[4] = layout->lookup_tables[node[2]];
+    }
+}
+
+/* Parts a program into what is the same in all designs, the prologue, and the rest, and gives the rest registers; one
+ * whose value is not needed any more is used again. */
+COSMIC_EXPORT void cosmic_layout(Layout *layout) {
+    int64_t spares = 0;
+    int count;
+    for (int64_t place = 0; place < layout->count; place++) {
+        const int32_t *read = reads_of(layout, place, &count);
+        for (int i = 0; i < count; i++) {
+            layout->varies[place] |= layout->varies[read[i]];
+            layout->last[read[i]] = (int32_t)place;
+        }
+        if (layout->nodes[place * NODE] < 0 && layout->varies[place])
+            layout->registers[place] = new_register(layout, &spares);
+    }
+    for (int64_t place = 0; place < layout->count; place++) {
+        if (layout->nodes[place * NODE] < 0) continue;
+        if (!layout->varies[place]) {
+            emit(layout, place, layout->prologue + layout->prologue_count++ * WIDTH, 0);
+            continue;
+        }
+        layout->registers[place] = new_register(layout, &spares); /* before its operands are free: loops do not alias */
+        emit(layout, place, layout->single + layout->body_count * WIDTH, 0);
+        emit(layout, place, layout->vector + layout->body_count++ * WIDTH, 1);
+        const int32_t *read = reads_of(layout, place, &count);
+        for (int i = 0; i < count; i++)
+            if (layout->varies[read[i]] && layout->last[read[i]] == place && !layout->held[read[i]]) {
+                layout->spare[spares++] = layout->registers[read[i]];
+                layout->last[read[i]] = -1;
+            }
+    }
+}
+
 /* The numbers by which this file knows operations, for a check that Python knows them by the same. */
 COSMIC_EXPORT const char *cosmic_operations(void) {
     return "negative absolute floor ceil rint sqrt cbrt expm1 log log2 trunc isnan logical_not add subtract "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +19,12 @@ from cosmic.recording.operations import NAMES
 from cosmic.recording.program import Program
 from cosmic.recording.replay import replay
 from cosmic.recording.tables import MOST_KEYS, Table, table_of
-from cosmic.recording.tape import GATHER, INDEX, reads
 
 Floats = npt.NDArray[np.float64]
 WIDTH = 5
 MISSING_AT_ONCE = 4096
 """Unknown combinations that one run can note; more are found by the next."""
 MOST_RUNS = 1000
-LISTED = (INDEX, NAMES.index("settled_seconds"), NAMES.index("interleaved_bytes"))
-"""Instructions with a list of operands."""
 
 
 class _Table(ctypes.Structure):
@@ -65,25 +62,59 @@ class _Program(ctypes.Structure):
     ) + tuple((name, ctypes.c_int64) for name in ("instructions", "inputs", "measured", "results", "guarded"))
 
 
+class _Layout(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_void_p)
+        for name in (
+            "nodes",
+            "lists",
+            "lookup_columns",
+            "lookup_tables",
+            "held",
+            "varies",
+            "registers",
+            "last",
+            "spare",
+            "prologue",
+            "single",
+            "vector",
+            "vector_lists",
+        )
+    ) + tuple(
+        (name, ctypes.c_int64) for name in ("count", "listed", "prologue_count", "body_count", "register_count")
+    )
+
+
 class _Missing(ctypes.Structure):
     _fields_ = (("keys", ctypes.c_void_p), ("room", ctypes.c_int64), ("count", ctypes.c_int64))
 
 
-@cache
-def interpreter() -> tuple[Callable[..., int], int] | None:
-    """Return the compiled interpreter, and how many designs it runs at a time; None where there is none."""
+class _Interpreter(NamedTuple):
+    """The functions of the compiled interpreter."""
+
+    run: Callable[..., int]
+    lay_out: Callable[..., None]
+    lanes: int
+    """Designs that it runs at a time."""
+
+
+def interpreter() -> _Interpreter | None:
+    """Return the compiled interpreter; None where there is none, or where it is turned off."""
     found = library()
-    if found is None:
-        return None
+    return None if found is None else _interpreter(found)
+
+
+@cache
+def _interpreter(found: ctypes.CDLL) -> _Interpreter | None:
     found.cosmic_operations.restype = ctypes.c_char_p
     if found.cosmic_operations().decode().split() != list(NAMES):
         return None
-    lanes = found.cosmic_lanes
-    lanes.restype = ctypes.c_int64
+    found.cosmic_lanes.restype = ctypes.c_int64
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     # It keeps Python's lock: a plan's arrays are for one run at a time.
-    prototype = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, number, pointer, number, pointer)
-    return prototype(("cosmic_run", found)), int(lanes())
+    run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, number, pointer, number, pointer)
+    lay_out = ctypes.PYFUNCTYPE(None, pointer)
+    return _Interpreter(run(("cosmic_run", found)), lay_out(("cosmic_layout", found)), int(found.cosmic_lanes()))
 
 
 class Plan:
@@ -95,7 +126,7 @@ class Plan:
         """The inputs that differ, and the number of the column of each."""
         self.uniform = {path: float(uniform[path]) for path in program.inputs if path not in self.columns}
         found = interpreter()
-        self._compiled = None if found is None else _Compiled(program, self.columns, self.uniform, *found)
+        self._compiled = None if found is None else _Compiled(program, self.columns, self.uniform, found)
 
     def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
         """Run the designs at some *rows* of *columns*, and write the *results* there; return whether guards hold.
@@ -115,35 +146,23 @@ class _Compiled:
     """A plan laid out for the C interpreter."""
 
     def __init__(
-        self,
-        program: Program,
-        columns: Mapping[str, int],
-        uniform: Mapping[str, float],
-        run: Callable[..., int],
-        lanes: int,
+        self, program: Program, columns: Mapping[str, int], uniform: Mapping[str, float], run: _Interpreter
     ) -> None:
-        self._run, self._lanes, self._program = run, lanes, program
-        self._kept: list[Any] = []
-        """Arrays that C reads: they must not be collected."""
+        self._interpreter, self._program = run, program
         self._tables = [table_of(known) for known in program.tables]
-        self._columns = [table_of(each.known).column(each) for each in program.lookups]
-        self._table_numbers = {known: number for number, known in enumerate(program.tables)}
         self._views = [_Table() for _ in self._tables]
         self._versions = [-1] * len(self._tables)
         self._pointers = (ctypes.c_void_p * max(1, len(self._views)))(*(ctypes.addressof(each) for each in self._views))
         self._notes = np.zeros((MISSING_AT_ONCE, MOST_KEYS + 1))
         self._missing = _Missing(self._notes.ctypes.data, MISSING_AT_ONCE, 0)
         self._scalars = np.ones(len(program.nodes) + 1)  # the last is 1, whatever happens
-        for place, value in program.constants.items():
-            self._scalars[place] = value
-        varies = program.varying(columns)
-        nodes = [place for place, node in enumerate(program.nodes) if node[0] >= 0]
-        first = {path: place for place, path in enumerate(uniform)}
-        self._prologue = self._struct([place for place in nodes if not varies[place]], first, (), alone=True)
-        self._body = self._struct([place for place in nodes if varies[place]], columns, varies, alone=False)
-        values = np.array([[uniform[path]] for path in uniform]).reshape(len(uniform), 1)
+        self._scalars[list(program.constants)] = list(program.constants.values())
+        self._kept: list[Any] = []
+        """Arrays that C reads: they must not be collected."""
+        prologue, self._body = self._laid_out(columns, {path: place for place, path in enumerate(uniform)})
+        values = np.array([*uniform.values()]).reshape(len(uniform), 1)
         alone = np.zeros((1, 1))
-        self._call(self._prologue, values, np.zeros(1, dtype=np.int64), alone)
+        self._call(prologue, values, np.zeros(1, dtype=np.int64), alone)
         self._troubled = bool(np.isnan(alone[0, 0]))
 
     def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
@@ -157,7 +176,7 @@ class _Compiled:
         for _ in range(MOST_RUNS):
             self._refresh()
             self._missing.count = 0
-            state = self._run(
+            state = self._interpreter.run(
                 ctypes.addressof(struct),
                 columns.ctypes.data,
                 columns.shape[1],
@@ -196,90 +215,74 @@ class _Compiled:
 
     # ---------------------------------------------------------------------------------------- layout
 
-    def _struct(self, order: Sequence[int], columns: Mapping[str, int], varies: Any, *, alone: bool) -> _Program:
-        """Return the instructions at some nodes as C reads them; *alone*: one number for all designs comes out."""
-        program, one = self._program, len(self._scalars) - 1
-        inputs = [program.inputs[path] for path in columns]
-        outputs = [one] if alone else list(program.results.values())
-        guards = [] if alone else list(program.guards)
-        single, single_lists = self._code(order, lambda place: place)
-        struct = _Program(
+    def _laid_out(self, columns: Mapping[str, int], first: Mapping[str, int]) -> tuple[_Program, _Program]:
+        """Return what is the same in all designs, and what is computed for each, as C reads it."""
+        program, count = self._program, len(self._program.nodes)
+        numbers = {known: number for number, known in enumerate(program.tables)}
+        guards = [guard.node for guard in program.guards]
+        results = list(program.results.values())
+        held, varies = np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=np.uint8)
+        held[[*results, *guards]] = 1
+        varies[[program.inputs[path] for path in columns]] = 1
+        of_nodes = [np.full(count, -1, dtype=np.int32) for _ in range(3)]  # registers, last uses, spare registers
+        code = [np.zeros((count, WIDTH), dtype=np.int32) for _ in range(3)]  # prologue, single, vector
+        lists = np.zeros(max(1, len(program.lists)), dtype=np.int32)
+        layout = _Layout(
+            *(self._keep(each) for each in (program.nodes, program.lists)),
+            self._keep([table_of(each.known).column(each) for each in program.lookups]),
+            self._keep([numbers[each.known] for each in program.lookups]),
+            *(self._keep(each, each.dtype) for each in (held, varies, *of_nodes, *code, lists)),
+            count,
+            len(program.lists),
+        )
+        self._interpreter.lay_out(ctypes.addressof(layout))
+        registers = of_nodes[0]
+        self._registers = np.zeros((max(1, layout.register_count), self._interpreter.lanes))
+
+        def place(node: int) -> int:
+            return int(registers[node]) if varies[node] else ~node
+
+        prologue = _Program(
             scalars=self._scalars.ctypes.data,
-            single=self._keep(single),
-            single_lists=self._keep(single_lists),
+            single=self._keep(code[0]),
+            single_lists=self._keep(program.lists),
+            tables=ctypes.addressof(self._pointers),
+            input_nodes=self._keep([program.inputs[path] for path in first]),
+            input_columns=self._keep(list(first.values())),
+            outputs=self._keep([count]),
+            instructions=layout.prologue_count,
+            inputs=len(first),
+            measured=1,
+            results=1,
+        )
+        inputs = [program.inputs[path] for path in columns]
+        body = _Program(
+            scalars=self._scalars.ctypes.data,
+            registers=self._registers.ctypes.data,
+            single=self._keep(code[1]),
+            vector=self._keep(code[2]),
+            single_lists=self._keep(program.lists),
+            vector_lists=self._keep(lists),
             tables=ctypes.addressof(self._pointers),
             input_nodes=self._keep(inputs),
+            input_registers=self._keep(registers[inputs]),
             input_columns=self._keep(list(columns.values())),
-            outputs=self._keep(outputs),
-            guards=self._keep([guard.node for guard in guards]),
-            least=self._keep([guard.least for guard in guards], np.float64),
-            most=self._keep([guard.most for guard in guards], np.float64),
-            instructions=len(order),
+            outputs=self._keep(results),
+            vector_outputs=self._keep([place(node) for node in results]),
+            guards=self._keep(guards),
+            vector_guards=self._keep([place(node) for node in guards]),
+            least=self._keep([guard.least for guard in program.guards], np.float64),
+            most=self._keep([guard.most for guard in program.guards], np.float64),
+            instructions=layout.body_count,
             inputs=len(inputs),
-            measured=1 if alone else program.measured,
-            results=len(outputs),
+            measured=program.measured,
+            results=len(results),
             guarded=len(guards),
         )
-        if alone:
-            return struct
-        held = {*outputs, *(guard.node for guard in guards)}
-        registers, count = _registers(program, order, inputs, held)
-        of: Callable[[int], int] = lambda place: registers[place] if varies[place] else ~place  # noqa: E731
-        vector, vector_lists = self._code(order, of)
-        self._registers = np.zeros((max(1, count), self._lanes))
-        struct.registers = self._registers.ctypes.data
-        struct.vector, struct.vector_lists = self._keep(vector), self._keep(vector_lists)
-        struct.input_registers = self._keep([registers[place] for place in inputs])
-        struct.vector_outputs = self._keep([of(place) for place in outputs])
-        struct.vector_guards = self._keep([of(guard.node) for guard in guards])
-        return struct
+        return prologue, body
 
-    def _code(self, order: Sequence[int], of: Callable[[int], int]) -> tuple[list[tuple[int, ...]], list[int]]:
-        """Return instructions and the lists of operands that some have; *of* gives the place of a node's value."""
-        code: list[tuple[int, ...]] = []
-        lists: list[int] = []
-        for place in order:
-            node = self._program.nodes[place]
-            operands = [of(read) for read in reads(node)]
-            if node[0] == GATHER:
-                lookup = self._program.lookups[node[2]]
-                operands += [self._columns[node[2]] + node[3], self._table_numbers[lookup.known]]
-            elif node[0] in LISTED:
-                lists += operands
-                first = node[1] if node[0] == INDEX else 0
-                operands = [first, len(lists) - len(operands), len(operands)]
-            code.append((node[0], of(place), *operands, *(0,) * (WIDTH - 2 - len(operands))))
-        return code, lists
-
-    def _keep(self, values: Sequence[Any], dtype: Any = np.int32) -> int:
-        found = np.ascontiguousarray(np.array(values, dtype=dtype))
+    def _keep(self, values: Any, dtype: Any = np.int32) -> int:
+        found = np.ascontiguousarray(values, dtype=dtype)
         self._kept.append(found)
         address: int = found.ctypes.data
         return address
-
-
-def _registers(
-    program: Program, order: Sequence[int], inputs: Sequence[int], held: set[int]
-) -> tuple[dict[int, int], int]:
-    """Return a register for each node, and how many there are; one whose value is not needed any more is used again."""
-    found: dict[int, int] = {}
-    free: list[int] = []
-    count = 0
-    ends = _ends(program, order)
-    for place in (*inputs, *order):
-        if not free:
-            free.append(count)
-            count += 1
-        found[place] = free.pop()
-        free += [found[read] for read in ends.get(place, ()) if read in found and read not in held]
-    return found, count
-
-
-def _ends(program: Program, order: Sequence[int]) -> dict[int, list[int]]:
-    last: dict[int, int] = {}
-    for place in order:
-        last |= dict.fromkeys(reads(program.nodes[place]), place)
-    found: dict[int, list[int]] = {}
-    for read, place in last.items():
-        found.setdefault(place, []).append(read)
-    return found

@@ -9,16 +9,20 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.recording.tape import GATHER, INDEX, Guard, Instruction, Known, Lookup, Tape, reads
+from cosmic.recording.tape import LISTED, Guard, Known, Lookup, Tape, reads
 
 T = TypeVar("T")
+Whole = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """Instructions over nodes: constants, inputs and the results of earlier instructions."""
+    """Operations over nodes: constants, inputs and the results of earlier operations."""
 
-    nodes: tuple[Instruction, ...]
+    nodes: Whole
+    """A row for each node: see `cosmic.recording.tape.Node`."""
+    lists: Whole
+    """Operands of the nodes that have more than three."""
     constants: Mapping[int, float]
     inputs: Mapping[str, int]
     """The node of each field of a design that is read."""
@@ -29,7 +33,6 @@ class Program:
     """The node of each result, measured ones first."""
     measured: int
     """How many of the results are numbers of a design that runs; the others are rules that it must meet."""
-
     known: dict[Any, Any] = field(default_factory=dict, repr=False)
     """Cache: what follows from the instructions."""
 
@@ -40,23 +43,24 @@ class Program:
         found: T = self.known[key]
         return found
 
-    def varying(self, inputs: Iterable[str]) -> npt.NDArray[np.bool_]:
-        """Return which nodes depend on some of the *inputs*."""
-        given = {self.inputs[path] for path in inputs if path in self.inputs}
-        found = [False] * len(self.nodes)
-        for place, node in enumerate(self.nodes):
-            found[place] = place in given or (node[0] >= 0 and any(found[read] for read in reads(node)))
-        return np.array(found)
-
 
 def program_of(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]) -> Program:
     """Return what of a tape is needed for the metrics *measured* and for the *rules*."""
     wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
     live = _live(tape, [*wanted.values(), *(guard.node for guard in tape.guards)])
     place = {old: new for new, old in enumerate(live)}
-    nodes = tuple(_moved(tape.nodes[old], place) for old in live)
+    nodes, lists = [], []
+    for old in live:
+        node = tape.nodes[old]
+        read = [place[each] for each in reads(node, tape.lists)]
+        if node[0] in LISTED:
+            nodes.append((node[0], node[1], len(lists), node[3]))
+            lists += read
+        else:
+            nodes.append((node[0], *read, *node[1 + len(read) :]))
     return Program(
-        nodes=nodes,
+        nodes=np.array(nodes, dtype=np.int32).reshape(-1, 4),
+        lists=np.array(lists, dtype=np.int32),
         constants={place[old]: value for old, value in tape.constants.items() if old in place},
         inputs={path: place[old] for old, path in tape.inputs.items() if old in place},
         tables=tuple(tape.tables),
@@ -75,16 +79,5 @@ def _live(tape: Tape, wanted: Iterable[int]) -> list[int]:
         place = waiting.pop()
         if place not in found:
             found.add(place)
-            node = tape.nodes[place]
-            waiting += reads(node) if node[0] >= 0 else ()
+            waiting += reads(tape.nodes[place], tape.lists)
     return sorted(found)
-
-
-def _moved(node: Instruction, place: Mapping[int, int]) -> Instruction:
-    if node[0] < 0:
-        return node
-    if node[0] == GATHER:
-        return (GATHER, place[node[1]], *node[2:])
-    if node[0] == INDEX:
-        return (INDEX, node[1], *(place[read] for read in node[2:]))
-    return (node[0], *(place[read] for read in node[1:]))

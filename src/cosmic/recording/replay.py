@@ -68,14 +68,13 @@ def _mark(program: Program, given: Mapping[str, Any], results: Floats) -> None:
 
 def _run(program: Program, given: Mapping[str, Any]) -> tuple[list[Any], bool]:
     """Return the results, and whether the guards hold."""
-    last = _last_uses(program)
+    steps = program.once(_steps, lambda: _steps(program))
     values: dict[int, Any] = dict(program.constants)
     values |= {place: given[path] for path, place in program.inputs.items()}
-    for place, node in enumerate(program.nodes):
-        if node[0] >= 0:
-            values[place] = _computed(program, node, values)
-        for done in last.get(place, ()):
-            values.pop(done, None)
+    for place, node, read, done in steps:
+        values[place] = _computed(program, node, [values[each] for each in read])
+        for each in done:
+            del values[each]
     kept = all(
         bool(np.all((values[guard.node] >= guard.least) & (values[guard.node] <= guard.most)))
         for guard in program.guards
@@ -83,32 +82,25 @@ def _run(program: Program, given: Mapping[str, Any]) -> tuple[list[Any], bool]:
     return [values[place] for place in program.results.values()], kept
 
 
-def _computed(program: Program, node: tuple[int, ...], values: Mapping[int, Any]) -> Any:
+def _computed(program: Program, node: list[int], operands: list[Any]) -> Any:
     if node[0] == INDEX:
-        keys = np.broadcast_arrays(*(np.atleast_1d(values[read]) for read in reads(node)))
+        keys = np.broadcast_arrays(*(np.atleast_1d(each) for each in operands))
         return table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1))
     if node[0] == GATHER:
         lookup = program.lookups[node[2]]
         table = table_of(lookup.known)
-        return table.value(table.column(lookup) + node[3], values[node[1]])
-    operands = [values[read] for read in reads(node)]
+        return table.value(table.column(lookup) + node[3], operands[0])
     name = NAMES[node[0]]
     return (OPERATIONS.get(name) or WHOLE[name])(*operands)
 
 
-def _last_uses(program: Program) -> dict[int, list[int]]:
-    """Return which nodes are needed no more after each node."""
-    return program.once(_last_uses, lambda: _found_last_uses(program))
-
-
-def _found_last_uses(program: Program) -> dict[int, list[int]]:
-    needed = {*program.results.values(), *(guard.node for guard in program.guards)}
-    last: dict[int, int] = {}
-    for place, node in enumerate(program.nodes):
-        if node[0] >= 0:
-            last |= dict.fromkeys(reads(node), place)
-    found: dict[int, list[int]] = {}
+def _steps(program: Program) -> list[tuple[int, list[int], list[int], list[int]]]:
+    """Return each operation: its place, its node, the nodes that it reads, and those that are needed no more."""
+    lists: list[int] = program.lists.tolist()
+    held = {*program.results.values(), *(guard.node for guard in program.guards)}
+    steps = [(place, node, list(reads(node, lists)), []) for place, node in enumerate(program.nodes.tolist())]
+    last = {read: place for place, _, operands, _ in steps for read in operands}
     for read, place in last.items():
-        if read not in needed:
-            found.setdefault(place, []).append(read)
-    return found
+        if read not in held:
+            steps[place][3].append(read)
+    return [step for step in steps if step[1][0] >= 0]

@@ -23,6 +23,10 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 MOST_FAMILIES = 16
 """Sets of columns for which a design keeps plans."""
+PATIENCE = 3
+"""How often designs of a structure are evaluated without a program before one is recorded; both give the same bits."""
+MANY = 1_000
+"""Designs for which a program is recorded at once."""
 ONE = np.zeros(1, dtype=np.int64)
 
 
@@ -77,6 +81,8 @@ class Family:
         self._coded = [path for path in columns if path in self._structural | self._gapped or path == REPEATED]
         self._codes: dict[str, dict[Any, int]] = {path: {} for path in self._coded}
         self._plans: dict[tuple[int, ...], list[Plan]] = {}
+        self._met: dict[tuple[int, ...], int] = {}
+        """How often designs of a structure were met that has no plan yet."""
 
     def run(self, batch: Batch, results: Floats) -> Iterator[Rows]:
         """Write the results of every design; yield the rows of those that have no program."""
@@ -114,7 +120,10 @@ class Family:
         return np.array([codes.setdefault(each, len(codes)) for each in column.tolist()], dtype=np.int64)
 
     def _run(self, batch: Batch, key: tuple[int, ...], rows: Rows, columns: Floats, results: Floats) -> bool:
-        """Run the designs at *rows*, which share one structure; return False where there is no program for them."""
+        """Run the designs at *rows*, which share one structure; return False where there is no program for them.
+
+        To record one takes as long as a few evaluations without it: it waits until it is worth it.
+        """
         plans = self._plans.setdefault(key, [])
         for plan in plans:
             if plan.run(columns, rows, results):
@@ -125,7 +134,9 @@ class Family:
                 plans.append(Plan(program, self._numeric, part.base.fields))
                 if plans[-1].run(columns, rows, results):
                     return True
-        recorded = self._recorder.record(part)
+        self._met[key] = self._met.get(key, 0) + 1
+        worth_it = self._met[key] > PATIENCE or len(rows) >= MANY
+        recorded = self._recorder.record(part) if worth_it else None
         if recorded is None:
             return False
         plans.append(Plan(recorded, self._numeric, part.base.fields))

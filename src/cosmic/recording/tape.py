@@ -22,14 +22,18 @@ import numpy.typing as npt
 from cosmic.design.batch import Names
 from cosmic.recording.operations import NAMES, NUMBERS, OPERATIONS
 
-Instruction = tuple[int, ...]
-"""The number of an operation, and the nodes that it reads. An index has its table before them; a gather has its lookup
-and which of the two numbers after the index."""
+Node = tuple[int, int, int, int]
+"""The number of an operation, and up to three nodes that it reads. An index, or a function that is recorded as a whole,
+has its table (or 0), and where in the tape's lists its operands begin and how many there are. A gather has its index,
+its lookup, and which of the two numbers it is."""
 CONSTANT, INPUT = -1, -2
 """What else a node can be: one number for all designs, or a column of them."""
 
 
 INDEX, GATHER = NUMBERS["index"], NUMBERS["gather"]
+LISTED = (INDEX, NUMBERS["settled_seconds"], NUMBERS["interleaved_bytes"])
+OPERANDS = [1 if number < NUMBERS["add"] else 3 if name == "where" else 2 for number, name in enumerate(NAMES)]
+OPERANDS[GATHER] = 1
 Known = tuple[str | tuple[str, ...] | None, ...]
 """Of each column of a combination the one name of all designs, the names its codes stand for, or None for numbers."""
 
@@ -59,37 +63,54 @@ class Tape:
     """Instructions in the order in which they were noted; equal ones are one."""
 
     def __init__(self, values: Mapping[str, npt.NDArray[Any]], varying: Sequence[str]) -> None:
-        self.nodes: list[Instruction] = []
+        self.nodes: list[Node] = []
+        self.lists: list[int] = []
         self.constants: dict[int, float] = {}
         self.inputs: dict[int, str] = {}
         self.lookups: dict[Lookup, int] = {}
         self.tables: dict[Known, int] = {}
         self.guards: dict[Guard, None] = {}
         self._values, self._varying = values, frozenset(varying)
-        self._places: dict[Instruction, int] = {}
+        self._places: dict[tuple[int, ...], int] = {}
         self._numbers: dict[tuple[float, float], int] = {}
         self._varied: list[bool] = []
         """Whether a node depends on the workload, or on what differs among the designs that are recorded."""
 
     # ---------------------------------------------------------------------------------------- nodes
 
-    def note(self, instruction: Instruction) -> int:
-        """Return the place of an instruction, which is added if it is new."""
-        place = self._places.get(instruction)
+    def note(self, operation: int, first: int, second: int = 0, third: int = 0) -> int:
+        """Return the place of an operation on up to three nodes, which is added if it is new."""
+        node = (operation, first, second, third)
+        place = self._places.get(node)
         if place is None:
-            place = self._places[instruction] = len(self.nodes)
-            self.nodes.append(instruction)
-            self._varied.append(any(self._varied[read] for read in reads(instruction)))
+            place = self._places[node] = len(self.nodes)
+            self.nodes.append(node)
+            varied, operands = self._varied, OPERANDS[operation]
+            varied.append(varied[first] or (operands > 1 and varied[second]) or (operands > 2 and varied[third]))
+        return place
+
+    def note_listed(self, operation: int, first: int, read: Sequence[int]) -> int:
+        """Return the place of an operation on any number of nodes, which is added if it is new."""
+        key = (operation, first, -1, *read)
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = len(self.nodes)
+            self.nodes.append((operation, first, len(self.lists), len(read)))
+            self.lists += read
+            self._varied.append(any(self._varied[each] for each in read))
         return place
 
     def constant(self, value: float) -> int:
         """Return the place of a number; 0.0 and -0.0 are two."""
+        place = self._numbers.get((value, 1.0)) if value else None  # what nearly all constants are: a known one
+        if place is not None:
+            return place
         number = float(value)
         key = (0.0, 0.0) if isnan(number) else (number, copysign(1.0, number))
         place = self._numbers.get(key)
         if place is None:
             place = self._numbers[key] = len(self.nodes)
-            self.nodes.append((CONSTANT,))
+            self.nodes.append((CONSTANT, 0, 0, 0))
             self.constants[place] = number
             self._varied.append(False)
         return place
@@ -97,7 +118,7 @@ class Tape:
     def column(self, path: str) -> Recorded:
         """Return a field of the designs."""
         place = len(self.nodes)
-        self.nodes.append((INPUT,))
+        self.nodes.append((INPUT, 0, 0, 0))
         self.inputs[place] = path
         self._varied.append(path.startswith("workload.") or path in self._varying)
         return self.wrap(place, self._values[path].dtype.kind)
@@ -122,14 +143,15 @@ class Tape:
 
     def operate(self, name: str, operands: Sequence[Any], kind: str) -> Recorded:
         """Return the result of an operation; of constants it is one."""
-        places = [self.place_of(each) for each in operands]
+        places = [each.node if type(each) is Recorded and each.node >= 0 else self.place_of(each) for each in operands]
         simple = self._simplified(name, places)
-        return self.wrap(self.note((NUMBERS[name], *places)) if simple is None else simple, kind)
+        return self.wrap(self.note(NUMBERS[name], *places) if simple is None else simple, kind)
 
     def _simplified(self, name: str, places: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
-        known = [self.constants.get(each) for each in places]
-        if not any(each is not None for each in known):
+        constants = self.constants
+        known = [constants.get(each) for each in places]
+        if known.count(None) == len(known):
             return None
         if None not in known:
             with np.errstate(all="ignore"):
@@ -149,7 +171,8 @@ class Tape:
             return self.operate(function.__name__, operands, "f")
         if function.__name__ not in NUMBERS:
             raise Unrecordable(f"no operation for {function.__name__}")
-        return self.wrap(self.note((NUMBERS[function.__name__], *(self.place_of(each) for each in operands))), "f")
+        places = [self.place_of(each) for each in operands]
+        return self.wrap(self.note_listed(NUMBERS[function.__name__], 0, places), "f")
 
     def look_up(
         self, function: Callable[..., tuple[float, float]], leading: tuple[str, ...], columns: Sequence[Any]
@@ -162,9 +185,9 @@ class Tape:
             if not isinstance(column, str):
                 places.append(self.place_of(column.codes if isinstance(column, Names) else column))
         table = self.tables.setdefault(tuple(known), len(self.tables))
-        index = self.note((INDEX, table, *places))
+        index = self.note_listed(INDEX, table, places)
         lookup = self.lookups.setdefault(Lookup(function, leading, tuple(known)), len(self.lookups))
-        first, second = (self.wrap(self.note((GATHER, index, lookup, side)), "f") for side in (0, 1))
+        first, second = (self.wrap(self.note(GATHER, index, lookup, side), "f") for side in (0, 1))
         return first, second
 
     # -------------------------------------------------------------------------------- all designs at once
@@ -198,22 +221,24 @@ class Tape:
 
     def _computed(self, place: int) -> npt.NDArray[np.float64]:
         """Return the numbers of the designs that are recorded at *place*."""
-        code, *operands = self.nodes[place]
+        code = self.nodes[place][0]
         if code == CONSTANT:
             return np.array([self.constants[place]])
         if code == INPUT:
             return np.asarray(self._values[self.inputs[place]], dtype=np.float64)
         if NAMES[code] not in OPERATIONS:
             raise Unrecordable("a question about what is looked up")
-        found: npt.NDArray[np.float64] = OPERATIONS[NAMES[code]](*(self._computed(each) for each in operands))
+        operands = (self._computed(each) for each in reads(self.nodes[place], self.lists))
+        found: npt.NDArray[np.float64] = OPERATIONS[NAMES[code]](*operands)
         return found
 
 
-def reads(instruction: Instruction) -> Instruction:
-    """Return the nodes that an instruction reads."""
-    if instruction[0] == GATHER:
-        return instruction[1:2]
-    return instruction[2:] if instruction[0] == INDEX else instruction[1:]
+def reads(node: Sequence[int], lists: Sequence[int]) -> Sequence[int]:
+    """Return the nodes that a node reads."""
+    operation = node[0]
+    if operation in LISTED:
+        return lists[node[2] : node[2] + node[3]]
+    return node[1 : 1 + OPERANDS[operation]] if operation >= 0 else ()
 
 
 NEUTRAL = {
@@ -230,6 +255,7 @@ UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt", "log2")
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
 WHOLE = frozenset(("negative", "absolute", *BINARY)) - {"divide"}
 """Operations that give whole numbers for whole numbers."""
+ARITHMETIC = frozenset((*UNARY, *BINARY))
 TRUTH = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}
 TRUTH |= {name: name for name in ("logical_and", "logical_or", "logical_not")}
 COMPARED = {name: (name, False) for name in ("less", "less_equal", "equal", "not_equal")}
@@ -253,12 +279,14 @@ class Recorded(np.ndarray[Any, Any]):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Note an operation."""
         name = ufunc.__name__
-        tape = next(each for each in inputs if type(each) is Recorded)._on_tape()
         if method != "__call__" or options:
             raise Unrecordable(f"{name}.{method}")
-        if name in BINARY or name in UNARY:
-            whole = name in WHOLE and all(_kind(each) in "bi" for each in inputs)
-            return tape.operate(name, inputs, "i" if whole else "f")
+        tape = self.tape
+        if tape is None:
+            raise Unrecordable("a part of a recorded array")
+        if name in ARITHMETIC:
+            kinds = [each.kind if type(each) is Recorded else _kind(each) for each in inputs]
+            return tape.operate(name, inputs, "f" if "f" in kinds or name not in WHOLE else "i")
         if name in COMPARED:
             name, mirrored = COMPARED[name]
             return tape.operate(name, inputs[::-1] if mirrored else inputs, "b")

@@ -89,8 +89,12 @@ def _grouped(
         try:
             found += judge_group(group)
         except SpecError as error:
-            found += [Verdict(id=_name(row), set=_gemm_set(row), row=row, skipped=str(error)) for row in group]
+            found += [_skipped(row, error) for row in group]
     return found
+
+
+def _skipped(row: Row, error: SpecError) -> Verdict:
+    return Verdict(id=_name(row), set=_gemm_set(row), row=row, skipped=str(error))
 
 
 # ---------------------------------------------------------------------------------------------------- GEMMs
@@ -111,10 +115,15 @@ def _gemms(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load:
     require(number in FORMATS, "dtype", number, f"must be one of {', '.join(FORMATS)}")
     compute, memory = accelerator_layers(accelerator, "accelerator")
     unit = matrix_unit(_field(compute), memory.bandwidth_bytes_per_s, FORMATS[number], load=load)
-    m, n, k = (_column(rows, name) for name in ("m", "n", "k"))
+    read, found = list[tuple[Row, Numbers]](), list[Verdict]()
+    for row in rows:
+        try:
+            read.append((row, _cells(row, time)))
+        except SpecError as error:  # of this row: the others are predicted
+            found.append(_skipped(row, error))
+    m, n, k, measured = np.array([cells for _, cells in read]).reshape(-1, 4).T
     seconds = np.asarray(gemm_seconds(1, m, n, k, unit)) + (offsets().gemm_s if load == "repeated" else 0.0)
-    measured = _column(rows, time[0]) * time[1]
-    return [
+    found += [
         Verdict(
             id=_name(row),
             set=_gemm_set(row),
@@ -122,20 +131,21 @@ def _gemms(rows: Sequence[Row], accelerator: str, time: tuple[str, float], load:
             measured_s=float(took),
             predicted_s=float(expected),
         )
-        for row, took, expected in zip(rows, measured, seconds, strict=True)
+        for (row, _), took, expected in zip(read, measured, seconds, strict=True)
     ]
+    return found
+
+
+def _cells(row: Row, time: tuple[str, float]) -> Numbers:
+    """Return the sizes of a GEMM and its measured time in seconds."""
+    fields = Fields(row)
+    return np.array([*(fields.whole(name) for name in ("m", "n", "k")), fields.seconds(*time)], dtype=float)
 
 
 def _field(compute: Compute) -> Callable[[str], Any]:
     """Return a function that looks up an accelerator's fields by key."""
     slots = schema.slots(Compute)
     return lambda key: getattr(compute, slots[key].name)
-
-
-def _column(rows: Sequence[Row], name: str) -> Numbers:
-    values = [Fields(row).number(name) for row in rows]
-    require(None not in values, name, "", "is not given")
-    return np.array(values, dtype=float)
 
 
 def _name(row: Row) -> str:

@@ -29,6 +29,8 @@ CARRIED = Path(__file__).parent / "data"
 """The folder of the rows that the package carries."""
 MOST_BYTES = 32 * 2**20
 """The most that a file of rows may have: a hundred thousand of the widest."""
+SMALLEST, LARGEST = 1e-30, 1e30
+"""Bounds of a number of a row, far beyond any that is measured: what is computed from such numbers is finite."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +110,7 @@ class Fields:
         except ValueError:
             raise SpecError(name, text, "must be a number") from None
         require(isfinite(value) and value > 0, name, text, "must be positive")
+        require(SMALLEST <= value <= LARGEST, name, text, f"must be from {SMALLEST:g} to {LARGEST:g}")
         return value
 
     def whole(self, name: str, default: int | None = None, why: str = "") -> int:
@@ -139,9 +142,17 @@ def judged(row: Row, identity: str, collection: str, judge: Callable[[Fields], V
         verdict = judge(Fields(row))
     except SpecError as error:
         return Verdict(id=identity, set=collection, row=row, skipped=str(error))
-    if verdict.predicted_s is None or not isfinite(verdict.predicted_s):
-        return Verdict(id=identity, set=collection, row=row, skipped="the prediction is not finite")
     return replace(verdict, id=identity, set=collection)
+
+
+def _finite(verdict: Verdict) -> Verdict:
+    """Return *verdict*, or one that says that it is skipped: one error that is no number would spoil every mean."""
+    errors = (verdict.error, verdict.memory_error)
+    if verdict.skipped or (verdict.error is not None and all(isfinite(each or 0.0) for each in errors)):
+        return verdict
+    return Verdict(
+        id=verdict.id, set=verdict.set, kind=verdict.kind, row=verdict.row, skipped="the prediction is not finite"
+    )
 
 
 # ------------------------------------------------------------------------------------------------- kinds
@@ -158,7 +169,7 @@ class RowKind:
     def judge(self, rows: Sequence[Row]) -> list[Verdict]:
         """Return the verdicts on *rows*."""
         found: list[Verdict] = import_module(f"cosmic.validation.{self.module}").judge(rows)
-        return [replace(verdict, kind=self.name) for verdict in found]
+        return [_finite(replace(verdict, kind=self.name)) for verdict in found]
 
 
 def _kind(name: str, module: str, columns: str) -> RowKind:

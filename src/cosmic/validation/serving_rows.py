@@ -209,9 +209,9 @@ def _read(cells: Fields, identity: str, mode: str) -> Served:
         set=f"serving {mode}",
         design=_design(model, AICONFIGURATOR[cells.text("system")], workload),
         engine=engine,
-        concurrency=(cells.number("concurrency") or _missing("concurrency")) / deployments,
-        isl=cells.number("isl") or _missing("isl"),
-        osl=cells.number("osl") or _missing("osl"),
+        concurrency=cells.whole("concurrency") / deployments,
+        isl=cells.whole("isl"),
+        osl=cells.whole("osl"),
         spread=0.0 if exact else SPREAD,
         drafting=drafting,
         **_recipe(cells, engine, model, workload),
@@ -249,10 +249,6 @@ def _recipe(cells: Fields, engine: str, model: str, workload: Workload) -> dict[
     return {"polling": polling, "holding": holding, "kv_element_bytes": 2.0 if wide else None}
 
 
-def _missing(name: str) -> float:
-    raise SpecError(name, "", "is not given")
-
-
 def _count(cells: Fields, name: str) -> int:
     """Return a degree of parallelism; an empty cell or 0 is 1."""
     return 1 if cells.text(name) in ("", "0", "0.0") else cells.whole(name)
@@ -272,8 +268,8 @@ def _mapping(cells: Fields) -> tuple[Workload, float]:
         cells.assumed.append(f"devices: {ep} assumed, counted twice")
     elif not stated and expert_tp * ep > tp and ep * expert_tp % tp == 0:
         replicas = cells.assume("attention_dp", expert_tp * ep // tp, "to fill the experts' devices")
-    elif not stated and (batch := cells.number("batch_size")) and batch < (cells.number("concurrency") or 0):
-        deployments = cells.assume("deployments", (cells.number("concurrency") or 0) / batch, "of one batch each")
+    elif not stated and cells.text("batch_size") and (batch := cells.whole("batch_size")) < cells.whole("concurrency"):
+        deployments = cells.assume("deployments", cells.whole("concurrency") / batch, "of one batch each")
     devices = tp * replicas
     require(devices <= WIDEST, "tp_size", cells.text("tp_size"), "disaggregated, of which the parts are not given")
     experts = replicas if expert_tp * ep >= replicas else 1
