@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,16 @@ def test_a_batch_that_is_begun_goes_to_one_worker_and_others_are_shared_evenly(p
     few = rows[:40]
     evaluate(few)
     assert pool.sizes[5:] == [40]
+
+
+def test_a_problem_travels_to_workers_without_what_is_cached_about_its_designs(problem: Problem) -> None:
+    rows = some(problem, 5)
+    before = problem.evaluate(rows)
+    problem.space.base.known["a thing that cannot travel"] = lambda: None
+    there = pickle.loads(pickle.dumps(problem))
+    assert not there.space.base.known
+    assert there.space.base == problem.space.base
+    assert same(Trials(rows, there.evaluate(rows)), Trials(rows, before))
 
 
 def test_what_is_begun_and_never_asked_for_is_forgotten(problem: Problem) -> None:
