@@ -10,7 +10,6 @@ from cosmic.exploration.learning.elite import Elite, generation_size
 from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 
-
 FEW, MOST_LITTERS = 5_000, 4
 """Up to this many trials there are as many children at once as parents; with many trials, this many times as many."""
 
