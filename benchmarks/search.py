@@ -1,12 +1,13 @@
 """Measure speed and quality of agents; print JSON.
 
-python benchmarks/search.py [--trials 20000] [--seeds 3] [--agents genetic,random]
+python benchmarks/search.py [--trials 20000] [--seeds 3] [--agents genetic,random] [--spaces llama3-70b] [--only spaces]
 
 *agents*: for each agent on the full stack, trials per second (one core, everything included), the agent's own time, and
-the trials until it is within 5 % of the best that any agent found. Agents that fit a model get 300 trials. *workload*:
-on the workload layer of each of COSMIC's spaces, the number of seeds in which 300 trials end within 2 % of the
-exhaustive optimum. *stored_trials_per_s*: how fast a study stores trials. *duel*: the number of seeds in which
-`genetic` beats `random` on the full stack.
+the trials until it is within 5 % of the best that any agent found. Agents that fit a model get 300 trials. *spaces*:
+`genetic` on each parameter set of `spaces.py`, trials stored, and what a trial costs: the agent and all else in the
+loop, the evaluation, the storage. *workload*: on the workload layer of each of COSMIC's spaces, the number of seeds in
+which 300 trials end within 2 % of the exhaustive optimum. *stored_trials_per_s*: how fast a study stores trials.
+*duel*: the number of seeds in which `genetic` beats `random` on the full stack.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ import argparse
 import json
 import resource
 import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from spaces import NAMES, benchmark_space
 
 from cosmic.exploration.agent import agents
 from cosmic.exploration.comparison import NEAR, Course, course_of
@@ -39,9 +43,14 @@ FITTED = ("bayesian", "cmaes", "surrogate", "tpe")
 FEW = 300
 
 
-def timed(space: str, agent: str, trials: int, seed: int = 0) -> tuple[dict[str, Any], Course, list[float]]:
-    """Return the figures and the course of a search, and when each of its evaluations was done."""
-    inputs = make_inputs(load_space(space), Options(agent=agent, trials=trials, seed=seed))
+def timed(
+    space: str, agent: str, trials: int, seed: int = 0, study: Path | None = None
+) -> tuple[dict[str, Any], Course, list[float]]:
+    """Return the figures and the course of a search, and when each of its evaluations was done.
+
+    With a file for a *study*, trials are stored there.
+    """
+    inputs = make_inputs(benchmark_space(space), Options(agent=agent, trials=trials, seed=seed))
     problem, ledger = inputs.problem, Ledger(inputs.problem)
     problem.evaluate(problem.space.sample(1000, np.random.default_rng(0)))  # fill the cache of plans
     evaluating = 0.0
@@ -53,19 +62,30 @@ def timed(space: str, agent: str, trials: int, seed: int = 0) -> tuple[dict[str,
         evaluating += time.process_time() - began
         return results
 
-    began, clock, done = time.process_time(), time.perf_counter(), []
-    for _, _, results, _ in explore(inputs, ledger, evaluate):
-        done += [time.perf_counter() - clock] * int(results.counted.sum())
-    cpu = time.process_time() - began
+    storing = 0.0
+    with ExitStack() as stack:
+        storage = stack.enter_context(Storage.opened(study, write=True)) if study else None
+        began, clock, done = time.process_time(), time.perf_counter(), []
+        for batch, (asked, rows, results, _) in enumerate(explore(inputs, ledger, evaluate)):
+            if storage is not None:
+                then = time.process_time()
+                storage.append(BatchRecord(batch, asked, len(rows)), Trials(rows, results), len(ledger) - len(rows))
+                storing += time.process_time() - then
+            done += [time.perf_counter() - clock] * int(results.counted.sum())
+        cpu = time.process_time() - began
+        elapsed = time.perf_counter() - clock
     course = course_of(agent, agent, seed, problem, ledger.trials)
     figures = {
         "agent": agent,
         "trials": course.evaluated,
-        "trials_per_s": course.evaluated / (time.perf_counter() - clock),
-        "agent_us_per_trial": 1e6 * (cpu - evaluating) / max(1, course.evaluated),
+        "trials_per_s": course.evaluated / elapsed,
+        "batch": inputs.batch,
+        "agent_us_per_trial": 1e6 * (cpu - evaluating - storing) / max(1, course.evaluated),
         "evaluation_us_per_trial": 1e6 * evaluating / max(1, course.evaluated),
         "loss": course.best,
     }
+    if study is not None:
+        figures["storage_us_per_trial"] = 1e6 * storing / max(1, course.evaluated)
     return figures, course, done
 
 
@@ -80,6 +100,15 @@ def measure_agents(space: str, names: list[str], trials: int) -> list[dict[str, 
         figures["trials_to_5_percent"] = near
         figures["seconds_to_5_percent"] = None if near is None else done[max(0, near - 1)]
     return [figures for figures, _, _ in runs]
+
+
+def measure_spaces(names: list[str], trials: int) -> dict[str, dict[str, Any]]:
+    """Return what a trial of `genetic` costs on each space, stored as a study."""
+    found = {}
+    for name in names:
+        with TemporaryDirectory() as folder:
+            found[name] = timed(name, "genetic", trials, study=Path(folder) / "trials.db")[0]
+    return found
 
 
 def measure_workload(names: list[str], seeds: int) -> dict[str, dict[str, str]]:
@@ -127,16 +156,22 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=20_000)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--agents", default=",".join(agents))
+    parser.add_argument("--spaces", default=",".join(NAMES))
+    parser.add_argument("--only", default="agents,spaces,stored_trials_per_s,workload,duel", help="what to measure")
     parser.add_argument("--json", action="store_true", help="no effect: output is always JSON")
     options = parser.parse_args()
-    names = options.agents.split(",")
+    names, only, trials = options.agents.split(","), options.only.split(","), options.trials
+    parts: dict[str, Callable[[], Any]] = {
+        "agents": lambda: measure_agents(options.space, names, trials),
+        "spaces": lambda: measure_spaces(options.spaces.split(","), trials),
+        "stored_trials_per_s": lambda: measure_storage(options.space, trials),
+        "workload": lambda: measure_workload(names, options.seeds),
+        "duel": lambda: measure_duel(trials, options.seeds),
+    }
     found = {
         "space": options.space,
         "near": NEAR,
-        "agents": measure_agents(options.space, names, options.trials),
-        "stored_trials_per_s": measure_storage(options.space, options.trials),
-        "workload": measure_workload(names, options.seeds),
-        "duel": measure_duel(options.trials, options.seeds),
+        **{name: part() for name, part in parts.items() if name in only},
         "peak_memory_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     }
     print(json.dumps(found, indent=2))

@@ -23,6 +23,12 @@ def test_it_finds_the_goal_whatever_the_losses_look_like(landscape: Callable[[In
     assert nearest(GeneticAgent(TASK, np.random.default_rng(0)), landscape) <= 1
 
 
+def test_many_trials_have_several_litters_of_the_same_parents_at_once() -> None:
+    few, many = (GeneticAgent(Task(SPACE, trials=trials), np.random.default_rng(0)) for trials in (5000, 20_000))
+    assert (few.batch, few.population) == (108, 108)
+    assert (many.batch, many.population) == (4 * 285, 285)
+
+
 @pytest.mark.parametrize(
     ("setting", "value"), [("population", -1), ("tournament", 0), ("crossover", 1.5), ("mutation", -1.0), ("near", 2.0)]
 )

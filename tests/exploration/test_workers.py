@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +12,26 @@ import numpy as np
 import pytest
 
 from cosmic.errors import BackendError, SpecError
+from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.problem import Problem, Results, make_problem
-from cosmic.exploration.searching import search
-from cosmic.exploration.trials import Trials
-from cosmic.exploration.workers import FAILED, check_workers, evaluator
+from cosmic.exploration.searching import explore, search
+from cosmic.exploration.trials import Ledger, Trials
+from cosmic.exploration.workers import FAILED, PoolEvaluator, check_workers, evaluator
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from tests.exploration.deadly import Deadly, DeadlyOnce, Refused, Unborn, parts
 from tests.exploration.test_problem import SMALL
 from tests.exploration.test_searching import FULL, same
+
+MAPPINGS = {
+    "base": "gpt3-13b@dgx-a100:16",
+    "parameters": {
+        "workload.{dp,tp,pp}": {"split": "npus"},
+        "micro_batch": [1, 2, 3, 4],
+        "recompute": ["none", "full"],
+    },
+}
+"""A small set with its base design in it and mappings that are invalid."""
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +53,89 @@ def test_a_point_comes_to_the_same_in_whatever_company(problem: Problem) -> None
 def test_two_workers_find_what_one_finds() -> None:
     options: dict[str, Any] = {"agent": "random", "trials": 900, "batch": 800, "seed": 2}
     assert same(search(FULL, **options).trials, search(FULL, workers=2, **options).trials)
+
+
+class Here:
+    """Workers that are this process, and answer when they are asked; the last that got something is done first."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.got: list[tuple[int, Indices]] = []
+        self.chunks: list[Indices] = []
+
+    def submit(self, worker: int, rows: Indices) -> None:
+        """Keep *rows* for later."""
+        self.got.append((worker, rows))
+        self.chunks.append(rows)
+
+    @property
+    def sizes(self) -> list[int]:
+        """How many points each chunk had."""
+        return [len(rows) for rows in self.chunks]
+
+    def collect(self) -> Iterator[tuple[int, Results | None]]:
+        """Yield what the last worker has."""
+        worker, rows = self.got.pop()
+        yield worker, self.problem.evaluate(rows)
+
+
+@pytest.mark.parametrize("agent", ["random", "exhaustive", "genetic"])
+@pytest.mark.parametrize("space", [FULL, MAPPINGS])
+def test_batches_that_are_begun_early_change_no_trial(space: Any, agent: str) -> None:
+    """Also where the base design comes first, where mappings are invalid, and where the set is exhausted."""
+    inputs = make_inputs(load_space(space), Options(agent=agent, trials=700, batch=60, seed=4))
+    problem, pool = inputs.problem, Here(inputs.problem)
+    ours, theirs = Ledger(problem), Ledger(problem)
+    several = PoolEvaluator(pool, problem, 3)
+    plain = [asked for asked, *_ in explore(inputs, ours, problem.evaluate)]
+    assert [asked for asked, *_ in explore(inputs, theirs, several, (), several)] == plain
+    assert same(ours.trials, theirs.trials)
+
+
+def test_a_batch_that_is_begun_goes_to_one_worker_and_others_are_shared_evenly(problem: Problem) -> None:
+    pool = Here(problem)
+    evaluate = PoolEvaluator(pool, problem, 2)
+    rows = some(problem, 600)
+    batches = [rows[:100], rows[100:300], rows[300:]]
+    for batch in (*batches, batches[1]):
+        evaluate.begin(batch)
+    assert pool.sizes == [100, 200]
+    for batch in batches:
+        assert same(Trials(batch, evaluate(batch)), Trials(batch, problem.evaluate(batch)))
+    assert pool.sizes == [100, 200, 300]
+    evaluate(rows)
+    assert pool.sizes[3:] == [300, 300]
+    few = rows[:40]
+    evaluate(few)
+    assert pool.sizes[5:] == [40]
+
+
+def test_a_problem_travels_to_workers_without_what_is_cached_about_its_designs(problem: Problem) -> None:
+    rows = some(problem, 5)
+    before = problem.evaluate(rows)
+    problem.space.base.known["a thing that cannot travel"] = lambda: None
+    there = pickle.loads(pickle.dumps(problem))
+    assert not there.space.base.known
+    assert there.space.base == problem.space.base
+    assert same(Trials(rows, there.evaluate(rows)), Trials(rows, before))
+
+
+def test_what_is_begun_and_never_asked_for_is_forgotten(problem: Problem) -> None:
+    pool = Here(problem)
+    evaluate = PoolEvaluator(pool, problem, 1)
+    rows = some(problem, 60)
+    for start in range(0, 60, 10):
+        evaluate.begin(rows[start : start + 10])
+    assert same(Trials(rows, evaluate(rows)), Trials(rows, problem.evaluate(rows)))
+    assert pool.sizes == [10, 10, 10, 60]
+
+
+def test_designs_with_the_same_switches_share_a_chunk(problem: Problem) -> None:
+    pool = Here(problem)
+    PoolEvaluator(pool, problem, 2)(some(problem, 200))
+    switch = [each.name for each in problem.space.parameters].index("workload.weight_sharding")
+    first, second = (part[:, switch] for part in pool.chunks)
+    assert first.max() <= second.min()
 
 
 def test_designs_that_are_simulated_are_distributed_one_by_one() -> None:

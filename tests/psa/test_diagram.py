@@ -101,12 +101,35 @@ def test_keeping_a_value_changes_what_it_must_and_no_more(
     rng = np.random.default_rng(seed)
     wanted = np.stack([rng.integers(len(row), size=20) for row in values], axis=1)
     kept = rng.choice(diagram.supported[level], size=20)
-    for row, value, found in zip(wanted, kept, diagram.keeping(wanted, level, kept).tolist(), strict=True):
+    for row, value, found in zip(wanted, kept, diagram.keeping(wanted, np.full(20, level), kept).tolist(), strict=True):
         possible = [combination for combination in valid if combination[level] == value]
         for place, want in enumerate(row.tolist()):
             nearest = min((abs(each[place] - want), each[place]) for each in possible)[1]
             possible = [each for each in possible if each[place] == nearest]
         assert [tuple(found)] == possible
+
+
+@given(domains, chosen_rules, st.integers(0, 1000))
+def test_values_are_kept_at_different_levels_at_once_with_or_without_tables(
+    values: list[list[int]], rules: list[int], seed: int
+) -> None:
+    diagram, valid = built(values, rules), set(brute_force(values, rules))
+    assume(valid)
+    rng = np.random.default_rng(seed)
+    wanted = np.stack([rng.integers(len(row), size=30) for row in values], axis=1)
+    levels = rng.integers(len(values), size=30)
+    kept = np.array([rng.choice(diagram.supported[level]) for level in levels])
+    found = diagram.keeping(wanted, levels, kept)
+    assert {tuple(row) for row in found.tolist()} <= valid
+    assert np.array_equal(found[np.arange(30), levels], kept)
+    bare = Diagram(diagram.children)
+    bare.__dict__["_keeps"] = None  # as of a diagram whose tables would be too large
+    assert np.array_equal(bare.keeping(wanted, levels, kept), found)
+
+
+def test_large_tables_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagrams, "MAX_CELLS", 3)
+    assert built([[1, 2], [1, 2], [1], [1]], [0])._keeps is None
 
 
 def test_a_place_in_the_list_is_found_however_long_the_list() -> None:

@@ -40,6 +40,10 @@ class DesignPoint:
         rule = f"the network has {wanted} dimensions, and each takes one algorithm"
         require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the layers alone: caches may hold what no other process can read."""
+        return {stack: self.__dict__[stack] for stack in STACKS}
+
     @cached_property
     def fields(self) -> dict[str, Any]:
         """Every leaf field, by its path."""

@@ -51,7 +51,11 @@ class Outcomes:
 
 
 class Agent(Protocol):
-    """Proposes valid points in batches, and learns from their outcomes."""
+    """Proposes valid points in batches, and learns from their outcomes.
+
+    One that has ``learns = False`` proposes the same whether it was told the outcomes of its last proposals or not: it
+    is asked for the next while they are evaluated.
+    """
 
     batch: int
     """The number of points that it prefers to propose at once."""

@@ -7,6 +7,7 @@ that cannot run: it is counted and never evaluated.
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Any, TypeVar
@@ -27,9 +28,20 @@ class CheckedAgent:
 
     def __init__(self, name: str, agent: Agent, space: ParameterSet) -> None:
         self._name, self._agent, self._space = name, agent, space
+        self._learns = getattr(agent, "learns", True) is not False
+        self.coming: deque[Indices] = deque()
+        """What it has proposed already for the next times that it is asked."""
 
     def ask(self, n: int) -> Indices:
         """Return up to *n* points: rows of indices, each of a value that its parameter has."""
+        return self.coming.popleft() if self.coming else self._ask(n)
+
+    def look_ahead(self, n: int, times: int) -> None:
+        """Ask now for what it will be asked for the next *times*, *n* points each, unless it learns meanwhile."""
+        if not self._learns:
+            self.coming.extend(self._ask(n) for _ in range(times - len(self.coming)))
+
+    def _ask(self, n: int) -> Indices:
         answer = as_array(self._call("ask", lambda: self._agent.ask(n)))
         if wrong := why_no_points(answer, n, self._space):
             raise BackendError(f"agent {self._name}: {wrong}")

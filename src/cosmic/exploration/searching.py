@@ -28,7 +28,7 @@ from cosmic.exploration.studies.folder import INPUTS, TRIALS
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import Study, keep_text, locked, named, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
-from cosmic.exploration.workers import Evaluate, check_workers, evaluator
+from cosmic.exploration.workers import Evaluate, PoolEvaluator, check_workers, evaluator
 from cosmic.psa.diagram import Indices
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -210,7 +210,8 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
     record = Record(problem, storage)
     ledger = Ledger(problem)
     with evaluator(problem, pool.workers, pool.address) as evaluate:
-        steps = explore(inputs, ledger, record.remembered(evaluate), record.batches)
+        pooled = evaluate if isinstance(evaluate, PoolEvaluator) else None
+        steps = explore(inputs, ledger, record.remembered(evaluate), record.batches, pooled)
         stopped = ""
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
@@ -234,11 +235,16 @@ def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -
 
 
 def explore(
-    inputs: Inputs, ledger: Ledger, evaluate: Evaluate, before: Sequence[BatchRecord] = ()
+    inputs: Inputs,
+    ledger: Ledger,
+    evaluate: Evaluate,
+    before: Sequence[BatchRecord] = (),
+    pool: PoolEvaluator | None = None,
 ) -> Iterator[tuple[int, Indices, Results, str]]:
     """Yield each batch: how many points were asked for, the new ones, their results, and why the search ends.
 
-    *before* is the batches of a search that is resumed or replayed.
+    *before* is the batches of a search that is resumed or replayed. A *pool* of workers begins with the next batches of
+    an agent that does not learn before the batch at hand is done.
 
     A known point is told to the agent again, and not evaluated. An invalid mapping is told as infeasible, and does not
     count as a trial; one that breaks a constraint of the set does count. If the base design is a point of the set it
@@ -260,8 +266,12 @@ def explore(
             left = inputs.trials - ledger.evaluated
             asked = before[batch].asked if batch < len(before) else min(inputs.batch, left)
             rows = agent.ask(asked)
-        new = rows[ledger.unknown(rows)]
+            if pool is not None and batch >= len(before):  # the next batches will be as large, however this one ends
+                sure = min((left - asked) // inputs.batch, SCOUTING - barren - 1)
+                agent.look_ahead(inputs.batch, min(sure, pool.ahead))
+        new = _unknown(ledger, rows)
         inside = space.contains(new)
+        _begin(pool, space, (new, *agent.coming))
         results = judged(problem, new, inside, evaluate)
         most = before[batch].trials if batch < len(before) else _fitting(results, inputs.trials - ledger.evaluated)
         if most < len(new):  # scouts: what comes after the last trial is as if it was not tried
@@ -275,6 +285,20 @@ def explore(
         barren = 0 if results.counted.any() else barren + bool(len(new))
         stopped = _why_stop(inputs, ledger, idle)
         yield asked, new, results, stopped
+
+
+def _unknown(ledger: Ledger, rows: Indices) -> Indices:
+    """Return the points of *rows* that are in no trial yet, each once: the same array where all are."""
+    unknown = ledger.unknown(rows)
+    return rows if len(unknown) == len(rows) else rows[unknown]
+
+
+def _begin(pool: PoolEvaluator | None, space: ParameterSet, batches: Sequence[Indices]) -> None:
+    """Let workers begin with the valid ones of several *batches*; with a single one they do when it is evaluated."""
+    if pool is not None and len(batches) > 1:
+        for each in batches:
+            if space.contains(each).all():
+                pool.begin(each)
 
 
 def _fitting(results: Results, left: int) -> int:

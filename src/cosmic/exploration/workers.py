@@ -12,7 +12,8 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
@@ -30,6 +31,8 @@ MOST_HERE = 32
 """Most worker processes of a small machine; a larger one may have four for each core."""
 MOST_ON_CLUSTER = 10_000
 """Most workers on a Ray cluster."""
+SMALLEST = 32
+"""The smallest chunk of designs that are worth to send to another process if the analytic engine evaluates them."""
 START_S = 300.0
 """How long workers may take to start: many at once on a busy machine take a while."""
 END_S = 1.0
@@ -74,10 +77,35 @@ class WorkerPool(Protocol):
         ...
 
 
+@dataclass(eq=False, slots=True)
+class _Job:
+    """A batch of points that workers evaluate, chunk by chunk."""
+
+    rows: Indices
+    order: Indices
+    """The places of the points in the order in which chunks take them."""
+    left: int
+    """How many points have no result yet."""
+    done: dict[int, Results] = field(default_factory=dict)
+    """Results of chunks, by where they start in that order."""
+
+    def results(self) -> Results:
+        """Return the results of all points, in the order of *rows*."""
+        joined = Results.join(self.done[start] for start in sorted(self.done))
+        if (self.order[1:] > self.order[:-1]).all():
+            return joined
+        places = np.empty_like(self.order)
+        places[self.order] = np.arange(len(self.order))
+        return joined.take(places)
+
+
 @dataclass(frozen=True, slots=True)
 class _Chunk:
+    job: _Job
     start: int
     rows: Indices
+    worker: int
+    """Who had best take it: who took the like before has their plans."""
     deaths: int = 0
 
 
@@ -88,42 +116,95 @@ class PoolEvaluator:
         self._pool = pool
         self._workers = workers
         # The analytic engine has an overhead per batch; the event engine takes long enough for a single point.
-        self._smallest = 256 if problem.engine == "analytic" else 1
+        self._smallest = SMALLEST if problem.engine == "analytic" else 1
+        self._named = _named_columns(problem) if problem.engine == "analytic" else []
+        self._waiting: deque[_Chunk] = deque()
+        self._free, self._busy = set(range(workers)), dict[int, _Chunk]()
+        self._begun: list[_Job] = []
+        self.ahead = workers
+        """How many batches after the one at hand `begin` is of use for."""
+
+    def begin(self, rows: Indices) -> None:
+        """Let a worker begin with all of *rows*, an array that this will be called with later.
+
+        The oldest of too many such arrays is forgotten.
+        """
+        if any(job.rows is rows for job in self._begun):
+            return
+        if len(self._begun) > self.ahead:
+            self._waiting = deque(chunk for chunk in self._waiting if chunk.job is not self._begun[0])
+            del self._begun[0]
+        self._begun.append(self._queued(rows, np.arange(len(rows)), 1))
+        self._submit()
 
     def __call__(self, rows: Indices) -> Results:
         """Return the results of the points *rows*."""
         if not len(rows):
             return Results.failed(0, "")
-        waiting = deque(self._chunks(rows))
-        free, busy = list(range(self._workers)), dict[int, _Chunk]()
-        done: dict[int, Results] = {}
-        while waiting or busy:
-            while waiting and free:
-                chunk, worker = waiting.popleft(), free.pop()
-                self._pool.submit(worker, chunk.rows)
-                busy[worker] = chunk
-            for worker, results in self._pool.collect():
-                chunk = busy.pop(worker)
-                free.append(worker)
-                if results is not None:
-                    done[chunk.start] = results
-                elif len(chunk.rows) == 1 and chunk.deaths + 1 >= DEATHS:
-                    done[chunk.start] = Results.failed(1, FAILED)
-                else:
-                    waiting.extendleft(reversed(_retries(chunk)))
-        return Results.join(done[start] for start in sorted(done))
+        job = next((each for each in self._begun if each.rows is rows), None)
+        if job is None:
+            job = self._split(rows)
+        else:
+            self._begun.remove(job)
+        while job.left:
+            self._submit()
+            self._collect()
+        return job.results()
 
-    def _chunks(self, rows: Indices) -> list[_Chunk]:
-        size = max(self._smallest, -(-len(rows) // self._workers) if self._smallest > 1 else 1)
-        return [_Chunk(start, rows[start : start + size]) for start in range(0, len(rows), size)]
+    def _submit(self) -> None:
+        """Give every free worker a waiting chunk, if possible the one that is meant for it."""
+        while self._waiting and self._free:
+            chunk = self._waiting.popleft()
+            worker = chunk.worker if chunk.worker in self._free else min(self._free)
+            self._free.remove(worker)
+            self._busy[worker] = chunk
+            self._pool.submit(worker, chunk.rows)
+
+    def _collect(self) -> None:
+        """Wait for a worker, and take the results of all that are done."""
+        for worker, results in self._pool.collect():
+            chunk = self._busy.pop(worker)
+            self._free.add(worker)
+            if results is None and (len(chunk.rows) > 1 or chunk.deaths + 1 < DEATHS):
+                self._waiting.extendleft(reversed(_retries(chunk)))
+                continue
+            chunk.job.done[chunk.start] = Results.failed(1, FAILED) if results is None else results
+            chunk.job.left -= len(chunk.rows)
+
+    def _split(self, rows: Indices) -> _Job:
+        """Return *rows* as a job for all workers."""
+        parts = len(rows) if self._smallest == 1 else max(1, min(self._workers, len(rows) // self._smallest))
+        order = np.arange(len(rows))
+        if parts > 1 and self._named:  # designs with the same switches are evaluated together: not in several chunks
+            order = np.lexsort([rows[:, column] for column in reversed(self._named)])
+        return self._queued(rows, order, parts)
+
+    def _queued(self, rows: Indices, order: Indices, parts: int) -> _Job:
+        """Return *rows* as a job whose chunks wait for workers: so many *parts* of the places in *order*."""
+        job = _Job(rows, order, len(rows))
+        cuts = [len(rows) * part // parts for part in range(parts + 1)]
+        self._waiting.extend(
+            _Chunk(job, start, rows[order[start:end]], place % self._workers)
+            for place, (start, end) in enumerate(pairwise(cuts))
+        )
+        return job
+
+
+def _named_columns(problem: Problem) -> list[int]:
+    """Return the columns of the switches of model and workload: designs that differ in them have other graphs."""
+    parameters = enumerate(problem.space.parameters)
+    return [place for place, each in parameters if each.stack in ("model", "workload") and not each.ordered]
 
 
 def _retries(chunk: _Chunk) -> list[_Chunk]:
     """Return the chunks to try after *chunk* has killed its worker: its halves, or its one point again."""
     if len(chunk.rows) == 1:
-        return [_Chunk(chunk.start, chunk.rows, chunk.deaths + 1)]
+        return [replace(chunk, deaths=chunk.deaths + 1)]
     half = len(chunk.rows) // 2
-    return [_Chunk(chunk.start, chunk.rows[:half]), _Chunk(chunk.start + half, chunk.rows[half:])]
+    return [
+        _Chunk(chunk.job, chunk.start, chunk.rows[:half], chunk.worker),
+        _Chunk(chunk.job, chunk.start + half, chunk.rows[half:], chunk.worker),
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- processes

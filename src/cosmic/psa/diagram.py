@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.errors import SpecError
+from cosmic.psa.descent import Descent, descent, nearest
 from cosmic.psa.expressions import FALSE, TRUE, UNDEFINED, Expression, Known, substitute
 
 Indices = npt.NDArray[np.intp]
@@ -34,6 +35,8 @@ Flags = npt.NDArray[np.bool_]
 DEAD = -1
 MAX_STEPS = 3_000_000
 """The most questions that are asked to build a diagram, one for each edge and constraint: ten seconds of work."""
+MAX_CELLS = 1_000_000
+"""The most cells of the tables that keep a value: 16 MB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,14 +84,7 @@ class Diagram:
     @cached_property
     def _nearest(self) -> tuple[Indices, ...]:
         """Per level, for each node and wanted value: the live value whose index is nearest."""
-        levels = []
-        for live in self.live:
-            values, far = np.arange(live.shape[1]), 3 * live.shape[1]
-            below = np.maximum.accumulate(np.where(live, values, -far), axis=1)
-            above = np.minimum.accumulate(np.where(live, values, far)[:, ::-1], axis=1)[:, ::-1]
-            nearest = np.where(values - below <= above - values, below, above)
-            levels.append(np.where(live.any(axis=1, keepdims=True), nearest, 0))
-        return tuple(levels)
+        return tuple(map(nearest, self.live))
 
     @cached_property
     def supported(self) -> tuple[Indices, ...]:
@@ -136,29 +132,65 @@ class Diagram:
 
     def contains(self, rows: Indices) -> Flags:
         """Return for each combination whether it is valid."""
-        node = np.zeros(len(rows), dtype=np.intp)
-        valid = np.full(len(rows), self.count > 0)
-        for level, (table, live) in enumerate(zip(self.children, self.live, strict=True)):
-            if not valid.any():  # the levels of an empty diagram may have no nodes
-                break
-            valid &= live[node, rows[:, level]]
-            node = np.where(valid, table[node, rows[:, level]], 0)
-        return valid
+        if not self.count:  # its levels may have no nodes
+            return np.zeros(len(rows), dtype=bool)
+        return np.asarray(self._checks.go(rows).all(axis=1))
+
+    @cached_property
+    def _checks(self) -> Descent:
+        same = [np.broadcast_to(np.arange(each.shape[1]), (len(each), 1, each.shape[1])) for each in self.children]
+        return descent(self.children, same, self.live)
 
     def repair(self, wanted: Indices) -> Indices:
         """Return a valid combination near each wanted one; a valid one stays as it is."""
-        rows = np.empty_like(wanted)
-        node = np.zeros(len(wanted), dtype=np.intp)
-        for level, (table, nearest) in enumerate(zip(self.children, self._nearest, strict=True)):
-            rows[:, level] = nearest[node, wanted[:, level]]
-            node = table[node, rows[:, level]]
-        return rows
+        return self._repairs.go(wanted)
 
-    def keeping(self, wanted: Indices, level: int, values: Indices) -> Indices:
-        """Return a valid combination near each wanted one, with the value given for it at *level*.
+    @cached_property
+    def _repairs(self) -> Descent:
+        return descent(self.children, [each[:, None, :] for each in self._nearest])
+
+    def keeping(self, wanted: Indices, levels: Indices, values: Indices) -> Indices:
+        """Return a valid combination near each wanted one, with the value given for it at its level of *levels*.
 
         At least one valid combination must have that value.
         """
+        if self._keeps is not None:
+            return self._keeps.go(wanted, self._first_goal[levels] + values)
+        rows = np.empty_like(wanted)
+        for level in np.unique(levels).tolist():
+            those = np.flatnonzero(levels == level)
+            rows[those] = self._keeping(wanted[those], level, values[those])
+        return rows
+
+    @cached_property
+    def _first_goal(self) -> Indices:
+        """Per level: how many values the levels above it have together."""
+        return np.cumsum([0, *(table.shape[1] for table in self.children)], dtype=np.intp)
+
+    @cached_property
+    def _keeps(self) -> Descent | None:
+        """The ways down to each value of each level; None where they would take too much memory."""
+        goals = int(self._first_goal[-1])
+        if goals * sum(table.size for table in self.children) > MAX_CELLS:
+            return None
+        choices = []
+        for here, (table, live) in enumerate(zip(self.children, self.live, strict=True)):
+            parts = []
+            for level, other in enumerate(self.children):
+                if level > here:  # values from which the goal is still in reach
+                    reached = self._reaching(level)[here + 1][table] & live[:, :, None]
+                    parts.append(nearest(np.moveaxis(reached, 2, 1)))
+                elif level == here:
+                    own = np.arange(table.shape[1])[None, :, None]
+                    parts.append(np.broadcast_to(own, (len(table), table.shape[1], table.shape[1])))
+                else:
+                    shape = (len(table), other.shape[1], table.shape[1])
+                    parts.append(np.broadcast_to(self._nearest[here][:, None, :], shape))
+            choices.append(np.concatenate(parts, axis=1))
+        return descent(self.children, choices)
+
+    def _keeping(self, wanted: Indices, level: int, values: Indices) -> Indices:
+        """Return what `keeping` does for values of one level, without its tables."""
         rows = np.empty_like(wanted)
         node = np.zeros(len(wanted), dtype=np.intp)
         reaching = self._reaching(level)

@@ -27,6 +27,7 @@ class Moves:
             dtype=np.intp,
         )
         self.open.sort()
+        self._tied = [(component, self._levels(component.columns)) for component in space.tied]
         self._ordered = np.array([each.ordered for each in space.parameters], dtype=bool)
         self._number = np.array([len(each) for each in map(self._values, range(len(space.parameters)))], dtype=np.intp)
         widest = (len(space.parameters), max(space.sizes, default=0))
@@ -36,6 +37,12 @@ class Moves:
             occurring = self._values(column)
             self._nth[column, : len(occurring)] = occurring
             self._rank[column, :size] = np.searchsorted(occurring, np.arange(size))
+
+    def _levels(self, columns: tuple[int, ...]) -> Indices:
+        """Return for each column of a row its place in *columns*, or -1."""
+        levels = np.full(len(self.space.parameters), -1, dtype=np.intp)
+        levels[list(columns)] = np.arange(len(columns))
+        return levels
 
     def _values(self, column: int) -> Indices:
         return self._supported(*self._place[column])
@@ -67,13 +74,12 @@ class Moves:
         """Return rows with one column each set to a value, and tied columns adjusted."""
         moved = rows.copy()
         moved[np.arange(len(rows)), columns] = values
-        changed = set(columns.tolist())
-        for component in self.space.tied:
-            for level, column in enumerate(component.columns):
-                if column in changed:
-                    chosen = np.flatnonzero(columns == column)
-                    there = (chosen[:, None], component.columns)
-                    moved[there] = component.diagram.keeping(rows[there], level, values[chosen])
+        for component, levels in self._tied:
+            at = levels[columns]
+            chosen = np.flatnonzero(at >= 0)
+            if len(chosen):
+                there = (chosen[:, None], component.columns)
+                moved[there] = component.diagram.keeping(rows[there], at[chosen], values[chosen])
         return moved
 
     def mutate(self, rows: Indices, rng: np.random.Generator, rate: float) -> Indices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from math import prod
 from typing import Any
@@ -23,7 +23,7 @@ from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, UnknownName
 from cosmic.psa import diagram as diagrams
 from cosmic.psa.binding import Bound, Scope
-from cosmic.psa.derived import as_field
+from cosmic.psa.derived import DerivedValues, as_field, place_values
 from cosmic.psa.diagram import Diagram, Indices
 from cosmic.psa.expressions import (
     FALSE,
@@ -39,8 +39,6 @@ from cosmic.psa.expressions import (
 )
 from cosmic.psa.parameters import Parameter, label
 
-DERIVED_CACHE = 1_000_000
-"""How many derived values are cached at most."""
 FORMAT = 1
 """Version of the file format and of the exported schema."""
 CHECKED = 64
@@ -252,7 +250,7 @@ class ParameterSet:
     def keys(self, rows: Indices) -> list[Hashable]:
         """Return for each row a hashable key that only equal rows share."""
         if self.raw < 2**62:
-            keys: list[Hashable] = (rows @ _place_values(self.sizes)).tolist()
+            keys: list[Hashable] = (rows @ place_values(self.sizes)).tolist()
             return keys
         return [row.tobytes() for row in rows.astype(np.int64)]
 
@@ -304,11 +302,18 @@ class ParameterSet:
 
     def columns(self, rows: Indices) -> dict[str, Column]:
         """Return the searched and derived fields of many points, an array for each path."""
-        found: dict[str, Column] = {}
-        for place, parameter in enumerate(self.parameters):
-            for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True):
-                found[path] = column_of(values)[rows[:, place]]
+        chosen = np.ascontiguousarray(rows.T)
+        found: dict[str, Column] = {path: values[chosen[place]] for path, place, values in self._values}
         return found | {path: self.derive(path, rows) for path in self.derived}
+
+    @cached_property
+    def _values(self) -> list[tuple[str, int, Column]]:
+        """For each searched field: its path, the column of its parameter in a row, and its content by value."""
+        return [
+            (path, place, column_of(values))
+            for place, parameter in enumerate(self.parameters)
+            for path, values in zip(parameter.paths, zip(*parameter.values, strict=True), strict=True)
+        ]
 
     def values_of(self, path: str) -> tuple[Any, ...]:
         """Return the values that the field at *path* may have, or its expression if it is derived."""
@@ -322,22 +327,7 @@ class ParameterSet:
 
         A point that is not valid may have none: None stands for it.
         """
-        used = self._used[path]
-        first, which = _distinct(rows[:, used], [self.sizes[place] for place in used])
-        known = self._derived.setdefault(path, {})
-        if len(known) > DERIVED_CACHE:
-            known.clear()
-        values = []
-        for place, choice in enumerate(map(tuple, rows[np.ix_(first, used)].tolist())):
-            if choice not in known:
-                try:
-                    known[choice] = self._derived_value(path, zip(used, choice, strict=True))
-                except SpecError:
-                    if self.contains(rows[which == place]).any():
-                        raise
-            values.append(known.get(choice))
-        derived: Column = column_of(values)[which]
-        return derived
+        return self._derived[path].column(rows, self)
 
     @cached_property
     def _used(self) -> dict[str, list[int]]:
@@ -349,11 +339,12 @@ class ParameterSet:
         }
 
     @cached_property
-    def _derived(self) -> dict[str, dict[tuple[int, ...], Any]]:
-        """The cached values of each derived field, by the indices of the values that it depends on."""
-        return {}
+    def _derived(self) -> dict[str, DerivedValues]:
+        """The known values of each derived field."""
+        return {path: DerivedValues(path, used, self.sizes) for path, used in self._used.items()}
 
-    def _derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
+    def derived_value(self, path: str, choices: Iterable[tuple[int, int]]) -> Any:
+        """Return a derived field of points with these *choices*: columns, each with the index of its value."""
         settings: dict[str, Known] = {}
         chosen = list(choices)
         for place, index in chosen:
@@ -426,23 +417,3 @@ def _in_order(expression: Expression, column: Mapping[str, int]) -> list[int]:
         found += [column[path] for path in variables(each) if not hasattr(each, "arguments")]
         pending.extend(reversed(getattr(each, "arguments", ())))
     return list(dict.fromkeys(found))
-
-
-def _distinct(rows: Indices, sizes: list[int]) -> tuple[list[int], Indices]:
-    """Return the first place of each distinct row, and for every row which of those it equals."""
-    if prod(sizes) < 2**62:  # sorting numbers is far quicker than sorting rows
-        codes = rows @ _place_values(tuple(sizes))
-        _, first, which = np.unique(codes, return_index=True, return_inverse=True)
-    else:
-        _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
-    return first.tolist(), which.reshape(-1)
-
-
-@lru_cache(maxsize=256)
-def _place_values(sizes: tuple[int, ...]) -> npt.NDArray[np.int64]:
-    """Return the place value of each parameter in a mixed-radix number that encodes a combination.
-
-    >>> _place_values((10, 2, 5)).tolist()
-    [10, 5, 1]
-    """
-    return np.array([prod(sizes[place + 1 :]) for place in range(len(sizes))], dtype=np.int64)

@@ -14,6 +14,7 @@ class ExhaustiveAgent:
     """Enumerates the set without points that it was told of; at the end it starts again."""
 
     batch = 4096
+    learns = False
 
     def __init__(self, task: Task, rng: np.random.Generator) -> None:
         self.space = task.space

@@ -10,12 +10,26 @@ from cosmic.exploration.learning.elite import Elite, generation_size
 from cosmic.exploration.learning.novelty import Novelty
 from cosmic.psa.diagram import Indices
 
+FEW, MOST_LITTERS = 5_000, 4
+"""Up to this many trials there are as many children at once as parents; with many trials, this many times as many."""
+
+
+def litter_size(trials: int) -> int:
+    """Return how many children are evaluated at once: a multiple of the population where trials are many.
+
+    A design costs less in a larger batch, and there are generations enough: ten at least.
+
+    >>> [litter_size(trials) / generation_size(trials) for trials in (300, 5_000, 10_000, 20_000, 1_000_000)]
+    [1.0, 1.0, 2.0, 4.0, 4.0]
+    """
+    return round(generation_size(trials) * min(max(trials / FEW, 1), MOST_LITTERS))
+
 
 @agents.register("genetic")
 class GeneticAgent:
     """NSGA-II on valid points: parents are the best of all points so far.
 
-    Settings: *population*, the number of parents (0: as many as are asked for at once); *tournament*, the size of a
+    Settings: *population*, the number of parents (0: as many as suit the trials); *tournament*, the size of a
     tournament; *crossover*, the share of children with two parents; *mutation*, how many parameters of a child change
     on average; *near*, the share of those changes that move a number by one step only.
     """
@@ -37,8 +51,8 @@ class GeneticAgent:
         require(0 <= mutation <= 100, "genetic.mutation", mutation, "must lie between 0 and 100 changes")
         require(0 <= near <= 1, "genetic.near", near, "must lie between 0 and 1")
         self.rng = rng
-        self.batch = generation_size(task.trials)
-        self.population = population or self.batch
+        self.batch = litter_size(task.trials)
+        self.population = population or generation_size(task.trials)
         self.tournament, self.crossover, self.mutation, self.near = tournament, crossover, mutation, near
         self._elite = Elite(task, self.population)
         self._novelty = Novelty(task.space, rng)

@@ -14,6 +14,7 @@ class RandomAgent:
     """Draws valid points uniformly, without repetition."""
 
     batch = 4096
+    learns = False
 
     def __init__(self, task: Task, rng: np.random.Generator) -> None:
         self.space = task.space

@@ -53,14 +53,9 @@ class Novelty:
 
     def _claim(self, rows: Indices, places: Indices) -> Indices:
         """Mark the points at *places* as known; return the places of those that were known already."""
-        seen = self._seen
-        stale = []
-        for place, key in zip(places.tolist(), self.space.keys(rows[places]), strict=True):
-            if key in seen:
-                stale.append(place)
-            else:
-                seen.add(key)
-        return np.array(stale, dtype=np.intp)
+        seen, claim = self._seen, self._seen.add  # which returns None: a claimed point is not listed
+        keys = zip(places.tolist(), self.space.keys(rows[places]), strict=True)
+        return np.array([place for place, key in keys if key in seen or claim(key)], dtype=np.intp)
 
     def _fill(self, found: Indices, stale: Indices) -> None:
         """Fill the stale places with the unknown points of a small set, in random order."""
