@@ -97,7 +97,7 @@ def test_what_changes_nothing_is_not_noted(tape: Tape, formula: Callable[[Any], 
 def test_constants_are_worked_out_once(tape: Tape) -> None:
     pp = tape.column("workload.pp")
     one = np.where(pp > 0, 2.0, 2.0) * 0 + 3
-    known = tape.wrap(tape.constant(2.0), "f") * 3.0
+    known: Any = tape.wrap(tape.constant(2.0), "f") * 3.0
     assert tape.constants[known.node] == 6.0
     assert value_of(tape, one) == [3.0, 3.0]
     assert tape.constant(0.0) != tape.constant(-0.0)
@@ -143,7 +143,7 @@ def test_what_depends_on_the_workload_is_computed_in_both_cases(tape: Tape) -> N
 
 
 def test_what_depends_on_the_machine_alone_is_guarded(tape: Tape) -> None:
-    sms = tape.column("compute.sms")
+    sms: Any = tape.column("compute.sms")
     asked = sms > 0
     assert np.any(asked)
     assert np.all(asked)

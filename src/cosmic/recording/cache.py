@@ -88,9 +88,7 @@ def _read(content: bytes) -> Program:
         lookups=tuple(
             Lookup(FUNCTIONS[name], tuple(leading), _known(known)) for name, leading, known in about["lookups"]
         ),
-        guards=tuple(
-            Guard(node, float.fromhex(least), float.fromhex(most)) for node, least, most in about["guards"]
-        ),
+        guards=tuple(Guard(node, float.fromhex(least), float.fromhex(most)) for node, least, most in about["guards"]),
         results=about["results"],
         measured=about["measured"],
     )

@@ -80,9 +80,7 @@ class _Layout(ctypes.Structure):
             "vector",
             "vector_lists",
         )
-    ) + tuple(
-        (name, ctypes.c_int64) for name in ("count", "listed", "prologue_count", "body_count", "register_count")
-    )
+    ) + tuple((name, ctypes.c_int64) for name in ("count", "listed", "prologue_count", "body_count", "register_count"))
 
 
 class _Missing(ctypes.Structure):
@@ -136,7 +134,7 @@ class Plan:
         if self._compiled is not None:
             return self._compiled.run(columns, rows, results)
         found = np.empty((len(self.program.results), len(rows)))
-        chosen = columns[np.ix_(list(self.columns.values()), rows)]
+        chosen = columns[np.ix_(np.array([*self.columns.values()], dtype=np.intp), rows)]
         kept = replay(self.program, self.uniform, chosen, tuple(self.columns), found)
         results[:, rows] = found
         return kept
@@ -231,7 +229,8 @@ class _Compiled:
             *(self._keep(each) for each in (program.nodes, program.lists)),
             self._keep([table_of(each.known).column(each) for each in program.lookups]),
             self._keep([numbers[each.known] for each in program.lookups]),
-            *(self._keep(each, each.dtype) for each in (held, varies, *of_nodes, *code, lists)),
+            *(self._keep(each, np.uint8) for each in (held, varies)),
+            *(self._keep(each) for each in (*of_nodes, *code, lists)),
             count,
             len(program.lists),
         )

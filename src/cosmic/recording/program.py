@@ -49,7 +49,8 @@ def program_of(tape: Tape, measured: Mapping[str, Any], rules: Mapping[str, Any]
     wanted = {name: tape.place_of(value) for name, value in (*measured.items(), *rules.items())}
     live = _live(tape, [*wanted.values(), *(guard.node for guard in tape.guards)])
     place = {old: new for new, old in enumerate(live)}
-    nodes, lists = [], []
+    nodes: list[tuple[int, ...]] = []
+    lists: list[int] = []
     for old in live:
         node = tape.nodes[old]
         read = [place[each] for each in reads(node, tape.lists)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -91,14 +91,18 @@ def _computed(program: Program, node: list[int], operands: list[Any]) -> Any:
         table = table_of(lookup.known)
         return table.value(table.column(lookup) + node[3], operands[0])
     name = NAMES[node[0]]
-    return (OPERATIONS.get(name) or WHOLE[name])(*operands)
+    function: Callable[..., Any] = OPERATIONS.get(name) or WHOLE[name]
+    return function(*operands)
 
 
 def _steps(program: Program) -> list[tuple[int, list[int], list[int], list[int]]]:
     """Return each operation: its place, its node, the nodes that it reads, and those that are needed no more."""
     lists: list[int] = program.lists.tolist()
     held = {*program.results.values(), *(guard.node for guard in program.guards)}
-    steps = [(place, node, list(reads(node, lists)), []) for place, node in enumerate(program.nodes.tolist())]
+    nodes: list[list[int]] = program.nodes.tolist()
+    steps: list[tuple[int, list[int], list[int], list[int]]] = [
+        (place, node, list(reads(node, lists)), []) for place, node in enumerate(nodes)
+    ]
     last = {read: place for place, _, operands, _ in steps for read in operands}
     for read, place in last.items():
         if read not in held:

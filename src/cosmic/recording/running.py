@@ -115,7 +115,7 @@ class Family:
         if column.dtype.kind == "b":
             return column.astype(np.int64)
         if path in self._gapped:
-            return np.isnan(known(column)).astype(np.int64)
+            return np.asarray(np.isnan(known(column)), dtype=np.int64)
         codes = self._codes[path]
         return np.array([codes.setdefault(each, len(codes)) for each in column.tolist()], dtype=np.int64)
 
@@ -157,7 +157,7 @@ def _has_numbers(path: str, column: Column) -> bool:
     if not has_gaps(column) or path.startswith("model."):
         return False
     structural = is_structural(path, np.zeros(0))
-    return not structural and all(each is None or type(each) in (int, float) for each in column)
+    return not structural and all(each is None or type(each) in (int, float) for each in column.tolist())
 
 
 def _plain(value: Any) -> Any:

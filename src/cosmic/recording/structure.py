@@ -75,8 +75,8 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
         else:
             fixed.append((path, value))
     fixed += [(place, "ideal") for place in sorted(ideal)]
-    most = columns.get(REPEATED, base.workload.virtual_stages)
-    return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), int(power_of_two(np.max(most))))
+    virtual: Any = columns.get(REPEATED, base.workload.virtual_stages)
+    return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), int(power_of_two(np.max(virtual))))
 
 
 def power_of_two(values: Any) -> Any:

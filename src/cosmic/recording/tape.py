@@ -347,8 +347,8 @@ class Recorded(np.ndarray[Any, Any]):
     def _leave(self, *_: Any, **__: Any) -> Any:
         raise Unrecordable("a number of a recorded array")
 
-    __bool__ = __int__ = __float__ = __index__ = __iter__ = __setitem__ = _leave  # type: ignore[assignment]
-    item = tolist = sum = min = argmax = argmin = cumsum = prod = mean = take = _leave  # type: ignore[assignment]
+    __bool__ = __int__ = __float__ = __index__ = __iter__ = __setitem__ = _leave
+    item = tolist = sum = min = argmax = argmin = cumsum = prod = mean = take = _leave
 
 
 def _kind(value: Any) -> str:

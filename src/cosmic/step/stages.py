@@ -113,9 +113,7 @@ def in_flight_bytes(
 
 
 @elementwise
-def interleaved_bytes(
-    place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric, *parts: Numeric
-) -> Numeric:
+def interleaved_bytes(place: Numeric, stages: Numeric, count: Numeric, virtual: Numeric, *parts: Numeric) -> Numeric:
     """Return the most bytes in flight where the virtual stages of a stage have different layers: *parts* of bytes.
 
     Forwards run K = 2 (p - s - 1) + (v - 1) p + 1 ahead; after j backwards, virtual stage c has

@@ -88,13 +88,17 @@ def _etp(batch: Batch) -> Numeric:
 def _shards_fit(batch: Batch) -> Condition:
     model = _transformer(batch)
     if model is None or model.experts is None:
-        return _etp(batch) == 1 if _states_etp(batch) else True
+        return _states_no_etp(batch)
     return (_w(batch, "tp") % _etp(batch) == 0) & (model.experts.ffn % _etp(batch) == 0)
 
 
-def _states_etp(batch: Batch) -> bool:
+def _states_no_etp(batch: Batch) -> Condition:
+    """Return whether designs without experts leave etp out, or give it as 1."""
     stated = batch["workload.etp"]
-    return not np.all(np.isnan(known(stated))) if has_gaps(stated) else stated is not None
+    if has_gaps(stated):
+        numbers = known(stated)
+        return np.isnan(numbers) | (numbers == 1)
+    return True if stated is None else np.equal(stated, 1)
 
 
 def _shards_sentence(point: DesignPoint) -> str:
