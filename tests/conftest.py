@@ -21,7 +21,7 @@ settings.load_profile("cosmic")
 
 @pytest.fixture
 def without_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluate designs by the physics itself, which a test may change, and not by programs that were recorded before."""
+    """Evaluate designs by the physics itself, which a test may change, not by programs that were recorded before."""
     monkeypatch.setattr(evaluation, "run_point", lambda *_: None)
     monkeypatch.setattr(
         evaluation, "run_batch", lambda _, batch, count: (np.empty((count, batch.size)), [np.arange(batch.size)])

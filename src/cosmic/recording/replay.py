@@ -16,7 +16,7 @@ from cosmic.recording.tape import GATHER, INDEX, reads
 from cosmic.step.stages import interleaved_bytes
 
 Floats = npt.NDArray[np.float64]
-WHOLE = {"settled_seconds": settled_seconds, "interleaved_bytes": interleaved_bytes}
+WHOLE: dict[str, Callable[..., Any]] = {"settled_seconds": settled_seconds, "interleaved_bytes": interleaved_bytes}
 """Functions of the physics that are recorded as a whole."""
 AT_ONCE = 10_000
 """Designs at a time: their columns take some hundred megabytes at most."""
@@ -91,8 +91,7 @@ def _computed(program: Program, node: list[int], operands: list[Any]) -> Any:
         table = table_of(lookup.known)
         return table.value(table.column(lookup) + node[3], operands[0])
     name = NAMES[node[0]]
-    function: Callable[..., Any] = OPERATIONS.get(name) or WHOLE[name]
-    return function(*operands)
+    return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
 
 
 def _steps(program: Program) -> list[tuple[int, list[int], list[int], list[int]]]:

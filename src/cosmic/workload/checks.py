@@ -98,7 +98,8 @@ def _states_no_etp(batch: Batch) -> Condition:
     if has_gaps(stated):
         numbers = known(stated)
         return np.isnan(numbers) | (numbers == 1)
-    return True if stated is None else np.equal(stated, 1)
+    given: Condition = True if stated is None else stated == 1
+    return given
 
 
 def _shards_sentence(point: DesignPoint) -> str:
