@@ -33,12 +33,15 @@ class Column:
     def __init__(self, start: npt.NDArray[Any]) -> None:
         self._room, self._used = start, len(start)
 
-    def extend(self, more: npt.NDArray[Any]) -> None:
-        """Add values at the end; arrays that were given out before stay as they are."""
+    def extend(self, more: npt.NDArray[Any], room: int = LEAST) -> None:
+        """Add values at the end; arrays that were given out before stay as they are.
+
+        A column that has to grow gets *room* for so many values at least.
+        """
         end = self._used + len(more)
         kind = np.promote_types(self._room.dtype, more.dtype)
         if end > len(self._room) or kind != self._room.dtype:
-            grown = np.empty((max(LEAST, end, 3 * self._used // 2), *self._room.shape[1:]), dtype=kind)
+            grown = np.empty((max(room, end, 3 * self._used // 2), *self._room.shape[1:]), dtype=kind)
             grown[: self._used] = self._room[: self._used]
             self._room = grown
         self._room[self._used : end] = more
@@ -56,8 +59,9 @@ class Columns:
     A metric that no point has takes no room: its column is one NaN, seen many times.
     """
 
-    def __init__(self, points: Indices, results: Results | None = None) -> None:
-        """Begin with trials, which are not copied; without *results*, with none."""
+    def __init__(self, points: Indices, results: Results | None = None, room: int = LEAST) -> None:
+        """Begin with trials, which are not copied; without *results*, with none. There will be *room* for so many."""
+        self._least = room
         some = Results.failed(0, "") if results is None else results
         coded = some.coded
         self._points = Column(points if results is not None else points[:0])
@@ -76,17 +80,17 @@ class Columns:
 
     def extend(self, points: npt.NDArray[Any], results: Results) -> None:
         """Add trials at the end."""
-        before = len(self)
-        self._points.extend(points)
-        self._excess.extend(results.excess)
-        self._counted.extend(results.counted)
-        self._codes.extend(results.coded.codes_in(self._texts))
+        before, room = len(self), self._least
+        self._points.extend(points, room)
+        self._excess.extend(results.excess, room)
+        self._counted.extend(results.counted, room)
+        self._codes.extend(results.coded.codes_in(self._texts), room)
         for name in METRICS:
             column, known = results.columns[name], self._metrics.get(name)
             if known is None and _has_some(column):
                 known = self._metrics[name] = Column(np.full(before, np.nan))
             if known is not None:
-                known.extend(column)
+                known.extend(column, room)
 
     @property
     def results(self) -> Results:

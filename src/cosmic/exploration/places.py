@@ -67,6 +67,9 @@ class Places:
 
     def first_of(self, keys: Keys, points: Indices) -> Flags:
         """Return which of *points* do not equal one before them."""
+        ordered = np.sort(keys)
+        if not (ordered[1:] == ordered[:-1]).any():  # as usual; to sort alone is far quicker than what follows
+            return np.ones(len(keys), dtype=bool)
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         earliest = first[which.reshape(-1)]
         found = earliest == np.arange(len(keys))

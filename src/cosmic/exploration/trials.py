@@ -38,7 +38,7 @@ class Trials:
 
     def row(self, place: int) -> Indices:
         """Return the point at *place* as a parameter set takes it."""
-        return self.points[place].astype(np.intp, copy=False)
+        return np.asarray(self.points[place], dtype=np.intp)
 
     @property
     def evaluated(self) -> int:

@@ -112,7 +112,7 @@ class Shape:
 
 def no_points(shape: Shape) -> Indices:
     """Return no points."""
-    return np.empty((0, shape.width or 0), dtype=np.uint8)  # type: ignore[return-value]  # any whole numbers
+    return np.empty((0, shape.width or 0), dtype=np.uint8)
 
 
 def read_trials(rows: Sequence[Row], first: int, shape: Shape) -> tuple[Indices, Trials]:

@@ -99,7 +99,7 @@ def _whole_batches(rows: Rows, numbers: Indices, of_batch: Indices) -> list[Batc
 def _distinct(points: Indices) -> Flags:
     """Return which points do not equal one before them."""
     if not points.shape[1]:
-        return np.arange(len(points)) == 0
+        return np.asarray(np.arange(len(points)) == 0)
     plain = np.ascontiguousarray(points)
     _, first = np.unique(plain.view(f"V{plain.itemsize * plain.shape[1]}").reshape(-1), return_index=True)
     found = np.zeros(len(points), dtype=bool)

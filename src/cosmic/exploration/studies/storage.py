@@ -25,6 +25,7 @@ from cosmic.exploration.studies.tables import KEYS, PACKED, select
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
 
+__all__ = ["Damaged", "Storage", "StudyError", "holds_trials"]
 Part = tuple[Indices, Trials]
 """Consecutive trials, each with its batch."""
 LARGER = 4
@@ -114,8 +115,8 @@ class Storage(Database):
         """Return every batch and every trial, from one snapshot."""
         with self._snapshot():
             batches = self.batches()
-            of_batch, trials = self._joined(self.parts())
-        sizes = [batch.trials for batch in batches]
+            sizes = [batch.trials for batch in batches]
+            of_batch, trials = self._joined(self.parts(), min(sum(sizes), LARGER * self._bytes()))
         if sum(sizes) != len(trials):
             raise Damaged(self.path, f"{sum(sizes)} trials were written, {len(trials)} are there")
         if not np.array_equal(np.repeat(np.arange(len(sizes)), sizes), of_batch):
@@ -140,19 +141,19 @@ class Storage(Database):
             yield part
         yield from self._packed("packed", place, inside=place == first)
 
-    def _joined(self, parts: Iterable[Part]) -> Part:
-        """Return parts as one."""
+    def _joined(self, parts: Iterable[Part], expected: int = 0) -> Part:
+        """Return parts as one; so many trials are *expected*."""
         columns = Columns(cells.no_points(Shape.of(self.problem)))
         of_batch: list[Indices] = []
         for batches, trials in parts:
             if not len(columns):
-                columns = Columns(trials.points)
+                columns = Columns(trials.points, room=expected)
             elif columns.points.shape[1] != trials.points.shape[1]:
                 raise Damaged(self.path, "points have different numbers of parameters")
             columns.extend(trials.points, trials.results)
             of_batch.append(batches)
-        found = np.concatenate(of_batch) if of_batch else np.empty(0, dtype=np.int32)
-        return found, Trials(columns.points, columns.results)
+        none = np.empty(0, dtype=np.int32)
+        return np.concatenate([none, *of_batch]), Trials(columns.points, columns.results)
 
     def _by_row(self, table: str, first: int, most: int = -1) -> Iterator[Part]:
         """Yield at most *most* trials of a table with a row for each, from *first* on (all if *most* is negative).
