@@ -32,7 +32,7 @@ from command import main
 from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.searching import PoolOptions, keep, run
-from cosmic.exploration.studies import storage as storing
+from cosmic.exploration.studies import database as storing
 from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS
@@ -90,7 +90,7 @@ class Bomb:
     def _watch(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         def said(statement: str) -> None:
             self.tick("statement")
-            if "INTO trials" not in statement:
+            if "INTO packed" not in statement:
                 self.tick("boundary")
 
         connection.set_trace_callback(said)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from cosmic.exploration.studies import storage
+from cosmic.exploration.studies import tables
 from cosmic.psa.space import FORMAT
 from cosmic.validation.rows import KINDS
 from generation.text import page, prose, source_link, table
@@ -70,9 +70,9 @@ def make() -> str:
 def _rest(title: str) -> str:
     """Return the tables that a module's docstring leaves to its constants."""
     if title == "Trials":
-        if set(TRIAL) != set(storage.FIXED):
-            raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(storage.FIXED))}")
-        rows = [[f"`{name}`", TRIAL[name]] for name in storage.FIXED]
+        if set(TRIAL) != set(tables.FIXED):
+            raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(tables.FIXED))}")
+        rows = [[f"`{name}`", TRIAL[name]] for name in tables.FIXED]
         rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
         rows += [["`crc`", "CRC-32 of the rest of the row."]]
         said = "`cosmic export` writes the same, with a column for each parameter's value instead of `point`."
