@@ -131,9 +131,8 @@ class Ledger:
         none = np.empty((0, len(sizes)), dtype=self._kind)
         self._columns = Columns(none) if ahead is None else Columns(ahead.points, ahead.results)
         self._places = Places(problem.space)
-        if ahead is not None:
-            keys = self._places.keys(ahead.points)
-            self._places.add(keys, self._places.first_of(keys, ahead.points))
+        self._regular = ahead is None or self._places.add(ahead.points)
+        """Whether no point is in two of the trials ahead, as every search writes them."""
         self._count = 0
         self.evaluated = 0
         self.feasible = 0
@@ -145,19 +144,28 @@ class Ledger:
     def __len__(self) -> int:
         return self._count
 
-    def _find(self, rows: Indices) -> Indices:
-        return self._places.find(self._places.keys(rows), rows, self._columns.points)
+    def _are(self, rows: Indices, first: int) -> bool:
+        """Return whether *rows* are the points from place *first* on."""
+        points = self._columns.points[first : first + len(rows)] if first >= 0 else ()
+        return len(rows) > 0 and np.array_equal(points, rows)
+
+    def _are_next(self, rows: Indices) -> bool:
+        """Return whether *rows* are the next points ahead."""
+        return self._count < len(self._columns) and self._are(rows, self._count)
 
     def holds(self, rows: Indices) -> Flags:
         """Return which of *rows* have results, of trials so far or of those ahead."""
-        return np.asarray(self._find(rows) >= 0)
+        if self._are_next(rows):
+            return np.ones(len(rows), dtype=bool)
+        return np.asarray(self._places.find(rows) >= 0)
 
     def unknown(self, rows: Indices) -> Indices:
         """Return the places in *rows* of points that are not in any trial yet, each point once."""
-        keys = self._places.keys(rows)
-        places = self._places.find(keys, rows, self._columns.points)
+        if self._regular and self._are_next(rows):
+            return np.arange(len(rows))
+        places = self._places.find(rows)
         new = np.flatnonzero((places < 0) | (places >= self._count))
-        return np.asarray(new[self._places.first_of(keys[new], rows[new])])
+        return np.asarray(new[self._places.first_of(rows[new])])
 
     def add(self, rows: Indices, results: Results) -> None:
         """Add new trials."""
@@ -165,7 +173,7 @@ class Ledger:
             return
         if not self._comes(rows):
             points = rows.astype(self._kind)
-            self._places.add(self._places.keys(points))
+            self._places.add(rows)
             self._columns.extend(points, results)
         self._count += len(rows)
         self.evaluated += int(results.counted.sum())
@@ -177,19 +185,19 @@ class Ledger:
         """Return whether *rows* are the next points ahead; where others come, those ahead are forgotten."""
         if self._count == len(self._columns):
             return False
-        if np.array_equal(self._columns.points[self._count : self._count + len(rows)], rows):
+        if self._are_next(rows):
             return True
         so_far = self.trials
         self._columns, self._places = Columns(so_far.points, so_far.results), Places(self._problem.space)
-        self._places.add(self._places.keys(so_far.points))
+        self._places.add(so_far.points)
         return False
 
     def recall(self, rows: Indices) -> Results:
         """Return the results of points that are all in some trial."""
-        places = self._find(rows)
-        if len(places) and (np.diff(places) == 1).all():  # usually they are of one batch
-            return self._columns.results.part(slice(int(places[0]), int(places[-1]) + 1))
-        return self._columns.results.take(places)
+        for first in (self._count - len(rows), self._count):  # usually they are the last ones, or the next ahead
+            if self._are(rows, first):
+                return self._columns.results.part(slice(first, first + len(rows)))
+        return self._columns.results.take(self._places.find(rows))
 
     @property
     def trials(self) -> Trials:
