@@ -191,7 +191,7 @@ for _place, _bad in enumerate(NOT_EXCESS):
     SPOILED[f"packed_excess_{_place}"] = partial(_excess, value=_bad)
 
 
-def _number(study: Path, value: float) -> None:
+def _metric_value(study: Path, value: float) -> None:
     def changed(content: Content) -> None:
         content.numbers[: None if np.isnan(value) else 1] = value
 
@@ -201,7 +201,7 @@ def _number(study: Path, value: float) -> None:
 NOT_METRICS = (float("nan"), float("inf"), float("-inf"), -1.0, 1e308, 5e-324, -5e-324)
 """Also NaN in all of them: every design that can run has a value of the objective."""
 for _place, _bad in enumerate(NOT_METRICS):
-    SPOILED[f"packed_number_{_place}"] = partial(_number, value=_bad)
+    SPOILED[f"packed_number_{_place}"] = partial(_metric_value, value=_bad)
 
 
 @spoils

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cosmic.exploration.problem import METRICS, Results
-from cosmic.exploration.searching import resume_study, search
+from cosmic.exploration.searching import PoolOptions, resume_study, run
 from cosmic.exploration.studies import packing
 from cosmic.exploration.studies.cells import BatchRecord, Shape
 from cosmic.exploration.studies.doctor import examine
@@ -108,8 +109,8 @@ def test_a_study_of_rows_is_read_as_it_was_written(original: Path, original_rows
 
 def test_a_study_of_rows_goes_on_in_packed_batches(original: Path, study_rows: Path, tmp_path: Path) -> None:
     inputs = open_study(original).inputs
-    options = {"agent": inputs.agent, "batch": inputs.batch, "seed": inputs.seed}
-    whole = search("cosmic-512-full-stack", **options, trials=inputs.trials, out=tmp_path / "whole")
+    whole = run(inputs, PoolOptions())
+    shutil.copytree(original, tmp_path / "whole")
     more = resume_study(tmp_path / "whole", trials=400)
     found = resume_study(study_rows, trials=400)
     assert found.computed == more.computed

@@ -85,20 +85,19 @@ def pack(trials: Trials) -> bytes:
     if points.dtype.itemsize > 1 or points.dtype.kind != "u":
         points = points.astype(index_type(int(points.max(initial=0))))
     texts, codes = _used(results.coded)
-    runs = results.excess == 0
-    numbers = [_stored(results.columns[name], runs) for name in METRICS]
+    kinds, numbers = _stored(np.stack([results.columns[name] for name in METRICS]), results.excess == 0)
     text = "\n".join(texts).encode()
     header = HEADER.pack(LAYOUT, points.dtype.itemsize, len(METRICS), points.shape[1], len(text), NAMES)
     return b"".join(
         [
             header,
-            bytes(kind for kind, _ in numbers),
+            bytes(kinds),
             text,
             _little(points),
             _little(codes),
             np.packbits(results.counted, bitorder="little").tobytes(),
             _little(results.excess),
-            *(_little(values) for _, values in numbers),
+            *map(_little, numbers),
         ]
     )
 
@@ -111,14 +110,15 @@ def _used(reasons: Reasons) -> tuple[list[str], npt.NDArray[Any]]:
     return [reasons.texts[place] for place in used.tolist()], code[reasons.codes]
 
 
-def _stored(column: Floats, runs: Flags) -> tuple[int, Floats]:
-    """Return the kind of a metric's column, and the values that are written of it."""
-    known = ~np.isnan(column)
-    if not known.any():
-        return NONE, column[:0]
-    if (known & ~runs).any():
-        return ALL, column
-    return RUNNING, column[runs]
+def _stored(metrics: Floats, runs: Flags) -> tuple[list[int], list[Floats]]:
+    """Return the kind of each metric's column, and the values that are written of it."""
+    known = ~np.isnan(metrics)
+    others = (known & ~runs).any(axis=1)
+    kinds = np.where(others, ALL, np.where(known.any(axis=1), RUNNING, NONE)).tolist()
+    if ALL not in kinds:  # as usual: a design that cannot run has no metrics
+        return kinds, [metrics[np.array(kinds) == RUNNING][:, runs]]
+    written = {NONE: runs[:0], RUNNING: runs, ALL: slice(None)}
+    return kinds, [column[written[kind]] for kind, column in zip(kinds, metrics, strict=True) if kind != NONE]
 
 
 def _little(array: npt.NDArray[Any]) -> bytes:
