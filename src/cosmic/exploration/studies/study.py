@@ -58,6 +58,7 @@ class Study:
     written_by: Mapping[str, str]
     created: str
     format: int = FORMAT
+    """How its trials are kept: 1 for a row each, 2 for packed batches."""
 
     @property
     def problem(self) -> Problem:
