@@ -107,11 +107,11 @@ class Places:
             return np.ones(len(keys), dtype=bool)
         _, first, which = np.unique(keys, return_index=True, return_inverse=True)
         earliest = first[which.reshape(-1)]
-        found = np.asarray(earliest == np.arange(len(keys)))
-        if not self._exact:
-            again = np.flatnonzero(~found)
-            found[again] = (rows[again] != rows[earliest[again]]).any(axis=1)
-        return found
+        if not self._exact and not np.array_equal(rows, rows[earliest]):  # different points with one key: hardly ever
+            named: dict[bytes, int] = {}
+            places = [named.setdefault(row.tobytes(), place) for place, row in enumerate(rows)]
+            earliest = np.array(places, dtype=np.intp)
+        return np.asarray(earliest == np.arange(len(keys)))
 
     # ----------------------------------------------------------------------------------------------- table
 
