@@ -30,7 +30,7 @@ class Wide:
     raw = 300**12
 
 
-@pytest.mark.parametrize("few", [0, 100, 10**6])
+@pytest.mark.parametrize("few", [0, 100, 980, 10**6])
 @pytest.mark.parametrize("wide", [True, False])
 def test_points_are_found_where_they_were_added(few: int, wide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "FEW", few)

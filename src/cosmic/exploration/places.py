@@ -70,15 +70,15 @@ class Places:
     def claim(self, rows: Indices) -> Flags:
         """Add those of *rows* that are not there; return which these are, each point once."""
         keys = self._keys_of(rows)
-        if self._few is not None and len(self) + len(rows) <= FEW:
+        if self._few is not None:
             few, at = self._few, len(self)
             names = self._names(keys, rows)
             new = np.array([few.setdefault(name, at + place) == at + place for place, name in enumerate(names)], bool)
             if not new.all():  # places have no gaps
                 few |= {names[place]: at + nth for nth, place in enumerate(np.flatnonzero(new).tolist())}
-            self._keep(keys[new], rows[new])
+            self._keep(keys[new], rows[new])  # which makes a table of the dictionary where that is due
             return new
-        new = self.find(rows) < 0
+        new = self._look(keys, rows) < 0
         new[new] = self._first_of(keys[new], rows[new])
         start = len(self)
         self._keep(keys[new], rows[new])
