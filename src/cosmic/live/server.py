@@ -81,9 +81,7 @@ class Open:
         """Serve until interrupted; then interrupt the searches that were started here."""
         logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)  # it would print bytes of refused requests
         server = self.server()
-        signal.pthread_sigmask(
-            signal.SIG_BLOCK, INTERRUPTS
-        )  # until the server has its handlers; those that came then act
+        signal.pthread_sigmask(signal.SIG_BLOCK, INTERRUPTS)  # until the server has its handlers; those that came then act
         threading.Thread(target=warm, args=(self.site,), daemon=True).start()
         try:
             server.run(sockets=[self.listening])
