@@ -32,7 +32,7 @@ from command import main
 from cosmic.exploration.inputs import Inputs, Options, make_inputs
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.searching import PoolOptions, keep, run
-from cosmic.exploration.studies import storage as storing
+from cosmic.exploration.studies import database as storing
 from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
 from cosmic.exploration.studies.study import INPUTS, TRIALS
@@ -44,11 +44,11 @@ SEED = 7
 STUDY = Options(trials=600, batch=30, seed=SEED)
 PER_STUDY = 6
 """Most kills per study: many studies have to start, which is where most can go wrong."""
-PLACES = {"file": 4, "evaluation": 6, "statement": 160, "slice": 400, "boundary": 20, "time": 1}
+PLACES = {"file": 4, "evaluation": 6, "statement": 60, "slice": 150, "boundary": 20, "time": 1}
 """Places to kill at; a kill comes at one of the first n occasions."""
 LONGEST_S = 0.4
 """Latest time at which the parent kills."""
-SLICE = 20
+SLICE = 5
 """SQLite instructions between two occasions within a statement."""
 KILLED = -signal.SIGKILL
 
@@ -90,7 +90,7 @@ class Bomb:
     def _watch(self, connection: sqlite3.Connection) -> sqlite3.Connection:
         def said(statement: str) -> None:
             self.tick("statement")
-            if "INTO trials" not in statement:
+            if "INTO packed" not in statement:
                 self.tick("boundary")
 
         connection.set_trace_callback(said)

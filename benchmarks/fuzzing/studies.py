@@ -6,13 +6,15 @@ import contextlib
 import json
 import shutil
 import sqlite3
+import struct
 from pathlib import Path
 from typing import Any
 
 from cosmic.errors import SpecError
 from cosmic.exploration.studies.cells import with_checksum
-from cosmic.exploration.studies.storage import COLUMNS
+from cosmic.exploration.studies.packing import HEADER, checksum
 from cosmic.exploration.studies.study import INPUTS, LOCK, TRIALS, _digest
+from cosmic.exploration.studies.tables import PACKED_COLUMNS
 from cosmic.psa.files import load_space
 
 from .documents import garble, spoil
@@ -20,25 +22,28 @@ from .trial import Maker, read_bytes
 from .values import FILES, awkward, plain
 
 SCHEMA = (
-    "DROP TABLE trials",
+    "DROP TABLE packed",
     "DROP TABLE batches",
     "DROP TABLE inputs",
-    "DROP TABLE salvaged",
-    "ALTER TABLE trials DROP COLUMN reasons",
-    "ALTER TABLE trials RENAME COLUMN point TO spot",
-    "ALTER TABLE trials ADD COLUMN more TEXT",
+    "DROP TABLE packed_salvaged",
+    "ALTER TABLE packed DROP COLUMN trials",
+    "ALTER TABLE packed RENAME COLUMN content TO stuff",
+    "ALTER TABLE packed ADD COLUMN more TEXT",
     "CREATE TABLE extra (a TEXT)",
-    "DELETE FROM trials",
+    "CREATE TABLE trials (trial INTEGER PRIMARY KEY)",
+    "DELETE FROM packed",
     "DELETE FROM batches",
-    "DELETE FROM trials WHERE trial = 3",
+    "DELETE FROM packed WHERE first = 1",
     "DELETE FROM inputs",
+    "INSERT INTO packed_salvaged SELECT * FROM packed",
+    "UPDATE packed SET content = zeroblob(40)",
     "UPDATE inputs SET content = 12345",
     "UPDATE inputs SET content = x'ff00ff'",
     "INSERT INTO inputs VALUES ('ended', 'stalled 40')",
     "UPDATE batches SET trials = trials + 1",
     "PRAGMA user_version = 99",
-    "CREATE TRIGGER hook AFTER INSERT ON trials BEGIN DELETE FROM trials; END",
-    "ALTER TABLE trials RENAME TO kept; CREATE VIEW trials AS SELECT * FROM kept",
+    "CREATE TRIGGER hook AFTER INSERT ON packed BEGIN DELETE FROM packed; END",
+    "ALTER TABLE packed RENAME TO kept; CREATE VIEW packed AS SELECT * FROM kept",
     "PRAGMA journal_mode = DELETE; PRAGMA page_size = 512; VACUUM",
 )
 CELLS: tuple[Any, ...] = (
@@ -58,6 +63,7 @@ CELLS: tuple[Any, ...] = (
     1.5,
     "\x1b[31m",
 )
+FLOATS = (float("nan"), float("inf"), -1.0, -0.0, 0.0, 1e308, 5e-324, 1.5)
 
 
 def studies(maker: Maker) -> list[str]:
@@ -146,18 +152,36 @@ def _spoil_input(maker: Maker, inputs: dict[str, Any]) -> None:
 
 
 def _cells(maker: Maker, folder: Path) -> None:
-    """Change cells of some trials; the checksum of each row holds."""
+    """Change packed trials, or another cell of their row; its checksum usually holds."""
     rng = maker.rng
     with contextlib.closing(sqlite3.connect(folder / TRIALS)) as base, base:
-        rows = base.execute(f"SELECT {', '.join(COLUMNS)} FROM trials").fetchall()
-        column = rng.randrange(len(COLUMNS) - 1)
-        many = maker.chance(0.3)
-        for row in rows if many else rng.sample(rows, min(1, len(rows))):  # a mutant before it may have lost them all
-            values = list(row[:-1])
-            values[column] = rng.choice(CELLS)
-            filled = with_checksum(*values) if maker.chance(0.95) else (*values, 0)
-            changes = ", ".join(f"{name} = ?" for name in COLUMNS)
-            base.execute(f"UPDATE trials SET {changes} WHERE trial = ?", (*filled, row[0]))
+        rows = base.execute(f"SELECT {', '.join(PACKED_COLUMNS)} FROM packed").fetchall()
+        for row in rows if maker.chance(0.3) else rng.sample(rows, min(1, len(rows))):  # a mutant may have lost them
+            first, batch, trials, crc, content = row
+            if maker.chance(0.7):
+                content = _spoilt(maker, content)
+            else:
+                values = [first, batch, trials]
+                values[rng.randrange(3)] = rng.choice(CELLS)
+                first, batch, trials = values
+            if maker.chance(0.95):
+                crc = checksum(first, batch, trials, content)
+            base.execute("DELETE FROM packed WHERE first = ?", (row[0],))
+            base.execute("INSERT INTO packed VALUES (?, ?, ?, ?, ?)", (first, batch, trials, crc, content))
+
+
+def _spoilt(maker: Maker, content: bytes) -> bytes:
+    """Return packed trials with numbers changed: awkward ones, at the start or anywhere; or shorter, or longer."""
+    rng, changed = maker.rng, bytearray(content)
+    for _ in range(rng.choice((1, 1, 5))):
+        place = rng.randrange(rng.choice((HEADER.size + 16, len(changed))) or 1)
+        drawn = rng.choice(
+            (b"\0", b"\xff", b"\xff\xff\xff\x7f", struct.pack("<d", rng.choice(FLOATS)), rng.randbytes(3))
+        )
+        changed[place : place + len(drawn)] = drawn
+    if maker.chance(0.2):
+        del changed[rng.randrange(len(changed)) :]
+    return bytes(changed)
 
 
 def _batches(maker: Maker, folder: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from cosmic.exploration.studies import storage
+from cosmic.exploration.studies import tables
+from cosmic.exploration.studies.study import FORMATS
 from cosmic.psa.space import FORMAT
 from cosmic.validation.rows import KINDS
 from generation.text import page, prose, source_link, table
@@ -51,6 +52,7 @@ TRIAL = {
 DESCRIBED = (
     ("A study", "exploration.studies.study"),
     ("Trials", "exploration.studies.storage"),
+    ("Packed trials", "exploration.studies.packing"),
     ("Measured rows", "validation.rows"),
     ("ASTRA-sim's inputs", "simulation.event.inputs"),
     ("Units", "units"),
@@ -60,7 +62,11 @@ DESCRIBED = (
 def make() -> str:
     """Return the page."""
     parts = [INTRODUCTION, table(["file", "format", "read by", "written by", "described"], FILES)]
-    parts += [f"Parameter sets and studies have format {FORMAT}; any other is refused, with both numbers."]
+    formats = " and ".join(map(str, FORMATS))
+    parts += [
+        f"Parameter sets have format {FORMAT}. Studies of formats {formats} are read, and {FORMATS[-1]} is written. Any"
+        " other is refused, with both numbers."
+    ]
     for title, name in DESCRIBED:
         module = import_module(f"cosmic.{name}")
         parts += [f"## {title}", prose(module.__doc__), _rest(title), f"Defined in {source_link(module)}."]
@@ -70,13 +76,13 @@ def make() -> str:
 def _rest(title: str) -> str:
     """Return the tables that a module's docstring leaves to its constants."""
     if title == "Trials":
-        if set(TRIAL) != set(storage.FIXED):
-            raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(storage.FIXED))}")
-        rows = [[f"`{name}`", TRIAL[name]] for name in storage.FIXED]
+        if set(TRIAL) != set(tables.FIXED):
+            raise LookupError(f"describe these columns, and no others: {sorted(set(TRIAL) ^ set(tables.FIXED))}")
+        rows = [[f"`{name}`", TRIAL[name]] for name in tables.FIXED]
         rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
         rows += [["`crc`", "CRC-32 of the rest of the row."]]
-        said = "`cosmic export` writes the same, with a column for each parameter's value instead of `point`."
-        return table(["column of `trials`", "meaning"], rows) + f"\n\n{said}"
+        said = "`cosmic export` writes the same of every study, with each parameter's value instead of `point`."
+        return table(["column of `trials`, in studies of format 1", "meaning"], rows) + f"\n\n{said}"
     if title == "Measured rows":
         rows = [[kind.name, ", ".join(f"`{name}`" for name in sorted(kind.columns))] for kind in KINDS]
         return table(["rows of", "required columns; others are kept"], rows)

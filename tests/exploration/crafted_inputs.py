@@ -16,9 +16,9 @@ from tests.exploration.spoiling import (
     linked,
     piped,
     rewritten,
+    run_sql,
     set_about,
     set_base,
-    set_cell,
     set_input,
 )
 
@@ -88,7 +88,7 @@ SPOILED.update(
 def saved_trials_are_a_link(study: Path) -> None:
     """The doctor keeps damaged trials under a name that is a link already."""
     linked(study, "trials.damaged.db", "../written-outside")
-    set_cell(study, "point", b"")
+    run_sql(study, ["UPDATE packed SET crc = 0 WHERE first = 0"])
 
 
 @spoils
@@ -96,14 +96,14 @@ def saved_log_is_a_folder(study: Path) -> None:
     """The doctor keeps the log of damaged trials under a name that is a folder already."""
     a_folder(study, "trials.damaged.db-wal")
     (study / "trials.db-wal").write_bytes(b"no log")
-    set_cell(study, "point", b"")
+    run_sql(study, ["UPDATE packed SET crc = 0 WHERE first = 0"])
 
 
 @spoils
 def new_trials_are_a_link(study: Path) -> None:
     """The doctor writes new trials to a name that is a link already."""
     linked(study, ".trials.db.new", "../written-outside")
-    set_cell(study, "point", b"")
+    run_sql(study, ["UPDATE packed SET crc = 0 WHERE first = 0"])
 
 
 @spoils

@@ -18,13 +18,14 @@ from cosmic.cli import _call
 from cosmic.errors import CosmicError, SpecError
 from cosmic.exploration.inputs import with_problem
 from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies import storage as storing
+from cosmic.exploration.studies import database as storing
+from cosmic.exploration.studies import tables
 from cosmic.exploration.studies.doctor import examine, repair
 from cosmic.exploration.studies.storage import Damaged, Storage, StudyError
 from cosmic.exploration.studies.study import Study, locked, open_study
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
-from tests.exploration import crafted, crafted_databases, crafted_inputs
+from tests.exploration import crafted, crafted_databases, crafted_inputs, crafted_packed
 from tests.exploration.spoiling import SECRET, copied, set_cell
 
 HARMLESS = {
@@ -36,6 +37,8 @@ HARMLESS = {
     *("cell_excess_4", "cell_step_s_7", "cell_perf_per_bandwidth_4", "cell_perf_per_bandwidth_5", "batch_asked_4"),
     *("batch_asked_6", "nothing_counted", "all_points_the_same", "salvaged_nonsense", "salvaged_points_beyond"),
     *("space_objective_1", "cell_reasons_1", "schema_same_page"),
+    *("packed_all_the_same", "packed_nothing_counted", "packed_kind_0_1", "packed_kind_13_1"),
+    *("packed_salvaged_are_dropped", "packed_sql_salvaged_of_a_batch", "packed_sql_salvaged_nonsense"),
 }
 """Crafted studies that can be read all the same: with them, commands go on."""
 READING = {
@@ -53,9 +56,10 @@ TRIED = (
     *("base_is_file", "trials_db_is_pipe", "lock_is_dangling_link", "saved_trials_are_a_link", "saved_log_is_a_folder"),
     *("journal_names_another_file", "json_nested_deeply", "input_settings_3", "batches_never_come", "cell_point_5"),
     *("trials_page_repeated", "batch_asked_0", "trial_numbers_far"),
+    *("packed_bomb", "packed_never_come", "packed_header_parameters_4294967295", "packed_text_1", "packed_overlaps"),
 )
 """Crafted studies that every command is tried with."""
-SAMPLED = [*list(crafted.SPOILED)[::2], *TRIED]
+SAMPLED = [*list(crafted.SPOILED)[::2], *crafted_packed.SPOILED, *TRIED]
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +106,10 @@ def test_there_are_many_of_them() -> None:
 def test_crafted_inputs_are_refused_in_a_sentence(studies: dict[str, Path], monkeypatch: pytest.MonkeyPatch) -> None:
     read, around = files.read_bytes, studies["base_is_file"].parent
 
-    def watched(path: Path, *rest: Any) -> bytes:
+    def watched(path: Path, *rest: Any, **named: Any) -> bytes:
         assert not path.resolve().is_relative_to(around), f"{path} was read"
         assert not str(path).startswith(("/etc", "/dev")), f"{path} was read"
-        return read(path, *rest)
+        return read(path, *rest, **named)
 
     monkeypatch.setattr(yaml_files, "read_bytes", watched)
     problem, refused = good(studies).problem, set()
@@ -124,7 +128,8 @@ def test_crafted_inputs_are_refused_in_a_sentence(studies: dict[str, Path], monk
 
 def test_crafted_trials_are_refused_in_a_sentence(studies: dict[str, Path]) -> None:
     problem, refused = good(studies).problem, set()
-    for name in studies.keys() & crafted_databases.SPOILED.keys():
+    databases = crafted_databases.SPOILED.keys() | crafted_packed.SPOILED.keys()
+    for name in studies.keys() & databases:
         try:
             with Storage.opened(studies[name] / "trials.db", problem=problem) as storage:
                 storage.history()
@@ -132,7 +137,7 @@ def test_crafted_trials_are_refused_in_a_sentence(studies: dict[str, Path]) -> N
             said(name, studies[name], error)
             assert "cosmic doctor" in str(error), (name, str(error))
             refused.add(name)
-    assert studies.keys() & crafted_databases.SPOILED.keys() - refused <= HARMLESS
+    assert studies.keys() & databases - refused <= HARMLESS
     assert refused & HARMLESS == set()
 
 
@@ -155,7 +160,12 @@ def test_every_command_says_one_sentence(
 
 
 @pytest.mark.parametrize(
-    "name", ["cell_point_7", "trials_never_come", "sql_trigger", "batch_trials_0", "salvaged_nonsense"]
+    "name",
+    [
+        *("cell_point_7", "trials_never_come", "sql_trigger", "batch_trials_0", "salvaged_nonsense"),
+        *("packed_number_1", "packed_sql_trigger", "packed_cut_at_100", "packed_bomb", "packed_overlaps"),
+        *("packed_sql_salvaged_nonsense", "packed_first_2", "packed_batch_3"),
+    ],
 )
 def test_the_doctor_saves_what_a_search_may_have_written(name: str, studies: dict[str, Path], tmp_path: Path) -> None:
     shutil.copytree(studies["base_is_file"].parent / "good", tmp_path / "good")
@@ -187,16 +197,17 @@ def test_rows_that_share_pages_do_not_fill_the_memory(study: Path, monkeypatch: 
 
 def test_a_database_that_is_read_cannot_be_written(study: Path) -> None:
     with Storage.opened(study / "trials.db") as storage, pytest.raises(StudyError, match="readonly"):
-        storage.rows("DELETE FROM trials")
+        storage.rows("DELETE FROM packed")
 
 
 def test_the_tables_of_a_new_study_are_the_known_ones(study: Path) -> None:
     with Storage.opened(study / "trials.db", strict=False) as storage:
         assert storage.foreign() == []
-        assert all(storage.has(table) for table in storing.SCHEMA)
+        assert all(storage.has(table) for table in tables.WRITTEN)
 
 
-def test_points_are_compared_with_the_values_there_are(study: Path) -> None:
+def test_points_are_compared_with_the_values_there_are(study_rows: Path) -> None:
+    study = study_rows
     problem = open_study(study).problem
     width = len(problem.space.parameters)
     set_cell(study, "point", b"\xff\0\0\0" * width)
@@ -255,7 +266,8 @@ def test_the_lock_of_a_study_is_named_on_one_line(study: Path) -> None:
     assert str(caught.value).isprintable()
 
 
-def test_a_value_of_each_objective_is_needed(study: Path) -> None:
+def test_a_value_of_each_objective_is_needed(study_rows: Path) -> None:
+    study = study_rows
     with closing(sqlite3.connect(study / "trials.db")) as database:
         place = database.execute("SELECT trial FROM trials WHERE excess = 0").fetchone()[0]
     set_cell(study, open_study(study).inputs.objectives[0], None, row=place)

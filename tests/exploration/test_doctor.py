@@ -88,7 +88,8 @@ def test_where_the_inputs_are_lost_altogether_nothing_is_touched(study: Path) ->
 
 
 @pytest.mark.parametrize("pages", [(9,), (9, 14)])
-def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study: Path) -> None:
+def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study_rows: Path) -> None:
+    study = study_rows
     whole, content = open_study(study).trials, bytearray((study / "trials.db").read_bytes())
     for page in pages:
         content[page * PAGE : (page + 1) * PAGE] = bytes(PAGE)
@@ -98,6 +99,30 @@ def test_every_row_that_sqlite_can_read_is_saved(pages: tuple[int, ...], study: 
     in_a_page = PAGE // 100  # rows are longer than 100 bytes
     assert len(whole) - len(pages) * in_a_page <= after.trials + after.salvaged < len(whole)
     assert same(resume_study(study).trials, whole)
+
+
+@pytest.mark.parametrize("pages", [(5,), (6, 8), (7, 8, 10)])
+def test_every_batch_that_is_whole_is_saved(pages: tuple[int, ...], study: Path) -> None:
+    batches, whole = open_study(study).history
+    content = bytearray((study / "trials.db").read_bytes())
+    for page in pages:
+        content[page * PAGE + 1000 : page * PAGE + 1100] = bytes(100)
+    (study / "trials.db").write_bytes(content)
+    repaired = repair(study)
+    assert repaired.after.whole
+    longest = max(batch.trials for batch in batches)  # of which two may share a page
+    assert len(whole) - 2 * longest * len(pages) <= repaired.after.trials + repaired.after.salvaged
+    resumed = resume_study(study)
+    assert same(resumed.trials, whole)
+    assert resumed.computed == len(whole) - repaired.after.trials - repaired.after.salvaged
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_damaged_study_of_rows_ends_as_if_nothing_had_happened(seed: int, study_rows: Path) -> None:
+    whole = open_study(study_rows).trials
+    damage(study_rows / "trials.db", seed)
+    assert repair(study_rows).after.whole
+    assert same(resume_study(study_rows).trials, whole)
 
 
 def test_a_database_of_which_nothing_is_left_is_searched_again(study: Path) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,23 +10,20 @@ import numpy as np
 import pytest
 
 from cosmic.exploration.searching import resume_study, search
-from cosmic.exploration.studies.cells import with_checksum
 from cosmic.exploration.studies.replay import replay
-from cosmic.exploration.studies.storage import COLUMNS
+from cosmic.exploration.studies.storage import Storage
 from cosmic.exploration.studies.study import open_study, render
 from tests.commands import run
 
 
 def change(folder: Path, trial: int, metric: str, factor: float) -> None:
     """Change one metric of one trial, as if another release had written it."""
-    with closing(sqlite3.connect(folder / "trials.db")) as database:
-        row = database.execute(f"SELECT {', '.join(COLUMNS)} FROM trials WHERE trial = ?", (trial,)).fetchone()
-        values = dict(zip(COLUMNS, row, strict=True))
-        values[metric] *= factor
-        *facts, _ = values.values()
-        changed = with_checksum(*facts)
-        database.execute(f"REPLACE INTO trials VALUES ({', '.join('?' * len(changed))})", changed)
-        database.commit()
+    with Storage.opened(folder / "trials.db") as storage:
+        batches, trials = storage.history()
+    trials.results.columns[metric][trial] *= factor
+    (folder / "trials.db").unlink()
+    with Storage.opened(folder / "trials.db", write=True) as storage:
+        storage.restore(batches, trials, trials.part(slice(0)))
 
 
 def a_feasible_trial(folder: Path) -> int:

@@ -61,7 +61,7 @@ def test_whatever_ends_a_search_it_can_be_resumed(
     assert resumed.computed == len(resumed.trials) - found.trials
 
 
-@pytest.mark.parametrize("pages", [6, 9, 12, 20])
+@pytest.mark.parametrize("pages", [4, 6, 9, 12])
 def test_a_full_disk_ends_a_search_with_a_sentence_and_it_goes_on_when_there_is_room(
     pages: int, original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -173,8 +173,8 @@ def test_what_is_no_study_json_is_said(text: str, tmp_path: Path) -> None:
 
 def test_a_study_of_a_later_release_is_said(study: Path) -> None:
     content = json.loads((study / "study.json").read_text())
-    with pytest.raises(SpecError, match="this release reads format 1"):
-        parse_study(study, json.dumps(content | {"format": 2}))
+    with pytest.raises(SpecError, match="this release reads formats 1 and 2"):
+        parse_study(study, json.dumps(content | {"format": 3}))
 
 
 def test_a_study_says_which_libraries_may_have_decided_it() -> None:

@@ -19,6 +19,9 @@ from cosmic.psa.diagram import Indices
 BLOCK = 256
 """How many points are compared with all others at a time: bounds memory with three objectives or more."""
 
+MANY, SAMPLE, STRONG = 50_000, 4096, 32
+"""Of more rows than *many*, most are dropped first: those that the best of some *sample*, so many, dominate."""
+
 
 def front(losses: Floats) -> Flags:
     """Return which rows no other dominates; equal rows do not dominate each other, and NaN is in no front.
@@ -28,11 +31,26 @@ def front(losses: Floats) -> Flags:
     """
     inside = np.zeros(len(losses), dtype=bool)
     known = np.flatnonzero(~np.isnan(losses).any(axis=1))
+    if len(known) and losses.shape[1] == 1:
+        inside[known] = losses[known, 0] == losses[known, 0].min()
+        return inside
+    if len(known) > MANY:
+        known = known[_promising(losses[known])]
     if len(known):
         distinct, which = np.unique(losses[known] + 0.0, axis=0, return_inverse=True)  # -0.0 is 0.0
         best = _front_of_two(distinct) if losses.shape[1] <= 2 else _front_of_many(distinct)
         inside[known] = best[which.reshape(-1)]
     return inside
+
+
+def _promising(losses: Floats) -> Flags:
+    """Return which of many rows the front of a small sample does not dominate: the whole front, and few others."""
+    sample = losses[:: len(losses) // SAMPLE]
+    best = sample[front(sample)][:STRONG]
+    found = np.ones(len(losses), dtype=bool)
+    for row in best:
+        found &= ~((row <= losses).all(axis=1) & (row < losses).any(axis=1))
+    return found
 
 
 def _front_of_two(distinct: Floats) -> Flags:

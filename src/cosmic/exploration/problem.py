@@ -28,6 +28,7 @@ from cosmic.evaluation import (
 )
 from cosmic.exploration.agent import Flags, Floats, Outcomes
 from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
+from cosmic.exploration.reasons import Reasons
 from cosmic.psa.diagram import Indices
 from cosmic.psa.space import ParameterSet, Share
 
@@ -50,12 +51,20 @@ class Results:
     excess: Floats
     """0 for a point that can run, see `Outcomes`."""
     reasons: Sequence[str]
-    """Why a point cannot run: the names of broken rules and exceeded limits, separated by commas."""
+    """Why a point cannot run: the names of broken rules and exceeded limits, separated by commas; see `coded`."""
     counted: Flags
     """Which points took an evaluation: all but those with an invalid mapping."""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reasons", Reasons.of(self.reasons))
+
     def __len__(self) -> int:
         return len(self.excess)
+
+    @property
+    def coded(self) -> Reasons:
+        """The reasons as codes."""
+        return Reasons.of(self.reasons)
 
     @property
     def feasible(self) -> Flags:
@@ -67,18 +76,22 @@ class Results:
         values = {name: float(column[place]) for name, column in self.columns.items()}
         return {name: None if np.isnan(value) else value for name, value in values.items()}
 
+    def part(self, places: slice) -> Results:
+        """Return consecutive results; nothing is copied."""
+        columns = {name: column[places] for name, column in self.columns.items()}
+        return Results(columns, self.excess[places], self.coded[places], self.counted[places])
+
     def take(self, places: Indices) -> Results:
         """Return the results at *places*."""
         columns = {name: column[places] for name, column in self.columns.items()}
-        reasons = [self.reasons[place] for place in places.tolist()]
-        return Results(columns, self.excess[places], reasons, self.counted[places])
+        return Results(columns, self.excess[places], self.coded.take(places), self.counted[places])
 
     @classmethod
     def join(cls, parts: Iterable[Results]) -> Results:
         """Return the results of several batches as those of one."""
         some = list(parts)
         columns = {name: np.concatenate([part.columns[name] for part in some]) for name in METRICS}
-        reasons = [reason for part in some for reason in part.reasons]
+        reasons = Reasons.join(part.coded for part in some)
         excess, counted = (np.concatenate([getattr(part, name) for part in some]) for name in ("excess", "counted"))
         return cls(columns, excess, reasons, counted)
 
@@ -86,7 +99,7 @@ class Results:
     def failed(cls, n: int, reason: str) -> Results:
         """Return the results of *n* points that could not be evaluated, for this *reason*."""
         columns = {name: np.full(n, np.nan) for name in METRICS}
-        return cls(columns, np.full(n, np.inf), [reason] * n, np.ones(n, dtype=bool))
+        return cls(columns, np.full(n, np.inf), Reasons.same(reason, n), np.ones(n, dtype=bool))
 
 
 @dataclass(frozen=True)
@@ -264,19 +277,16 @@ def _figures(outcome: Outcome) -> dict[str, Floats]:
     return {name: np.array([np.nan if value is None else value]) for name, value in values.items()}
 
 
-def _reasons(why: Mapping[str, Flags], n: int) -> list[str]:
+def _reasons(why: Mapping[str, Flags], n: int) -> Reasons:
     """Return for each point the names of what it breaks; the text of each combination is built once."""
     broken = {name: flags for name, flags in why.items() if flags.any()}
     if not broken:
-        return [""] * n
-    names = list(broken)
-    table = np.stack([broken[name] for name in names], axis=1)
+        return Reasons.same("", n)
+    table = np.stack(list(broken.values()), axis=1)
     packed = np.packbits(table, axis=1)
-    texts: dict[bytes, str] = {}
-    said = []
-    for place in range(n):
-        key = packed[place].tobytes()
-        if key not in texts:
-            texts[key] = ", ".join(name for name, flag in zip(names, table[place], strict=True) if flag)
-        said.append(texts[key])
-    return said
+    key = np.zeros((n, -(-packed.shape[1] // 8) * 8), dtype=np.uint8)
+    key[:, : packed.shape[1]] = packed
+    wide = key.view(np.uint64) if key.shape[1] > 8 else key.view(np.uint64)[:, 0]  # much faster
+    _, first, codes = np.unique(wide, axis=0, return_index=True, return_inverse=True)
+    texts = [", ".join(name for name, flag in zip(broken, table[place], strict=True) if flag) for place in first]
+    return Reasons.of(texts).take(codes.reshape(-1))

@@ -25,8 +25,9 @@ from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.folder import INPUTS, TRIALS
-from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials
-from cosmic.exploration.studies.study import Study, keep_text, locked, named, open_study, render
+from cosmic.exploration.studies.record import Record
+from cosmic.exploration.studies.storage import Storage, holds_trials
+from cosmic.exploration.studies.study import FORMAT, Study, keep_text, locked, named, open_study, render
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, PoolEvaluator, check_workers, evaluator
 from cosmic.psa.diagram import Indices
@@ -161,7 +162,7 @@ def keep(inputs: Inputs, folder: Path, pool: PoolOptions, *, resume: bool, watch
         if study is not None:
             inputs = _continued(inputs, study)
         storage = stack.enter_context(Storage.opened(folder / TRIALS, write=True, problem=inputs.problem))
-        if study is None or inputs != study.inputs or storage.inputs() is None:
+        if study is None or inputs != study.inputs or study.format != FORMAT or storage.inputs() is None:
             text = render(inputs, study.created if study else "")
             storage.set_inputs(text)  # before study.json, which says that the database is complete
             keep_text(folder / INPUTS, text)
@@ -208,10 +209,10 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
     began = time.perf_counter()
     problem = inputs.problem
     record = Record(problem, storage)
-    ledger = Ledger(problem)
+    ledger = Ledger(problem, record.written)
     with evaluator(problem, pool.workers, pool.address) as evaluate:
         pooled = evaluate if isinstance(evaluate, PoolEvaluator) else None
-        steps = explore(inputs, ledger, record.remembered(evaluate), record.batches, pooled)
+        steps = explore(inputs, ledger, record.remembered(evaluate, ledger), record.batches, pooled)
         stopped = ""
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
@@ -314,59 +315,3 @@ def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
     invalid = len(ledger) - ledger.evaluated
     most = INVALID + 1000 * inputs.trials if ledger.evaluated else BARREN
     return "stalled" if idle >= PATIENCE or invalid >= most else ""
-
-
-class Record:
-    """The batches of a study: checked while a resumed search repeats them, then appended to."""
-
-    def __init__(self, problem: Problem, storage: Storage | None) -> None:
-        self._storage = storage
-        self._batches: list[BatchRecord] = []
-        self._written: Trials | None = None
-        if storage is not None:
-            self._batches, self._written = storage.history()
-        self._known = Ledger(problem)
-        self._at = 0
-        self.computed = 0
-        """How many points this run evaluated."""
-        for trials in (self._written, storage.trials("salvaged")) if storage else ():
-            if trials:
-                new = self._known.unknown(trials.rows)
-                self._known.add(trials.rows[new], trials.results.take(new))
-
-    @property
-    def batches(self) -> list[BatchRecord]:
-        """The written batches."""
-        return list(self._batches)
-
-    def remembered(self, evaluate: Evaluate) -> Evaluate:
-        """Return *evaluate*, with results that the study holds looked up instead."""
-
-        def look_up(rows: Indices) -> Results:
-            unknown = self._known.unknown(rows)
-            self.computed += len(unknown)
-            if len(unknown) == len(rows):
-                return evaluate(rows)
-            if len(unknown):
-                self._known.add(rows[unknown], evaluate(rows[unknown]))
-            return self._known.recall(rows)
-
-        return look_up
-
-    def add(self, asked: int, trials: Trials, first: int) -> None:
-        """Write a batch, or check that it equals the one that was written."""
-        if self._storage is None:
-            return
-        batch = BatchRecord(self._at, asked, len(trials))
-        if self._at >= len(self._batches):
-            self._storage.append(batch, trials, first)
-        elif self._batches[self._at] != batch or not self._proposed(trials.rows, first):
-            version = "another release of COSMIC, or of a library that its agent uses, wrote it"
-            raise StudyError(f"{self._storage.path.parent}: cannot be resumed from batch {self._at}: {version}")
-        self._at += 1
-
-    def _proposed(self, rows: Indices, first: int) -> bool:
-        """Return whether *rows* equal the points of the study from its trial *first* on."""
-        return not len(rows) or (
-            self._written is not None and np.array_equal(self._written.rows[first : first + len(rows)], rows)
-        )

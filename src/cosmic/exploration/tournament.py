@@ -136,7 +136,7 @@ def _entry(found: Found) -> Entry:
     place = trials.best(problem)
     if place is None:
         return Entry(course, found.elapsed_s, None, checked=True)
-    row = trials.rows[place]
+    row = trials.row(place)
     if problem.space.workloads:
         again = float(losses(problem.objectives[:1], problem.evaluate(row[None, :]).columns)[0, 0])
     else:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cosmic.exploration.agent import Floats
+from cosmic.exploration.agent import Flags, Floats
+from cosmic.exploration.columns import Columns, index_type
 from cosmic.exploration.objectives import losses
 from cosmic.exploration.pareto import front, hypervolume
+from cosmic.exploration.places import Places
 from cosmic.exploration.problem import Problem, Results
 from cosmic.psa.diagram import Indices
 
@@ -19,11 +20,25 @@ from cosmic.psa.diagram import Indices
 class Trials:
     """Points in the order in which they were proposed, and their results."""
 
-    rows: Indices
+    points: Indices
+    """A row of value indices for each, in any type of whole numbers; a study has the smallest that holds them."""
     results: Results
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.points)
+
+    @property
+    def rows(self) -> Indices:
+        """The points as a parameter set takes them; a copy, eight times as large, where they are kept in a byte."""
+        return self.points.astype(np.intp, copy=False)
+
+    def part(self, places: slice) -> Trials:
+        """Return consecutive trials; nothing is copied."""
+        return Trials(self.points[places], self.results.part(places))
+
+    def row(self, place: int) -> Indices:
+        """Return the point at *place* as a parameter set takes it."""
+        return np.asarray(self.points[place], dtype=np.intp)
 
     @property
     def evaluated(self) -> int:
@@ -38,7 +53,7 @@ class Trials:
     def fits(self, problem: Problem) -> bool:
         """Return whether *problem* has these points, and all that can run have a value of each objective."""
         sizes = np.array(problem.space.sizes, dtype=np.intp)
-        if self.rows.shape[1] != len(sizes) or not (self.rows < sizes).all():
+        if self.points.shape[1] != len(sizes) or not (self.points < sizes).all():
             return False
         runs = self.results.feasible
         return not any(np.isnan(self.results.columns[name][runs]).any() for name in problem.objectives)
@@ -86,9 +101,9 @@ class Trials:
     def reasons(self) -> dict[str, int]:
         """Return how many points cannot run for each reason, the most frequent first."""
         counts: dict[str, int] = {}
-        for text in self.results.reasons:
+        for text, times in self.results.coded.counts().items():
             for reason in filter(None, text.split(", ")):
-                counts[reason] = counts.get(reason, 0) + 1
+                counts[reason] = counts.get(reason, 0) + times
         return dict(sorted(counts.items(), key=lambda item: -item[1]))
 
     def describe(self, problem: Problem, place: int) -> dict[str, Any]:
@@ -96,27 +111,29 @@ class Trials:
         reasons = [each for each in self.results.reasons[place].split(", ") if each]
         return {
             "trial": place,
-            "point": problem.space.labels(self.rows[place]),
+            "point": problem.space.labels(self.row(place)),
             "metrics": self.results.figures(place),
             "reasons": reasons,
         }
 
 
-def joined(parts: Sequence[Trials]) -> Trials:
-    """Return the trials of several parts as one value; there is at least one part."""
-    if len(parts) == 1:
-        return parts[0]
-    return Trials(np.concatenate([part.rows for part in parts]), Results.join(part.results for part in parts))
-
-
 class Ledger:
-    """All trials of a search so far, indexed by point."""
+    """All trials of a search so far, found by their point.
 
-    def __init__(self, problem: Problem) -> None:
+    A search that is resumed repeats the trials of its study. They are *ahead* of it: kept once, known from the start,
+    and counted when they come.
+    """
+
+    def __init__(self, problem: Problem, ahead: Trials | None = None) -> None:
         self._problem = problem
-        self._rows: list[Indices] = []
-        self._results: list[Results] = []
-        self._place: dict[Hashable, int] = {}
+        sizes = problem.space.sizes
+        self._kind = index_type(max(sizes, default=1) - 1)
+        none = np.empty((0, len(sizes)), dtype=self._kind)
+        self._columns = Columns(none) if ahead is None else Columns(ahead.points, ahead.results)
+        self._places = Places(problem.space)
+        self._regular = ahead is None or self._places.add(ahead.points)
+        """Whether no point is in two of the trials ahead, as every search writes them."""
+        self._count = 0
         self.evaluated = 0
         self.feasible = 0
         self.outside = 0
@@ -125,43 +142,67 @@ class Ledger:
         """The least loss of the first objective so far."""
 
     def __len__(self) -> int:
-        return len(self._place)
+        return self._count
+
+    def _are(self, rows: Indices, first: int) -> bool:
+        """Return whether *rows* are the points from place *first* on."""
+        points = self._columns.points[first : first + len(rows)] if first >= 0 else ()
+        return len(rows) > 0 and np.array_equal(points, rows)
+
+    def _are_next(self, rows: Indices) -> bool:
+        """Return whether *rows* are the next points ahead."""
+        return self._count < len(self._columns) and self._are(rows, self._count)
+
+    def holds(self, rows: Indices) -> Flags:
+        """Return which of *rows* have results, of trials so far or of those ahead."""
+        if self._are_next(rows):
+            return np.ones(len(rows), dtype=bool)
+        return np.asarray(self._places.find(rows) >= 0)
 
     def unknown(self, rows: Indices) -> Indices:
         """Return the places in *rows* of points that are not in any trial yet, each point once."""
-        found: dict[Hashable, int] = {}
-        for place, key in enumerate(self._problem.space.keys(rows)):
-            if key not in self._place:
-                found.setdefault(key, place)
-        return np.array(list(found.values()), dtype=np.intp)
+        if self._regular and self._are_next(rows):
+            return np.arange(len(rows))
+        places = self._places.find(rows)
+        new = np.flatnonzero((places < 0) | (places >= self._count))
+        return np.asarray(new[self._places.first_of(rows[new])])
 
     def add(self, rows: Indices, results: Results) -> None:
         """Add new trials."""
         if not len(rows):
             return
-        self._rows.append(rows)
-        self._results.append(results)
-        start = len(self._place)
-        self._place.update(zip(self._problem.space.keys(rows), range(start, start + len(rows)), strict=True))
+        if not self._comes(rows):
+            points = rows.astype(self._kind)
+            self._places.add(rows)
+            self._columns.extend(points, results)
+        self._count += len(rows)
         self.evaluated += int(results.counted.sum())
         self.feasible += int(results.feasible.sum())
         first = losses(self._problem.objectives[:1], results.columns)[:, 0]
         self.best = min(self.best, float(np.nanmin(np.append(first, np.inf))))
 
+    def _comes(self, rows: Indices) -> bool:
+        """Return whether *rows* are the next points ahead; where others come, those ahead are forgotten."""
+        if self._count == len(self._columns):
+            return False
+        if self._are_next(rows):
+            return True
+        so_far = self.trials
+        self._columns, self._places = Columns(so_far.points, so_far.results), Places(self._problem.space)
+        self._places.add(so_far.points)
+        return False
+
     def recall(self, rows: Indices) -> Results:
         """Return the results of points that are all in some trial."""
-        places = np.array([self._place[key] for key in self._problem.space.keys(rows)], dtype=np.intp)
-        last = len(self._results[-1]) if self._results else 0
-        since = len(self._place) - last
-        if last and (places >= since).all():  # usually all are of the last batch
-            return self._results[-1].take(places - since)
-        return self.trials.results.take(places)
+        for first in (self._count - len(rows), self._count):  # usually they are the last ones, or the next ahead
+            if self._are(rows, first):
+                return self._columns.results.part(slice(first, first + len(rows)))
+        return self._columns.results.take(self._places.find(rows))
 
     @property
     def trials(self) -> Trials:
-        """All trials as one value."""
-        if not self._rows:
-            return Trials(np.empty((0, len(self._problem.space.parameters)), dtype=np.intp), Results.failed(0, ""))
-        if len(self._rows) > 1:  # joined once, not at every access
-            self._rows, self._results = [np.concatenate(self._rows)], [Results.join(self._results)]
-        return Trials(self._rows[0], self._results[0])
+        """All trials as one value; nothing is copied."""
+        results = self._columns.results
+        if self._count < len(results):
+            results = results.part(slice(self._count))
+        return Trials(self._columns.points[: self._count], results)

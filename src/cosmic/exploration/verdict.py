@@ -76,7 +76,7 @@ def best_point(found: Found) -> DesignPoint | None:
     """Return the best design, complete; None where nothing can run, or with several workloads."""
     place = found.trials.best(found.problem)
     space = found.problem.space
-    return None if place is None or space.workloads else space.point(found.trials.rows[place])
+    return None if place is None or space.workloads else space.point(found.trials.row(place))
 
 
 def gain(objective: str, value: float | None, other: float | None) -> float | None:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
-from math import isfinite
+from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 
 import numpy as np
 
 from cosmic.evaluation import BETTER
-from cosmic.exploration.studies.storage import Damaged, Storage
+from cosmic.exploration.objectives import losses
+from cosmic.exploration.studies.storage import Storage
 from cosmic.exploration.trials import Trials
 from cosmic.files import FileError, read_bytes
 
@@ -45,24 +46,35 @@ class Growing(Storage):
     """The trials of a study that another process may be writing."""
 
     def tally(self, metric: str, since: Tally) -> Tally:
-        """Return the progress of the study, reading only the trials since an earlier tally."""
-        choose = "MIN" if BETTER[metric] == "less" else "MAX"
-        query = (
-            f"SELECT COUNT(*), TOTAL(counted), COUNT(CASE WHEN excess = 0 THEN 1 END), {choose}({metric})"
-            f" FROM trials WHERE trial >= {since.n}"
-        )
-        count, counted, feasible, best = self.rows(query)[0]
-        if not (best is None or (isinstance(best, int | float) and isfinite(best))) or not isfinite(counted):
-            raise Damaged(self.path, "a number is not finite")
-        n = since.n + int(count)
-        evaluated, able = since.evaluated + int(counted), since.feasible + int(feasible)
-        return Tally(n, evaluated, able, since.better(best, metric), self.ending(n))
+        """Return the progress of the study, reading only the trials since an earlier tally, each checked."""
+        n, evaluated, able, best = since.n, since.evaluated, since.feasible, since
+        for _, trials in self.parts(since.n):
+            n, evaluated, able = n + len(trials), evaluated + trials.evaluated, able + trials.feasible
+            best = replace(best, best=best.better(_least(metric, trials), metric))
+        return Tally(n, evaluated, able, best.best, self.ending(n))
 
     def best(self, metrics: Sequence[str]) -> int | None:
         """Return the number of the best trial; the same as `Trials.best`."""
-        order = ", ".join(f"{name} {'ASC' if BETTER[name] == 'less' else 'DESC'} NULLS LAST" for name in metrics)
-        found = self.rows(f"SELECT trial FROM trials WHERE {metrics[0]} IS NOT NULL ORDER BY {order}, trial LIMIT 1")
-        return int(found[0][0]) if found else None
+        place, found, first = None, (inf,), 0
+        for _, trials in self.parts():
+            least = losses(metrics, trials.results.columns)
+            known = np.flatnonzero(~np.isnan(least[:, 0]))
+            if len(known):
+                best = known[np.lexsort(least[known].T[::-1])[0]]
+                ours = tuple(np.nan_to_num(least[best], nan=inf).tolist())
+                if place is None or ours < found:
+                    place, found = first + int(best), ours
+            first += len(trials)
+        return place
+
+
+def _least(metric: str, trials: Trials) -> float | None:
+    """Return the best value of a metric; None where no trial has one."""
+    values = trials.results.columns[metric]
+    known = values[~np.isnan(values)]
+    if not len(known):
+        return None
+    return float(known.min() if BETTER[metric] == "less" else known.max())
 
 
 def shaped(trials: Trials, parameters: int) -> Trials:

@@ -74,7 +74,7 @@ def chosen(library: Library, study: str, trial: str) -> Chosen:
         raise Refusal(NOT_FOUND, "trial", trial, "must be a number, 'best' or 'base'") from None
     found, trials = library.trial(study, place)
     space = _space(found)
-    row = trials.rows[0]
+    row = trials.row(0)
     fits = row.shape == (len(space.parameters),) and bool(space.contains(row[None, :])[0])
     require(fits, "trial", place, "is no point of the study's parameter set")
     return Chosen(found, space, row, place)

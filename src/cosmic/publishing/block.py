@@ -34,6 +34,10 @@ OFTEN = 20
 """Mean number of trials per value from which codes are shorter than numbers."""
 MOST_CODES = 256
 """The most values of a metric for codes of one byte."""
+AT_ONCE = 65_536
+"""Trials of which a derived field is computed at a time: points are small, and the work on them is not."""
+SOME = 4096
+"""Values that tell that there are many, or that a column does not follow from another."""
 EXACT = 1e-9
 """Relative tolerance within which a column follows from another."""
 
@@ -43,10 +47,11 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
 
     All blocks of a problem have the same columns: a study that grows is sent in several.
     """
-    columns = [*_parameters(problem.space, trials.rows, binary), *_metrics(problem, trials, binary)]
-    reasons = ["", *dict.fromkeys(filter(None, trials.results.reasons))]
-    code = {reason: place for place, reason in enumerate(reasons)}
-    outcomes = np.array([code[reason] for reason in trials.results.reasons], dtype=np.int64)
+    columns = [*_parameters(problem.space, trials.points, binary), *_metrics(problem, trials, binary)]
+    code = {"": 0}
+    for reason in trials.results.coded.counts():
+        code.setdefault(reason, len(code))
+    reasons, outcomes = list(code), trials.results.coded.codes_in(dict(code))
     return {
         "first": first,
         "count": len(trials),
@@ -65,7 +70,7 @@ def _parameters(space: ParameterSet, rows: Indices, binary: Binary) -> list[Colu
         for place, each in enumerate(space.parameters)
     ]
     for path in space.derived:
-        values, codes = _distinct(space.derive(path, rows) if len(rows) else np.empty(0))
+        values, codes = _derived(space, path, rows)
         labels = [label(space.base, path, value) for value in values]
         coding = _coded(values, labels, codes, binary)
         found.append(_parameter(path, path.partition(".")[0], _unit(space, (path,)), coding))
@@ -120,6 +125,21 @@ def _text(written: Any) -> str:
     if isinstance(written, bool):
         return str(written).lower()
     return "-" if written is None else str(written)
+
+
+def _derived(space: ParameterSet, path: str, rows: Indices) -> tuple[list[Any], Indices]:
+    """Return the distinct values of a derived field, numbers in their order, and the index of each row's value."""
+    code: dict[Any, int] = {}
+    codes = np.empty(len(rows), dtype=np.intp)
+    for start in range(0, len(rows), AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        values, which = _distinct(space.derive(path, rows[part].astype(np.intp)))
+        codes[part] = np.array([code.setdefault(value, len(code)) for value in values], dtype=np.intp)[which]
+    found = list(code)
+    if len(rows) > AT_ONCE and all(isinstance(value, int | float) for value in found):
+        found.sort()
+        codes = np.array([found.index(value) for value in code], dtype=np.intp)[codes]
+    return found, codes
 
 
 def _distinct(column: Any) -> tuple[list[Any], Indices]:
@@ -188,10 +208,13 @@ def _numbers(values: Floats, binary: Binary) -> Coding:
 def _lossy(name: str, values: Floats, binary: Binary) -> Coding:
     """Return a metric as codes: of its values if there are few, else of steps between its bounds."""
     runs = np.isfinite(values)
-    found, which = np.unique(values[runs], return_inverse=True)
+    mine = values[runs]
+    found = np.unique(mine[:SOME])
+    if len(found) < MOST_CODES:
+        found = np.unique(mine)
     if len(found) <= 1 or (len(found) < MOST_CODES and len(found) * OFTEN <= len(values)):
-        codes = np.full(len(values), len(found))  # a code beyond the values: no value
-        codes[runs] = which.reshape(-1)
+        codes = np.full(len(values), len(found), dtype=np.uint16)  # a code beyond the values: no value
+        codes[runs] = np.searchsorted(found, mine)
         plain = found.tolist()
         packed = binary.add_codes(codes, len(found) + 1)
         return {"kind": "choices", "values": plain, "labels": [figure(name, each) for each in plain], "codes": packed}
@@ -221,14 +244,23 @@ def follows(values: Floats, known: Sequence[tuple[int, Floats]]) -> Coding | Non
         if not len(mine) or not np.array_equal(np.isfinite(column), runs):
             continue
         other = column[runs]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            by = {"times": mine / other, "over": mine * other, "plus": mine - other}
-        for rule, terms in by.items():
-            one = float(terms[0])
-            if not np.isfinite(one) or one == 0:
-                continue
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                again = {"times": one * other, "over": one / other, "plus": one + other}[rule]
-            if np.allclose(again, mine, rtol=EXACT, atol=0.0):
+        for rule, one in _terms(float(mine[0]), float(other[0])).items():
+            some = _again(rule, one, other[:SOME])
+            if np.allclose(some, mine[:SOME], rtol=EXACT, atol=0.0) and (
+                len(mine) <= SOME or np.allclose(_again(rule, one, other), mine, rtol=EXACT, atol=0.0)
+            ):
                 return {"kind": "from", "column": place, "rule": rule, "by": one}
     return None
+
+
+def _terms(mine: float, other: float) -> dict[str, float]:
+    """Return for each rule the number by which one value follows from another; none where that is no number, or 0."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        by = {"times": np.float64(mine) / other, "over": np.float64(mine) * other, "plus": np.float64(mine) - other}
+    return {rule: float(one) for rule, one in by.items() if np.isfinite(one) and one != 0}
+
+
+def _again(rule: str, by: float, other: Floats) -> Floats:
+    """Return what a rule makes of a column."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return np.asarray(by * other if rule == "times" else by / other if rule == "over" else by + other)

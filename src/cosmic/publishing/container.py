@@ -30,6 +30,12 @@ LONG = 2048
 """Bytes from which a Huffman table of its own pays."""
 HUGE = 2**20
 """Bytes from which gzip's highest level, which saves 2 %, takes seconds."""
+SAMPLE = 2**15
+"""Bytes of a part that tell how to deflate it."""
+WORTH = 0.95
+"""The share of its length to which a search for repetitions must shorten a part."""
+GZIP_HEAD = bytes.fromhex("1f8b08000000000000ff")
+"""The head of a gzip stream without a time or a name."""
 
 
 class Binary:
@@ -105,11 +111,35 @@ def text_of(parts: list[bytes]) -> str:
 
 def gzipped(parts: list[bytes]) -> bytes:
     """Return the parts as one gzip stream, with a new Huffman table after each part that is long enough."""
-    level = 9 if sum(map(len, parts)) <= HUGE else 6
-    stream = zlib.compressobj(level, zlib.DEFLATED, GZIP, 9)
+    if sum(map(len, parts)) > HUGE:
+        return _gzipped_fast(parts)
+    stream = zlib.compressobj(9, zlib.DEFLATED, GZIP, 9)
     found = []
     for part in parts:
         found.append(stream.compress(part))
         if len(part) >= LONG:
             found.append(stream.flush(zlib.Z_BLOCK))
     return b"".join([*found, stream.flush()])
+
+
+def _gzipped_fast(parts: list[bytes]) -> bytes:
+    """Return the parts as one gzip stream, each deflated in the way that suits it.
+
+    Columns of trials that were drawn at random have no repetitions worth a search: without it they are deflated ten
+    times as fast, and are shorter. The beginning of each part tells.
+    """
+    found, crc, size = [GZIP_HEAD], 0, 0
+    for part in parts:
+        tried = {
+            strategy: len(_deflated(part[:SAMPLE], strategy)) for strategy in (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
+        }
+        found.append(_deflated(part, min(tried, key=lambda strategy: tried[strategy])))
+        crc, size = zlib.crc32(part, crc), size + len(part)
+    end = zlib.compressobj(wbits=-15).flush()  # the empty block that ends a stream
+    return b"".join([*found, end, crc.to_bytes(4, "little"), (size % 2**32).to_bytes(4, "little")])
+
+
+def _deflated(part: bytes, strategy: int) -> bytes:
+    """Return deflated blocks that end with a byte, so that others can follow."""
+    stream = zlib.compressobj(6, zlib.DEFLATED, -15, 9, strategy)
+    return stream.compress(part) + stream.flush(zlib.Z_SYNC_FLUSH)

@@ -110,19 +110,19 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
     if space.workloads:  # several workloads are no single design
         return
     start = space.row_of(space.base)
-    numbers = [] if start is None else np.flatnonzero((trials.rows == start).all(axis=1)).tolist()
+    numbers = [] if start is None else np.flatnonzero((trials.points == start).all(axis=1)).tolist()
     yield Named("base", "base", space.base, numbers[0] if numbers else None)
     for name, each in subject.beside.items():
         place = each.trials.best(each.problem)
         if place is not None:
-            yield Named(f"{name} alone", "isolated", each.problem.space.point(each.trials.rows[place]))
+            yield Named(f"{name} alone", "isolated", each.problem.space.point(each.trials.row(place)))
     best = trials.best(found.problem)
     if best is None or verdict.point is None:
         return
     yield Named("best", "best", verdict.point, best, subject.best_file)
     others = [place for place in trials.front(found.problem).tolist() if place != best]
     for place in spread(others, FRONT):
-        yield Named(f"trial {place:,}", "front", space.point(trials.rows[place]), place)
+        yield Named(f"trial {place:,}", "front", space.point(trials.row(place)), place)
 
 
 def spread(places: list[int], most: int) -> list[int]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 import numpy as np
 
+from cosmic.exploration.places import Places
 from cosmic.psa.diagram import Flags, Indices
 from cosmic.psa.moves import Moves
 from cosmic.psa.space import ParameterSet
@@ -21,16 +20,16 @@ class Novelty:
         self.space = space
         self.moves = moves or Moves(space)
         self._rng = rng
-        self._seen: set[Hashable] = set()
+        self._seen = Places(space)
         self._listed: Indices | None = None
 
     def note(self, rows: Indices) -> None:
         """Mark *rows* as known."""
-        self._seen.update(self.space.keys(rows))
+        self._seen.claim(rows)
 
     def known(self, rows: Indices) -> Flags:
         """Return which of *rows* are known."""
-        return np.array([key in self._seen for key in self.space.keys(rows)], dtype=bool)
+        return np.asarray(self._seen.find(rows) >= 0)
 
     def fresh(self, rows: Indices, tries: int = 3) -> Indices:
         """Return *rows* with known and repeated ones replaced by a neighbour, or else by a random point.
@@ -53,16 +52,13 @@ class Novelty:
 
     def _claim(self, rows: Indices, places: Indices) -> Indices:
         """Mark the points at *places* as known; return the places of those that were known already."""
-        seen, claim = self._seen, self._seen.add  # which returns None: a claimed point is not listed
-        keys = zip(places.tolist(), self.space.keys(rows[places]), strict=True)
-        return np.array([place for place, key in keys if key in seen or claim(key)], dtype=np.intp)
+        return np.asarray(places[~self._seen.claim(rows[places])])
 
     def _fill(self, found: Indices, stale: Indices) -> None:
         """Fill the stale places with the unknown points of a small set, in random order."""
         if self._listed is None:
             self._listed = self._rng.permutation(np.array(list(self.space.enumerate())))
-        unknown = [place for place, key in enumerate(self.space.keys(self._listed)) if key not in self._seen]
-        self._listed = self._listed[unknown]
+        self._listed = self._listed[~self.known(self._listed)]
         taken = self._listed[: len(stale)]
         found[stale[: len(taken)]] = taken
         self.note(taken)

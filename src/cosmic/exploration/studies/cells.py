@@ -1,4 +1,4 @@
-"""The cells of a study's tables: of the right type, length and range, or the study is damaged.
+"""The cells of a study's tables of rows: of the right type, length and range, or the study is damaged.
 
 A checksum tells what a disk changed. It does not tell who wrote a row, so that every cell is checked as well.
 """
@@ -13,6 +13,7 @@ from zlib import crc32
 import numpy as np
 
 from cosmic.exploration.agent import Floats
+from cosmic.exploration.columns import index_type
 from cosmic.exploration.inputs import LARGEST_BATCH
 from cosmic.exploration.problem import METRICS, Problem, Results
 from cosmic.exploration.trials import Trials
@@ -25,6 +26,8 @@ MOST_PARAMETERS = 10_000
 LONGEST_REASONS = 2**16
 LEAST, MOST = 1e-150, 1e150
 """Between these are the metrics of all designs that are not 0: ratios and squares of them are numbers."""
+AT_ONCE = 2048
+"""How many rows are read before they are checked."""
 NO_BATCH = -1
 """The batch of a salvaged trial."""
 
@@ -107,9 +110,9 @@ class Shape:
         return Shape(len(point) // 4 if known else 0, self.problem)
 
 
-def empty(shape: Shape) -> Trials:
-    """Return no trials."""
-    return Trials(np.empty((0, shape.width or 0), dtype=np.intp), Results.failed(0, ""))
+def no_points(shape: Shape) -> Indices:
+    """Return no points."""
+    return np.empty((0, shape.width or 0), dtype=np.uint8)
 
 
 def read_trials(rows: Sequence[Row], first: int, shape: Shape) -> tuple[Indices, Trials]:
@@ -118,7 +121,7 @@ def read_trials(rows: Sequence[Row], first: int, shape: Shape) -> tuple[Indices,
         if not checksum_holds(row) or row[0] != place:
             raise Wrong(place)
     try:
-        return _read(rows, shape)
+        return read(rows, shape)
     except ValueError:
         raise Wrong(first + _first_wrong(rows, shape)) from None
 
@@ -126,7 +129,7 @@ def read_trials(rows: Sequence[Row], first: int, shape: Shape) -> tuple[Indices,
 def sound(rows: Sequence[Row], shape: Shape) -> list[Row]:
     """Return those of *rows* that a search may have written."""
     try:
-        _read(rows, shape)
+        read(rows, shape)
     except ValueError:
         middle = len(rows) // 2
         return [*sound(rows[:middle], shape), *sound(rows[middle:], shape)] if middle else []
@@ -139,7 +142,7 @@ def _first_wrong(rows: Sequence[Row], shape: Shape) -> int:
     while above - below > 1:
         middle = (below + above) // 2
         try:
-            _read(rows[below:middle], shape)
+            read(rows[below:middle], shape)
         except ValueError:
             above = middle
         else:
@@ -147,36 +150,43 @@ def _first_wrong(rows: Sequence[Row], shape: Shape) -> int:
     return below
 
 
-def _read(rows: Sequence[Row], shape: Shape) -> tuple[Indices, Trials]:
+def read(rows: Sequence[Row], shape: Shape) -> tuple[Indices, Trials]:
     """Return the batches and the trials of *rows*; raise a `ValueError` where a cell is wrong."""
     if not rows:
-        return np.empty(0, dtype=np.int64), empty(shape)
+        return np.empty(0, dtype=np.int64), Trials(no_points(shape), Results.failed(0, ""))
     _, batches, points, counted, reasons, *numbers, _ = zip(*rows, strict=True)
-    _check(_only(batches, int) and _only(counted, int) and set(counted) <= {0, 1})
-    _check(_only(reasons, str) and all(len(each) <= LONGEST_REASONS and each.isprintable() for each in set(reasons)))
-    _check(_only(numbers[0], float) and all(_only(column, float, type(None)) for column in numbers[1:]))
+    check(_only(batches, int) and _only(counted, int) and set(counted) <= {0, 1})
+    check(_only(reasons, str) and all(map(is_reason, set(reasons))))
+    check(_only(numbers[0], float) and all(_only(column, float, type(None)) for column in numbers[1:]))
     width = 4 * (shape.width or 0)
-    _check(_only(points, bytes) and set(map(len, points)) == {width})
+    check(_only(points, bytes) and set(map(len, points)) == {width})
     excess, *metrics = (np.array(column, dtype=np.float64) for column in numbers)
-    _check(not (excess < 0).any() and not any(_beyond(column) for column in metrics))
-    found = np.frombuffer(b"".join(points), dtype=INDEX).reshape(len(rows), -1 if width else 0).astype(np.intp)
+    check(not (excess < 0).any() and not any(beyond(column) for column in metrics))
+    found = np.frombuffer(b"".join(points), dtype=INDEX).reshape(len(rows), -1 if width else 0)
+    found = found.astype(index_type(int(found.max(initial=0))))
     results = Results(dict(zip(METRICS, metrics, strict=True)), excess, list(reasons), np.array(counted, dtype=bool))
     trials = Trials(found, results)
-    _check(shape.problem is None or trials.fits(shape.problem))
+    check(shape.problem is None or trials.fits(shape.problem))
     return np.array(batches, dtype=np.int64), trials
+
+
+def is_reason(text: str) -> bool:
+    """Return whether a search may have written *text* as the reason of a trial."""
+    return len(text) <= LONGEST_REASONS and text.isprintable()
 
 
 def bytes_of(trials: Trials) -> int:
     """Return how many bytes the points and reasons of *trials* take on disk at least."""
-    return trials.rows.size * np.dtype(INDEX).itemsize + sum(map(len, trials.results.reasons))
+    return trials.points.size * np.dtype(INDEX).itemsize + sum(map(len, trials.results.reasons))
 
 
-def _beyond(metric: Floats) -> bool:
+def beyond(metric: Floats) -> bool:
     """Return whether some value of a metric is beyond those that designs have; NaN, for none, is not."""
     return bool(((metric < 0) | (metric > MOST) | ((metric > 0) & (metric < LEAST))).any())
 
 
-def _check(holds: bool) -> None:
+def check(holds: bool) -> None:
+    """Raise a `ValueError` where something does not hold."""
     if not holds:
         raise ValueError
 

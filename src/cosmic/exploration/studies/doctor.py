@@ -18,7 +18,7 @@ from pathlib import Path
 
 from cosmic.errors import CosmicError, SpecError, one_line
 from cosmic.exploration.problem import Problem
-from cosmic.exploration.studies.cells import NO_BATCH, BatchRecord, Row, with_checksum
+from cosmic.exploration.studies.database import Damaged, StudyError
 from cosmic.exploration.studies.folder import (
     INPUTS,
     MOST_INPUT_BYTES,
@@ -27,12 +27,12 @@ from cosmic.exploration.studies.folder import (
     database_files,
     study_files,
 )
-from cosmic.exploration.studies.storage import TABLES, Damaged, Storage, StudyError
+from cosmic.exploration.studies.saving import Saved, saved_from
+from cosmic.exploration.studies.storage import Storage
 from cosmic.exploration.studies.study import Study, keep_text, locked, parse_study
+from cosmic.exploration.studies.tables import KEYS
 from cosmic.files import Unreadable, read_text
 
-Rows = dict[int, Row]
-"""Rows of a table by their key."""
 DAMAGED = "trials.damaged"
 SHOWN = 3
 """How many of SQLite's findings are shown; there may be hundreds."""
@@ -224,17 +224,13 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
     Batches before the first gap are kept as they are; the results of later trials are kept apart.
     """
     problem = _problem(_study(folder, text))[0]
-    found = _readable(folder / TRIALS, problem)
-    batches, rows = _whole_batches(found["batches"], found["trials"])
-    apart = {row[2]: row for row in found["salvaged"].values()}
-    apart |= {row[2]: row for trial, row in found["trials"].items() if trial >= len(rows)}
-    salvaged = [with_checksum(place, NO_BATCH, *row[2:-1]) for place, row in enumerate(apart.values())]
+    saved = _readable(folder / TRIALS, problem)
     beside = folder / f".{TRIALS}.new"
     _remove(beside)
     try:
         with Storage.opened(beside, write=True) as storage:
             storage.set_inputs(text)
-            storage.restore(batches, {"trials": rows, "salvaged": salvaged})
+            storage.restore(saved.batches, saved.trials, saved.apart)
         with Storage.opened(beside, problem=problem) as storage:
             storage.history()
             storage.trials("salvaged")
@@ -242,34 +238,18 @@ def _rebuild(folder: Path, text: str) -> tuple[Path | None, str]:
         beside.replace(folder / TRIALS)
     finally:
         _remove(beside)
-    said = f"{len(rows):,} trials in {len(batches):,} whole batches were saved"
-    if salvaged:
-        said += f", and the results of {len(salvaged):,} more, which a resumed search looks up when it comes to them"
+    said = f"{len(saved.trials):,} trials in {len(saved.batches):,} whole batches were saved"
+    if len(saved.apart):
+        said += f", and the results of {len(saved.apart):,} more, which a resumed search looks up when it comes to them"
     return kept, said
 
 
-def _readable(database: Path, problem: Problem | None) -> dict[str, Rows]:
-    """Return the intact rows of each table of a damaged database by their key; none where there is no database."""
-    tables = ("batches", *TABLES)
+def _readable(database: Path, problem: Problem | None) -> Saved:
+    """Return what is intact in a damaged database; nothing where there is no database."""
     if not database.exists():
-        return {table: {} for table in tables}
+        return saved_from({}, problem)
     with Storage.opened(database, problem=problem, strict=False) as storage:
-        return {table: storage.readable(table) for table in tables}
-
-
-def _whole_batches(batches: Rows, trials: Rows) -> tuple[list[BatchRecord], list[Row]]:
-    """Return the batches before the first that is missing or lacks a trial, and their trials."""
-    whole: list[BatchRecord] = []
-    rows: list[Row] = []
-    while (row := batches.get(len(whole))) is not None:
-        batch = BatchRecord(*row[:-1])
-        found = [trials.get(trial) for trial in range(len(rows), len(rows) + batch.trials)]
-        intact = [each for each in found if each is not None and each[1] == batch.batch]
-        if len(intact) < batch.trials:
-            break
-        whole.append(batch)
-        rows += intact
-    return whole, rows
+        return saved_from({table: storage.readable(table) for table in KEYS}, problem)
 
 
 def _set_aside(folder: Path) -> Path | None:

@@ -48,7 +48,7 @@ def replay(path: str | Path, pool: PoolOptions | None = None) -> Replayed:
     with named(path), evaluator(study.problem, pool.workers, pool.address) as evaluate:
         steps = explore(study.inputs, ledger, evaluate, batches)
         for _, rows, _, _ in islice(steps, len(batches)):
-            same = np.array_equal(rows, written.rows[again : again + len(rows)])
+            same = np.array_equal(rows, written.points[again : again + len(rows)])
             again += len(rows)
             if not same:  # after one different point, all later proposals differ
                 break
@@ -79,7 +79,7 @@ def _common(written: Trials, again: Trials) -> int:
     shorter = min(len(written), len(again))
     if not shorter:
         return 0
-    same = (written.rows[:shorter] == again.rows[:shorter]).all(axis=1)
+    same = (written.points[:shorter] == again.points[:shorter]).all(axis=1)
     return shorter if same.all() else int(np.argmin(same))
 
 
@@ -90,7 +90,7 @@ def _same_points(written: Trials, again: Trials, place: int) -> bool:
 def _differs(ours: Results, theirs: Results, n: int) -> Flags:
     """Return for each of the first *n* points whether its results differ."""
     found = ours.counted[:n] != theirs.counted[:n]
-    found |= np.array(ours.reasons[:n], dtype=object) != np.array(theirs.reasons[:n], dtype=object)
+    found |= ours.coded[:n].differs(theirs.coded[:n])
     found |= relative(ours.excess[:n], theirs.excess[:n]) > 0
     for name in METRICS:
         found |= relative(ours.columns[name][:n], theirs.columns[name][:n]) > 0

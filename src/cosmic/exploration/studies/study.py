@@ -29,12 +29,15 @@ from cosmic.exploration.inputs import Inputs, read_inputs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies import folder as files
 from cosmic.exploration.studies.cells import BatchRecord
+from cosmic.exploration.studies.database import StudyError, out_of_space
 from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, study_files
-from cosmic.exploration.studies.storage import Storage, StudyError, holds_trials, out_of_space
+from cosmic.exploration.studies.storage import Storage, holds_trials
 from cosmic.exploration.trials import Trials
 from cosmic.files import Unreadable, Unwritable, read_text, write_text
 
-FORMAT = 1
+FORMAT = 2
+"""What is written: packed trials. A study of format 1 has a row for each trial, and becomes one of 2 when resumed."""
+FORMATS = (1, FORMAT)
 LIBRARIES = ("cmaes", "optuna", "scikit-learn", "scipy")
 """Optional libraries of agents: their versions may change what an agent proposes."""
 INPUTS, TRIALS, LOCK = files.INPUTS, files.TRIALS, files.LOCK
@@ -54,6 +57,8 @@ class Study:
     inputs: Inputs
     written_by: Mapping[str, str]
     created: str
+    format: int = FORMAT
+    """How its trials are kept: 1 for a row each, 2 for packed batches."""
 
     @property
     def problem(self) -> Problem:
@@ -127,14 +132,14 @@ def parse_study(folder: Path, text: str) -> Study:
         whole = content["sha256"] == _digest(content)
     except (ValueError, KeyError, TypeError, RecursionError):
         written, whole = FORMAT, False
-    if type(written) is not int or written != FORMAT:
-        raise SpecError(f"{folder}: study.format", written, f"this release reads format {FORMAT}")
+    if type(written) is not int or written not in FORMATS:
+        known = " and ".join(map(str, FORMATS))
+        raise SpecError(f"{folder}: study.format", written, f"this release reads formats {known}")
     if not whole:
         raise _other(folder, "")
     try:
-        return Study(
-            folder, read_inputs(content["inputs"]), _versions(content["written_by"]), _date(content["created"])
-        )
+        inputs, written_by = read_inputs(content["inputs"]), _versions(content["written_by"])
+        return Study(folder, inputs, written_by, _date(content["created"]), written)
     except SpecError as error:
         raise _other(folder, f" ({error})") from None
     except KeyError as error:
