@@ -121,6 +121,8 @@ def _of_c_library(function: Callable[..., float], operands: int = 1) -> Callable
 
     def compute(*values: Numeric) -> Numeric:
         try:
+            if not any(isinstance(value, np.ndarray) for value in values):
+                return float(function(*values))
             return cast(Numeric, np.asarray(many(*values), dtype=np.float64)[()])
         except ValueError as error:
             raise FloatingPointError(str(error)) from None

@@ -82,6 +82,7 @@ def _like(value: float, other: float) -> float:
     return int(other) if isinstance(value, int) and math.isfinite(other) else other
 
 
+@pytest.mark.usefixtures("without_programs")
 def test_a_design_whose_metrics_are_impossible_is_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("cosmic.evaluation.model_flop_per_token", lambda *_, **__: 1e30)
     outcome = evaluate(POINT)
@@ -92,6 +93,7 @@ def test_a_design_whose_metrics_are_impossible_is_no_result(monkeypatch: pytest.
     assert not batch.feasible.any()
 
 
+@pytest.mark.usefixtures("without_programs")
 def test_arithmetic_that_overflows_costs_the_designs_that_do_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def flop(_: Any, sequence: Any, **__: Any) -> Any:
         return np.where(np.asarray(sequence) == 4096, 1e308, 1.0) * np.float64(100.0)

@@ -275,7 +275,7 @@ def explore(
         _begin(pool, space, (new, *agent.coming))
         results = judged(problem, new, inside, evaluate)
         most = before[batch].trials if batch < len(before) else _fitting(results, inputs.trials - ledger.evaluated)
-        if most < len(new):  # scouts: what comes after the last trial is as if it was not tried
+        if barren >= SCOUTING and most < len(new):  # scouts: what comes after the last trial is as if it was not tried
             new, inside, results = new[:most], inside[:most], results.take(np.arange(most))
         ledger.add(new, results)
         ledger.outside += int((~inside).sum())

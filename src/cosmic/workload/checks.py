@@ -97,9 +97,10 @@ def _states_no_etp(batch: Batch) -> Condition:
     stated = batch["workload.etp"]
     if has_gaps(stated):
         numbers = known(stated)
-        return np.isnan(numbers) | (numbers == 1)
-    given: Condition = True if stated is None else stated == 1
-    return given
+        stated_as_1: Condition = np.isnan(numbers) | (numbers == 1)
+    else:
+        stated_as_1 = True if stated is None else stated == 1
+    return stated_as_1
 
 
 def _shards_sentence(point: DesignPoint) -> str:

@@ -70,7 +70,7 @@ def compare(written: Trials, again: Trials) -> tuple[int | None, dict[str, float
     first = int(np.argmax(differs)) if differs.any() else common
     pairs = {name: (written.results.columns[name][:common], again.results.columns[name][:common]) for name in METRICS}
     largest = {name: float(relative(*pair).max(initial=0.0)) for name, pair in pairs.items()}
-    differing = int(differs.sum()) + max(len(written), len(again)) - common
+    differing = int(differs.sum()) + max(len(written) - common, 1 if len(again) > common else 0)
     return first, {name: value for name, value in largest.items() if value}, differing
 
 
