@@ -17,7 +17,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.recording.plan import Plan
 from cosmic.recording.program import Program
 from cosmic.recording.recorder import Recorder
-from cosmic.recording.structure import REPEATED, is_structural, power_of_two, structure_of
+from cosmic.recording.structure import is_structural, structure_of
 
 Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
@@ -78,7 +78,7 @@ class Family:
         """Fields that some designs state, as a number, and others do not."""
         self._structural = {path for path, column in columns.items() if is_structural(path, column)} - self._gapped
         self._numeric = tuple(path for path in columns if path not in self._structural)
-        self._coded = [path for path in columns if path in self._structural | self._gapped or path == REPEATED]
+        self._coded = [path for path in columns if path in self._structural | self._gapped]
         self._codes: dict[str, dict[Any, int]] = {path: {} for path in self._coded}
         self._plans: dict[tuple[int, ...], list[Plan]] = {}
         self._met: dict[tuple[int, ...], int] = {}
@@ -110,8 +110,6 @@ class Family:
         """Return a number for each design: two have the same if they agree in what the column decides."""
         if isinstance(column, Names):
             return column.codes
-        if path == REPEATED:
-            return np.asarray(power_of_two(column), dtype=np.int64)
         if column.dtype.kind == "b":
             return column.astype(np.int64)
         if path in self._gapped:

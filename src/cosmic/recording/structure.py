@@ -76,13 +76,5 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
             fixed.append((path, value))
     fixed += [(place, "ideal") for place in sorted(ideal)]
     virtual: Any = columns.get(REPEATED, base.workload.virtual_stages)
-    return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), int(power_of_two(np.max(virtual))))
-
-
-def power_of_two(values: Any) -> Any:
-    """Return the least power of two that is not less than each of some whole numbers.
-
-    >>> power_of_two(np.array([1, 2, 3, 16, 17])).tolist()
-    [1, 2, 4, 16, 32]
-    """
-    return 2 ** np.ceil(np.log2(np.maximum(values, 1)) - 1e-9).astype(np.int64)
+    repeats = 1 << int(np.max(virtual) - 1).bit_length()
+    return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), repeats)

@@ -149,6 +149,31 @@ class Tape:
         simple = self._simplified(name, places)
         return self.wrap(self.note(NUMBERS[name], *places) if simple is None else simple, kind)
 
+    def combine(self, name: str, left: Any, right: Any) -> Recorded:
+        """Return `operate` for the arithmetic of two operands: what is done most often, so it is done at once."""
+        if type(left) is Recorded and left.node >= 0:
+            first, kinds = left.node, left.kind
+        else:
+            first, kinds = self.place_of(left), _kind(left)
+        if type(right) is Recorded and right.node >= 0:
+            second, kinds = right.node, kinds + right.kind
+        else:
+            second, kinds = self.place_of(right), kinds + _kind(right)
+        place = None
+        if first in self.constants or second in self.constants:
+            place = self._simplified(name, [first, second])
+        if place is None:
+            node = (NUMBERS[name], first, second, 0)
+            place = self._places.get(node)
+            if place is None:
+                place = self._places[node] = len(self.nodes)
+                self.nodes.append(node)
+                self._varied.append(self._varied[first] or self._varied[second])
+        kind = "f" if "f" in kinds or name == "divide" else "i"
+        found: Recorded = TEMPLATES[kind].view(Recorded)
+        found.tape, found.node, found.kind = self, place, kind
+        return found
+
     def _simplified(self, name: str, places: list[int]) -> int | None:
         """Return where the result is already: of x * 1, x + 0 and the like, and of constants."""
         constants = self.constants
@@ -286,6 +311,8 @@ class Recorded(np.ndarray[Any, Any]):
         tape = self.tape
         if tape is None:
             raise Unrecordable("a part of a recorded array")
+        if name in BINARY:
+            return tape.combine(name, *inputs)
         if name in ARITHMETIC:
             kinds = [each.kind if type(each) is Recorded else _kind(each) for each in inputs]
             return tape.operate(name, inputs, "f" if "f" in kinds or name not in WHOLE else "i")
