@@ -15,7 +15,7 @@ from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
 from cosmic.traces.findings import node_text
-from cosmic.traces.order import successors
+from cosmic.traces.order import checked_dependencies
 from cosmic.traces.trace import ABSENT, COMMUNICATION, MEMORY, CollectiveType, Ints, NodeType, Template
 
 Groups = Mapping[str, Sequence[int]]
@@ -34,7 +34,7 @@ LONGEST_NS = 2**53
 
 def lower(template: Template, system: System, where: str, given_ns: Ints | None = None) -> Work:
     """Return *template* ready for the event loop; *given_ns* overrides the durations of its nodes."""
-    waits, children = successors(template, where)
+    waits, child_start, child = _dependents(template, where)
     if given_ns is None:
         action = _actions(template, system, where)
         duration = _durations(template, system, action, where)
@@ -44,14 +44,24 @@ def lower(template: Template, system: System, where: str, given_ns: Ints | None 
         duration = size = given_ns
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0) & (action == Action.RUN)
     return Work(
-        slot=slot.tolist(),
-        action=action.tolist(),
-        duration_ns=duration.tolist(),
-        size=size.tolist(),
+        slot=slot,
+        action=action,
+        duration_ns=duration,
+        size=size,
+        compute_ns=np.where(computes, duration, 0),
         waits=waits,
-        children=children,
-        compute_ns=np.where(computes, duration, 0).tolist(),
+        child_start=child_start,
+        child=child,
     )
+
+
+def _dependents(template: Template, where: str) -> tuple[Ints, Ints, Ints]:
+    """Return how many rows each row depends on, where the list of its dependents starts, and these rows."""
+    start, before = checked_dependencies(template, where)
+    waits = np.diff(start)
+    dependents = np.repeat(np.arange(template.nodes), waits)
+    child_start = np.concatenate([[0], np.cumsum(np.bincount(before, minlength=template.nodes))])
+    return waits, child_start, dependents[np.argsort(before, kind="stable")]
 
 
 def _slots(template: Template) -> Ints:
