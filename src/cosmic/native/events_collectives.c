@@ -31,28 +31,29 @@ static void endpoint(Sim *sim, Stream *stream, int64_t reduces, int code) {
     }
 }
 
-/* Return what identifies a message to a member of a phase. */
-static Key key_of(const Sim *sim, const Stream *stream, int64_t entity, int64_t slot, int64_t step) {
+/* Return what identifies a message from one member of a phase to another, which knows the group as *slot*. */
+static Key key_of(const Sim *sim, const Stream *stream, int64_t from, int64_t entity, int64_t slot, int64_t step) {
     int64_t kind = at(sim->job->visit_kind, stream->now);
     Key key;
     key.a = (int64_t)((uint64_t)entity << 32 | (uint32_t)slot);
     key.b = (int64_t)((uint64_t)stream->ordinal << 32 | (uint32_t)step);
     key.c = at(sim->job->visit_size, stream->now);
-    key.d = stream->next_phase << 8 | kind << 1;
+    key.d = from << 32 | stream->next_phase << 8 | kind << 1;
     return key;
 }
 
 static void send_to(Sim *sim, Stream *stream, int64_t position, int64_t size, int64_t step) {
     const Job *job = sim->job;
     int64_t member = at(job->ring_first, stream->ring) + position;
-    Key key = key_of(sim, stream, at(job->ring_entity, member), at(job->ring_slot, member), step);
+    int64_t entity = at(job->ring_entity, member), slot = at(job->ring_slot, member);
+    Key key = key_of(sim, stream, stream->rank->entity, entity, slot, step);
     ev_post_send(sim, stream->rank->rank, at(job->ring_rank, member), size, key, ev_then(NOTHING, NULL, 0));
 }
 
 static void receive_from(Sim *sim, Stream *stream, int64_t position, int64_t step, int code) {
-    int64_t source = at(sim->job->ring_rank, at(sim->job->ring_first, stream->ring) + position);
-    Key key = key_of(sim, stream, stream->rank->entity, stream->slot, step);
-    ev_post_receive(sim, stream->rank->rank, source, key, ev_then(code, stream, 0));
+    int64_t member = at(sim->job->ring_first, stream->ring) + position;
+    Key key = key_of(sim, stream, at(sim->job->ring_entity, member), stream->rank->entity, stream->slot, step);
+    ev_post_receive(sim, stream->rank->rank, at(sim->job->ring_rank, member), key, ev_then(code, stream, 0));
 }
 
 /* A list of steps, one packet at a time: send, receive, continue. */
