@@ -63,7 +63,7 @@ static int rings_valid(const Job *job) {
     if (!divides(job->ring_first, rings, members) || !divides(job->ring_pair, rings, pairs)) return 0;
     if (!divides(job->pair_start, pairs, members) || !within(job->pair_place, members, 0, members)) return 0;
     if (!within(job->ring_rank, members, 0, job->npus) || !within(job->ring_entity, members, 0, job->entities)) return 0;
-    if (!within(job->ring_slot, members, -2, INT32_MAX) || rings >= INT32_MAX) return 0;
+    if (!within(job->ring_slot, members, -INT32_MAX, INT32_MAX) || rings >= INT32_MAX) return 0;
     for (int64_t ring = 0; ring < rings; ring++) {
         int64_t own = job->ring_first.at[ring + 1] - job->ring_first.at[ring];
         int64_t begin = job->pair_start.at[job->ring_pair.at[ring]], end = job->pair_start.at[job->ring_pair.at[ring + 1]];

@@ -233,7 +233,8 @@ class Rings:
     def _ring(self, key: tuple[str, int, int], members: Sequence[int], group: str | None) -> Ring:
         if key not in self._made:
             entities = [self._entity_of[rank] for rank in members]
-            slots = [ALL if group is None else self._slots.get((group, rank), ALL - 1) for rank in members]
+            strange = ALL - 1 - len(self._made)  # to a rank that does not name the group, no two are the same
+            slots = [ALL if group is None else self._slots.get((group, rank), strange) for rank in members]
             self._made[key] = Ring(self._network, members, entities, slots)
         return self._made[key]
 
