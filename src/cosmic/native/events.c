@@ -449,9 +449,12 @@ static void prepare(Sim *sim) {
     sim->after = ev_memory(sim, most_members, sizeof(int64_t));
     sim->delays = ev_memory(sim, most_members, sizeof(int64_t));
     for (int64_t node = 0; node < job->begun.count; node++) job->begun.at[node] = job->ended.at[node] = NEVER;
+    for (int64_t each = 0; each < job->sent.count; each++) job->sent.at[each] = 0;
+    for (int64_t each = 0; each < job->streams.count; each++) job->streams.at[each] = 0;
     sim->ranks = ev_memory(sim, job->entities, sizeof(Rank));
     for (int64_t entity = 0; entity < job->entities; entity++) {
         job->end_ns.at[entity] = NEVER;
+        job->computed_ns.at[entity] = 0;
         prepare_rank(sim, &sim->ranks[entity], entity);
     }
     ev_prepare_network(sim);

@@ -28,7 +28,8 @@ static int is_output(Output output, int64_t count) {
 
 static int settings_valid(const Job *job) {
     return job->npus >= 1 && job->npus < INT32_MAX && job->dims >= 1 && job->dims < 256 && job->entities >= 1
-           && job->entities <= job->npus && job->channels >= 0 && job->fabric >= 0 && job->fabric < FABRICS
+           && job->entities <= job->npus && job->channels >= 0 && job->channels <= job->peer.count
+           && job->fabric >= 0 && job->fabric < FABRICS
            && job->queues_per_dim >= 1 && job->queues_per_dim <= 1 << 16 && job->places >= 1
            && job->policy >= 0 && job->policy < POLICIES && job->rule >= 0 && job->rule < RULES
            && job->endpoint_ns >= 0 && job->endpoint_ns < (int64_t)1 << 40 && job->memory >= 0
