@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from itertools import groupby
 
 import numpy as np
-import numpy.typing as npt
 
 from cosmic.simulation.event.inputs import Algorithm
 from cosmic.simulation.event.lowering import Rings
 from cosmic.simulation.event.planning import CollectivePlacement, Level, Planner, Turns, Visit, rotated, visits
-from cosmic.simulation.event.preparing import Prepared
+from cosmic.simulation.event.preparing import Prepared, numbered
 from cosmic.simulation.event.programs import NO_MEMBER, Step, runs, trees
 from cosmic.simulation.event.ranks import Action
 from cosmic.simulation.event.rings import Ring
@@ -286,7 +285,7 @@ class Columns:
                 sends = each.work.action[rows] == Action.SEND
                 pair = np.where(sends, each.rank, each.peers), np.where(sends, each.peers, each.rank)
                 numbers.append(np.stack([*pair, template.comm_tag[rows], template.comm_size[rows]], axis=1))
-        count, channel = _numbered(np.concatenate(numbers))
+        count, channel = numbered(np.concatenate(numbers))
         return count, {"peer": np.concatenate(peers), "channel": channel}
 
     def _templates(self) -> dict[str, Ints]:
@@ -324,18 +323,3 @@ class Columns:
         nothing = np.zeros(0, np.int64)
         counts = {name: len(arrays.get(entries, nothing)) for name, entries in lists.items()}
         return arrays | {name: np.append(arrays.get(name, nothing), counts[name]) for name in lists}
-
-
-def _numbered(table: npt.NDArray[np.int64]) -> tuple[int, Ints]:
-    """Return the number of distinct rows, and the number of each row.
-
-    >>> _numbered(np.array([[1, 2], [0, 5], [1, 2]]))
-    (2, array([1, 0, 1]))
-    """
-    order = np.lexsort(table.T[::-1])
-    new = np.concatenate([[False], (np.diff(table[order], axis=0) != 0).any(axis=1)])
-    numbers = np.empty(len(table), np.int64)
-    numbers[order] = np.cumsum(new)
-    return int(new.sum()) + 1, numbers
-
-

@@ -64,6 +64,14 @@ def _dependents(template: Template, where: str) -> tuple[Ints, Ints, Ints]:
     return waits, child_start, dependents[np.argsort(before, kind="stable")]
 
 
+def is_of(template: Template, types: Sequence[NodeType]) -> npt.NDArray[np.bool_]:
+    """Return which nodes are of one of these types; for a few types, several times faster than `numpy.isin`."""
+    found: npt.NDArray[np.bool_] = template.type == types[0]
+    for each in types[1:]:
+        found |= template.type == each
+    return found
+
+
 def _slots(template: Template) -> Ints:
     slots = np.full(template.nodes, int(Slot.COMMUNICATION))
     slots[template.type == NodeType.COMP] = Slot.COMPUTE
@@ -76,7 +84,7 @@ def _given_slots(template: Template) -> Ints:
     """Return slots as closed forms assume them: overlapped communication does not delay exposed communication."""
     slots = _slots(template)
     slots[(slots == Slot.COMMUNICATION) & (template.comm_priority == 0)] = Slot.BACKGROUND
-    slots[np.isin(template.type, MEMORY)] = Slot.MEMORY
+    slots[is_of(template, MEMORY)] = Slot.MEMORY
     return slots
 
 
@@ -88,7 +96,7 @@ def _given_actions(template: Template) -> Ints:
 
 
 def _sizes(template: Template) -> Ints:
-    return np.where(np.isin(template.type, COMMUNICATION), template.comm_size, template.tensor_size)
+    return np.where(is_of(template, COMMUNICATION), template.comm_size, template.tensor_size)
 
 
 def _actions(template: Template, system: System, where: str) -> Ints:
@@ -98,10 +106,10 @@ def _actions(template: Template, system: System, where: str) -> Ints:
     kind = template.type
     action = np.full(template.nodes, int(Action.SKIP))
     compute = kind == NodeType.COMP
-    memory = np.isin(kind, MEMORY)
+    memory = is_of(template, MEMORY)
     for node, does in ACTIONS.items():
         action[kind == node] = does
-    communicates = np.isin(kind, COMMUNICATION)
+    communicates = is_of(template, COMMUNICATION)
     collective = kind == NodeType.COMM_COLL
     exchange = communicates & ~collective
     by_roofline = compute & (template.on_cpu == 0) & system.roofline

@@ -83,11 +83,26 @@ def _by_placement(job: Job, trace: RankTrace, rows: Ints) -> Iterator[Ints]:
     if by_node:
         columns.append(np.where(np.isin(template.id, list(by_node)), template.id, ABSENT))
     table = np.stack(columns, axis=1)[rows]
-    _, kind = np.unique(table, axis=0, return_inverse=True)
-    order = np.argsort(kind.reshape(-1), kind="stable")
-    for same in np.split(rows[order], np.flatnonzero(np.diff(kind.reshape(-1)[order])) + 1):
+    _, kind = numbered(table)
+    order = np.argsort(kind, kind="stable")
+    for same in np.split(rows[order], np.flatnonzero(np.diff(kind[order])) + 1):
         if len(same):
             yield same
+
+
+def numbered(table: Ints) -> tuple[int, Ints]:
+    """Return the number of distinct rows, and the number of each row in their ascending order.
+
+    >>> numbered(np.array([[1, 2], [0, 5], [1, 2]]))
+    (2, array([1, 0, 1]))
+    """
+    if len(table) == 0:
+        return 0, np.zeros(0, np.int64)
+    order = np.lexsort(table.T[::-1])
+    new = np.concatenate([[False], (np.diff(table[order], axis=0) != 0).any(axis=1)])
+    numbers = np.empty(len(table), np.int64)
+    numbers[order] = np.cumsum(new)
+    return int(new.sum()) + 1, numbers
 
 
 def _placement(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from cosmic.simulation.event.inputs import System
 from cosmic.simulation.event.job import Job
+from cosmic.simulation.event.lowering import is_of
 from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.outcome import Simulated, Simulation
 from cosmic.simulation.event.ranks import NEVER
@@ -158,7 +159,7 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> Result:
 
 
 def _times(simulated: Simulated, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
-    communicates = np.isin(template.type, COMMUNICATION)
+    communicates = is_of(template, COMMUNICATION)
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
     communication = _covered(begun[communicates], ended[communicates])
     computation = _covered(begun[computes], ended[computes])
