@@ -14,6 +14,7 @@ from cosmic.simulation.event.network import Network
 from tests.simulation.files import words, write_job
 from tests.simulation.jobs import Node, collective, computation, job, network, receive, send
 
+pytestmark = pytest.mark.usefixtures("engine")
 TWO = network(("Ring", 2, 50.0, 500.0))
 FOUR = network(("Switch", 4, 50.0, 500.0))
 OVERLAPPING = {"1": (0, 1, 2), "2": (0, 1, 3)}
