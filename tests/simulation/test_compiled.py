@@ -33,7 +33,7 @@ WAYS = st.sampled_from([{}, {"folded": False}, {"folded": False, "closed_forms":
 
 @contextmanager
 def using(*, native: bool) -> Iterator[list[bool]]:
-    """Simulate compiled, however small the job, or in Python; yield whether the core did it, simulation by simulation."""
+    """Simulate compiled, however small the job, or in Python; yield whether the core did each simulation."""
     done: list[bool] = []
 
     def counted(*inputs: Any) -> Any:
@@ -131,7 +131,7 @@ def _adding(
         operations = draw(st.sampled_from([10**6, 10**9, 3 * 10**8, 1234567]))
         exchange = [send((rank + shift) % len(ranks), size, place, after)]
         exchange.append(receive((rank - shift) % len(ranks), size, place))
-        nodes += {
+        added: dict[str, list[Node]] = {
             "compute": [computation(operations, 10**6, after)],
             "cpu": [computation(operations, 10**6, after, on_cpu=1, duration_us=operations % 3)],
             "skipped": [computation(operations, 0, after)],
@@ -139,7 +139,8 @@ def _adding(
             "shift": exchange,
             "group": [collective(kind, size, name, after, **more)] if rank in groups[name] else [],
             "all": [collective(kind, size, None, after, **everyone)],
-        }[what]
+        }
+        nodes.extend(added[what])
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -176,7 +177,7 @@ SMALL = [[collective("all_reduce", 4096)]] * 4
 def test_a_deadlock_is_explained_alike() -> None:
     groups = {"1": (0, 1, 2), "2": (0, 1, 3)}
     first, second = (collective("all_reduce", 8, name) for name in groups)
-    ranks = [[first, second], [second, first | {"data": [0]}], [first], [second]]
+    ranks = [[first, second], [second, collective("all_reduce", 8, "1", after=[0])], [first], [second]]
     said = both(lambda: run(job(ranks, FOUR, groups=groups)))
     assert "deadlock" in said
     assert "waits for rank" in said
@@ -243,7 +244,7 @@ def test_slices_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupt_is_heard_between_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = compiled._functions(library())  # type: ignore[arg-type]
+    core = compiled._functions(library())
     freed = []
 
     class Interrupted:
@@ -268,14 +269,20 @@ def test_an_interrupt_is_heard_between_slices(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_columns_that_are_unsound_are_refused() -> None:
-    inputs: list[tuple[Any, Any]] = []
+    inputs: list[Any] = []
     simulate = compiled._run
+
+    def noted(*given: Any) -> Any:
+        inputs.extend(given)
+        return simulate(*given)
+
     with using(native=True), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(compiled, "_run", lambda *given: inputs.append(given) or simulate(*given))
+        patch.setattr(compiled, "_run", noted)
         run(busy())
-    settings, arrays = inputs[0]
+    settings, arrays = inputs
     outputs = ("begun", "ended", "end_ns", "computed_ns", "sent", "streams")
-    names = [name for name, column in arrays.items() if name not in outputs and column.dtype == np.int64 and len(column)]
+    whole = [name for name, column in arrays.items() if column.dtype == np.int64 and len(column)]
+    names = [name for name in whole if name not in outputs]
     rolled = random.Random(1)
     seen = set()
     for _ in range(400):

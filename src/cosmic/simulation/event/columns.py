@@ -169,16 +169,17 @@ class _Plans:
         made: dict[tuple[int, tuple[int, ...]], int] = {}
         for (chunk, order), equal in groupby((chunk, tuple(order)) for chunk, order in cut):
             if (chunk, order) not in made:
-                orders = [rotated(list(order), by) for by in range(max(1, rotations))]
-                made[chunk, order] = [self._variant(kind, chunk, each, levels) for each in orders][0]
+                made[chunk, order] = self._tables.count("variant_visit")  # of the first of all rotations
+                for by in range(max(1, rotations)):
+                    self._add_variant(kind, chunk, rotated(list(order), by), levels)
             self._tables.add("run", times=len(list(equal)), variant=made[chunk, order])
         return self._tables.add("plan", rotations=rotations, run=begin)
 
-    def _variant(self, kind: CollectiveType, size: int, order: list[int], levels: list[Level]) -> int:
+    def _add_variant(self, kind: CollectiveType, size: int, order: list[int], levels: list[Level]) -> None:
         begin = self._tables.count("visit_level")
         for visit in visits(self._world.system, kind, size, order, levels):
             self._visit(visit, levels[visit.level])
-        return self._tables.add("variant", visit=begin)
+        self._tables.add("variant", visit=begin)
 
     def _visit(self, visit: Visit, level: Level) -> None:
         algorithm, members, turn = level.algorithm, len(level.ring), TURNS.index(visit.turn)
@@ -308,7 +309,7 @@ class Columns:
 
     @staticmethod
     def _ended(arrays: dict[str, Ints]) -> dict[str, Ints]:
-        """Return tables with the end of the last list of each column of beginnings; tables that nobody uses are empty."""
+        """Return tables with the end of the last list added to every column of beginnings."""
         lists = {
             "ring_first": "ring_rank",
             "ring_pair": "pair_start",

@@ -224,5 +224,6 @@ def _named(links: Ints) -> dict[str, int]:
     """Return how long each link was busy, by name."""
     names = ("{from_}→{to}", "{from_}→switch", "switch→{to}", "{from_}→")
     return {
-        f"dim {place}: " + names[kind].format(from_=from_, to=to): busy for place, kind, from_, to, busy in links.tolist()
+        f"dim {place}: " + names[kind].format(from_=from_, to=to): busy
+        for place, kind, from_, to, busy in links.tolist()
     }

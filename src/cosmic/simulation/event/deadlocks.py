@@ -46,7 +46,9 @@ def is_stuck(rank: Simulated) -> bool:
     return NEVER in rank.ended_ns
 
 
-def _waiting(at: int, simulated: Simulated, traces: TraceSet, ranks: Sequence[Simulated]) -> tuple[str, int, int | None]:
+def _waiting(
+    at: int, simulated: Simulated, traces: TraceSet, ranks: Sequence[Simulated]
+) -> tuple[str, int, int | None]:
     """Return a sentence about what rank *at* waits for, the rank that it names, and the rank it waits for.
 
     *simulated* is the rank that was simulated for *at*.

@@ -16,9 +16,14 @@ class Simulated(Protocol):
     rank: int
     end_ns: int
     compute_ns: int
-    begun_ns: list[int] | Ints
-    ended_ns: list[int] | Ints
-    """-1 where a node did not end."""
+
+    @property
+    def begun_ns(self) -> list[int] | Ints:
+        """When each node began; -1 where it did not."""
+
+    @property
+    def ended_ns(self) -> list[int] | Ints:
+        """When each node ended; -1 where it did not."""
 
     def action_of(self, row: int) -> int:
         """Return what issuing a node does."""

@@ -180,9 +180,7 @@ class Planner:
             queue, clockwise = visit.turn(self.turns[level.dim])
             tree = self._next_tree(kind, level) if level.algorithm.name == "doubleBinaryTree" else 0
             queue += level.dim * self._world.queues_per_dim
-            phase = ChunkPhase(
-                queue, visit.kind, level.ring, level.algorithm, visit.size, visit.final, clockwise, tree
-            )
+            phase = ChunkPhase(queue, visit.kind, level.ring, level.algorithm, visit.size, visit.final, clockwise, tree)
             phases.append(phase)
         return tuple(phases)
 

@@ -68,7 +68,9 @@ def _prepared(job: Job, entity: int, rank: int, work: Work, rings: Rings) -> Pre
         row = int(exchanges[np.argmin(there)])
         place = f"rank {rank}: node {template.id[row]}: peer"
         raise SpecError(place, trace.peers[int(template.peer[row])], "no such other rank")
-    peers = np.array([peer if is_known else ABSENT for peer, is_known in zip(trace.peers, known, strict=True)], np.int64)
+    peers = np.array(
+        [peer if is_known else ABSENT for peer, is_known in zip(trace.peers, known, strict=True)], np.int64
+    )
     remote = np.flatnonzero(work.action == Action.MEMORY)
     if len(remote) and job.memory.type == "NO_MEMORY_EXPANSION":
         place = f"rank {rank}: node {template.id[remote[0]]}"
