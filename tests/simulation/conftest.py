@@ -14,5 +14,5 @@ def engine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     if request.param == "compiled" and library() is None:
         pytest.skip("there is no compiled library")
     monkeypatch.setenv("COSMIC_NATIVE", "1" if request.param == "compiled" else "0")
-    monkeypatch.setattr(simulating, "FEW_NODES", 0)
+    monkeypatch.setattr(simulating, "FEW", 0)
     return str(request.param)

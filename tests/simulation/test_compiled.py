@@ -44,7 +44,7 @@ def using(*, native: bool) -> Iterator[list[bool]]:
     simulate_compiled = compiled.simulate_compiled
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COSMIC_NATIVE", "1" if native else "0")
-        patch.setattr(simulating, "FEW_NODES", 0)
+        patch.setattr(simulating, "FEW", 0)
         patch.setattr(compiled, "simulate_compiled", counted)
         yield done
 
@@ -220,10 +220,11 @@ def test_a_collective_that_fails_to_start_is_python_s() -> None:
 
 def test_few_nodes_need_no_core() -> None:
     with using(native=True) as done, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simulating, "FEW_NODES", 300)
+        patch.setattr(simulating, "FEW", 300)
         run(job(SMALL, FOUR))
-        assert not done
         run(job(SMALL, FOUR, backend="aware"))
+        assert not done
+        run(job(SMALL, FOUR, backend="aware", preferred_dataset_splits=100))
         assert done == [True]
 
 

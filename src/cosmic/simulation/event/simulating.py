@@ -19,8 +19,8 @@ from cosmic.simulation.event.preparing import Prepared, prepare
 from cosmic.simulation.event.ranks import Action, Rank, WorkLists
 from cosmic.simulation.event.world import World
 
-FEW_NODES = 300
-"""Up to this many nodes whose collectives have closed forms, Python is done before columns are laid out."""
+FEW = 300
+"""Up to this many nodes, or messages of a node and a chunk, Python is done before the core is loaded."""
 Channels = dict[tuple[int, int], tuple[int, ...]]
 
 
@@ -39,7 +39,9 @@ def simulate_ranks(job: Job, folding: Folding, *, closed_forms: bool, checks_ord
 
 
 def _worth_compiling(world: World, prepared: Sequence[Prepared]) -> bool:
-    return not world.closed_forms or sum(each.work.nodes for each in prepared) > FEW_NODES
+    nodes = sum(each.work.nodes for each in prepared)
+    each_node = 1 if world.closed_forms else world.network.npus * world.system.splits
+    return nodes * each_node > FEW
 
 
 def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
