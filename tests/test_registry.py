@@ -104,6 +104,45 @@ def test_other_distributions_add_theirs_by_entry_point(monkeypatch: pytest.Monke
     assert list(shapes) == ["hexagon"]  # loaded once: a second time would be a duplicate
 
 
+@pytest.mark.parametrize("folder", ["others-1.0.dist-info", "others.egg-info"])
+def test_entry_points_of_installed_distributions_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, folder: str
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path / "nowhere"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not list(cosmic.registry.entry_points("some.shapes"))
+    (tmp_path / "later" / folder).mkdir(parents=True)
+    kept = tmp_path / "later" / folder
+    (kept / "entry_points.txt").write_text(
+        "[console_scripts]\nothers = others:main\n\n[some.shapes]\nhexagon = others\n"
+    )
+    (kept / ("METADATA" if "dist" in folder else "PKG-INFO")).write_text(
+        "Metadata-Version: 2.1\nName: others\nVersion: 1.0\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path / "later"))
+    assert [each.name for each in cosmic.registry.entry_points("some.shapes")] == ["hexagon"]
+    assert not list(cosmic.registry.entry_points("some.others"))
+
+
+def test_distributions_in_places_of_other_kinds_are_left_to_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def entry_points(group: str) -> list[EntryPoint]:
+        asked.append(group)
+        return []
+
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
+    list(cosmic.registry.entry_points("some.shapes"))
+    assert not asked
+    (tmp_path / "archive.zip").write_bytes(b"")
+    with monkeypatch.context() as context:
+        context.setattr(sys, "path", [*sys.path, str(tmp_path / "archive.zip")])
+        list(cosmic.registry.entry_points("some.shapes"))
+    assert asked == ["some.shapes"]
+
+
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Return a folder of a user's own shapes, empty, that `COSMIC_PATH` lists."""

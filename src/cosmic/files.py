@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import signal
 import stat
 import threading
@@ -179,6 +178,11 @@ def _encoded(content: str | bytes) -> bytes:
     return content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
 
 
+def _token() -> str:
+    """Return a name that no other process takes."""
+    return os.urandom(6).hex()
+
+
 @contextmanager
 def replacing(path: str | Path, where: str = "file", *, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path that replaces *path* when the block ends; if the block fails, remove it.
@@ -255,7 +259,7 @@ def _replacing(path: Path, durable: bool) -> Iterator[Path]:
         with _read_by_somebody(path):
             yield path
         return
-    beside = target.beside(secrets.token_hex(6))
+    beside = target.beside(_token())
     try:
         yield beside
         if durable:
@@ -289,7 +293,7 @@ def write_all(contents: Iterable[tuple[str | Path, str | bytes]], where: str = "
     All are written beside their places first and then moved, so that an interruption leaves what was there before. What
     was there is gone for the instant of the move. Not durable: there may be thousands.
     """
-    token, moves, written = secrets.token_hex(6), list[tuple[Path, _Target]](), 0
+    token, moves, written = _token(), list[tuple[Path, _Target]](), 0
     path: str | Path = ""
     try:
         for path, content in contents:
@@ -388,7 +392,7 @@ def check_writable(path: str | Path, where: str = "file") -> None:
     try:
         target = _Target.at(Path(path))
         if not target.in_place:
-            _try_out(target.beside(secrets.token_hex(6)))
+            _try_out(target.beside(_token()))
     except OSError as error:
         raise Unwritable.of(where, path, error) from None
 
@@ -400,7 +404,7 @@ def check_folder(path: str | Path, where: str = "file") -> None:
     try:
         while _is_missing(folder) and folder != folder.parent:
             folder = folder.parent
-        _try_out(folder / f".{secrets.token_hex(6)}")
+        _try_out(folder / f".{_token()}")
     except OSError as error:
         raise Unwritable.of(where, path, error) from None
 

@@ -10,24 +10,24 @@ all others work. Whoever asks for a variant of its name gets that sentence as th
 
 from __future__ import annotations
 
-import logging
-import multiprocessing
 import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import redirect_stdout
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
-from importlib.machinery import SourceFileLoader
-from importlib.metadata import entry_points
+from importlib.machinery import PathFinder, SourceFileLoader
 from pathlib import Path
 from threading import RLock
 from types import ModuleType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from cosmic.errors import CosmicError, SpecError, UnknownName, check_text, require
 from cosmic.files import is_folder, open_regular
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -67,6 +67,45 @@ def import_file(path: Path) -> None:
     except BaseException:
         del sys.modules[name]
         raise
+
+
+def entry_points(group: str) -> Iterable[EntryPoint]:
+    """Return what installed distributions offer in *group*."""
+    stated = _stated_groups(tuple(sys.path), tuple(map(id, sys.meta_path)))
+    if stated is not None and group not in stated:
+        return ()
+    from importlib import metadata  # noqa: PLC0415  slow to load, and hardly ever needed
+
+    return metadata.entry_points(group=group)
+
+
+@cache
+def _stated_groups(places: tuple[str, ...], _finders: tuple[int, ...]) -> frozenset[str] | None:
+    """Return the groups that distributions in *places* (`sys.path`) offer; None if that is not plain to see."""
+    if any(hasattr(finder, "find_distributions") and finder is not PathFinder for finder in sys.meta_path):
+        return None
+    found: set[str] = set()
+    for place in places:
+        try:
+            names = os.listdir(place or os.curdir)
+        except NotADirectoryError:  # an archive
+            return None
+        except OSError:
+            continue
+        if any(name.endswith(".egg") for name in names):
+            return None
+        kept = [name for name in names if name.endswith((".dist-info", ".egg-info"))]
+        found.update(*(_groups_in(os.path.join(place, name, "entry_points.txt")) for name in kept))
+    return frozenset(found)
+
+
+def _groups_in(path: str) -> list[str]:
+    try:
+        with open(path, "rb") as file:
+            lines = file.read().decode(errors="replace").splitlines()
+    except OSError:
+        return []
+    return [line.strip().strip("[]") for line in lines if line.lstrip().startswith("[")]
 
 
 def members_of(protocol: type) -> tuple[str, ...]:
@@ -192,5 +231,8 @@ class Registry(Mapping[str, T]):
                 str(error) if isinstance(error, CosmicError) else f"{type(error).__name__}: {error}".removesuffix(": ")
             )
             self._broken[name] = SpecError(where, source, f"cannot be imported: {said}")
+            import logging  # noqa: PLC0415  only where something is broken
+            import multiprocessing  # noqa: PLC0415
+
             if multiprocessing.parent_process() is None:  # workers would repeat what their parent has said
                 logging.getLogger("cosmic").warning("cosmic: %s", self._broken[name])

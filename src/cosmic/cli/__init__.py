@@ -6,6 +6,7 @@ help answers at once and no command loads the libraries of another.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -45,6 +46,8 @@ COMMANDS = {
 }
 OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 OPTIONS = ("--help", "--version")
+GARBAGE = 50_000
+"""How many objects are made between two searches for garbage."""
 COMPLETE = "_COSMIC_COMPLETE"
 """The environment variable through which the scripts of `cosmic completion` ask for candidates."""
 
@@ -103,6 +106,7 @@ def _complete(instruction: str) -> int:
 
 
 def _run(name: str, words: list[str]) -> int:
+    gc.set_threshold(GARBAGE)  # a command makes many objects that stay: to look through them again and again takes time
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # no command multiplies large matrices: threads only take time
     try:
         with Patience(name):
@@ -139,7 +143,8 @@ def _call(name: str, words: list[str]) -> int:
 
 
 def _start(app: Any, name: str, words: list[str]) -> Any:
-    return app(words, prog_name=f"cosmic {name}", standalone_mode=False)
+    done, status = import_module("cosmic.cli.quick").start(app, words)
+    return status if done else app(words, prog_name=f"cosmic {name}", standalone_mode=False)
 
 
 def _help(app: Any, name: str, words: list[str]) -> Any:

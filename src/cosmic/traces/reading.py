@@ -1,28 +1,31 @@
 """Read Chakra traces: a file for each rank, `<prefix>.<rank>.et`.
 
-The files of a job's ranks are mostly equal byte by byte. So each distinct message is decoded once. Ranks that run the
-same nodes share a template.
+The files of a job's ranks are mostly equal byte by byte. So each distinct message is decoded once
+(`cosmic.traces.splitting`). Ranks that run the same nodes share a template.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any, overload
+from typing import overload
 
 import numpy as np
+import numpy.typing as npt
 
 from cosmic.errors import SpecError, require
-from cosmic.files import Unreadable, open_regular
+from cosmic.files import Unreadable, read_bytes
 from cosmic.traces.columns import UNSTATED
 from cosmic.traces.decoding import Lists, Table, decode
+from cosmic.traces.splitting import Messages, Numbering, Split, message_heads
 from cosmic.traces.trace import ABSENT, Ints, NodeType, RankTrace, Template, TraceSet
-from cosmic.traces.wire import as_text, check_metadata, read_varint
+from cosmic.traces.wire import as_text
 
 MOST_BYTES = 2**30
 """The most that the trace of one rank may have, decompressed: about ten million nodes."""
@@ -61,7 +64,7 @@ def read_trace(path: str | Path) -> RankTrace:
     """Return the trace in the file at *path*, which may be compressed with gzip."""
     path = Path(path)
     data = _contents(path)
-    heads = np.fromiter(_heads(data, path.name), np.int64)
+    heads = np.fromiter(message_heads(data, path.name), np.int64)
     table = decode(data, heads, lambda _: path.name)
     rank = _bind(table, np.arange(len(heads) - 1), path.name)
     return rank.to(_template(table, rank))
@@ -75,19 +78,22 @@ def read_traces(prefix: str | Path, ranks: int | None = None) -> TraceSet:
     paths = _paths(Path(prefix), ranks)
     if len(paths) == 1:
         return TraceSet((read_trace(paths[0]),), str(prefix))
-    table, rows = _decode_once(paths)
+    table, files = _decode_once(paths)
     classes = _node_classes(table)
     templates: dict[tuple[bytes, ...], Template] = {}
-    traces: dict[bytes, RankTrace] = {}  # files may be equal byte by byte
-    for path, each in zip(paths, rows, strict=True):
-        if each.tobytes() in traces:
+    bound: dict[int, tuple[_Rank, RankTrace]] = {}  # by the identity of a file: files may be equal byte by byte
+    for path, file in zip(paths, files, strict=True):
+        if id(file) in bound:
             continue
-        rank = _bind(table, each, path.name)
+        if (trace := _like(table, classes, file, bound.get(id(file.like)))) is not None:
+            bound[id(file)] = bound[id(file.like)][0], trace
+            continue
+        rank = _bind(table, file.rows, path.name)
         key = classes[rank.rows].tobytes(), rank.group.tobytes(), rank.peer.tobytes()
         if key not in templates:
             templates[key] = _template(table, rank)
-        traces[each.tobytes()] = rank.to(templates[key])
-    return TraceSet(tuple(traces[each.tobytes()] for each in rows), str(prefix))
+        bound[id(file)] = rank, rank.to(templates[key])
+    return TraceSet(tuple(bound[id(file)][1] for file in files), str(prefix))
 
 
 def _paths(prefix: Path, ranks: int | None) -> list[Path]:
@@ -108,84 +114,35 @@ def _paths(prefix: Path, ranks: int | None) -> list[Path]:
 
 def _contents(path: Path) -> bytes:
     """Return the bytes of a file, decompressed."""
-    with open_regular(path, most=MOST_BYTES) as file:
-        try:
-            start = file.read(len(_GZIP))
-            file.seek(0)
-            data = _decompressed(file, path) if start == _GZIP else file.read(MOST_BYTES + 1)
-        except OSError as error:
-            raise Unreadable.of("file", path, error) from None
+    data = read_bytes(path, most=MOST_BYTES)
+    if data.startswith(_GZIP):
+        data = _decompressed(data, path)
     if len(data) > MOST_BYTES:
         raise Unreadable("file", str(path), f"has more than the {MOST_BYTES // 2**20:,} MiB that a trace may have")
     return data
 
 
-def _decompressed(file: IO[bytes], path: Path) -> bytes:
+def _decompressed(data: bytes, path: Path) -> bytes:
     """Return the first bytes of a compressed file, just enough to see whether there are too many."""
     try:
-        with gzip.GzipFile(fileobj=file) as opened:
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as opened:
             return opened.read(MOST_BYTES + 1)
     except (gzip.BadGzipFile, EOFError, zlib.error):
-        file.seek(0)
-        raise SpecError(path.name, file.read(20), "is not a valid gzip file") from None
+        raise SpecError(path.name, data[:20], "is not a valid gzip file") from None
 
 
-def _heads(data: bytes, where: str) -> Iterator[int]:
-    """Return where each node starts, at its length, and where the last one ends."""
-    if not data:
-        raise SpecError(where, data, "the file is empty")
-    length, start = read_varint(data, 0, len(data), where)
-    if start + length <= len(data):
-        check_metadata(data, start, start + length, where)
-    return _message_starts(data, min(start + length, len(data) + 1), where)
-
-
-def _message_starts(data: bytes, at: int, where: str) -> Iterator[int]:
-    """Yield where messages start, from *at* on, and where the last one ends."""
-    size = len(data)
-    yield at
-    try:
-        while at < size:
-            low = data[at]
-            if low < 0x80:
-                at += low + 1
-            elif (high := data[at + 1]) < 0x80:
-                at += (low & 0x7F) + (high << 7) + 2
-            else:
-                length, at = read_varint(data, at, size, where)
-                at = min(at + length, size + 1)  # lest it overflow an array
-            yield at
-    except IndexError:
-        raise SpecError(where, data[at:], "the file ends inside a length") from None
-    if at > size:
-        raise SpecError(where, f"{size} bytes", "the file ends inside a message")
-
-
-class _Numbering(dict[Any, int]):
-    """Numbers keys in the order of first access."""
-
-    def __missing__(self, wanted: Any) -> int:
-        number = self[wanted] = len(self)
-        return number
-
-    def of(self, all_wanted: list[Any]) -> Ints:
-        """Return the number of each."""
-        return np.fromiter(map(self.__getitem__, all_wanted), np.int64, len(all_wanted))
-
-
-def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Ints]]:
+def _decode_once(paths: Sequence[Path]) -> tuple[Table, list[Split]]:
     """Return the distinct nodes of all files, and the rows of each file."""
-    messages = _Numbering()
-    rows, known = [], [0]
+    messages = Messages()
+    files, known = [], [0]
     for path in paths:
-        data = _contents(path)
-        rows.append(messages.of([data[start:stop] for start, stop in pairwise(_heads(data, path.name))]))
-        known.append(len(messages))
+        files.append(messages.split(_contents(path), path.name))
+        known.append(len(messages.numbers))
 
     def where(row: int) -> str:
         return paths[int(np.searchsorted(known, row, "right")) - 1].name
 
-    return decode(b"".join(messages), np.cumsum([0, *map(len, messages)]), where), rows
+    return decode(b"".join(messages.numbers), np.cumsum([0, *map(len, messages.numbers)]), where), files
 
 
 def _node_classes(table: Table) -> Ints:
@@ -195,15 +152,53 @@ def _node_classes(table: Table) -> Ints:
         for start, stop in zip(table.name_start.tolist(), table.name_stop.tolist(), strict=True)
     ]
     columns = [values for name, values in table.numbers.items() if name not in _RANK_COLUMNS]
-    columns.append(_Numbering().of(names))
+    columns.append(Numbering().of(names))
     for lists in (table.data, table.ctrl):
         values = lists.value.tobytes()
         bounds = (lists.start * lists.value.itemsize).tolist()
-        columns.append(_Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
+        columns.append(Numbering().of([values[start:stop] for start, stop in pairwise(bounds)]))
     texts = np.full(len(names), ABSENT)
-    texts[list(table.process_groups)] = _Numbering().of(list(table.process_groups.values()))
+    texts[list(table.process_groups)] = Numbering().of(list(table.process_groups.values()))
     matrix = np.stack([*columns, texts], axis=1)
-    return _Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
+    return Numbering().of(matrix.view(f"V{matrix.shape[1] * matrix.itemsize}").ravel().tolist())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Codes:
+    """Values as numbers, in order of first appearance.
+
+    >>> codes = _Codes.of(np.array([7, -1, 5, 7]), -1)
+    >>> codes.code.tolist(), codes.distinct
+    ([0, -1, 1, 0], [7, 5])
+    >>> codes.like(np.array([3, -1, 7, 3])), codes.like(np.array([3, -1, 3, 3]))
+    ([3, 7], None)
+    """
+
+    code: Ints
+    """Of each value; `ABSENT` where there is none."""
+    distinct: list[int]
+    first: Ints
+    """Where each appears first."""
+    absent: int
+
+    @classmethod
+    def of(cls, values: Ints, absent: int) -> _Codes:
+        """Return the codes of *values*, in which *absent* stands for none."""
+        present = np.flatnonzero(values != absent)
+        code = np.full(len(values), ABSENT)
+        if not len(present):
+            return cls(code, [], present, absent)
+        distinct, first, which = np.unique(values[present], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        code[present] = np.argsort(order)[which]
+        return cls(code, distinct[order].tolist(), present[first[order]], absent)
+
+    def like(self, values: Ints) -> list[int] | None:
+        """Return the distinct ones of other *values* that have the same codes; None if they have others."""
+        distinct = values[self.first]
+        found: list[int] = distinct.tolist()
+        same = np.array_equal(np.append(distinct, self.absent)[self.code], values)
+        return found if same and len({self.absent, *found}) == len(found) + 1 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -211,20 +206,38 @@ class _Rank:
     """The nodes of a rank as rows of a table, in the order of their ids, and their groups and peers."""
 
     rows: Ints
-    group: Ints
-    peer: Ints
-    groups: tuple[str, ...]
-    peers: tuple[int, ...]
-    own_rank: int | None
+    order: Ints | None
+    """Where in the file each node is; None if that is in order, too."""
+    exchanges: Ints
+    """Which nodes send or receive."""
+    sends: npt.NDArray[np.bool_]
+    """Which of these send."""
+    own: _Codes
+    groups: _Codes
+    peers: _Codes
+    names: tuple[str, ...]
+    """Of the groups."""
+
+    @property
+    def group(self) -> Ints:
+        """The code of each node's group."""
+        return self.groups.code
+
+    @property
+    def peer(self) -> Ints:
+        """The code of each node's peer."""
+        peer = np.full(len(self.rows), ABSENT)
+        peer[self.exchanges] = self.peers.code
+        return peer
 
     def to(self, template: Template) -> RankTrace:
         """Return the rank's trace."""
-        return RankTrace(template, self.groups, self.peers, self.own_rank)
+        return RankTrace(template, self.names, tuple(self.peers.distinct), next(iter(self.own.distinct), None))
 
 
 def _bind(table: Table, rows: Ints, where: str) -> _Rank:
     """Return the rank whose nodes are *rows* of *table*."""
-    ids = table.numbers["id"][rows]
+    ids, order = table.numbers["id"][rows], None
     if (ids[1:] <= ids[:-1]).any():
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
@@ -234,33 +247,36 @@ def _bind(table: Table, rows: Ints, where: str) -> _Rank:
     kind = table.numbers["type"][rows]
     exchanges = np.flatnonzero((kind == NodeType.COMM_SEND) | (kind == NodeType.COMM_RECV))
     sends = kind[exchanges] == NodeType.COMM_SEND
-    source, destination = (table.numbers[name][rows[exchanges]] for name in _RANK_COLUMNS)
-    own, owners = _codes(np.where(sends, source, destination), UNSTATED)
-    if len(owners) > 1:
-        wrong = f"{where}: node {ids[exchanges[np.argmax(own)]]}: own rank"
-        raise SpecError(wrong, owners[1], f"nodes before it belong to rank {owners[0]}")
-    group, groups = _codes(table.group[rows], ABSENT)
-    peer = np.full(len(rows), ABSENT)
-    peer[exchanges], peers = _codes(np.where(sends, destination, source), UNSTATED)
+    own_values, peer_values = _ends(table, rows[exchanges], sends)
+    own = _Codes.of(own_values, UNSTATED)
+    if len(own.distinct) > 1:
+        wrong = f"{where}: node {ids[exchanges[np.argmax(own.code)]]}: own rank"
+        raise SpecError(wrong, own.distinct[1], f"nodes before it belong to rank {own.distinct[0]}")
+    groups, peers = _Codes.of(table.group[rows], ABSENT), _Codes.of(peer_values, UNSTATED)
+    names = tuple(table.groups[each] for each in groups.distinct)
+    return _Rank(rows, order, exchanges, sends, own, groups, peers, names)
+
+
+def _ends(table: Table, exchanges: Ints, sends: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
+    """Return the own rank and the peer that each send or receive states."""
+    source, destination = (table.numbers[name][exchanges] for name in _RANK_COLUMNS)
+    return np.where(sends, source, destination), np.where(sends, destination, source)
+
+
+def _like(table: Table, classes: Ints, file: Split, known: tuple[_Rank, RankTrace] | None) -> RankTrace | None:
+    """Return the trace of a file that has the nodes of a known one, with other groups and peers; None if it has not."""
+    if file.like is None or known is None:
+        return None
+    rank, trace = known
+    if (classes[file.rows[file.changed]] != classes[file.like.rows[file.changed]]).any():
+        return None
+    rows = file.rows if rank.order is None else file.rows[rank.order]
+    own_values, peer_values = _ends(table, rows[rank.exchanges], rank.sends)
+    own, peers, groups = rank.own.like(own_values), rank.peers.like(peer_values), rank.groups.like(table.group[rows])
+    if own is None or peers is None or groups is None:
+        return None
     names = tuple(table.groups[each] for each in groups)
-    return _Rank(rows, group, peer, names, tuple(peers), owners[0] if owners else None)
-
-
-def _codes(values: Ints, absent: int) -> tuple[Ints, list[int]]:
-    """Return the code of each of *values*, in order of first appearance, and the distinct values.
-
-    >>> codes, distinct = _codes(np.array([7, -1, 5, 7]), -1)
-    >>> codes.tolist(), distinct
-    ([0, -1, 1, 0], [7, 5])
-    """
-    present = np.flatnonzero(values != absent)
-    codes = np.full(len(values), ABSENT)
-    if not len(present):
-        return codes, []
-    distinct, first, which = np.unique(values[present], return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    codes[present] = np.argsort(order)[which]
-    return codes, distinct[order].tolist()
+    return RankTrace(trace.template, names, tuple(peers), next(iter(own), None))
 
 
 def _template(table: Table, rank: _Rank) -> Template:
