@@ -6,7 +6,7 @@
  *   events_network.c      messages, mailbox, fabrics, remote memory
  *
  * It does what `cosmic.simulation.event` does in Python, event by event and in the same order; functions have the names
- * that they have there. Names of columns are explained in `simulation/event/columns.py`, which makes them.
+ * that they have there. The tables are laid out by `simulation/event/columns.py`.
  */
 #ifndef COSMIC_EVENTS_H
 #define COSMIC_EVENTS_H
@@ -58,7 +58,7 @@ typedef struct {
     int64_t count;
 } Output;
 
-/* Everything that is simulated, as `columns.Job` lays it out: only 8-byte fields. */
+/* Everything that is simulated: only fields of 8 bytes, in the order of `simulation/event/compiled.py`. */
 typedef struct {
     int64_t npus, dims, entities, channels;
     int64_t fabric, rendezvous, compat, closed_forms, checks_order, folded;

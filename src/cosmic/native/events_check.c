@@ -63,11 +63,13 @@ static int rings_valid(const Job *job) {
     int64_t rings = job->ring_first.count - 1, members = job->ring_rank.count, pairs = job->pair_start.count - 1;
     if (!divides(job->ring_first, rings, members) || !divides(job->ring_pair, rings, pairs)) return 0;
     if (!divides(job->pair_start, pairs, members) || !within(job->pair_place, members, 0, members)) return 0;
-    if (!within(job->ring_rank, members, 0, job->npus) || !within(job->ring_entity, members, 0, job->entities)) return 0;
+    if (!within(job->ring_rank, members, 0, job->npus)) return 0;
+    if (!within(job->ring_entity, members, 0, job->entities)) return 0;
     if (!within(job->ring_slot, members, -INT32_MAX, INT32_MAX) || rings >= INT32_MAX) return 0;
     for (int64_t ring = 0; ring < rings; ring++) {
         int64_t own = job->ring_first.at[ring + 1] - job->ring_first.at[ring];
-        int64_t begin = job->pair_start.at[job->ring_pair.at[ring]], end = job->pair_start.at[job->ring_pair.at[ring + 1]];
+        int64_t begin = job->pair_start.at[job->ring_pair.at[ring]];
+        int64_t end = job->pair_start.at[job->ring_pair.at[ring + 1]];
         if (own < 1 || end - begin != own) return 0;
         for (int64_t place = begin; place < end; place++)
             if (job->pair_place.at[place] >= own) return 0;
@@ -164,7 +166,8 @@ static int calls_valid(const Job *job) {
     if (!within(job->placement_slot, placements, ALL, INT32_MAX)) return 0;
     if (!within(job->placement_priority, placements, -LAST_NS, LAST_NS)) return 0;
     if (!within(job->level_dim, levels, 0, job->dims) || !within(job->level_ring, levels, 0, rings)) return 0;
-    if (!within(job->level_position, levels, 0, job->npus) || !within(job->level_algorithm, levels, 0, ALGORITHMS)) return 0;
+    if (!within(job->level_position, levels, 0, job->npus)) return 0;
+    if (!within(job->level_algorithm, levels, 0, ALGORITHMS)) return 0;
     if (!within(job->level_list, levels, 0, job->list_first.count - 1)) return 0;
     for (int64_t level = 0; level < levels; level++) {
         int64_t ring = job->level_ring.at[level];
@@ -187,7 +190,8 @@ static int calls_valid(const Job *job) {
 /* Whether every node of an entity has what its action needs, and its dependents are nodes of it. */
 static int nodes_fit(const Job *job, int64_t entity) {
     int64_t first = job->node_first.at[entity], nodes = job->node_first.at[entity + 1] - first;
-    int64_t begin = job->template_first.at[entity], counters = job->counter_first.at[entity + 1] - job->counter_first.at[entity];
+    int64_t begin = job->template_first.at[entity];
+    int64_t counters = job->counter_first.at[entity + 1] - job->counter_first.at[entity];
     if (begin + nodes > job->slot.count || nodes >= INT32_MAX) return 0;
     for (int64_t place = job->child_start.at[begin]; place < job->child_start.at[begin + nodes]; place++)
         if (job->child.at[place] >= nodes) return 0;
@@ -216,7 +220,8 @@ static int entities_valid(const Job *job) {
     if (!within(job->rank, entities, 0, job->npus) || !divides(job->node_first, entities, nodes)) return 0;
     if (!within(job->template_first, entities, 0, job->slot.count + 1)) return 0;
     if (!divides(job->counter_first, entities, job->streams.count)) return 0;
-    if (!within(job->peer, job->peer.count, 0, job->npus) || !within(job->channel, job->peer.count, 0, job->channels)) return 0;
+    if (!within(job->peer, job->peer.count, 0, job->npus)) return 0;
+    if (!within(job->channel, job->peer.count, 0, job->channels)) return 0;
     for (int64_t entity = 0; entity < entities; entity++)
         if (!nodes_fit(job, entity)) return 0;
     return is_output(job->begun, nodes) && is_output(job->ended, nodes) && is_output(job->end_ns, entities)

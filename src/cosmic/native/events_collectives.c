@@ -204,7 +204,9 @@ static Gathering *new_gathering(Sim *sim, int64_t missing, int64_t members) {
     return gathering;
 }
 
-static int64_t pairs_of(const Job *job, int64_t ring) { return at(job->ring_pair, ring + 1) - at(job->ring_pair, ring); }
+static int64_t pairs_of(const Job *job, int64_t ring) {
+    return at(job->ring_pair, ring + 1) - at(job->ring_pair, ring);
+}
 
 static int64_t members_of(const Job *job, int64_t ring) {
     return at(job->ring_first, ring + 1) - at(job->ring_first, ring);
@@ -599,7 +601,8 @@ static int64_t alternating(const Job *job, const Queue *queue, const Stream *str
         const Stream *other = queue->at[place];
         previous = last;
         last = at(job->visit_kind, other->now);
-        int pair = (last == REDUCE_SCATTER && previous == ALL_GATHER) || (last == ALL_GATHER && previous == REDUCE_SCATTER);
+        int pair = (last == REDUCE_SCATTER && previous == ALL_GATHER)
+                   || (last == ALL_GATHER && previous == REDUCE_SCATTER);
         if (other->running) {
             place++;
             if (place < queue->count && !queue->at[place]->running) last = at(job->visit_kind, queue->at[place++]->now);
@@ -734,8 +737,8 @@ static int64_t next_variant(const Job *job, Rank *rank, int64_t plan, int64_t ru
 
 static int is_same(const Job *job, const Stream *one, const Stream *other) {
     int64_t a = one->visit, b = other->visit;
-    return one->phases == other->phases && one->turn[0] == other->turn[0] && at(job->visit_level, a) == at(job->visit_level, b)
-           && at(job->visit_spec, a) == at(job->visit_spec, b) && at(job->visit_final, a) == at(job->visit_final, b);
+    return one->phases == other->phases && one->turn[0] == other->turn[0]
+           && at(job->visit_level, a) == at(job->visit_level, b) && at(job->visit_spec, a) == at(job->visit_spec, b) && at(job->visit_final, a) == at(job->visit_final, b);
 }
 
 /* Schedule the end of equal chunks of one phase that nothing delays, and return whether that was possible. */
