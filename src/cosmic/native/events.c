@@ -201,10 +201,10 @@ static void end_batch(Sim *sim) {
     clock->batch_owner = GLOBAL;
 }
 
-/* Run up to *most* events; return whether any are left. */
+/* Run up to *most* events, fewer if some take long; return whether any are left. */
 static int run_events(Sim *sim, int64_t most) {
     Clock *clock = &sim->clock;
-    for (; clock->length > 0 && most > 0; most--) {
+    for (sim->left = most; clock->length > 0 && sim->left > 0; sim->left--) {
         Event event = pop(clock);
         int same_batch = clock->batch_owner == event.owner && clock->batch_time == event.time;
         if (clock->batch_owner != GLOBAL && !same_batch) end_batch(sim);

@@ -280,6 +280,7 @@ struct Sim {
     const Job *job;
     jmp_buf failed;
     int begun;
+    int64_t left;       /* events until Python looks at signals */
     Clock clock;
     Rank *ranks;
     int64_t serial;

@@ -337,6 +337,9 @@ static void check_length(Sim *sim, int64_t ring, int64_t program, int64_t endpoi
     if (!((double)(length + 1) * sum < (double)(LAST_NS / 2))) ev_fail(sim, UNLIKE);
 }
 
+/* An event takes as long as this many steps of a member. */
+#define STEPS_PER_EVENT 64
+
 /* Set `ready` to the ends of a stepwise phase that members begin at `starts`. */
 static void evaluate_steps(Sim *sim, int64_t ring, int64_t program, int64_t endpoint_ns, int together) {
     const Job *job = sim->job;
@@ -354,6 +357,7 @@ static void evaluate_steps(Sim *sim, int64_t ring, int64_t program, int64_t endp
             continue;
         }
         for (int64_t time = 0; time < times; time++) advance_members(sim, members, run, endpoint_ns, reduction);
+        sim->left -= times * members / STEPS_PER_EVENT;
     }
 }
 
@@ -364,6 +368,7 @@ static void evaluate_direct(Sim *sim, int64_t ring, int64_t visit, int64_t endpo
     int64_t part = kind == ALL_GATHER ? size : size / members;
     int64_t reduction = reduction_ns(sim, kind == REDUCE_SCATTER ? part : 0);
     const int64_t *ranks = job->ring_rank.at + at(job->ring_first, ring);
+    sim->left -= members * members / STEPS_PER_EVENT;
     for (int64_t place = 0; place < members; place++) {
         int64_t arrived = sim->starts[place] + endpoint_ns;
         for (int64_t from = 0; from < members; from++) {
@@ -738,7 +743,8 @@ static int64_t next_variant(const Job *job, Rank *rank, int64_t plan, int64_t ru
 static int is_same(const Job *job, const Stream *one, const Stream *other) {
     int64_t a = one->visit, b = other->visit;
     return one->phases == other->phases && one->turn[0] == other->turn[0]
-           && at(job->visit_level, a) == at(job->visit_level, b) && at(job->visit_spec, a) == at(job->visit_spec, b) && at(job->visit_final, a) == at(job->visit_final, b);
+           && at(job->visit_level, a) == at(job->visit_level, b) && at(job->visit_spec, a) == at(job->visit_spec, b)
+           && at(job->visit_final, a) == at(job->visit_final, b);
 }
 
 /* Schedule the end of equal chunks of one phase that nothing delays, and return whether that was possible. */

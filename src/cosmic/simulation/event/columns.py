@@ -26,7 +26,7 @@ from cosmic.traces.trace import CollectiveType, Ints
 ALGORITHMS = ("ring", "halvingDoubling", "direct", "doubleBinaryTree", "inSwitch", "given")
 STEPWISE = ("ring", "halvingDoubling")
 TURNS = (Turns.next_any, Turns.next_first, Turns.next_last)
-LONGEST_FORM = 2**32
+LONGEST_FORM = 2**30
 """Steps times members of a closed form that the core evaluates: it cannot be interrupted meanwhile."""
 Channels = dict[tuple[int, int], tuple[int, ...]]
 Shape = tuple[tuple[int, int, Algorithm], ...]
