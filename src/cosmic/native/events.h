@@ -118,7 +118,8 @@ enum {
 
 /* ------------------------------------------------------------------------------------------------- containers */
 
-/* Objects of one size that keep their addresses; given back, they are used again. */
+/* Objects of one size that keep their addresses; given back, they are used again. The first pointer of one that was
+ * given back belongs to the pool, the rest remains: what is used too late is wrong, but within bounds. */
 typedef struct {
     size_t size;
     void *free;
@@ -208,6 +209,7 @@ struct Rank {
 /* ------------------------------------------------------------------------------------------------- collectives */
 
 typedef struct {
+    void *pool;
     Rank *rank;
     int32_t row;
     int64_t left;

@@ -81,6 +81,9 @@ static int rings_valid(const Job *job) {
         int64_t ring = job->list_ring.at[entry], pair = job->list_pair.at[entry];
         if (pair < job->ring_pair.at[ring] || pair >= job->ring_pair.at[ring + 1]) return 0;
     }
+    for (int64_t list = 0; list < lists; list++)    /* rings once each: in the order in which they were made */
+        for (int64_t entry = job->list_first.at[list] + 1; entry < job->list_first.at[list + 1]; entry++)
+            if (job->list_ring.at[entry - 1] >= job->list_ring.at[entry]) return 0;
     return 1;
 }
 

@@ -696,6 +696,7 @@ static void check_order(Sim *sim, const Stream *stream, int64_t before, int ends
 
 static void stream_done(Sim *sim, Stream *stream) {
     Collective *collective = stream->collective;
+    if (collective->left <= 0) ev_fail(sim, UNLIKE);
     if (--collective->left > 0) return;
     Rank *rank = collective->rank;
     int64_t row = collective->row;
@@ -706,6 +707,7 @@ static void stream_done(Sim *sim, Stream *stream) {
 /* Take a stream to its next phase, or end it. */
 void ev_proceed(Sim *sim, Stream *stream) {
     Rank *rank = stream->rank;
+    if (stream->collective == NULL) ev_fail(sim, UNLIKE);   /* it has ended */
     int64_t before = stream->next_phase ? stream->queue : -1;
     int ends = to_go(stream) == 0;
     if (ends) stream_done(sim, stream);     /* may begin others, which then wait behind this one */
@@ -717,6 +719,7 @@ void ev_proceed(Sim *sim, Stream *stream) {
     if (before >= 0 && sim->job->checks_order) check_order(sim, stream, before, ends);
     if (!ends) insert(sim, &rank->queues[stream->queue], stream);
     int64_t queue = stream->queue;
+    if (ends) stream->collective = NULL;
     if (ends && !stream->pinned) ev_give(&sim->streams, stream);
     if (before >= 0) serve(sim, &rank->queues[before]);
     if (!ends) serve(sim, &rank->queues[queue]);
