@@ -120,11 +120,11 @@ def _jittered(traces: TraceSet) -> TraceSet:
     for rank in traces.ranks:
         template = rank.template
         factor = random.uniform(1 - JITTER, 1 + JITTER, template.nodes)
-        columns = {
-            name: np.where(column > 0, (column * factor).astype(np.int64), column)
-            for name, column in (("num_ops", template.num_ops), ("tensor_size", template.tensor_size))
-        }
-        ranks.append(replace(rank, template=replace(template, **columns)))
+        operations, sizes = (
+            np.where(column > 0, (column * factor).astype(np.int64), column)
+            for column in (template.num_ops, template.tensor_size)
+        )
+        ranks.append(replace(rank, template=replace(template, num_ops=operations, tensor_size=sizes)))
     return TraceSet(tuple(ranks))
 
 
