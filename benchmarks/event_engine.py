@@ -7,6 +7,9 @@ runs, *engine_cpu_s* what the command itself reports (reading included, imports 
 ASTRA-sim for the same case: at commit 518bd51, one run each, on two cores at 2 to 3 GHz. Traces are generated ones, and
 those of STAGE with the same mapping if --stage names their folder (NAME/gpt.RANK.et, NAME/gpt.json). Bytecode is
 compiled before timing.
+
+Ranks fold where they are alike. In some cases they do not: computations of every rank differ by up to 2 %, or folding
+is off. *core* is one collective message by message, compiled and in Python, in events per CPU second.
 """
 
 from __future__ import annotations
@@ -20,13 +23,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cosmic.loading.designs import load_design
+from cosmic.native import library
+from cosmic.simulation.event.engine import Job, run
+from cosmic.simulation.event.inputs import AstraSimDimension, read_network, read_system, system_from
+from cosmic.simulation.event.network import Network
 from cosmic.traces.generation import generate
-from cosmic.traces.groups import write_groups
-from cosmic.traces.reading import read_trace
+from cosmic.traces.groups import read_groups, write_groups
+from cosmic.traces.reading import read_trace, read_traces
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
 from cosmic.traces.writing import write_traces
 
@@ -55,6 +65,7 @@ ASTRA_SIM = {
     ("STAGE", 1024): 19.1,
 }
 BIG_NODES = 100_000
+JITTER = 0.02
 
 
 def main() -> None:
@@ -63,7 +74,11 @@ def main() -> None:
     parser.add_argument("--stage", type=Path, help="a folder with STAGE traces: n256/gpt.0.et ...")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", action="store_true", help="no effect: output is always JSON")
+    parser.add_argument("--unfolded", nargs=4, metavar=("PREFIX", "SYSTEM", "NETWORK", "BACKEND"), help="simulate once")
     options = parser.parse_args()
+    if options.unfolded:
+        print(json.dumps(_unfolded(*options.unfolded)))
+        return
     with tempfile.TemporaryDirectory() as folder:
         here = Path(folder)
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -71,7 +86,7 @@ def main() -> None:
         generated = {ranks: _generate(here, ranks) for ranks in MAPPINGS}
         cases = list(_cases(here, options.stage))
         found = [_simulate(case, options.repeats) for case in cases]
-        print(json.dumps({"generation": generated, "reading": _read(here), "cases": found}, indent=2))
+        print(json.dumps({"generation": generated, "reading": _read(here), "cases": found, "core": _core()}, indent=2))
 
 
 def _generate(here: Path, ranks: int) -> dict[str, Any]:
@@ -87,13 +102,38 @@ def _generate(here: Path, ranks: int) -> dict[str, Any]:
     prefix = here / f"generated{ranks}"
     write_traces(job.traces, prefix)
     write_groups(job.groups, f"{prefix}.json")
+    written = time.process_time()
+    write_traces(_jittered(job.traces), here / f"jittered{ranks}")
     return {
         "nodes": job.traces.nodes,
         "first_cpu_s": times[0],
         "again_cpu_s": times[1],
-        "write_cpu_s": time.process_time() - start,
+        "write_cpu_s": written - start,
         "stage_cpu_s": ASTRA_SIM.get(("STAGE", ranks)),
     }
+
+
+def _jittered(traces: TraceSet) -> TraceSet:
+    """Return traces in which no two ranks compute for equally long."""
+    random = np.random.default_rng(1)
+    ranks = []
+    for rank in traces.ranks:
+        template = rank.template
+        factor = random.uniform(1 - JITTER, 1 + JITTER, template.nodes)
+        operations, sizes = (
+            np.where(column > 0, (column * factor).astype(np.int64), column)
+            for column in (template.num_ops, template.tensor_size)
+        )
+        ranks.append(replace(rank, template=replace(template, num_ops=operations, tensor_size=sizes)))
+    return TraceSet(tuple(ranks))
+
+
+def _unfolded(prefix: str, system: str, network: str, backend: str) -> dict[str, Any]:
+    """Simulate every rank, though many are alike."""
+    net = Network(read_network(network))
+    traces, groups = read_traces(prefix, net.npus), read_groups(f"{prefix}.json")
+    job = Job(traces=traces, groups=groups, system=read_system(system), network=net, backend=backend)
+    return run(job, folded=False).as_json()
 
 
 def _cases(here: Path, stage: Path | None) -> Iterator[dict[str, Any]]:
@@ -115,6 +155,16 @@ def _cases(here: Path, stage: Path | None) -> Iterator[dict[str, Any]]:
                     "inputs": inputs,
                     "astra_sim_cpu_s": ASTRA_SIM[backend, ranks],
                 }
+    for ranks, backend in ((1024, "unaware"), (256, "aware")):
+        common = ["--system", here / "system.json", "--network", here / f"switch{ranks}.yml", "--backend", backend]
+        inputs = ["--workload", here / f"jittered{ranks}", "--comm-groups", here / f"generated{ranks}.json", *common]
+        yield {"case": f"jittered, {ranks} ranks, {backend}", "inputs": inputs}
+    named = {"generated": here / "generated256"}
+    if stage is not None and (stage / "n256").exists():
+        named["STAGE"] = stage / "n256" / "gpt"
+    for name, prefix in named.items():
+        inputs = [prefix, here / "system.json", here / "switch256.yml", "aware"]
+        yield {"case": f"{name}, 256 ranks, aware, unfolded", "unfolded": True, "inputs": inputs}
     yield {"case": "ring all-reduce, 1,024 NPUs", "inputs": _ring(here), "astra_sim_cpu_s": ASTRA_SIM["ring", 1024]}
 
 
@@ -129,7 +179,8 @@ def _ring(here: Path) -> list[Any]:
 
 
 def _simulate(case: dict[str, Any], repeats: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "cosmic", "simulate", "--json", *map(str, case.pop("inputs"))]
+    own = [__file__, "--unfolded"] if case.pop("unfolded", False) else ["-m", "cosmic", "simulate", "--json"]
+    command = [sys.executable, *own, *map(str, case.pop("inputs"))]
     times = []
     for place in range(repeats + 1):
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -143,11 +194,30 @@ def _simulate(case: dict[str, Any], repeats: int) -> dict[str, Any]:
         "cpu_s": min(times),
         "engine_cpu_s": result["cpu_s"],
         "events": result["events"],
+        "events_per_s": result["events"] / result["cpu_s"],
         "simulated_ranks": result["simulated_ranks"],
         "peak_memory_mb": _peak_mb(command),
     }
     if "astra_sim_cpu_s" in case:
         found["times_faster"] = case["astra_sim_cpu_s"] / min(times)
+    return found
+
+
+def _core() -> dict[str, Any]:
+    """Return the events per second of an all-reduce of 64 MiB among 128 NPUs whose links are queues, unfolded."""
+    node = {"id": 0, "type": NodeType.COMM_COLL, "comm_type": CollectiveType.ALL_REDUCE, "comm_size": 2**26}
+    traces = TraceSet((RankTrace(template_of([node])),) * 128)
+    net = Network((AstraSimDimension("Ring", 128, 100.0, 500.0),))
+    job = Job(traces=traces, groups={}, system=system_from(SYSTEM), network=net, backend="aware")
+    found: dict[str, Any] = {"compiled": library() is not None}
+    before = os.environ.get("COSMIC_NATIVE")
+    for name, switch in (("events_per_s", "1"), ("python_events_per_s", "0")):
+        os.environ["COSMIC_NATIVE"] = switch
+        results = [run(job, folded=False) for _ in range(2)]
+        found |= {"events": results[0].events, name: max(each.events / each.cpu_s for each in results)}
+    os.environ.pop("COSMIC_NATIVE")
+    if before is not None:
+        os.environ["COSMIC_NATIVE"] = before
     return found
 
 

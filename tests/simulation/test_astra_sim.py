@@ -16,6 +16,7 @@ from cosmic.simulation.event.engine import Job, run, simulate
 from cosmic.simulation.event.inputs import RemoteMemory
 from tests.simulation.jobs import collective, computation, job, load, network, receive, send
 
+pytestmark = pytest.mark.usefixtures("engine")
 ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "astra_collectives.csv"
 REFERENCE = ROOT.parent / "shared" / "reference" / "astra_sim"

@@ -14,6 +14,7 @@ from cosmic.simulation.event.network import Network
 from tests.simulation.files import words, write_job
 from tests.simulation.jobs import Node, collective, computation, job, network, receive, send
 
+pytestmark = pytest.mark.usefixtures("engine")
 TWO = network(("Ring", 2, 50.0, 500.0))
 FOUR = network(("Switch", 4, 50.0, 500.0))
 OVERLAPPING = {"1": (0, 1, 2), "2": (0, 1, 3)}
@@ -117,3 +118,11 @@ def test_ranks_that_only_disagree_on_the_order_within_a_moment_are_taken_to_agre
     folded, simulated = run(work), run(work, folded=False, closed_forms=False)
     assert folded.cycles == simulated.cycles
     assert folded.warnings == simulated.warnings == (AGREED,)
+
+
+def test_messages_of_two_groups_that_a_rank_does_not_name() -> None:
+    ranks = [[computation(1, 1)], [collective("all_reduce", 8, "1")], [collective("all_reduce", 8, "2")]]
+    sentence = mistake(ranks, network(("Ring", 3, 50.0, 500.0)), groups={"1": (0, 1), "2": (0, 2)}, backend="aware")
+    assert sentence == (
+        "trace: rank 1: collective 1 of group 1 = \"ALL_REDUCE of 8 bytes, node 0 'node 0'\": rank 0 has none there"
+    )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from cosmic.errors import SpecError
-from cosmic.simulation.event.ranks import NEVER, Action, Rank
+from cosmic.simulation.event.outcome import Simulated
+from cosmic.simulation.event.ranks import NEVER, Action
 from cosmic.traces.checks import check
 from cosmic.traces.findings import node_text
 from cosmic.traces.trace import TraceSet
@@ -15,7 +16,7 @@ SHOWN = 4
 
 
 def raise_if_deadlocked(
-    traces: TraceSet, groups: Mapping[str, Sequence[int]], ranks: Sequence[Rank], entity_of: Sequence[int]
+    traces: TraceSet, groups: Mapping[str, Sequence[int]], ranks: Sequence[Simulated], entity_of: Sequence[int]
 ) -> None:
     """Raise an error that says which ranks wait for each other, if any did not finish.
 
@@ -40,12 +41,14 @@ def raise_if_deadlocked(
     raise SpecError(traces.where, count, "; ".join(chain) + end)
 
 
-def is_stuck(rank: Rank) -> bool:
+def is_stuck(rank: Simulated) -> bool:
     """Return whether a rank has nodes that did not finish."""
-    return any(ended == NEVER for ended in rank.ended_ns)
+    return NEVER in rank.ended_ns
 
 
-def _waiting(at: int, simulated: Rank, traces: TraceSet, ranks: Sequence[Rank]) -> tuple[str, int, int | None]:
+def _waiting(
+    at: int, simulated: Simulated, traces: TraceSet, ranks: Sequence[Simulated]
+) -> tuple[str, int, int | None]:
     """Return a sentence about what rank *at* waits for, the rank that it names, and the rank it waits for.
 
     *simulated* is the rank that was simulated for *at*.
@@ -55,7 +58,7 @@ def _waiting(at: int, simulated: Rank, traces: TraceSet, ranks: Sequence[Rank]) 
     row = next((row for row, time in enumerate(begun) if time != NEVER and ended[row] == NEVER), None)
     if row is None:
         return f"rank {at} has nodes that nothing starts", at, None
-    node, action = node_text(trace.template, row), simulated.work.action[row]
+    node, action = node_text(trace.template, row), simulated.action_of(row)
     if action in (Action.SEND, Action.RECEIVE):
         peer = trace.peers[int(trace.template.peer[row])]
         does = "receive from it" if action == Action.SEND else "send to it"
@@ -69,12 +72,12 @@ def _waiting(at: int, simulated: Rank, traces: TraceSet, ranks: Sequence[Rank]) 
     return f"rank {at} {node} never ends", at, None
 
 
-def _absent(rank: Rank, row: int, ranks: Sequence[Rank]) -> int | None:
+def _absent(rank: Simulated, row: int, ranks: Sequence[Simulated]) -> int | None:
     """Return a member that has begun fewer collectives of this group."""
-    _, placement = rank.placements[row]
-    begun = rank.scheduler.streams_of(placement.slot)
+    placement = rank.placement_of(row)
+    begun = rank.streams_of(placement.slot)
     for level in placement.levels:
         for member, entity, slot in zip(level.ring.ranks, level.ring.entities, level.ring.slots, strict=True):
-            if ranks[entity].scheduler.streams_of(slot) < begun:
+            if ranks[entity].streams_of(slot) < begun:
                 return member
     return None

@@ -6,12 +6,13 @@ downwards. Themis chooses each chunk's order of dimensions by the load they have
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from cosmic.cost.themis import ThemisInput, ThemisKind, chunks
 from cosmic.errors import SpecError
-from cosmic.simulation.event.inputs import Algorithm
+from cosmic.simulation.event.inputs import Algorithm, System
 from cosmic.simulation.event.rings import GIVEN, Ring
 from cosmic.traces.trace import CollectiveType, RankTrace
 
@@ -86,6 +87,18 @@ class Turns:
         return queue, False
 
 
+class Visit(NamedTuple):
+    """A phase of a chunk, before it has a queue."""
+
+    level: int
+    """Index among the levels of the placement."""
+    kind: CollectiveType
+    turn: Callable[[Turns], tuple[int, bool]]
+    """How its queue is chosen."""
+    size: int
+    final: int
+
+
 class Planner:
     """Plans the collectives of a rank, and keeps its round-robin counters."""
 
@@ -101,13 +114,17 @@ class Planner:
         key = (kind, size, id(levels))
         if key in self._known:
             return self._known[key]
-        given = levels[0].algorithm.name == GIVEN
-        cut = [(size, [0])] if given else self._chunks(kind, size, levels)
-        planned = [self._plan(kind, chunk, [levels[place] for place in order]) for chunk, order in cut]
+        cut = self.cut(kind, size, levels)
+        planned = [self._plan(kind, chunk, order, levels) for chunk, order in self._rotated(cut, levels)]
         found = [phases for phases in planned if phases]
         if not self._takes_turns(levels):
             self._known[key] = found
         return found
+
+    def rotates(self, levels: list[Level]) -> bool:
+        """Return whether each chunk begins in another dimension than the one before."""
+        inter = self._world.system.inter_dimension_scheduling
+        return inter == "roundRobin" and levels[0].algorithm.name != GIVEN
 
     def _takes_turns(self, levels: list[Level]) -> bool:
         """Return whether the next plan of the same collective differs."""
@@ -115,8 +132,10 @@ class Planner:
         trees = any(level.algorithm.name == "doubleBinaryTree" for level in levels)
         return rotates or trees or self._world.queues_per_dim > 1
 
-    def _chunks(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
-        """Return the size of every chunk, and the order in which it visits the dimensions."""
+    def cut(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
+        """Return the size of every chunk, and the order in which it visits the levels if it does not rotate."""
+        if levels[0].algorithm.name == GIVEN:
+            return [(size, [0])]
         system = self._world.system
         chunk = size // system.splits
         if kind != CollectiveType.ALL_GATHER and chunk < self._world.network.npus:
@@ -130,12 +149,15 @@ class Planner:
         inter = system.inter_dimension_scheduling
         if inter.startswith("offlineGreedy") and kind in THEMIS and len(levels) > 1:
             return self._themis(kind, size, levels)
+        return [(chunk, order)] * -(-size // chunk)
+
+    def _rotated(self, cut: list[tuple[int, list[int]]], levels: list[Level]) -> list[tuple[int, list[int]]]:
+        if not self.rotates(levels):
+            return cut
         found = []
-        for _ in range(-(-size // chunk)):
-            found.append((chunk, order))
-            if inter == "roundRobin":
-                found[-1] = (chunk, order[self._rotation :] + order[: self._rotation])
-                self._rotation = (self._rotation + 1) % len(levels)
+        for chunk, order in cut:
+            found.append((chunk, rotated(order, self._rotation)))
+            self._rotation = (self._rotation + 1) % len(levels)
         return found
 
     def _themis(self, kind: CollectiveType, size: int, levels: list[Level]) -> list[tuple[int, list[int]]]:
@@ -150,37 +172,16 @@ class Planner:
         )
         return [(chunk.size_bytes, list(chunk.order)) for chunk in chunks(THEMIS[kind], plan)]
 
-    def _plan(self, kind: CollectiveType, size: int, levels: list[Level]) -> tuple[ChunkPhase, ...]:
-        """Return the phases of a chunk that visits *levels* in this order.
-
-        An all-reduce is a reduce-scatter upwards, an all-reduce in the last dimension and an all-gather downwards;
-        Themis uses reduce-scatter and all-gather in the last one too. The baseline is a whole all-reduce in each.
-        """
-        system = self._world.system
-        active = [level for level in levels if len(level.ring) > 1]
-        anywhere, first, last = Turns.next_any, Turns.next_first, Turns.next_last
-        scatter, gather = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
-        if kind != CollectiveType.ALL_REDUCE or system.collective_optimization == "baseline":
-            visits = [(level, kind, anywhere) for level in active]
-        else:
-            lower = active
-            visits = []
-            if not system.inter_dimension_scheduling.startswith("offlineGreedy"):
-                lower = active[:-1]
-                visits = [(level, kind, first) for level in active[-1:]]
-            visits = [
-                *((level, scatter, first) for level in lower),
-                *visits,
-                *((level, gather, last) for level in reversed(lower)),
-            ]
+    def _plan(self, kind: CollectiveType, size: int, order: list[int], levels: list[Level]) -> tuple[ChunkPhase, ...]:
+        """Return the phases of a chunk that visits *levels* in this order."""
         phases = []
-        for level, phase_kind, turn in visits:
-            queue, clockwise = turn(self.turns[level.dim])
-            final = after(level.algorithm, phase_kind, size, len(level.ring))
+        for visit in visits(self._world.system, kind, size, order, levels):
+            level = levels[visit.level]
+            queue, clockwise = visit.turn(self.turns[level.dim])
             tree = self._next_tree(kind, level) if level.algorithm.name == "doubleBinaryTree" else 0
             queue += level.dim * self._world.queues_per_dim
-            phases.append(ChunkPhase(queue, phase_kind, level.ring, level.algorithm, size, final, clockwise, tree))
-            size = final
+            phase = ChunkPhase(queue, visit.kind, level.ring, level.algorithm, visit.size, visit.final, clockwise, tree)
+            phases.append(phase)
         return tuple(phases)
 
     def _next_tree(self, kind: CollectiveType, level: Level) -> int:
@@ -188,6 +189,45 @@ class Planner:
         tree = self._trees.get(key, 0)
         self._trees[key] = 1 - tree
         return tree
+
+
+def rotated(order: list[int], by: int) -> list[int]:
+    """Return an order of dimensions that begins *by* later.
+
+    >>> rotated([0, 1, 2], 1)
+    [1, 2, 0]
+    """
+    return order[by:] + order[:by]
+
+
+def visits(system: System, kind: CollectiveType, size: int, order: list[int], levels: list[Level]) -> list[Visit]:
+    """Return the visits of a chunk to *levels* in this order.
+
+    An all-reduce is a reduce-scatter upwards, an all-reduce in the last dimension and an all-gather downwards; Themis
+    uses reduce-scatter and all-gather in the last one too. The baseline is a whole all-reduce in each.
+    """
+    active = [place for place in order if len(levels[place].ring) > 1]
+    anywhere, first, last = Turns.next_any, Turns.next_first, Turns.next_last
+    scatter, gather = CollectiveType.REDUCE_SCATTER, CollectiveType.ALL_GATHER
+    if kind != CollectiveType.ALL_REDUCE or system.collective_optimization == "baseline":
+        planned = [(place, kind, anywhere) for place in active]
+    else:
+        lower = active
+        planned = []
+        if not system.inter_dimension_scheduling.startswith("offlineGreedy"):
+            lower = active[:-1]
+            planned = [(place, kind, first) for place in active[-1:]]
+        planned = [
+            *((place, scatter, first) for place in lower),
+            *planned,
+            *((place, gather, last) for place in reversed(lower)),
+        ]
+    found = []
+    for place, phase_kind, turn in planned:
+        final = after(levels[place].algorithm, phase_kind, size, len(levels[place].ring))
+        found.append(Visit(place, phase_kind, turn, size, final))
+        size = final
+    return found
 
 
 def after(algorithm: Algorithm, kind: CollectiveType, size: int, members: int) -> int:

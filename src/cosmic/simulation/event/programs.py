@@ -37,6 +37,10 @@ class Step(NamedTuple):
     """Bytes that are reduced once received; 0 if none."""
 
 
+Runs = tuple[tuple[int, Step], ...]
+"""Steps, and how often each is repeated before the next."""
+
+
 @lru_cache(maxsize=4096)
 def steps(algorithm: str, kind: CollectiveType, members: int, size: int, clockwise: bool = True) -> tuple[Step, ...]:
     """Return the steps of a collective of *size* bytes among *members*.
@@ -44,14 +48,23 @@ def steps(algorithm: str, kind: CollectiveType, members: int, size: int, clockwi
     >>> [(step.to.tolist(), step.size, step.reduces) for step in steps("ring", CollectiveType.REDUCE_SCATTER, 3, 30)]
     [([1, 2, 0], 10, 10), ([1, 2, 0], 10, 10)]
     """
+    return tuple(step for times, step in runs(algorithm, kind, members, size, clockwise) for _ in range(times))
+
+
+def runs(algorithm: str, kind: CollectiveType, members: int, size: int, clockwise: bool = True) -> Runs:
+    """Return the steps of a collective, equal ones in a row as one.
+
+    >>> [times for times, _ in runs("ring", CollectiveType.ALL_REDUCE, 8, 80)]
+    [7, 7]
+    """
     if algorithm == "ring":
         return _ring(kind, members, size, 1 if clockwise else -1)
     if kind == CollectiveType.ALL_TO_ALL:
         raise SpecError("all-to-all-implementation", algorithm, "has no all-to-all")
-    return _halving_doubling(kind, members, size)
+    return tuple((1, step) for step in _halving_doubling(kind, members, size))
 
 
-def _ring(kind: CollectiveType, members: int, size: int, way: int) -> tuple[Step, ...]:
+def _ring(kind: CollectiveType, members: int, size: int, way: int) -> Runs:
     """Shards go round the ring; an all-to-all forwards every shard until it arrives."""
     position = np.arange(members)
     to, source = (position + way) % members, (position - way) % members
@@ -59,10 +72,10 @@ def _ring(kind: CollectiveType, members: int, size: int, way: int) -> tuple[Step
     plain, adding = Step(to, source, part, 0), Step(to, source, part, part)
     round_trip = members - 1
     if kind == CollectiveType.ALL_REDUCE:
-        return (adding,) * round_trip + (plain,) * round_trip
+        return (round_trip, adding), (round_trip, plain)
     if kind == CollectiveType.ALL_TO_ALL:
-        return (plain,) * (members * round_trip // 2)
-    return (adding if kind in REDUCING else plain,) * round_trip
+        return ((members * round_trip // 2, plain),)
+    return ((round_trip, adding if kind in REDUCING else plain),)
 
 
 def _halving_doubling(kind: CollectiveType, members: int, size: int) -> tuple[Step, ...]:

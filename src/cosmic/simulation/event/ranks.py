@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import Any
 
 from cosmic.simulation.event.clock import Clock
@@ -16,7 +17,7 @@ from cosmic.simulation.event.network import Ambiguous
 from cosmic.simulation.event.planning import CollectivePlacement
 from cosmic.simulation.event.streams import Collective, CollectiveScheduler
 from cosmic.simulation.event.world import World
-from cosmic.traces.trace import CollectiveType
+from cosmic.traces.trace import CollectiveType, Ints
 
 NEVER = -1
 
@@ -51,24 +52,57 @@ _NONE, _RUN, _COLLECTIVE = int(Slot.NONE), int(Action.RUN), int(Action.COLLECTIV
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """A template ready for the event loop: plain lists, because the loop reads single numbers."""
+    """A template ready for the event loop, one row per node."""
+
+    slot: Ints
+    action: Ints
+    duration_ns: Ints
+    size: Ints
+    """Bytes; where times are given, nanoseconds."""
+    compute_ns: Ints
+    """Nanoseconds that count as computation on the accelerator."""
+    waits: Ints
+    """Number of nodes that each node depends on."""
+    child_start: Ints
+    """Row *r* is followed by ``child[child_start[r]:child_start[r + 1]]``."""
+    child: Ints
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return len(self.slot)
+
+    def listed(self) -> WorkLists:
+        """Return the columns as plain lists."""
+        start, child = self.child_start.tolist(), self.child.tolist()
+        return WorkLists(
+            slot=self.slot.tolist(),
+            action=self.action.tolist(),
+            duration_ns=self.duration_ns.tolist(),
+            size=self.size.tolist(),
+            compute_ns=self.compute_ns.tolist(),
+            waits=self.waits.tolist(),
+            children=[child[begin:end] for begin, end in pairwise(start)],
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WorkLists:
+    """The columns of `Work` as lists, because a loop in Python reads single numbers."""
 
     slot: list[int]
     action: list[int]
     duration_ns: list[int]
     size: list[int]
-    """Bytes; where times are given, nanoseconds."""
-    waits: list[int]
-    """Number of nodes that each node depends on."""
-    children: list[list[int]]
     compute_ns: list[int]
-    """Nanoseconds that count as computation on the accelerator."""
+    waits: list[int]
+    children: list[list[int]]
 
 
 class Rank:
     """One rank (or a class of equivalent ranks) that runs its trace."""
 
-    def __init__(self, world: World, entity: int, rank: int, work: Work) -> None:
+    def __init__(self, world: World, entity: int, rank: int, work: WorkLists) -> None:
         self.world, self.entity, self.rank, self.work = world, entity, rank, work
         self.scheduler = CollectiveScheduler(world, entity, rank)
         self.placements: dict[int, tuple[CollectiveType, CollectivePlacement]] = {}
@@ -88,6 +122,18 @@ class Rank:
         self._issuing = False
         self._order = _Order(work.slot) if world.checks_order else None
         self._decided_by: dict[int, int] = {}
+
+    def action_of(self, row: int) -> int:
+        """Return what issuing a node does."""
+        return self.work.action[row]
+
+    def placement_of(self, row: int) -> CollectivePlacement:
+        """Return the placement of a collective."""
+        return self.placements[row][1]
+
+    def streams_of(self, slot: int) -> int:
+        """Return the number of streams that the group in *slot* has begun."""
+        return self.scheduler.streams_of(slot)
 
     def begin(self) -> None:
         """Issue the nodes without dependencies."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.simulation.event.inputs import System
+from cosmic.simulation.event.job import Job
+from cosmic.simulation.event.lowering import is_of
 from cosmic.simulation.event.network import Network
-from cosmic.simulation.event.ranks import NEVER, Rank
-from cosmic.simulation.event.world import World
-from cosmic.traces.trace import COMMUNICATION, Ints, NodeType, Template, TraceSet
+from cosmic.simulation.event.outcome import Simulated, Simulation
+from cosmic.simulation.event.ranks import NEVER
+from cosmic.traces.trace import COMMUNICATION, Ints, NodeType, Template
 
 MOST_OPERATORS = 20
 
@@ -124,38 +126,40 @@ class Result:
         return plain
 
 
-def result_of(world: World, ranks: Sequence[Rank], traces: TraceSet, cpu_s: float) -> Result:
-    """Return the result of a simulation of *traces* in which *ranks* were simulated."""
+def result_of(job: Job, simulation: Simulation, cpu_s: float) -> Result:
+    """Return the result of a simulation of *job*."""
+    ranks, system = simulation.ranks, job.system
     cycles = max(rank.end_ns for rank in ranks)
     classes: list[list[int]] = [[] for _ in ranks]
-    for rank, entity in enumerate(world.entity_of):
+    for rank, entity in enumerate(simulation.entity_of):
         classes[entity].append(rank)
-    found: list[Npu | None] = [None] * len(world.entity_of)
+    found: list[Npu | None] = [None] * len(simulation.entity_of)
     rank_times = []
     for simulated, members in zip(ranks, classes, strict=True):
-        trace = traces.ranks[simulated.rank]
+        trace = job.traces.ranks[simulated.rank]
         template = trace.template
-        begun, ended = np.array(simulated.begun_ns, np.int64), np.array(simulated.ended_ns, np.int64)
-        times = _times(simulated, template, begun, ended) | _roofline(template, world.system, begun, ended)
+        begun, ended = np.asarray(simulated.begun_ns, np.int64), np.asarray(simulated.ended_ns, np.int64)
+        times = _times(simulated, template, begun, ended) | _roofline(template, system, begun, ended)
         for rank in members:
             found[rank] = Npu(npu=rank, cycles=simulated.end_ns, **times)
         rank_times.append(RankTimes(tuple(members), template, trace.peers, begun, ended))
+    sent = np.asarray(simulation.sent_bytes, np.float64)
     return Result(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),
-        dimensions=_dimensions(world.network, np.array(world.sent_bytes, np.float64), list(map(len, classes)), cycles),
-        links=_links(world.fabric.busy_ns(), cycles),
-        operators=_operators(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], world.system),
-        events=world.clock.events,
+        dimensions=_dimensions(job.network, sent, list(map(len, classes)), cycles),
+        links=_links(simulation.busy_ns, cycles),
+        operators=_operators(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
+        events=simulation.events,
         cpu_s=cpu_s,
         simulated_ranks=len(ranks),
-        warnings=world.system.warnings,
+        warnings=system.warnings,
         rank_times=tuple(rank_times),
     )
 
 
-def _times(simulated: Rank, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
-    communicates = np.isin(template.type, COMMUNICATION)
+def _times(simulated: Simulated, template: Template, begun: Ints, ended: Ints) -> dict[str, Any]:
+    communicates = is_of(template, COMMUNICATION)
     computes = (template.type == NodeType.COMP) & (template.on_cpu == 0)
     communication = _covered(begun[communicates], ended[communicates])
     computation = _covered(begun[computes], ended[computes])
@@ -244,6 +248,6 @@ def _dimensions(
     return tuple(found)
 
 
-def _links(busy: dict[str, int], cycles: int) -> tuple[LinkUse, ...]:
+def _links(busy: Mapping[str, int], cycles: int) -> tuple[LinkUse, ...]:
     ordered = sorted(busy.items(), key=lambda item: (-item[1], item[0]))
     return tuple(LinkUse(link=name, busy_cycles=time, utilization=time / max(1, cycles)) for name, time in ordered)

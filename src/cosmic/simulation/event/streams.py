@@ -148,14 +148,15 @@ class Stream:
     def send(self, position: int, size: int, step: Any) -> None:
         """Send to the member at *position*; *step* identifies the message within the phase."""
         phase, ring = self.phase, self.phase.ring
-        member = (ring.entities[position], ring.slots[position])
+        member = (ring.entities[position], ring.slots[position], self.scheduler.entity)
         key = (*member, self.ordinal, self.next_phase, phase.kind, phase.size, step)
         self.scheduler.world.post_send(self.scheduler.rank, ring.ranks[position], size, key, None)
 
     def receive(self, position: int, step: Any, action: Action) -> None:
         """Call *action* when the message of the member at *position* has arrived."""
         phase = self.phase
-        key = (self.scheduler.entity, self.slot, self.ordinal, self.next_phase, phase.kind, phase.size, step)
+        member = (self.scheduler.entity, self.slot, phase.ring.entities[position])
+        key = (*member, self.ordinal, self.next_phase, phase.kind, phase.size, step)
         self.scheduler.world.post_receive(self.scheduler.rank, phase.ring.ranks[position], key, action, None)
 
     def through_switch(self, up: int, down: int, action: Action) -> None:
