@@ -23,7 +23,7 @@ Floats = npt.NDArray[np.float64]
 Rows = npt.NDArray[np.int64]
 MOST_FAMILIES = 16
 """Sets of columns for which a design keeps plans."""
-PATIENCE = 3
+PATIENCE = 1
 """How often designs of a structure are evaluated without a program before one is recorded; both give the same bits."""
 MANY = 1_000
 """Designs for which a program is recorded at once."""
