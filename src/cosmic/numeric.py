@@ -116,16 +116,25 @@ def elementwise(function: Callable[P, Numeric]) -> Callable[P, Numeric]:
 
 
 def _of_c_library(function: Callable[..., float], operands: int = 1) -> Callable[..., Numeric]:
-    """Return a function of Python's `math`, which is that of the C library, for arrays too."""
-    many = np.frompyfunc(function, operands, 1)
+    """Return a function of Python's `math`, which is that of the C library, for arrays too.
+
+    What is too large, or undefined, is as NumPy's `errstate` says: an error, or infinity and NaN.
+    """
+
+    def one(*values: float) -> float:
+        try:
+            return function(*values)
+        except (OverflowError, ValueError) as error:
+            if np.geterr()["over"] == "raise":
+                raise FloatingPointError(f"{error} in {function.__name__}") from None
+            return math.inf if isinstance(error, OverflowError) else math.nan
+
+    many = np.frompyfunc(one, operands, 1)
 
     def compute(*values: Numeric) -> Numeric:
-        try:
-            if not any(isinstance(value, np.ndarray) for value in values):
-                return float(function(*values))
-            return cast(Numeric, np.asarray(many(*values), dtype=np.float64)[()])
-        except ValueError as error:
-            raise FloatingPointError(str(error)) from None
+        if not any(isinstance(value, np.ndarray) for value in values):
+            return float(one(*cast(tuple[float, ...], values)))
+        return cast(Numeric, np.asarray(many(*values), dtype=np.float64)[()])
 
     return compute
 

@@ -1,0 +1,184 @@
+"""Programs on disk: found again, never trusted, never needed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cosmic import caching, evaluation
+from cosmic.evaluation import RESULTS
+from cosmic.loading.designs import load_design
+from cosmic.recording import cache
+from cosmic.recording.program import Program
+from cosmic.recording.recorder import Recorder
+from cosmic.recording.running import run_point
+from cosmic.recording.structure import structure_of
+
+POINT = load_design("llama3-8b@dgx-h100:8")
+STRUCTURE = structure_of(POINT, {})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("COSMIC_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    recorder = Recorder(evaluation._measured, evaluation._judged)
+    assert run_point(recorder, POINT) is not None
+    return recorder.variants(STRUCTURE)[0]
+
+
+def entries(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_program_comes_back_as_it_was(folder: Path, program: Program) -> None:
+    cache.store(STRUCTURE, program, 0)
+    [again] = cache.load(STRUCTURE)
+    assert np.array_equal(again.nodes, program.nodes)
+    assert np.array_equal(again.lists, program.lists)
+    for name in ("constants", "inputs", "tables", "lookups", "guards", "results", "measured"):
+        assert repr(getattr(again, name)) == repr(getattr(program, name))  # NaN is like NaN
+    assert list(again.results) == list(RESULTS)
+
+
+def test_another_process_finds_what_this_one_recorded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = run_point(Recorder(evaluation._measured, evaluation._judged), POINT)
+    assert len(entries(folder)) == 1
+
+    def never(*_: Any) -> Any:
+        raise AssertionError("recorded again")
+
+    second = run_point(Recorder(never, never), POINT)
+    assert repr(first) == repr(second)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"cosmic cache 1\n" + bytes(64)])
+def test_a_damaged_file_is_no_program(folder: Path, program: Program, content: bytes) -> None:
+    cache.store(STRUCTURE, program, 0)
+    [path] = entries(folder)
+    path.write_bytes(content)
+    assert list(cache.load(STRUCTURE)) == []
+    assert run_point(Recorder(evaluation._measured, evaluation._judged), POINT) is not None
+
+
+@pytest.mark.parametrize("place", range(0, 4000, 131))
+def test_a_changed_bit_is_noticed(folder: Path, program: Program, place: int) -> None:
+    cache.store(STRUCTURE, program, 0)
+    [path] = entries(folder)
+    data = bytearray(path.read_bytes())
+    data[place % len(data)] ^= 1
+    path.write_bytes(data)
+    assert list(cache.load(STRUCTURE)) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda program: {"nodes": _with(program.nodes, (len(program.nodes) - 1, 1), len(program.nodes))},
+        lambda program: {"nodes": _with(program.nodes, (len(program.nodes) - 1, 1), -1)},
+        lambda program: {"nodes": _with(program.nodes, (len(program.nodes) - 1, 0), 99)},
+        lambda program: {"nodes": _with(program.nodes, (0, 0), -3)},
+        lambda program: {"lists": _with(program.lists, (0,), 10**6)},
+        lambda program: {"results": {**program.results, "step_s": len(program.nodes)}},
+        lambda program: {"inputs": {**program.inputs, "memory.bandwidth": -1}},
+        lambda program: {"constants": {}},
+        lambda program: {"tables": ()},
+        lambda program: {"lookups": program.lookups[:1]},
+        lambda program: {"lists": program.lists[:-1]},
+    ],
+)
+def test_a_crafted_program_is_refused(folder: Path, program: Program, change: Any) -> None:
+    """C reads where a program says: what comes from a file is checked before."""
+    fields = {name: getattr(program, name) for name in Program.__dataclass_fields__ if name != "known"}
+    crafted = Program(**{**fields, **change(program)})
+    content = cache._written(crafted)
+    with pytest.raises((ValueError, KeyError, IndexError)):
+        cache._read(content)
+    caching.keep("programs", f"0 {STRUCTURE}", content)
+    assert list(cache.load(STRUCTURE)) == []
+
+
+def _with(array: np.ndarray[Any, Any], place: tuple[int, ...], value: int) -> np.ndarray[Any, Any]:
+    changed = array.copy()
+    changed[place] = value
+    return changed
+
+
+def test_functions_are_those_that_programs_look_up(folder: Path, program: Program) -> None:
+    content = cache._written(program).replace(b"collective_terms", b"collective_forms")
+    with pytest.raises(KeyError):
+        cache._read(content)
+
+
+def test_another_user_s_file_is_not_read(folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.store(STRUCTURE, program, 0)
+    monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    assert list(cache.load(STRUCTURE)) == []
+
+
+def test_a_schedule_of_somebody_else_is_not_kept(
+    folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cosmic.workload.schedule import schedules  # noqa: PLC0415  it is changed here
+
+    odd = type("Odd", (type(schedules["1f1b"]) if not isinstance(schedules["1f1b"], type) else schedules["1f1b"],), {})
+    odd.__module__ = "somebody.else"
+    monkeypatch.setitem(schedules._variants, POINT.workload.schedule, odd)
+    cache.store(STRUCTURE, program, 0)
+    assert entries(folder) == []
+
+
+def test_other_sources_are_another_version(folder: Path, program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.store(STRUCTURE, program, 0)
+    monkeypatch.setattr(caching, "version", lambda: "another")
+    assert list(cache.load(STRUCTURE)) == []
+
+
+def test_only_the_last_versions_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(6):
+        monkeypatch.setattr(caching, "version", lambda number=number: f"version-{number}")
+        caching.keep("programs", "key", b"content")
+        newest = folder / "programs" / f"version-{number}"
+        os.utime(newest, (number, number))
+    assert sorted(path.name for path in (folder / "programs").iterdir()) == ["version-3", "version-4", "version-5"]
+
+
+def test_an_empty_variable_turns_the_cache_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSMIC_CACHE", "")
+    assert caching.folder() is None
+    caching.keep("programs", "key", b"content")
+    assert caching.recall("programs", "key") is None
+
+
+def test_user_folders_turn_the_cache_off(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COSMIC_PATH", str(tmp_path))
+    caching.keep("programs", "key", b"content")
+    assert entries(folder) == []
+
+
+def test_no_compiler_and_no_cache_give_the_same_answer(tmp_path: Path) -> None:
+    """A machine without a compiler, whose home cannot be written."""
+    blocked = tmp_path / "file"
+    blocked.write_text("no folder")
+    words = [sys.executable, "-m", "cosmic", "evaluate", "llama3-8b@dgx-h100:16", "--json"]
+    answers = []
+    for extra in (
+        {"COSMIC_CACHE": str(tmp_path / "cache")},
+        {"COSMIC_CACHE": str(tmp_path / "cache")},
+        {"COSMIC_CACHE": str(blocked / "inside"), "COSMIC_NATIVE": "0"},
+    ):
+        found = subprocess.run(words, env={**os.environ, **extra}, capture_output=True, check=True, text=True)
+        answers.append(json.loads(found.stdout))
+        assert found.stderr == ""
+    assert answers[0] == answers[1] == answers[2]
