@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import cosmic
 from cosmic.evaluation import _evaluate_directly  # by the physics itself: a program is one call
 from cosmic.loading.designs import load_design
 
@@ -68,7 +69,7 @@ def main(arguments: list[str]) -> None:
     designs = [each for each in arguments if not each.startswith("--")] or list(DESIGNS)
     found = {}
     for name in designs:
-        point = cosmic.load_design(name)
+        point = load_design(name)
         _evaluate_directly(point)
         found[name] = walk(lambda point=point: _evaluate_directly(point))  # type: ignore[misc]
     if "--json" in arguments:

@@ -12,7 +12,7 @@
 #define LANES 128        /* designs at a time */
 #define MOST_KEYS 8      /* columns of a lookup */
 #define MOST_DIMS 16     /* network dimensions that Themis levels */
-#define MOST_LISTED 256  /* operands of an instruction */
+#define MOST_LISTED 68   /* operands of an instruction: 64 virtual stages */
 #define WIDTH 5          /* numbers of an instruction: operation, result, three operands */
 #define TROUBLE (FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID)
 
@@ -194,43 +194,68 @@ COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds)
     for (int i = 0; i < BLOCK; i++) seconds[i] = best[i] / reference[i];
 }
 
-/* Levels the chunks of n designs, those with many chunks together. */
-static void settle_all(double given[][LANES], int count, int n, double *seconds) {
+/* Quotient and remainder of whole numbers below 2^52, as they are here: stages, microbatches, turns. */
+static inline double rounds_of(double a, double b) { return floor(a / b); }
+static inline double rest_of(double a, double b) { return a - floor(a / b) * b; }
+static inline double within(double a, double most) { return smaller(larger(a, 0), most); }
+
+/* cosmic.step.stages.interleaved_bytes: see there. *given* is place, stages, microbatches and virtual stages, then the
+ * bytes of each virtual stage, all of a block of designs. */
+COSMIC_WIDE static void interleave(double given[][BLOCK], int count, double *bytes) {
+    double *place = given[0], *stages = given[1], *microbatches = given[2], *virtual = given[3];
+    double ends[BLOCK], ahead[BLOCK], offset[BLOCK], round[BLOCK], most[BLOCK], turns = 0.0;
+    for (int i = 0; i < BLOCK; i++) {
+        double per_stage = virtual[i] > 1 ? 2 : 1;
+        double usual = per_stage * (stages[i] - place[i] - 1) + (virtual[i] - 1) * stages[i] + 1;
+        ends[i] = microbatches[i] * virtual[i];
+        ahead[i] = smaller(stages[i] > 1 ? usual : virtual[i], ends[i]);
+        offset[i] = rest_of(ahead[i], stages[i]);
+        round[i] = stages[i] * virtual[i];
+        most[i] = 0.0;
+        turns = larger(turns, 2 * virtual[i] + 2);
+    }
+    for (int turn = 0; turn < turns; turn++) {
+        double forward[BLOCK], forward_rest[BLOCK], backward[BLOCK], backward_rest[BLOCK], held[BLOCK];
+        for (int i = 0; i < BLOCK; i++) {
+            double done = (double)(turn / 2) * stages[i] - (turn % 2) * offset[i];
+            done = within(done, ends[i] - ahead[i]);
+            forward[i] = rounds_of(ahead[i] + done, round[i]) * stages[i];
+            forward_rest[i] = rest_of(ahead[i] + done, round[i]);
+            backward[i] = rounds_of(done, round[i]) * stages[i];
+            backward_rest[i] = rest_of(done, round[i]);
+            held[i] = 0.0;
+        }
+        for (int chunk = 0; chunk < count - 4; chunk++)
+            for (int i = 0; i < BLOCK; i++) {
+                double begun = forward[i] + within(forward_rest[i] - chunk * stages[i], stages[i]);
+                double last = (virtual[i] - 1 - chunk) * stages[i];
+                double ended = backward[i] + within(backward_rest[i] - last, stages[i]);
+                held[i] += (chunk < virtual[i] ? 1.0 : 0.0) * given[4 + chunk][i] * (begun - ended);
+            }
+        for (int i = 0; i < BLOCK; i++) most[i] = turn < 2 * virtual[i] + 2 ? larger(most[i], held[i]) : most[i];
+    }
+    for (int i = 0; i < BLOCK; i++) bytes[i] = most[i];
+}
+
+/* A function that is recorded as a whole, for n designs, *count* numbers each; those that take equally long together. */
+static void run_whole(int32_t operation, double given[][LANES], int count, int n, double *results) {
+    const double *turns = given[operation == SETTLED_SECONDS ? 0 : 3];
     int order[LANES];
     for (int i = 0; i < n; i++) {
         int at = i;
-        for (; at > 0 && given[0][order[at - 1]] < given[0][i]; at--) order[at] = order[at - 1];
+        for (; at > 0 && turns[order[at - 1]] < turns[i]; at--) order[at] = order[at - 1];
         order[at] = i;
     }
     for (int start = 0; start < n; start += BLOCK) {
-        double block[2 * MOST_DIMS + 1][BLOCK], found[BLOCK];
+        double block[MOST_LISTED][BLOCK], found[BLOCK];
         for (int k = 0; k < count; k++)
             for (int i = 0; i < BLOCK; i++) block[k][i] = given[k][order[start + i < n ? start + i : start]];
-        settle(block, (count - 1) / 2, found);
-        for (int i = 0; i < BLOCK && start + i < n; i++) seconds[order[start + i]] = found[i];
+        if (operation == SETTLED_SECONDS)
+            settle(block, (count - 1) / 2, found);
+        else
+            interleave(block, count, found);
+        for (int i = 0; i < BLOCK && start + i < n; i++) results[order[start + i]] = found[i];
     }
-}
-
-/* cosmic.step.stages.interleaved_bytes: see there. */
-static double interleaved_bytes(const double *given, int count) {
-    double place = given[0], stages = given[1], virtual = given[3], most = 0.0, round = stages * virtual;
-    double ends = given[2] * virtual, per_stage = virtual > 1 ? 2 : 1;
-    double ahead = stages > 1 ? per_stage * (stages - place - 1) + (virtual - 1) * stages + 1 : virtual;
-    ahead = smaller(ahead, ends);
-    double offset = remainder_of(ahead, stages);
-    for (int turn = 0; turn < 2 * virtual + 2; turn++) {
-        double done = (double)(turn / 2) * stages - (turn % 2) * offset, held = 0.0;
-        done = smaller(larger(done, 0), ends - ahead);
-        double forward = floor_division(ahead + done, round) * stages, forward_rest = remainder_of(ahead + done, round);
-        double backward = floor_division(done, round) * stages, backward_rest = remainder_of(done, round);
-        for (int chunk = 0; chunk < count - 4 && chunk < virtual; chunk++) {
-            double begun = forward + smaller(larger(forward_rest - chunk * stages, 0), stages);
-            double ended = backward + smaller(larger(backward_rest - (virtual - 1 - chunk) * stages, 0), stages);
-            held += given[4 + chunk] * (begun - ended);
-        }
-        most = larger(most, held);
-    }
-    return most;
 }
 
 /* ------------------------------------------------------------------------------------------- tables */
@@ -334,18 +359,12 @@ static void run_single(const Program *program, Missing *missing) {
             break;
         }
         case GATHER: *result = value_of(program->tables[at[4]], at[4], at[3], a, missing); break;
-        case SETTLED_SECONDS: {
-            double given[2 * MOST_DIMS + 1][LANES];
+        case SETTLED_SECONDS:
+        case INTERLEAVED_BYTES: {
+            double given[MOST_LISTED][LANES];
             const int32_t *list = program->single_lists + at[3];
             for (int i = 0; i < at[4]; i++) given[i][0] = s[list[i]];
-            settle_all(given, at[4], 1, result);
-            break;
-        }
-        case INTERLEAVED_BYTES: {
-            double given[MOST_LISTED];
-            const int32_t *list = program->single_lists + at[3];
-            for (int i = 0; i < at[4]; i++) given[i] = s[list[i]];
-            *result = interleaved_bytes(given, at[4]);
+            run_whole(at[0], given, at[4], 1, result);
             break;
         }
         }
@@ -463,21 +482,13 @@ COSMIC_WIDE static void run_vector(const Program *program, int n, Missing *missi
             for (int i = 0; i < n; i++) r[i] = value_of(table, at[4], at[3], x[i], missing);
             break;
         }
-        case SETTLED_SECONDS: {
-            double given[2 * MOST_DIMS + 1][LANES];
+        case SETTLED_SECONDS:
+        case INTERLEAVED_BYTES: {
+            double given[MOST_LISTED][LANES];
             const int32_t *list = program->vector_lists + at[3];
             for (int k = 0; k < at[4]; k++)
                 for (int i = 0; i < n; i++) given[k][i] = operand(program, list[k], i);
-            settle_all(given, at[4], n, r);
-            break;
-        }
-        case INTERLEAVED_BYTES: {
-            const int32_t *list = program->vector_lists + at[3];
-            for (int i = 0; i < n; i++) {
-                double given[MOST_LISTED];
-                for (int k = 0; k < at[4]; k++) given[k] = operand(program, list[k], i);
-                r[i] = interleaved_bytes(given, at[4]);
-            }
+            run_whole(at[0], given, at[4], n, r);
             break;
         }
         }

@@ -13,7 +13,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
-from cosmic.numeric import Numeric, elementwise, largest_whole
+from cosmic.numeric import Numeric, elementwise, largest_whole, where
 from cosmic.workload.blocks import Block
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_by_part, microbatches
@@ -142,5 +142,5 @@ def interleaved_bytes(place: Numeric, stages: Numeric, count: Numeric, virtual: 
         for chunk, size in enumerate(parts):
             in_flight = begun(chunk, *forward) - begun(virtual - 1 - chunk, *backward)
             held = held + (chunk < virtual) * size * in_flight
-        most = np.maximum(most, held)
+        most = where(turn < 2 * virtual + 2, np.maximum(most, held), most)  # others have had all their turns
     return most
