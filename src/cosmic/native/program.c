@@ -47,7 +47,21 @@ typedef struct {
     const double *least, *most;
     int64_t instructions, inputs, measured, results, guarded;
     /* the first `measured` of all `results` are numbers of a design that is run; a design in trouble has none */
+    int64_t own; /* inputs that each design has for itself; the others it shares with designs of the same mapping */
 } Program;
+
+/* The designs to run: rows of columns, and where their results are written. */
+typedef struct {
+    const double *columns; /* of inputs, `stride` apart */
+    int64_t stride, count;
+    const int64_t *rows;
+    double *results;
+    int64_t results_stride;
+    const int64_t *places; /* of the results: the rows, unless it is given */
+    const double *shared;  /* what mappings share, `shared_stride` apart: last, NaN for a mapping in trouble */
+    int64_t shared_stride;
+    const int64_t *mappings; /* the mapping of each design */
+} Designs;
 
 typedef struct {
     double *keys; /* table and keys of combinations that are not known yet */
@@ -501,38 +515,52 @@ enum { DONE, GUARD_FAILED };
 
 static int holds(double value, double least, double most) { return value >= least && value <= most; }
 
+static double input_of(const Program *program, const Designs *designs, int64_t input, int64_t design) {
+    if (input < program->own)
+        return designs->columns[program->input_columns[input] * designs->stride + designs->rows[design]];
+    return designs->shared[program->input_columns[input] * designs->shared_stride + designs->mappings[design]];
+}
+
+static int in_trouble(const Program *program, const Designs *designs, int64_t design) {
+    int64_t last = program->inputs - program->own;
+    return designs->shared && isnan(designs->shared[last * designs->shared_stride + designs->mappings[design]]);
+}
+
+static double *result_of(const Designs *designs, int64_t result, int64_t design) {
+    int64_t place = designs->places ? designs->places[design] : designs->rows[design];
+    return designs->results + result * designs->results_stride + place;
+}
+
 /* One design by itself; returns whether its guards hold. */
-static int run_row(const Program *program, const double *columns, int64_t stride, int64_t row, double *results,
-                   int64_t results_stride, Missing *missing) {
+static int run_alone(const Program *program, const Designs *designs, int64_t design, Missing *missing) {
     for (int64_t i = 0; i < program->inputs; i++)
-        program->scalars[program->input_nodes[i]] = columns[program->input_columns[i] * stride + row];
+        program->scalars[program->input_nodes[i]] = input_of(program, designs, i, design);
     feclearexcept(TROUBLE);
     run_single(program, missing);
-    int trouble = fetestexcept(TROUBLE);
+    int trouble = fetestexcept(TROUBLE) || in_trouble(program, designs, design);
     for (int64_t i = 0; i < program->results; i++)
-        results[i * results_stride + row] =
-            trouble && i < program->measured ? NAN : program->scalars[program->outputs[i]];
+        *result_of(designs, i, design) = trouble && i < program->measured ? NAN : program->scalars[program->outputs[i]];
     for (int64_t i = 0; i < program->guarded; i++)
         if (!holds(program->scalars[program->guards[i]], program->least[i], program->most[i])) return 0;
     return 1;
 }
 
-/* Runs a program for the designs at some rows of columns (the inputs, stride apart), and writes their results to the
- * same rows. Combinations that are not known yet are noted: then the results are worth nothing. */
-COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, int64_t stride, const int64_t *rows,
-                                 int64_t count, double *results, int64_t results_stride, Missing *missing) {
+/* Runs a program for some designs. Combinations that are not known yet are noted: then the results are worth nothing. */
+COSMIC_EXPORT int32_t cosmic_run(const Program *program, const Designs *designs, Missing *missing) {
     int32_t state = DONE;
     fenv_t before;
     feholdexcept(&before);
-    for (int64_t start = 0; start < count && state == DONE; start += LANES) {
-        int n = (int)(count - start < LANES ? count - start : LANES);
-        const int64_t *these = rows + start;
+    for (int64_t start = 0; start < designs->count && state == DONE; start += LANES) {
+        int n = (int)(designs->count - start < LANES ? designs->count - start : LANES);
         int trouble = n <= 2;
+        for (int k = 0; designs->shared && k < n; k++) trouble |= in_trouble(program, designs, start + k);
         if (!trouble) {
             for (int64_t i = 0; i < program->inputs; i++) {
                 double *column = program->registers + (int64_t)program->input_registers[i] * LANES;
-                const double *given = columns + program->input_columns[i] * stride;
-                for (int k = 0; k < n; k++) column[k] = given[these[k]];
+                const int64_t *at = (i < program->own ? designs->rows : designs->mappings) + start;
+                const double *from = i < program->own ? designs->columns + program->input_columns[i] * designs->stride
+                                                      : designs->shared + program->input_columns[i] * designs->shared_stride;
+                for (int k = 0; k < n; k++) column[k] = from[at[k]];
             }
             feclearexcept(TROUBLE);
             run_vector(program, n, missing);
@@ -540,13 +568,17 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, 
         }
         if (trouble) {
             for (int k = 0; k < n; k++)
-                if (!run_row(program, columns, stride, these[k], results, results_stride, missing))
-                    state = GUARD_FAILED;
+                if (!run_alone(program, designs, start + k, missing)) state = GUARD_FAILED;
             continue;
         }
-        for (int64_t i = 0; i < program->results; i++)
-            for (int k = 0; k < n; k++)
-                results[i * results_stride + these[k]] = operand(program, program->vector_outputs[i], k);
+        const int64_t *places = (designs->places ? designs->places : designs->rows) + start;
+        for (int64_t i = 0; i < program->results; i++) {
+            double *to = designs->results + i * designs->results_stride;
+            int32_t from = program->vector_outputs[i];
+            const double *column = program->registers + (int64_t)(from < 0 ? 0 : from) * LANES;
+            const double same = from < 0 ? program->scalars[~from] : 0.0;
+            for (int k = 0; k < n; k++) to[places[k]] = from < 0 ? same : column[k];
+        }
         for (int64_t i = 0; i < program->guarded; i++)
             for (int k = 0; k < n; k++)
                 if (!holds(operand(program, program->vector_guards[i], k), program->least[i], program->most[i]))
@@ -554,6 +586,47 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const double *columns, 
     }
     fesetenv(&before);
     return state;
+}
+
+/* Tells mappings apart: designs whose numbers in some columns are equal. Writes the row of the first design of each
+ * mapping, all rows with those of a mapping together, and the mapping of each; returns how many mappings there are.
+ * *slots* has room for 2^bits numbers. */
+COSMIC_EXPORT int64_t cosmic_mappings(const double *columns, int64_t stride, const int32_t *chosen, int64_t keys,
+                                      const int64_t *rows, int64_t count, int64_t *firsts, int64_t *sorted,
+                                      int64_t *mappings, int64_t *sizes, int64_t *slots, int64_t bits) {
+    int64_t found = 0, mask = ((int64_t)1 << bits) - 1;
+    for (int64_t i = 0; i <= mask; i++) slots[i] = -1;
+    for (int64_t design = 0; design < count; design++) {
+        uint64_t hash = FIRST_HASH;
+        for (int64_t k = 0; k < keys; k++) hash = hashed(hash, columns[chosen[k] * stride + rows[design]]);
+        int64_t slot = (int64_t)(hash & (uint64_t)mask);
+        for (;; slot = (slot + 1) & mask) {
+            int64_t known = slots[slot], same = 1;
+            for (int64_t k = 0; known >= 0 && k < keys; k++)
+                same &= columns[chosen[k] * stride + firsts[known]] == columns[chosen[k] * stride + rows[design]];
+            if (known >= 0 && !same) continue;
+            if (known < 0) {
+                slots[slot] = found;
+                firsts[found] = rows[design];
+                sizes[found++] = 0;
+            }
+            sizes[slots[slot]]++;
+            sorted[design] = slots[slot]; /* for now its mapping */
+            break;
+        }
+    }
+    for (int64_t mapping = 0, start = 0; mapping < found; mapping++) {
+        int64_t size = sizes[mapping];
+        sizes[mapping] = start;
+        start += size;
+    }
+    for (int64_t design = 0; design < count; design++) slots[design] = sorted[design];
+    for (int64_t design = 0; design < count; design++) {
+        int64_t place = sizes[slots[design]]++;
+        sorted[place] = rows[design];
+        mappings[place] = slots[design];
+    }
+    return found;
 }
 
 /* ------------------------------------------------------------------------------------------- layout */

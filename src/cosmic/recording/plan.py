@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,12 +19,16 @@ from cosmic.recording.operations import NAMES
 from cosmic.recording.program import Program
 from cosmic.recording.replay import replay
 from cosmic.recording.tables import MOST_KEYS, Table, table_of
+from cosmic.recording.tape import INPUT, Guard, reads
 
 Floats = npt.NDArray[np.float64]
 WIDTH = 5
 MISSING_AT_ONCE = 4096
 """Unknown combinations that one run can note; more are found by the next."""
 MOST_RUNS = 1000
+ONE_ROW = np.zeros(1, dtype=np.int64)
+SHARED = 512
+"""Designs from which on what their mappings share is computed once for each mapping."""
 
 
 class _Table(ctypes.Structure):
@@ -59,7 +63,22 @@ class _Program(ctypes.Structure):
             "least",
             "most",
         )
-    ) + tuple((name, ctypes.c_int64) for name in ("instructions", "inputs", "measured", "results", "guarded"))
+    ) + tuple((name, ctypes.c_int64) for name in ("instructions", "inputs", "measured", "results", "guarded", "own"))
+
+
+class _Designs(ctypes.Structure):
+    _fields_ = (
+        ("columns", ctypes.c_void_p),
+        ("stride", ctypes.c_int64),
+        ("count", ctypes.c_int64),
+        ("rows", ctypes.c_void_p),
+        ("results", ctypes.c_void_p),
+        ("results_stride", ctypes.c_int64),
+        ("places", ctypes.c_void_p),
+        ("shared", ctypes.c_void_p),
+        ("shared_stride", ctypes.c_int64),
+        ("mappings", ctypes.c_void_p),
+    )
 
 
 class _Layout(ctypes.Structure):
@@ -92,6 +111,7 @@ class _Interpreter(NamedTuple):
 
     run: Callable[..., int]
     lay_out: Callable[..., None]
+    tell_apart: Callable[..., int]
     lanes: int
     """Designs that it runs at a time."""
 
@@ -110,9 +130,15 @@ def _interpreter(found: ctypes.CDLL) -> _Interpreter | None:
     found.cosmic_lanes.restype = ctypes.c_int64
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     # It keeps Python's lock: a plan's arrays are for one run at a time.
-    run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, number, pointer, number, pointer, number, pointer)
+    run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, pointer)
     lay_out = ctypes.PYFUNCTYPE(None, pointer)
-    return _Interpreter(run(("cosmic_run", found)), lay_out(("cosmic_layout", found)), int(found.cosmic_lanes()))
+    tell_apart = ctypes.PYFUNCTYPE(number, pointer, number, pointer, number, pointer, number, *[pointer] * 5, number)
+    return _Interpreter(
+        run(("cosmic_run", found)),
+        lay_out(("cosmic_layout", found)),
+        tell_apart(("cosmic_mappings", found)),
+        int(found.cosmic_lanes()),
+    )
 
 
 class Plan:
@@ -140,49 +166,216 @@ class Plan:
         return kept
 
 
-class _Compiled:
-    """A plan laid out for the C interpreter."""
+class _Part:
+    """Some nodes of a program laid out for C: those that follow from given ones."""
 
     def __init__(
-        self, program: Program, columns: Mapping[str, int], uniform: Mapping[str, float], run: _Interpreter
+        self,
+        plan: _Compiled,
+        nodes: npt.NDArray[np.int32],
+        own: Sequence[int],
+        *,
+        shared: Sequence[int],
+        held: Sequence[int],
     ) -> None:
-        self._interpreter, self._program = run, program
-        self._tables = [table_of(known) for known in program.tables]
-        self._views = [_Table() for _ in self._tables]
-        self._versions = [-1] * len(self._tables)
-        self._pointers = (ctypes.c_void_p * max(1, len(self._views)))(*(ctypes.addressof(each) for each in self._views))
-        self._notes = np.zeros((MISSING_AT_ONCE, MOST_KEYS + 1))
-        self._missing = _Missing(self._notes.ctypes.data, MISSING_AT_ONCE, 0)
-        self._scalars = np.ones(len(program.nodes) + 1)  # the last is 1, whatever happens
-        self._scalars[list(program.constants)] = list(program.constants.values())
+        self.nodes, self.given = nodes, [*own, *shared]
+        self._plan, self._own = plan, len(own)
+        program, count, keep = plan.program, len(nodes), plan.keep
+        self.varies = np.zeros(count, dtype=np.uint8)
+        self.varies[self.given] = 1
+        needed = np.zeros(count, dtype=np.uint8)
+        needed[list(held)] = 1
+        self.registers = np.full(count, -1, dtype=np.int32)
+        of_nodes = [np.full(count, -1, dtype=np.int32) for _ in range(2)]  # last uses, spare registers
+        self.code = [np.zeros((count, WIDTH), dtype=np.int32) for _ in range(3)]  # the same in all, single, vector
+        self.lists = np.zeros(max(1, len(program.lists)), dtype=np.int32)
+        layout = _Layout(
+            *(keep(each) for each in (nodes, program.lists, plan.lookup_columns, plan.lookup_tables)),
+            *(keep(each, np.uint8) for each in (needed, self.varies)),
+            *(keep(each) for each in (self.registers, *of_nodes, *self.code, self.lists)),
+            count,
+            len(program.lists),
+        )
+        plan.interpreter.lay_out(ctypes.addressof(layout))
+        self.counts = (int(layout.prologue_count), int(layout.body_count))
+        self._room = keep(np.zeros((max(1, layout.register_count), plan.interpreter.lanes)), np.float64)
+
+    def place(self, node: int) -> int:
+        """Return where a node's value is: its register, or its scalar."""
+        varies = node < len(self.nodes) and self.varies[node]
+        return int(self.registers[node]) if varies else ~node
+
+    def prologue(self, columns: Sequence[int]) -> _Program:
+        """Return what follows from none of the given nodes; it gives one number, 1 unless it overflows."""
+        return self._struct(columns, range(len(columns)), 0, [len(self.nodes)], 1, ())
+
+    def body(self, columns: Sequence[int], results: Sequence[int], measured: int, guards: Sequence[Guard]) -> _Program:
+        """Return what follows from the given nodes, whose numbers are in some *columns*."""
+        return self._struct(self.given, columns, 1, results, measured, guards)
+
+    def _struct(
+        self,
+        inputs: Sequence[int],
+        columns: Sequence[int],
+        form: int,
+        results: Sequence[int],
+        measured: int,
+        guards: Sequence[Guard],
+    ) -> _Program:
+        plan, keep = self._plan, self._plan.keep
+        struct = _Program(
+            scalars=plan.scalars.ctypes.data,
+            registers=self._room,
+            single=keep(self.code[form]),
+            vector=keep(self.code[2]),
+            single_lists=keep(plan.program.lists),
+            vector_lists=keep(self.lists),
+            tables=ctypes.addressof(plan.pointers),
+            input_nodes=keep(inputs),
+            input_columns=keep(list(columns)),
+            outputs=keep(results),
+            guards=keep([guard.node for guard in guards]),
+            least=keep([guard.least for guard in guards], np.float64),
+            most=keep([guard.most for guard in guards], np.float64),
+            instructions=self.counts[form],
+            inputs=len(inputs),
+            measured=measured,
+            results=len(results),
+            guarded=len(guards),
+            own=self._own if form else len(inputs),
+        )
+        if form:
+            struct.input_registers = keep(self.registers[list(inputs)])
+            struct.vector_outputs = keep([self.place(node) for node in results])
+            struct.vector_guards = keep([self.place(guard.node) for guard in guards])
+        return struct
+
+
+class _Compiled:
+    """A plan laid out for the C interpreter.
+
+    What follows from the mapping alone can be computed once for each mapping of a large batch, and the rest from it.
+    """
+
+    def __init__(
+        self, program: Program, columns: Mapping[str, int], uniform: Mapping[str, float], interpreter: _Interpreter
+    ) -> None:
+        self.interpreter, self.program = interpreter, program
+        self._columns = columns
         self._kept: list[Any] = []
         """Arrays that C reads: they must not be collected."""
-        prologue, self._body = self._laid_out(columns, {path: place for place, path in enumerate(uniform)})
-        values = np.array([*uniform.values()]).reshape(len(uniform), 1)
+        self._tables = [table_of(known) for known in program.tables]
+        numbers = {known: number for number, known in enumerate(program.tables)}
+        self.lookup_columns = [table_of(each.known).column(each) for each in program.lookups]
+        self.lookup_tables = [numbers[each.known] for each in program.lookups]
+        self._views = [_Table() for _ in self._tables]
+        self._versions = [-1] * len(self._tables)
+        self.pointers = (ctypes.c_void_p * max(1, len(self._views)))(*(ctypes.addressof(each) for each in self._views))
+        self._notes = np.zeros((MISSING_AT_ONCE, MOST_KEYS + 1))
+        self._missing = _Missing(self._notes.ctypes.data, MISSING_AT_ONCE, 0)
+        self.scalars = np.ones(len(program.nodes) + 1)  # the last is 1, whatever happens
+        self.scalars[list(program.constants)] = list(program.constants.values())
+        self._results = list(program.results.values())
+        self._held = [*self._results, *(guard.node for guard in program.guards)]
+        own = [program.inputs[path] for path in columns]
+        whole = _Part(self, program.nodes, own, shared=(), held=self._held)
+        self._body = whole.body([*columns.values()], self._results, program.measured, program.guards)
+        self._whole = whole
         alone = np.zeros((1, 1))
-        self._call(prologue, values, np.zeros(1, dtype=np.int64), alone)
+        prologue = whole.prologue([program.inputs[path] for path in uniform])
+        self._call(prologue, np.array([*uniform.values()]).reshape(len(uniform), 1), ONE_ROW, alone)
         self._troubled = bool(np.isnan(alone[0, 0]))
 
     def run(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
         """Run the designs at some *rows*; return whether the guards hold."""
-        kept = self._call(self._body, columns, rows, results)
+        kept = self._run_shared(columns, rows, results) if len(rows) >= SHARED else None
+        if kept is None:
+            kept = self._call(self._body, columns, rows, results)
         if self._troubled:
-            results[: self._program.measured, rows] = np.nan
+            results[: self.program.measured, rows] = np.nan
         return kept
 
-    def _call(self, struct: _Program, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool:
+    # ------------------------------------------------------------------------------------------ mappings
+
+    @cached_property
+    def _parts(self) -> tuple[_Program, _Program, list[int], int] | None:
+        """What follows from the mapping alone, the rest, the columns of the mapping, and how much is shared."""
+        program = self.program
+        mapping = {path: place for path, place in self._columns.items() if path.startswith("workload.")}
+        others = {path: place for path, place in self._columns.items() if path not in mapping}
+        if not mapping or not others:
+            return None
+        of_mapping, of_others = ([program.inputs[path] for path in each] for each in (mapping, others))
+        on_others = _Part(self, program.nodes, of_others, shared=(), held=self._held).varies.astype(bool)
+        alone = self._whole.varies.astype(bool) & ~on_others
+        shared = _read_by(program, on_others, alone, self._held)
+        first, second = program.nodes.copy(), program.nodes.copy()
+        first[on_others, 0] = INPUT  # not computed there
+        second[alone, 0] = INPUT
+        once = _Part(self, first, of_mapping, shared=(), held=[*shared, *self._held])
+        rest = _Part(self, second, of_others, shared=shared, held=self._held)
+        in_once = [guard for guard in program.guards if not on_others[guard.node]]
+        in_rest = [guard for guard in program.guards if on_others[guard.node]]
+        outputs = [*shared, len(program.nodes)]  # the last is 1, unless a mapping is in trouble
+        return (
+            once.body([*mapping.values()], outputs, len(outputs), in_once),
+            rest.body([*others.values(), *range(len(shared))], self._results, program.measured, in_rest),
+            [*mapping.values()],
+            len(outputs),
+        )
+
+    def _run_shared(self, columns: Floats, rows: npt.NDArray[np.int64], results: Floats) -> bool | None:
+        """Run what mappings share once for each; None where designs have hardly a mapping in common."""
+        if self._parts is None:
+            return None
+        once, rest, chosen, outputs = self._parts
+        count, bits = len(rows), max(4, (2 * len(rows)).bit_length())
+        firsts, ordered, mappings, sizes = (np.empty(count, dtype=np.int64) for _ in range(4))
+        slots, keys = np.empty(1 << bits, dtype=np.int64), np.array(chosen, dtype=np.int32)
+        found = self.interpreter.tell_apart(
+            columns.ctypes.data,
+            columns.shape[1],
+            keys.ctypes.data,
+            len(keys),
+            rows.ctypes.data,
+            count,
+            *(each.ctypes.data for each in (firsts, ordered, mappings, sizes, slots)),
+            bits,
+        )
+        if 2 * found > count:
+            return None
+        shared = np.empty((outputs, found))
+        kept = self._call(once, columns, firsts[:found], shared, places=np.arange(found))
+        return self._call(rest, columns, ordered, results, shared=(shared, mappings)) and kept
+
+    # ------------------------------------------------------------------------------------------- calls
+
+    def _call(
+        self,
+        struct: _Program,
+        columns: Floats,
+        rows: npt.NDArray[np.int64],
+        results: Floats,
+        *,
+        places: npt.NDArray[np.int64] | None = None,
+        shared: tuple[Floats, npt.NDArray[np.int64]] | None = None,
+    ) -> bool:
+        """Run a program; *places* say where results go, *shared* is what mappings share, and the mapping of each."""
+        designs = _Designs(
+            columns.ctypes.data,
+            columns.shape[1],
+            len(rows),
+            rows.ctypes.data,
+            results.ctypes.data,
+            results.shape[1],
+            None if places is None else places.ctypes.data,
+            *(() if shared is None else (shared[0].ctypes.data, shared[0].shape[1], shared[1].ctypes.data)),
+        )
         for _ in range(MOST_RUNS):
             self._refresh()
             self._missing.count = 0
-            state = self._interpreter.run(
-                ctypes.addressof(struct),
-                columns.ctypes.data,
-                columns.shape[1],
-                rows.ctypes.data,
-                len(rows),
-                results.ctypes.data,
-                results.shape[1],
-                ctypes.addressof(self._missing),
+            state = self.interpreter.run(
+                ctypes.addressof(struct), ctypes.addressof(designs), ctypes.addressof(self._missing)
             )
             if not self._missing.count:
                 return state == 0
@@ -211,77 +404,19 @@ class _Compiled:
             table: Table = self._tables[number]
             table.add(np.unique(mine[:, 1 : 1 + table.keys], axis=0))
 
-    # ---------------------------------------------------------------------------------------- layout
-
-    def _laid_out(self, columns: Mapping[str, int], first: Mapping[str, int]) -> tuple[_Program, _Program]:
-        """Return what is the same in all designs, and what is computed for each, as C reads it."""
-        program, count = self._program, len(self._program.nodes)
-        numbers = {known: number for number, known in enumerate(program.tables)}
-        guards = [guard.node for guard in program.guards]
-        results = list(program.results.values())
-        held, varies = np.zeros(count, dtype=np.uint8), np.zeros(count, dtype=np.uint8)
-        held[[*results, *guards]] = 1
-        varies[[program.inputs[path] for path in columns]] = 1
-        of_nodes = [np.full(count, -1, dtype=np.int32) for _ in range(3)]  # registers, last uses, spare registers
-        code = [np.zeros((count, WIDTH), dtype=np.int32) for _ in range(3)]  # prologue, single, vector
-        lists = np.zeros(max(1, len(program.lists)), dtype=np.int32)
-        layout = _Layout(
-            *(self._keep(each) for each in (program.nodes, program.lists)),
-            self._keep([table_of(each.known).column(each) for each in program.lookups]),
-            self._keep([numbers[each.known] for each in program.lookups]),
-            *(self._keep(each, np.uint8) for each in (held, varies)),
-            *(self._keep(each) for each in (*of_nodes, *code, lists)),
-            count,
-            len(program.lists),
-        )
-        self._interpreter.lay_out(ctypes.addressof(layout))
-        registers = of_nodes[0]
-        self._registers = np.zeros((max(1, layout.register_count), self._interpreter.lanes))
-
-        def place(node: int) -> int:
-            return int(registers[node]) if varies[node] else ~node
-
-        prologue = _Program(
-            scalars=self._scalars.ctypes.data,
-            single=self._keep(code[0]),
-            single_lists=self._keep(program.lists),
-            tables=ctypes.addressof(self._pointers),
-            input_nodes=self._keep([program.inputs[path] for path in first]),
-            input_columns=self._keep(list(first.values())),
-            outputs=self._keep([count]),
-            instructions=layout.prologue_count,
-            inputs=len(first),
-            measured=1,
-            results=1,
-        )
-        inputs = [program.inputs[path] for path in columns]
-        body = _Program(
-            scalars=self._scalars.ctypes.data,
-            registers=self._registers.ctypes.data,
-            single=self._keep(code[1]),
-            vector=self._keep(code[2]),
-            single_lists=self._keep(program.lists),
-            vector_lists=self._keep(lists),
-            tables=ctypes.addressof(self._pointers),
-            input_nodes=self._keep(inputs),
-            input_registers=self._keep(registers[inputs]),
-            input_columns=self._keep(list(columns.values())),
-            outputs=self._keep(results),
-            vector_outputs=self._keep([place(node) for node in results]),
-            guards=self._keep(guards),
-            vector_guards=self._keep([place(node) for node in guards]),
-            least=self._keep([guard.least for guard in program.guards], np.float64),
-            most=self._keep([guard.most for guard in program.guards], np.float64),
-            instructions=layout.body_count,
-            inputs=len(inputs),
-            measured=program.measured,
-            results=len(results),
-            guarded=len(guards),
-        )
-        return prologue, body
-
-    def _keep(self, values: Any, dtype: Any = np.int32) -> int:
+    def keep(self, values: Any, dtype: Any = np.int32) -> int:
+        """Return the address of an array that lives as long as the plan."""
         found = np.ascontiguousarray(values, dtype=dtype)
         self._kept.append(found)
         address: int = found.ctypes.data
         return address
+
+
+def _read_by(
+    program: Program, readers: npt.NDArray[np.bool_], among: npt.NDArray[np.bool_], held: Sequence[int]
+) -> list[int]:
+    """Return the nodes *among* some that *readers* read, or that are results."""
+    lists = program.lists.tolist()
+    nodes = program.nodes.tolist()
+    found = {read for place in np.flatnonzero(readers).tolist() for read in reads(nodes[place], lists) if among[read]}
+    return sorted(found | {place for place in held if among[place]})
