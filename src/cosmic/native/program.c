@@ -135,6 +135,7 @@ static inline double smaller(double a, double b) {
     return a != a ? a : found;
 }
 
+#define MOST_TURNS 64 /* that designs are sorted by */
 #define BLOCK 8 /* designs whose chunks are levelled together */
 
 /* cosmic.cost.themis.settled_seconds: see there. *given* is the chunks, then members and bandwidth of each dimension,
@@ -165,7 +166,7 @@ COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds)
             for (int upper = d + 1; upper < dims; upper++) earlier[d][upper][i] = 1.0;
         }
     for (double turn = 0.0; turn < turns; turn++) {
-        double most[BLOCK] = {0}, lowest[BLOCK] = {0}, gap[BLOCK] = {0}, ends[BLOCK] = {0};
+        double most[BLOCK] = {0}, lowest[BLOCK] = {0}, gap[BLOCK] = {0}, own[BLOCK] = {0}, even[BLOCK], ends[BLOCK] = {0};
         for (int d = 0; d < dims; d++)
             for (int i = 0; i < BLOCK; i++) {
                 places[d][i] = p[d][i] > 1 ? 0.0 : dims;
@@ -183,19 +184,20 @@ COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds)
                 }
         for (int d = 0; d < dims; d++)
             for (int i = 0; i < BLOCK; i++) {
-                double own = p[d][i] > 1 ? share[d][i] : 1.0;
-                double levelling = (most[i] - load[d][i]) * speed[d][i] / own;
                 int less = d == 0 || places[d][i] < lowest[i];
                 lowest[i] = less ? places[d][i] : lowest[i];
-                gap[i] = less ? levelling : gap[i];
+                gap[i] = less ? (most[i] - load[d][i]) * speed[d][i] : gap[i];
+                own[i] = less ? (p[d][i] > 1 ? share[d][i] : 1.0) : own[i];
             }
-        for (int i = 0; i < BLOCK; i++) gap[i] = floor(gap[i]) < floor(part[i] / 16) ? 1.0 : 0.0; /* even enough */
+        for (int i = 0; i < BLOCK; i++) even[i] = floor(gap[i] / own[i]) < floor(part[i] / 16) ? 1.0 : 0.0;
         for (int upper = 1; upper < dims; upper++)
             for (int lower = 0; lower < upper; lower++)
                 for (int i = 0; i < BLOCK; i++) {
-                    double first = earlier[lower][upper][i] = larger(earlier[lower][upper][i], gap[i]);
-                    arriving[upper][i] /= first != 0 ? p[lower][i] : 1.0;
-                    arriving[lower][i] /= first != 0 ? 1.0 : p[upper][i];
+                    double first = earlier[lower][upper][i] = larger(earlier[lower][upper][i], even[i]);
+                    double low = arriving[lower][i], high = arriving[upper][i];
+                    double less = (first != 0 ? high : low) / (first != 0 ? p[lower][i] : p[upper][i]);
+                    arriving[upper][i] = first != 0 ? less : high;
+                    arriving[lower][i] = first != 0 ? low : less;
                 }
         for (int d = 0; d < dims; d++)
             for (int i = 0; i < BLOCK; i++) {
@@ -254,12 +256,13 @@ COSMIC_WIDE static void interleave(double given[][BLOCK], int count, double *byt
 /* A function that is recorded as a whole, for n designs, *count* numbers each; those that take equally long together. */
 static void run_whole(int32_t operation, double given[][LANES], int count, int n, double *results) {
     const double *turns = given[operation == SETTLED_SECONDS ? 0 : 3];
-    int order[LANES];
-    for (int i = 0; i < n; i++) {
-        int at = i;
-        for (; at > 0 && turns[order[at - 1]] < turns[i]; at--) order[at] = order[at - 1];
-        order[at] = i;
+    int order[LANES], keys[LANES], starts[MOST_TURNS + 2] = {0};
+    for (int i = 0; i < n; i++) { /* counted, most turns first */
+        keys[i] = MOST_TURNS - (int)smaller(larger(turns[i], 0), MOST_TURNS);
+        starts[keys[i] + 1]++;
     }
+    for (int key = 0; key <= MOST_TURNS; key++) starts[key + 1] += starts[key];
+    for (int i = 0; i < n; i++) order[starts[keys[i]]++] = i;
     for (int start = 0; start < n; start += BLOCK) {
         double block[MOST_LISTED][BLOCK], found[BLOCK];
         for (int k = 0; k < count; k++)
@@ -589,42 +592,28 @@ COSMIC_EXPORT int32_t cosmic_run(const Program *program, const Designs *designs,
 }
 
 /* Tells mappings apart: designs whose numbers in some columns are equal. Writes the row of the first design of each
- * mapping, all rows with those of a mapping together, and the mapping of each; returns how many mappings there are.
- * *slots* has room for 2^bits numbers. */
-COSMIC_EXPORT int64_t cosmic_mappings(const double *columns, int64_t stride, const int32_t *chosen, int64_t keys,
-                                      const int64_t *rows, int64_t count, int64_t *firsts, int64_t *sorted,
-                                      int64_t *mappings, int64_t *sizes, int64_t *slots, int64_t bits) {
+ * mapping, and the mapping of each design; returns how many mappings there are. *slots* has room for 2^bits numbers. */
+COSMIC_EXPORT int64_t cosmic_mappings(const Designs *designs, const int32_t *chosen, int64_t keys, int64_t *firsts,
+                                      int64_t *mappings, int64_t *slots, int64_t bits) {
     int64_t found = 0, mask = ((int64_t)1 << bits) - 1;
     for (int64_t i = 0; i <= mask; i++) slots[i] = -1;
-    for (int64_t design = 0; design < count; design++) {
+    for (int64_t design = 0; design < designs->count; design++) {
+        const double *mine = designs->columns + designs->rows[design];
         uint64_t hash = FIRST_HASH;
-        for (int64_t k = 0; k < keys; k++) hash = hashed(hash, columns[chosen[k] * stride + rows[design]]);
-        int64_t slot = (int64_t)(hash & (uint64_t)mask);
-        for (;; slot = (slot + 1) & mask) {
-            int64_t known = slots[slot], same = 1;
-            for (int64_t k = 0; known >= 0 && k < keys; k++)
-                same &= columns[chosen[k] * stride + firsts[known]] == columns[chosen[k] * stride + rows[design]];
-            if (known >= 0 && !same) continue;
-            if (known < 0) {
-                slots[slot] = found;
-                firsts[found] = rows[design];
-                sizes[found++] = 0;
+        for (int64_t k = 0; k < keys; k++) hash = hashed(hash, mine[chosen[k] * designs->stride]);
+        for (uint64_t slot = hash;; slot++) {
+            int64_t *known = slots + (slot & (uint64_t)mask);
+            int same = *known >= 0;
+            for (int64_t k = 0; same && k < keys; k++)
+                same = designs->columns[chosen[k] * designs->stride + firsts[*known]] == mine[chosen[k] * designs->stride];
+            if (*known >= 0 && !same) continue;
+            if (*known < 0) {
+                *known = found;
+                firsts[found++] = designs->rows[design];
             }
-            sizes[slots[slot]]++;
-            sorted[design] = slots[slot]; /* for now its mapping */
+            mappings[design] = *known;
             break;
         }
-    }
-    for (int64_t mapping = 0, start = 0; mapping < found; mapping++) {
-        int64_t size = sizes[mapping];
-        sizes[mapping] = start;
-        start += size;
-    }
-    for (int64_t design = 0; design < count; design++) slots[design] = sorted[design];
-    for (int64_t design = 0; design < count; design++) {
-        int64_t place = sizes[slots[design]]++;
-        sorted[place] = rows[design];
-        mappings[place] = slots[design];
     }
     return found;
 }

@@ -132,7 +132,7 @@ def _interpreter(found: ctypes.CDLL) -> _Interpreter | None:
     # It keeps Python's lock: a plan's arrays are for one run at a time.
     run = ctypes.PYFUNCTYPE(ctypes.c_int32, pointer, pointer, pointer)
     lay_out = ctypes.PYFUNCTYPE(None, pointer)
-    tell_apart = ctypes.PYFUNCTYPE(number, pointer, number, pointer, number, pointer, number, *[pointer] * 5, number)
+    tell_apart = ctypes.PYFUNCTYPE(number, pointer, pointer, number, pointer, pointer, pointer, number)
     return _Interpreter(
         run(("cosmic_run", found)),
         lay_out(("cosmic_layout", found)),
@@ -330,23 +330,21 @@ class _Compiled:
             return None
         once, rest, chosen, outputs = self._parts
         count, bits = len(rows), max(4, (2 * len(rows)).bit_length())
-        firsts, ordered, mappings, sizes = (np.empty(count, dtype=np.int64) for _ in range(4))
+        firsts, mappings = (np.empty(count, dtype=np.int64) for _ in range(2))
         slots, keys = np.empty(1 << bits, dtype=np.int64), np.array(chosen, dtype=np.int32)
+        designs = _Designs(columns.ctypes.data, columns.shape[1], count, rows.ctypes.data)
         found = self.interpreter.tell_apart(
-            columns.ctypes.data,
-            columns.shape[1],
+            ctypes.addressof(designs),
             keys.ctypes.data,
             len(keys),
-            rows.ctypes.data,
-            count,
-            *(each.ctypes.data for each in (firsts, ordered, mappings, sizes, slots)),
+            *(each.ctypes.data for each in (firsts, mappings, slots)),
             bits,
         )
         if 2 * found > count:
             return None
         shared = np.empty((outputs, found))
         kept = self._call(once, columns, firsts[:found], shared, places=np.arange(found))
-        return self._call(rest, columns, ordered, results, shared=(shared, mappings)) and kept
+        return self._call(rest, columns, rows, results, shared=(shared, mappings)) and kept
 
     # ------------------------------------------------------------------------------------------- calls
 
