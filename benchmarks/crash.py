@@ -46,8 +46,8 @@ PER_STUDY = 6
 """Most kills per study: many studies have to start, which is where most can go wrong."""
 PLACES = {"file": 4, "evaluation": 6, "statement": 60, "slice": 150, "boundary": 20, "time": 1}
 """Places to kill at; a kill comes at one of the first n occasions."""
-LONGEST_S = 0.4
-"""Latest time at which the parent kills."""
+LONGEST_S = 0.04
+"""Latest time at which the parent kills: sooner than a study ends."""
 SLICE = 5
 """SQLite instructions between two occasions within a statement."""
 KILLED = -signal.SIGKILL
