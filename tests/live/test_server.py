@@ -137,7 +137,7 @@ def shared(original: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_a_search_is_started_watched_stopped_resumed_and_survives_the_servers_end(server: Running) -> None:
     status, body, _ = server.ask(
-        "POST", "/api/searches", {"space": SPACE, "agent": "random", "trials": 300_000, "fixed": {"workload.pp": 1}}
+        "POST", "/api/searches", {"space": SPACE, "agent": "random", "trials": 900_000, "fixed": {"workload.pp": 1}}
     )
     assert status == 201, body
     name = json.loads(body)["study"]
@@ -166,18 +166,18 @@ def test_a_search_is_started_watched_stopped_resumed_and_survives_the_servers_en
     assert server.ask("POST", f"/api/studies/{name}/stop", {})[0] == 202
     row = server.until(target, state="stopped")
     assert (row["ours"], row["failure"]) == (False, None)
-    assert 0 < row["n"] < 300_000
+    assert 0 < row["n"] < 900_000
     assert server.ask("POST", f"/api/studies/{name}/stop", {})[0] == 409
     assert server.ask("POST", f"/api/studies/{name}/resume", {"trials": 5})[0] == 422
-    assert server.ask("POST", f"/api/studies/{name}/resume", {"trials": 300_001})[0] == 202
+    assert server.ask("POST", f"/api/studies/{name}/resume", {"trials": 900_001})[0] == 202
     server.until(target, row["n"])
     status, said, _ = end(server)
     assert status == 0
     assert "Traceback" not in said
     assert token_of(server.url) not in said
     study = open_study(server.root / name)
-    assert row["n"] < len(study.trials) < 300_000
-    assert study.inputs.trials == 300_001
+    assert row["n"] < len(study.trials) < 900_000
+    assert study.inputs.trials == 900_001
     assert examine(server.root / name).whole
     for process in Path("/proc").glob("[0-9]*/cmdline"):
         try:
