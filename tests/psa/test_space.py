@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from itertools import product
 from math import comb, prod
 from typing import Any
@@ -216,3 +217,15 @@ def test_keys_tell_points_apart_however_many_there_are() -> None:
     some = huge.sample(50, np.random.default_rng(6))
     assert len(set(huge.keys(some))) == 50
     assert huge.keys(some) == huge.keys(some.copy())
+
+
+def test_a_set_that_came_through_shared_memory_learns_its_derived_fields() -> None:
+    """Arrays that another process shares cannot be written: tables are copied."""
+    space = load_space("cosmic-512-full-stack")
+    rows = space.sample(50, np.random.default_rng(0))
+    space.columns(rows[:1])
+    shared: list[pickle.PickleBuffer] = []
+    content = pickle.dumps(space, protocol=5, buffer_callback=shared.append)
+    again: ParameterSet = pickle.loads(content, buffers=[bytes(each) for each in shared])
+    found, wanted = again.columns(rows), space.columns(rows)
+    assert all(found[path].tolist() == wanted[path].tolist() for path in wanted)

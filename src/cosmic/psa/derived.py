@@ -81,6 +81,11 @@ class DerivedValues:
         tabled = prod(self.sizes) <= TABLED
         self._table = np.full(prod(self.sizes), -1, dtype=np.intp) if tabled else None
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take the state of another process; what came through shared memory cannot be written, and is copied."""
+        self.__dict__ |= state
+        self._table = None if self._table is None else np.array(self._table)
+
     def column(self, rows: Indices, source: Source) -> Column:
         """Return the field of many points; None stands for one that is not valid and has none."""
         chosen = rows[:, self.used]
