@@ -16,6 +16,7 @@ from cosmic.design import schema
 from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
+from cosmic.psa.space import ParameterSet
 from tests.psa.spaces import space
 
 FULL = load_space("cosmic-1024-full-stack")
