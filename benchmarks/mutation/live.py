@@ -41,6 +41,8 @@ class Live:
         """Clear the caches of all functions that may call a target."""
         for cache in self._caches:
             cache.cache_clear()
+        if evaluation := sys.modules.get("cosmic.evaluation"):
+            evaluation.RECORDER.forget()
 
     def put(self, mutant: Mutant) -> None:
         """Give the functions or the constant in memory the code of a mutant."""

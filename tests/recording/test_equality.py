@@ -205,3 +205,21 @@ def test_the_library_is_used_where_it_is() -> None:
     from cosmic.recording.plan import interpreter  # noqa: PLC0415  the library is looked for when it is needed
 
     assert interpreter() is not None
+
+
+def test_what_is_forgotten_is_recorded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who changes the physics in memory says so; plans that are kept with designs are not used any more."""
+    point = load_design("llama3-8b@dgx-h100:8")
+    batch = Batch(point, {"workload.micro_batch": np.ones(1200, dtype=np.int64)})
+    recorder = Recorder(lambda part: {"two": part["workload.micro_batch"] * 2}, lambda _: {})
+    assert run_batch(recorder, batch, 1)[0][0, 0] == 2.0
+    monkeypatch.setattr(recorder, "_measure", lambda part: {"two": part["workload.micro_batch"] * 3})
+    assert run_batch(recorder, batch, 1)[0][0, 0] == 2.0
+    recorder.forget()
+    assert run_batch(recorder, batch, 1)[0][0, 0] == 3.0
+
+
+def test_a_batch_has_every_metric_and_no_other_column() -> None:
+    point = load_design("llama3-8b@dgx-h100:8")
+    found = evaluate_batch(Batch(point, {"workload.micro_batch": np.array([1, 2])}))
+    assert set(found.columns) == set(MEASURED) - {"memory_stage"}

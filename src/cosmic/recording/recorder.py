@@ -12,6 +12,7 @@ from cosmic.design.batch import Batch, Names
 from cosmic.recording import cache
 from cosmic.recording.program import Program, program_of
 from cosmic.recording.structure import Structure, structure_of
+from cosmic.recording.tables import forget_tables
 from cosmic.recording.tape import Tape, Unrecordable
 
 Evaluate = Callable[[Batch], Mapping[str, Any]]
@@ -26,6 +27,14 @@ class Recorder:
     def __init__(self, measure: Evaluate, judge: Evaluate) -> None:
         self._measure, self._judge = measure, judge
         self._programs: dict[Structure, list[Program]] = {}
+        self.generation = 0
+        """Raised when programs are forgotten: plans of earlier ones are not used any more."""
+
+    def forget(self) -> None:
+        """Forget all programs and what they look up: for who changes the physics while it is in memory."""
+        self._programs.clear()
+        forget_tables()
+        self.generation += 1
 
     def variants(self, structure: Structure) -> list[Program]:
         """Return the programs of a structure: each for machines that agree in what its guards ask."""

@@ -54,10 +54,11 @@ def _run_alone(program: Program, point: DesignPoint) -> dict[str, float] | None:
 
 def run_batch(recorder: Recorder, batch: Batch, count: int) -> tuple[Floats, list[Rows]]:
     """Return a matrix with a row for each of *count* results, and the designs that have no program."""
-    kinds = tuple(
+    kinds: tuple[Any, ...] = tuple(
         (path, column.names if isinstance(column, Names) else column.dtype.kind)
         for path, column in batch.columns.items()
     )
+    kinds = (id(recorder), recorder.generation, *kinds)
     families = batch.base.known.setdefault(Family, {})
     family = families.get(kinds)
     if family is None:

@@ -131,6 +131,11 @@ def table_of(known: Known) -> Table:
     return _TABLES[known]
 
 
+def forget_tables() -> None:
+    """Begin all tables anew."""
+    _TABLES.clear()
+
+
 MASK = 2**64 - 1
 
 
