@@ -139,7 +139,7 @@ def _of_c_library(function: Callable[..., float], operands: int = 1) -> Callable
     return compute
 
 
-_LOG, _EXPM1 = _of_c_library(math.log), _of_c_library(math.expm1)
+_LOG, _LOG2, _EXPM1 = (_of_c_library(each) for each in (math.log, math.log2, math.expm1))
 _POWER = _of_c_library(math.pow, 2)
 
 
@@ -151,6 +151,16 @@ def log(value: Numeric) -> Numeric:
     (0.0, [0.0, 1.0])
     """
     return _LOG(value)
+
+
+@elementwise
+def log2(value: Numeric) -> Numeric:
+    """Return the logarithm to base 2.
+
+    >>> float(log2(8.0))
+    3.0
+    """
+    return _LOG2(value)
 
 
 @elementwise

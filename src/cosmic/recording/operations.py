@@ -34,7 +34,7 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "cbrt": numeric.cbrt,
     "expm1": numeric.expm1,
     "log": numeric.log,
-    "log2": np.log2,
+    "log2": numeric.log2,
     "trunc": np.trunc,
     "isnan": _truth(np.isnan),
     "logical_not": lambda value: 1.0 - value,

@@ -278,7 +278,7 @@ NEUTRAL = {
 """The operand that changes nothing, and on which sides. (-0.0 + 0.0 is 0.0: equal to -0.0, if not the same bits.)"""
 TEMPLATES = {kind: np.zeros(1, dtype=dtype) for kind, dtype in {"b": bool, "i": np.int64, "f": np.float64}.items()}
 
-UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt", "log2")
+UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt")
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
 WHOLE = frozenset(("negative", "absolute", *BINARY)) - {"divide"}
 """Operations that give whole numbers for whole numbers."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.design.collective import CollectiveKind
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, log2
 
 
 def passes(kind: CollectiveKind) -> int:
@@ -28,7 +28,7 @@ def depth(p: Numeric) -> Numeric:
     >>> [int(depth(p)) for p in (1, 2, 3, 8, 9)]
     [0, 1, 2, 3, 4]
     """
-    return np.ceil(np.log2(np.maximum(p, 1)) - 1e-9)
+    return np.ceil(log2(np.maximum(p, 1)) - 1e-9)
 
 
 def halving_distance(p: Numeric) -> Numeric:
