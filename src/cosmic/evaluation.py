@@ -19,7 +19,7 @@ from cosmic.cost.compute import peak_flop_per_s
 from cosmic.design.batch import Batch, batch_of, known
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
-from cosmic.numeric import floats
+from cosmic.numeric import floats, sum_of
 from cosmic.pricing.network import network_usd, network_w
 from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
 from cosmic.recording.recorder import Recorder
@@ -272,7 +272,7 @@ def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np
 
 
 def _outer_bytes(batch: Batch) -> Any:
-    return sum(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
+    return sum_of(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
 
 
 def evaluate_batch(batch: Batch) -> BatchOutcome:
@@ -353,12 +353,12 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
         "memory_bytes": memory.total,
         "memory_stage": memory.stage,
-        "offloaded_bytes": sum(memory.offloaded.values()),
+        "offloaded_bytes": sum_of(memory.offloaded.values()),
         "cost_usd": bought,
         "network_usd": wires,
         "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
         "energy_j": power * seconds,
-        "perf_per_bandwidth": _inverse(seconds * sum(dims[2])),
+        "perf_per_bandwidth": _inverse(seconds * sum_of(dims[2])),
         "perf_per_network_cost": _inverse(seconds * wires),
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},

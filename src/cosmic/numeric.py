@@ -6,7 +6,7 @@ NumPy's own functions take both, but promise `Any`, and take longer than Python'
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any, ParamSpec, cast
 
@@ -69,6 +69,20 @@ def anywhere(condition: Condition | Numeric) -> bool:
     (False, True)
     """
     return bool(condition.any()) if isinstance(condition, np.ndarray) else bool(condition)
+
+
+def sum_of(values: Iterable[Numeric], start: Numeric = 0) -> Numeric:
+    """Return the sum of numbers or arrays, added one after the other.
+
+    Python's `sum` corrects the rounding of floats from version 3.12 on, and so gives other bits for numbers than for
+    arrays.
+
+    >>> sum_of([1, 2.5]), sum_of((), 0.0)
+    (3.5, 0.0)
+    """
+    for value in values:
+        start = start + value
+    return start
 
 
 def floats(value: Numeric) -> npt.NDArray[np.float64]:

@@ -33,7 +33,7 @@ from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.errors import BackendError, CosmicError, in_words
-from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, smaller, where
+from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, smaller, sum_of, where
 
 MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""
@@ -221,7 +221,7 @@ def collective_seconds(
         times.append(stage.per_chunk_s + stage.per_byte_s * size_bytes / (shrunk * chunks))
         calls = calls + stage.per_call_s(size_bytes / shrunk)
         inside = inside * each.span.members
-    in_turn = sum(times) + (chunks - 1) * _largest(times) + calls
+    in_turn = sum_of(times) + (chunks - 1) * _largest(times) + calls
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
@@ -275,7 +275,7 @@ def _levelled_seconds(
     members = [span.members for span in spans]
     shares = [np.maximum((p - 1) / p, 1e-12) for p in members]
     rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
-    return settled_seconds(chunks, *members, *rates) * size_bytes + sum(each.per_chunk_s for each in stages)
+    return settled_seconds(chunks, *members, *rates) * size_bytes + sum_of(each.per_chunk_s for each in stages)
 
 
 def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:

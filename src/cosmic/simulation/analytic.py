@@ -23,7 +23,7 @@ from functools import reduce
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.numeric import Condition, Numeric
+from cosmic.numeric import Condition, Numeric, sum_of
 from cosmic.step.communication import BLOCKING
 from cosmic.step.memory import updated_elements
 from cosmic.step.profile import StepProfile, profile, stages_of
@@ -51,7 +51,7 @@ class Step:
     @property
     def seconds(self) -> Numeric:
         """The whole step."""
-        return sum(self.parts.values())
+        return sum_of(self.parts.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +111,13 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts: dict[str, Numeric] = {name: getattr(compute, name) for name in (*COMPUTE_PARTS, "recompute")}
     parts["launch"] = stage.delay["forward"] + stage.delay["backward"]
     for role in (*BLOCKING, "weights"):
-        parts[role] = sum(stage.exposed.get((role, phase), 0.0) for phase in PASSES)
-    parts["cp"] = parts["cp"] + sum(stage.exposed.get(("ring", phase), 0.0) for phase in PASSES)
+        parts[role] = sum_of(stage.exposed.get((role, phase), 0.0) for phase in PASSES)
+    parts["cp"] = parts["cp"] + sum_of(stage.exposed.get(("ring", phase), 0.0) for phase in PASSES)
     parts["optimizer"] = optimizer_s(profile)
-    parts["dp"] = parts["dp"] + sum(after_step(profile, stage))
+    parts["dp"] = parts["dp"] + sum_of(after_step(profile, stage))
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
     passing_s, updating_s = offloaded_s(profile)
-    whole_s = sum(parts[name] for name in SUMMED)
+    whole_s = sum_of(parts[name] for name in SUMMED)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
     busy = stage.seconds("forward") + stage.seconds("backward")
     whole = Step({name: parts[name] for name in BREAKDOWN}, busy)
@@ -208,7 +208,7 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     whole = {each.block.name: each.block.repeats for each in plan_of(batch)}
     others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
     stage = stage_time(batch, others)
-    ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum(others.values()), 1))
+    ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
     passes = (stage.seconds(phase) - ahead * stage.exposed.get(("weights", phase), 0.0) for phase in PASSES)
     forward, backward = (each / rest / count for each in passes)
     if batch.base.workload.task != "training":
@@ -231,7 +231,7 @@ def _between_stages(
     if workload.task == "training":
         virtual = batch["workload.virtual_stages"]
         schedule = schedules[workload.schedule]
-        slack = np.maximum(0.0, (stage.seconds("forward") + stage.seconds("backward")) / count - sum(others))
+        slack = np.maximum(0.0, (stage.seconds("forward") + stage.seconds("backward")) / count - sum_of(others))
         fill, steady = schedule.transfers(stages, count, virtual)
         once = sent_s["forward"] + sent_s["backward"]
         return schedule.bubble(stages, count, *others, virtual), fill * once + steady * np.maximum(0.0, once - slack)
@@ -246,7 +246,7 @@ def _between_stages(
 def transfer_s(profile: StepProfile, phase: str) -> Numeric:
     """Return the seconds of one transfer from stage to stage."""
     found = (each for each in profile.traffic if each.role == "pp" and each.phase == phase)
-    return sum((each.seconds / np.maximum(each.calls, 1) for each in found), 0.0)
+    return sum_of((each.seconds / np.maximum(each.calls, 1) for each in found), 0.0)
 
 
 def optimizer_s(profile: StepProfile) -> Numeric:

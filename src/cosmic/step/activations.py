@@ -17,7 +17,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric, largest_whole
+from cosmic.numeric import Numeric, largest_whole, sum_of
 from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
@@ -268,7 +268,7 @@ def wide_elements(each: BlockPlan, keeping: Keeping, sizes: Sizes) -> Numeric:
     """Return the elements of a layer's input and wide activations: those whose gradients are alive together."""
     entering = [each.block.graph.tensors[name] for name in each.block.kept_whole]
     wide = [tensor for tensor in kept_tensors(each.block, keeping.all) if WIDE.intersection(tensor.dims)]
-    return sum((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
+    return sum_of((each.shardings[tensor.name].elements(tensor.dims, sizes) for tensor in (*entering, *wide)), 0.0)
 
 
 def largest(values: Iterable[Numeric]) -> Numeric:

@@ -40,7 +40,7 @@ from cosmic.cost.streaming import (
 )
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
-from cosmic.numeric import Numeric, log
+from cosmic.numeric import Numeric, log, sum_of
 from cosmic.step.communication import reduced_once
 from cosmic.step.compute import Gemm, OperatorUse
 from cosmic.step.tables import TableUse
@@ -283,8 +283,8 @@ class KernelCosts:
         gemms = (scores, values) if use.phase == "forward" else (*scores.backward(), *values.backward())
         pairs = groups * shape.queries * shape.keys
         passes = [SCORES[use.phase], *([DROPPED_SCORES] if self.workload.dropout and not self._serves else [])]
-        streamed = sum(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
-        return sum(gemm_seconds(gemm.count, gemm.m, gemm.n, gemm.k, unit) for gemm in gemms) + streamed
+        streamed = sum_of(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
+        return sum_of(gemm_seconds(gemm.count, gemm.m, gemm.n, gemm.k, unit) for gemm in gemms) + streamed
 
     # ------------------------------------------------------------------------------------------------ rates
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Transformer
-from cosmic.numeric import Numeric, floats
+from cosmic.numeric import Numeric, floats, sum_of
 from cosmic.workload.plan import BlockPlan
 from cosmic.workload.precision import Recipe
 
@@ -32,7 +32,7 @@ def cache_bytes(
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
-    layers = sum(
+    layers = sum_of(
         counts[name]
         for name, each in blocks.items()
         if each.block.part == "layers" and each.block.name != "encoder_layer"

@@ -16,7 +16,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
-from cosmic.numeric import Numeric, floats
+from cosmic.numeric import Numeric, floats, sum_of
 from cosmic.step.stage_memory import CONSTANTS, ModelMemory, StageMemory, model_memory, training_task
 from cosmic.step.stages import candidates
 from cosmic.workload.sizes import microbatches, structural_paths
@@ -46,12 +46,12 @@ class Footprint:
     @property
     def offload_traffic(self) -> Numeric:
         """Bytes moved between the device and all outer tiers in one step, both ways together."""
-        return sum(self.tier_traffic)
+        return sum_of(self.tier_traffic)
 
     @property
     def total(self) -> Numeric:
         """All components, with the allowance for fragmentation: what must fit."""
-        return sum(self.parts.values())
+        return sum_of(self.parts.values())
 
     @property
     def peak(self) -> Numeric:
@@ -61,7 +61,7 @@ class Footprint:
     @property
     def static(self) -> Numeric:
         """What stays allocated from step to step."""
-        return sum(self.parts[name] for name in STATIC)
+        return sum_of(self.parts[name] for name in STATIC)
 
 
 def footprint(batch: Batch) -> Footprint:

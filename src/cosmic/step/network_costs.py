@@ -16,7 +16,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.model import is_moe
 from cosmic.design.workload import AXES
-from cosmic.numeric import Numeric, larger
+from cosmic.numeric import Numeric, larger, sum_of
 from cosmic.step.communication import CommunicationKind, Role
 from cosmic.workload.sizes import expert_degrees, folded_order
 
@@ -98,6 +98,6 @@ class NetworkCosts:
         """
         slowest: Numeric = 0.0
         for place in range(len(tier_traffic)):
-            beyond = sum(tier_traffic[place:])
+            beyond = sum_of(tier_traffic[place:])
             slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{place}.bandwidth"])
         return slowest

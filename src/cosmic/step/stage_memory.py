@@ -16,7 +16,7 @@ from cosmic.catalog.fitted import fitted
 from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
-from cosmic.numeric import Numeric, larger, where
+from cosmic.numeric import Numeric, larger, sum_of, where
 from cosmic.step.activations import (
     keeping_of,
     kept_bytes,
@@ -113,7 +113,7 @@ class ModelMemory:
     def served_bytes(self, name: str, replicas_split: bool) -> Numeric:
         """Bytes of one block's weights, each in its serving format."""
         each, moe = self.blocks[name], is_moe(self.batch.base.model)
-        return sum(
+        return sum_of(
             width * weight_elements(each, self.sizes, replicas_split, only=weights)
             for width, weights in _by_width(each, self.recipe, moe)
         )
@@ -193,7 +193,7 @@ class StageMemory:
 
     def total(self, of: Callable[[str], Numeric]) -> Numeric:
         """Return the sum of a quantity over the blocks of the stage."""
-        return sum((count * of(name) for name, count in self.counts.items()), 0.0)
+        return sum_of((count * of(name) for name, count in self.counts.items()), 0.0)
 
     def most(self, of: Callable[[str], Numeric], names: Iterable[str]) -> Numeric:
         """Return the largest of a quantity over those of some blocks that the stage has."""
@@ -226,7 +226,7 @@ class StageMemory:
     @property
     def layer_count(self) -> Numeric:
         """Layers of all kinds."""
-        return sum(self.counts[name] for name in self.model.layers)
+        return sum_of(self.counts[name] for name in self.model.layers)
 
     # ------------------------------------------------------------------------------------------- activations
 
@@ -235,7 +235,7 @@ class StageMemory:
         """Activation bytes that one microbatch leaves on the stage."""
         parts = layers_by_part(self.batch, self.place, self.plain)
         again = layers_by_part(self.batch, self.place, self.plain, self.workload.recompute_num_layers)
-        return sum(self.kept_of(*each) for each in zip(parts, again, strict=True))
+        return sum_of(self.kept_of(*each) for each in zip(parts, again, strict=True))
 
     @cached_property
     def in_flight(self) -> Numeric:
@@ -244,7 +244,7 @@ class StageMemory:
 
     def kept_of(self, layers: dict[str, Numeric], again: dict[str, Numeric]) -> Numeric:
         """Return the activation bytes of one microbatch in some layers, so many of which recompute *again*."""
-        return sum(
+        return sum_of(
             again[name] * self.model.kept_bytes(name)
             + (count - again[name]) * (self.model.kept_bytes(name, whole=True) if again is not layers else 0.0)
             for name, count in layers.items()
@@ -267,7 +267,7 @@ class StageMemory:
             return most
         whole = layers_by_part(self.batch, self.place, self.plain)
         done = largest(
-            sum((part[name] - first[name]) * self.model.kept_bytes(name, whole=True) for name in part)
+            sum_of((part[name] - first[name]) * self.model.kept_bytes(name, whole=True) for name in part)
             for part, first in zip(whole, again, strict=True)
         )
         return np.maximum(0.0, most - done)
@@ -412,9 +412,9 @@ def training_task(batch: Batch) -> bool:
 
 def _worst(moments: list[dict[str, Numeric]]) -> dict[str, Numeric]:
     """Return the moment with the largest sum, design by design."""
-    worst, most = moments[0], sum(moments[0].values())
+    worst, most = moments[0], sum_of(moments[0].values())
     for moment in moments[1:]:
-        total = sum(moment.values())
+        total = sum_of(moment.values())
         more = total > most
         worst = {name: where(more, moment[name], value) for name, value in worst.items()}
         most = larger(most, total)

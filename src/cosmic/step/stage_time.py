@@ -25,7 +25,7 @@ from typing import TypeVar
 import numpy as np
 
 from cosmic.design.batch import Batch
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.workload.plan import plan_of
@@ -102,7 +102,7 @@ class StageTime:
             each: self.compute.beside(each)[2] + self.delay[each] - _hidden(self.communication, self.exposed, each)
             for each in PASSES
         }
-        lent = sum(np.minimum(0.0, value) for value in left.values())
+        lent = sum_of(np.minimum(0.0, value) for value in left.values())
         free: Numeric = np.maximum(0.0, left[phase] + lent)
         return free
 
@@ -184,7 +184,7 @@ def stage_time(batch: Batch, counts: Counts) -> StageTime:
     """Return what a stage does that has so much of each block."""
     blocks, kernels = block_times(batch), profile(batch).kernels
     compute = {
-        each.name: sum((counts[name] * getattr(blocks[name].compute, each.name) for name in counts), 0.0)
+        each.name: sum_of((counts[name] * getattr(blocks[name].compute, each.name) for name in counts), 0.0)
         for each in fields(ComputeTime)
     }
     communication: dict[tuple[Role, str], Numeric] = {}
@@ -196,7 +196,7 @@ def stage_time(batch: Batch, counts: Counts) -> StageTime:
             key = f"launch_{phase}"
             compute[key] = compute[key] + count * calls * kernels.collective_launch_s(phase)
     heads = [(count, blocks[name]) for name, count in counts.items() if name == "head"]
-    head_s = sum(count * (each.compute.forward + _waited(each.exposed, "forward")) for count, each in heads)
+    head_s = sum_of(count * (each.compute.forward + _waited(each.exposed, "forward")) for count, each in heads)
     return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed, head_s)
 
 
@@ -248,11 +248,11 @@ def _overlapped(
 
 def _hidden(communication: Communicated, exposed: Communicated, phase: str) -> Numeric:
     """Return the seconds of communication that the compute of a pass hides."""
-    return sum((communication[key] - value for key, value in exposed.items() if key[1] == phase), 0.0)
+    return sum_of((communication[key] - value for key, value in exposed.items() if key[1] == phase), 0.0)
 
 
 def _waited(exposed: Communicated, phase: str) -> Numeric:
-    return sum((value for (_, when), value in exposed.items() if when == phase), 0.0)
+    return sum_of((value for (_, when), value in exposed.items() if when == phase), 0.0)
 
 
 def _expose(
@@ -282,7 +282,7 @@ def _expose_experts(
         return
     others = unit.microbatches if unit.batch.base.workload.task == "training" else np.maximum(unit.microbatches, 2)
     beside = (left["forward"] + left["backward"]) * (1 - 1 / others)
-    whole = sum(mine.values(), 0.0)
+    whole = sum_of(mine.values(), 0.0)
     hidden = np.minimum(unit.network.efficiency("ep") * whole, beside)
     share = 1 - hidden / np.where(whole > 0, whole, 1.0)
     for phase, seconds in mine.items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
-from cosmic.numeric import Numeric, elementwise, largest_whole, where
+from cosmic.numeric import Numeric, elementwise, largest_whole, sum_of, where
 from cosmic.workload.blocks import Block
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import layers_by_part, microbatches
@@ -51,7 +51,7 @@ def _starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     layers = [block for block in blocks if block.part == "layers"]
     stages: Numeric = batch["workload.pp"]
     virtual: Numeric = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
-    total, parts = sum(block.repeats for block in layers), stages * virtual
+    total, parts = sum_of(block.repeats for block in layers), stages * virtual
     each, more, alone = total // parts, total % parts, np.maximum(0, parts - total) // 2
     starts = [stages * 0]
     if np.any(alone):
@@ -105,10 +105,10 @@ def in_flight_bytes(
     if bidirectional(batch):
         other = parts_of(stages - 1 - place)
         near, far = np.where(stages > 1, stages - place, 1), np.where(stages > 1, place + 1, 0)
-        return near * sum(parts) + far * sum(other)
+        return near * sum_of(parts) + far * sum_of(other)
     if len(parts) == 1:
         in_flight: Numeric = schedules[workload.schedule].in_flight(place, stages, count, virtual)
-        return in_flight * sum(parts)
+        return in_flight * sum_of(parts)
     return interleaved_bytes(place, stages, count, virtual, *parts)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from cosmic.numeric import Numeric
+from cosmic.numeric import Numeric, sum_of
 from cosmic.registry import Registry
 from cosmic.workload.graph import Operator, Sizes, Tensor, elements
 
@@ -92,7 +92,7 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
         return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
     if kind.index_space:
         return kind.flop_per_element * local(operator.dims)
-    return sum(kind.flop_per_element * local(tensor.dims) for tensor in operator.outputs)
+    return sum_of(kind.flop_per_element * local(tensor.dims) for tensor in operator.outputs)
 
 
 def moved_elements(operator: Operator, local: Local) -> Numeric:
@@ -104,7 +104,7 @@ def moved_elements(operator: Operator, local: Local) -> Numeric:
     if operator.kind == "view":
         return 0.0
     table = operator.kind == "embedding"
-    moved = sum(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
+    moved = sum_of(local(tensor.stored_dims) for tensor in operator.tensors if not (table and tensor.role == "weight"))
     return moved + (looked_up_elements(operator, local) if table and _pooled(operator) else 0.0)
 
 
