@@ -131,7 +131,7 @@ def test_a_search_that_is_ended_says_what_it_has_and_can_go_on(
                 sys.executable,
                 "-c",
                 "import sqlite3; print(sqlite3.connect('file:s/trials.db?mode=ro', uri=True)"
-                ".execute('SELECT COUNT(*) FROM trials').fetchone()[0])",
+                ".execute('SELECT COUNT(*) FROM packed').fetchone()[0])",
             ],
             capture_output=True,
             text=True,
