@@ -337,6 +337,7 @@ def _confine(root: Path) -> None:
     faulthandler.register(signal.SIGXCPU, file=stuck, all_threads=False, chain=True)
     _KEPT.append(stuck)
     os.environ |= {"TMPDIR": str(root / "tmp"), "HOME": str(root / "home"), "BROWSER": "true", "COLUMNS": "100"}
+    os.environ["COSMIC_CACHE"] = str(root.parent / "cache")  # of all trials: what one keeps, others find
     tempfile.tempdir = None
     bare = types.ModuleType("__main__")  # workers would import the fuzzer
     sys.modules["__main__"], sys.argv = bare, ["cosmic"]

@@ -182,7 +182,7 @@ def test_a_search_is_started_watched_stopped_and_gone_on_with(live: Open) -> Non
     everything = page.inner_text("[role=status]")
     page.uncheck("fieldset:has(legend:has-text('network')) >> nth=0 >> legend input")
     page.wait_for_function("before => document.querySelector('[role=status]').innerText !== before", arg=everything)
-    page.fill("#trials", "200000")
+    page.fill("#trials", "1000000")
     page.fill("#name", "begun")
     page.check("input[name=objective][value=step_s]")
     page.click("text=start the search")
