@@ -161,6 +161,7 @@ def test_a_search_with_the_event_engine_ends_when_it_is_asked_to(tmp_path: Path)
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and not (tmp_path / "s" / "study.json").exists():
         time.sleep(0.05)
+    time.sleep(1)  # an interpreter that is only starting, as a worker's, says more than one sentence
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: its workers too
     _, err = process.communicate(timeout=20)
     assert process.returncode == 130
