@@ -31,6 +31,11 @@ SHARED = 512
 """Designs from which on what their mappings share is computed once for each mapping."""
 
 
+def _fields(pointers: str, numbers: str) -> list[tuple[str, Any]]:
+    """Return the fields of a structure: pointers, then whole numbers."""
+    return [(name, ctypes.c_void_p) for name in pointers.split()] + [(name, ctypes.c_int64) for name in numbers.split()]
+
+
 class _Table(ctypes.Structure):
     _fields_ = (
         ("keys", ctypes.c_int64),
@@ -43,27 +48,11 @@ class _Table(ctypes.Structure):
 
 
 class _Program(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in (
-            "scalars",
-            "registers",
-            "single",
-            "vector",
-            "single_lists",
-            "vector_lists",
-            "tables",
-            "input_nodes",
-            "input_registers",
-            "input_columns",
-            "outputs",
-            "vector_outputs",
-            "guards",
-            "vector_guards",
-            "least",
-            "most",
-        )
-    ) + tuple((name, ctypes.c_int64) for name in ("instructions", "inputs", "measured", "results", "guarded", "own"))
+    _fields_ = _fields(
+        "scalars registers single vector single_lists vector_lists tables input_nodes input_registers "
+        "input_columns outputs vector_outputs guards vector_guards least most",
+        "instructions inputs measured results guarded own",
+    )
 
 
 class _Designs(ctypes.Structure):
@@ -82,24 +71,10 @@ class _Designs(ctypes.Structure):
 
 
 class _Layout(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_void_p)
-        for name in (
-            "nodes",
-            "lists",
-            "lookup_columns",
-            "lookup_tables",
-            "held",
-            "varies",
-            "registers",
-            "last",
-            "spare",
-            "prologue",
-            "single",
-            "vector",
-            "vector_lists",
-        )
-    ) + tuple((name, ctypes.c_int64) for name in ("count", "listed", "prologue_count", "body_count", "register_count"))
+    _fields_ = _fields(
+        "nodes lists lookup_columns lookup_tables held varies registers last spare prologue single vector vector_lists",
+        "count listed prologue_count body_count register_count",
+    )
 
 
 class _Missing(ctypes.Structure):

@@ -280,9 +280,8 @@ TEMPLATES = {kind: np.zeros(1, dtype=dtype) for kind, dtype in {"b": bool, "i": 
 
 UNARY = ("negative", "absolute", "floor", "ceil", "rint", "sqrt")
 BINARY = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "floor_divide", "remainder", "gcd")
-WHOLE = frozenset(("negative", "absolute", *BINARY)) - {"divide"}
-"""Operations that give whole numbers for whole numbers."""
-ARITHMETIC = frozenset((*UNARY, *BINARY))
+WHOLE = ("negative", "absolute")
+"""Those of one operand that give whole numbers for whole numbers; of two, all but a division do."""
 TRUTH = {"bitwise_and": "logical_and", "bitwise_or": "logical_or", "invert": "logical_not"}
 TRUTH |= {name: name for name in ("logical_and", "logical_or", "logical_not")}
 COMPARED = {name: (name, False) for name in ("less", "less_equal", "equal", "not_equal")}
@@ -313,9 +312,8 @@ class Recorded(np.ndarray[Any, Any]):
             raise Unrecordable("a part of a recorded array")
         if name in BINARY:
             return tape.combine(name, *inputs)
-        if name in ARITHMETIC:
-            kinds = [each.kind if type(each) is Recorded else _kind(each) for each in inputs]
-            return tape.operate(name, inputs, "f" if "f" in kinds or name not in WHOLE else "i")
+        if name in UNARY:
+            return tape.operate(name, inputs, "i" if self.kind != "f" and name in WHOLE else "f")
         if name in COMPARED:
             name, mirrored = COMPARED[name]
             return tape.operate(name, inputs[::-1] if mirrored else inputs, "b")
