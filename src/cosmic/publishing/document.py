@@ -116,9 +116,9 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
         place = each.trials.best(each.problem)
         if place is not None:
             yield Named(f"{name} alone", "isolated", each.problem.space.point(each.trials.row(place)))
-    best = trials.best(found.problem)
-    if best is None or verdict.point is None:
+    if verdict.plateau is None or verdict.point is None:
         return
+    best = verdict.plateau.place
     yield Named("best", "best", verdict.point, best, subject.best_file)
     others = [place for place in trials.front(found.problem).tolist() if place != best]
     for place in spread(others, FRONT):
