@@ -18,6 +18,7 @@ from cosmic.errors import require
 
 if TYPE_CHECKING:
     from cosmic.exploration.searching import Found
+    from cosmic.psa.space import ParameterSet
 
 app = new_app()
 NOTHING_RUNS, INTERRUPTED, TERMINATED = 1, 130, 143
@@ -121,7 +122,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     if save_space is not None:
         write_space(searched, save_space)
     address = address or ("local" if engine == "ray" else "")
-    folder = out or free_folder(RUNS, f"{_stem(space)}-{agent}-{seed}")
+    folder = out or free_folder(RUNS, f"{_stem(space)}-{_agent(searched, options)}-{seed}")
     before = signal.signal(signal.SIGTERM, _terminate)
     line, status = ProgressLine(), 0
     found: Found | None
@@ -150,6 +151,16 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         status = NOTHING_RUNS
     if status:
         raise typer.Exit(status)
+
+
+def _agent(space: ParameterSet | None, options: dict[str, Any]) -> str:
+    """Return the agent of a search by its name, also where it is chosen by the size of the set."""
+    from cosmic.exploration.inputs import Options, effort  # noqa: PLC0415  heavy
+
+    if space is None:
+        return str(options["agent"])
+    asked = Options(**{key: value for key, value in options.items() if key not in ("constraints", "objectives")})
+    return effort(space.restrict(asked.stacks) if asked.stacks else space, asked)[0]
 
 
 def _stem(space: str) -> str:

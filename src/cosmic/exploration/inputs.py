@@ -188,6 +188,8 @@ def check_trials(trials: int) -> None:
 
 def effort(space: ParameterSet, options: Options) -> tuple[str, int]:
     """Return the agent and the number of trials of a search, which options may leave open."""
+    if options.trials is not None:
+        check_trials(options.trials)
     if options.agent != AUTO:
         return options.agent, TRIALS if options.trials is None else options.trials
     listed = options.engine == "analytic" and space.valid <= GONE_THROUGH and not options.settings
@@ -205,7 +207,6 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
     name, trials = effort(opened, options)
-    check_trials(trials)
     agent = start(name, task_of(problem, trials), np.random.default_rng(0), options.settings)
     preferred = getattr(agent, "batch", None)
     if not isinstance(preferred, int | np.integer) or preferred < 1:

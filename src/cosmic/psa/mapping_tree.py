@@ -153,8 +153,10 @@ def _written(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]) ->
 
 def _workload(base: DesignPoint, framework: str) -> Opened:
     for each in choices(base, framework_named(framework)):
-        own = tuple(getattr(base.workload, field) for field in each.fields)
-        yield tuple(f"workload.{field}" for field in each.fields), list(dict.fromkeys((*each.values, own)))
+        own = [tuple(getattr(base.workload, field) for field in each.fields)]
+        if framework != ANY and not all(type(part) is int for part in own[0]):
+            own = []  # a switch that the framework may not have
+        yield tuple(f"workload.{field}" for field in each.fields), list(dict.fromkeys((*each.values, *own)))
 
 
 def _collective(base: DesignPoint, _: str) -> Opened:
