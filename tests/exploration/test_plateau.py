@@ -94,6 +94,7 @@ def test_designs_of_the_plateau_are_counted() -> None:
         ground = plateau(found.problem, found.trials, within)
         assert ground is not None
         assert ground.count == int((steps <= np.nanmin(steps) * (1 + within)).sum())
+    assert ground is not None
     assert ground.error is not None
     assert ground.within_error == int((steps <= np.nanmin(steps) * (1 + ground.error)).sum())
 
