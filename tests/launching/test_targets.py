@@ -22,7 +22,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.launching.launch import Launch, hosts, script, targets, write
 from cosmic.launching.megatron import layout
-from cosmic.workload.sizes import layers_per_part
+from cosmic.workload.cut import layers_per_part
 from tests.launching.launched_designs import CHECKED, DESIGNS, HERE, design
 
 FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")

@@ -20,8 +20,8 @@ from cosmic.launching.launch import (
 )
 from cosmic.launching.megatron_model import describe
 from cosmic.launching.quoting import options
+from cosmic.workload.cut import layers_per_part
 from cosmic.workload.precision import recipe_for
-from cosmic.workload.sizes import layers_per_part
 
 COMMIT = "000c4ac24f61"
 """Of github.com/NVIDIA/Megatron-LM."""
