@@ -165,7 +165,7 @@ def _microbatches(batch: Batch) -> Numeric:
     return count
 
 
-Stage = Literal["first", "middle", "last"]
+Stage = Literal["first", "second", "middle", "penultimate", "last"]
 """The stages of a pipeline one of which bounds a step: the others are like one of them, or have less to do."""
 
 
@@ -173,21 +173,31 @@ def place_of(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
     """Return the number of a stage, from 0 on.
 
     The middle is the last of the stages that have a layer more than others, if there are several: it has more layers
-    of the kind that comes later. Of stages that share what others leave, it may be the only one.
+    of the kind that comes later. Second and penultimate are the first and the last of the stages that share what others
+    leave: those beside a stage whose layers are stated.
     """
     stages: Numeric = batch["workload.pp"]
-    if stage != "middle":
+    if stage in ("first", "last"):
         return stages * 0 if stage == "first" else stages - 1
     cut = cut_of(batch, blocks)
-    if not cut.stated:
+    if stage != "middle":
+        place: Numeric = stages * 0 + cut.first.given if stage == "second" else stages - 1 - cut.last.given
+    elif cut.stated:
+        place = _middle_of_sharing(cut, alike=sum(block.part == "layers" for block in blocks) == 1)
+    else:
         more = cut.layers % stages
-        place: Numeric = np.where(more > 1, more - 1, stages // 2)
-        return place
-    more = cut.rest % cut.sharing
-    place = cut.first.given + np.where(more > 1 - cut.first.given, more - 1, cut.sharing // 2)
-    if sum(block.part == "layers" for block in blocks) == 1:  # no stage has more than the first, unless it is stated
-        place = choose(cut.first.given + cut.last.given > 0, place, 0)
-    return np.minimum(place, stages - 1)
+        return np.where(more > 1, more - 1, stages // 2)
+    return np.clip(place, 0, stages - 1)
+
+
+def _middle_of_sharing(cut: Cut, alike: bool) -> Numeric:
+    """Return the middle where the layers of a stage are stated; it may be the only one with a layer more.
+
+    Where all layers are *alike*, designs that state none have no stage with more of them than the first.
+    """
+    more, given = cut.rest % cut.sharing, cut.first.given
+    place: Numeric = given + np.where(more > 1 - given, more - 1, cut.sharing // 2)
+    return choose(given + cut.last.given > 0, place, 0) if alike else place
 
 
 def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
