@@ -27,7 +27,7 @@ DESIGNS = [
 @pytest.mark.parametrize(("name", "settings"), DESIGNS)
 def test_no_mapping_takes_less_than_its_bound(name: str, settings: dict[str, object]) -> None:
     problem = make_problem(mapping_space(name, settings))
-    rows = problem.space.sample(150, np.random.default_rng(4))
+    rows = problem.space.sample(24, np.random.default_rng(4))
     found = problem.evaluate(rows).columns["step_s"]
     bounds = lower_bounds(problem, rows)
     runs = np.isfinite(found)
@@ -39,7 +39,7 @@ def test_no_mapping_takes_less_than_its_bound(name: str, settings: dict[str, obj
 def test_the_bound_is_the_mapping_that_neither_recomputes_nor_waits() -> None:
     problem = make_problem(mapping_space("llama3-8b@dgx-h100:16", {"global_batch": 512}))
     space = problem.space
-    rows = space.sample(200, np.random.default_rng(0))
+    rows = space.sample(120, np.random.default_rng(0))
     fastest = {path for path in FASTEST if any(path in each.paths for each in space.parameters)}
     assert fastest >= {"workload.recompute", "workload.tp_overlap"}
     own = [row for row in rows if _fastest(space.point(row).workload)]
@@ -57,7 +57,11 @@ def _fastest(workload: object) -> bool:
     ("name", "settings", "framework"),
     [
         ("llama3-8b@dgx-h100:8", {"micro_batch": 1}, "megatron"),
-        ("mixtral-8x7b@dgx-h100:16", {"sequence": 4096, "micro_batch": 1, "cp": 1}, "megatron"),
+        (
+            "mixtral-8x7b@dgx-h100:16",
+            {"sequence": 4096, "micro_batch": 1, "cp": 1, "sequence_parallel": True, "weight_sharding": "zero1"},
+            "megatron",
+        ),
         ("llama3-70b@dgx-h200:32", {"micro_batch": 1, "cp": 1}, "torchtitan"),
     ],
 )
