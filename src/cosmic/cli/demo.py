@@ -73,8 +73,8 @@ def _print(found: Isolation, report: Path) -> None:
     point = space.base
     say(
         [
-            f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {space.valid:,} valid designs,"
-            f" searched for {found.objective}",
+            f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}:"
+            f" {space.valid:,} valid designs, searched for {found.objective}",
             f"{found.evaluated:,} evaluated in {seconds(found.elapsed_s)} ({found.evaluated / found.elapsed_s:,.0f}/s)",
             "",
         ]
