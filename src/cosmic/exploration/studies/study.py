@@ -25,6 +25,7 @@ import numpy as np
 
 from cosmic._version import __version__
 from cosmic.errors import SpecError, one_line, require, suggestion
+from cosmic.exploration import frames
 from cosmic.exploration.inputs import Inputs, read_inputs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies import folder as files
@@ -32,6 +33,7 @@ from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.database import StudyError, out_of_space
 from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, study_files
 from cosmic.exploration.studies.storage import Storage, holds_trials
+from cosmic.exploration.tabular import Part, TrialTable
 from cosmic.exploration.trials import Trials
 from cosmic.files import Unreadable, Unwritable, read_text, write_text
 
@@ -76,6 +78,25 @@ class Study:
     def trials(self) -> Trials:
         """Every trial so far."""
         return self.history[1]
+
+    def stream(self) -> Iterator[Part]:
+        """Yield every trial with its batch, some at a time: for studies that are larger than memory."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            yield from storage.stream()
+
+    def to_pandas(self, *, parts: bool = True) -> Any:
+        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
+        return frames.to_pandas(TrialTable(self.problem, parts=parts), [self._part])
+
+    def to_arrow(self, *, parts: bool = True) -> Any:
+        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
+        return frames.to_arrow(TrialTable(self.problem, parts=parts), [self._part])
+
+    @property
+    def _part(self) -> Part:
+        batches, trials = self.history
+        sizes = [batch.trials for batch in batches]
+        return np.repeat(np.arange(len(sizes)), sizes), trials
 
     @property
     def stopped(self) -> str:
