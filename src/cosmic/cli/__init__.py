@@ -27,6 +27,7 @@ COMMANDS = {
     "ui": ("ui", "Open a live page: watch and start searches, change a design."),
     "report": ("report", "Write a study as one page: verdict, why, trials, designs."),
     "compare": ("compare", "Compare studies: best designs and convergence."),
+    "importance": ("importance", "Show which parameters of a study matter, and how much."),
     "tournament": ("tournament", "Rank agents: same space, same budget, several seeds."),
     "replay": ("replay", "Run a study again and compare every trial."),
     "export": ("export", "Write a design as launch arguments, or a study as a table."),

@@ -21,6 +21,7 @@ from cosmic.errors import SpecError, require
 from cosmic.exploration import frames
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
+from cosmic.exploration.importance import Importance, importance
 from cosmic.exploration.inputs import Inputs, Options, check_trials, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
@@ -106,6 +107,10 @@ class Found:
     def to_arrow(self, *, parts: bool = True) -> Any:
         """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
         return frames.to_arrow(self._table(parts), [self._part])
+
+    def importance(self, objective: str = "") -> Importance:
+        """Return which parameters matter for *objective*; by default, for the first one of the search."""
+        return importance(self.problem, self.trials, objective)
 
     def _table(self, parts: bool) -> TrialTable:
         return TrialTable(self.problem, batches=self.batches is not None, parts=parts)

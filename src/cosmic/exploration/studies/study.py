@@ -26,6 +26,7 @@ import numpy as np
 from cosmic._version import __version__
 from cosmic.errors import SpecError, one_line, require, suggestion
 from cosmic.exploration import frames
+from cosmic.exploration.importance import Importance, importance
 from cosmic.exploration.inputs import Inputs, read_inputs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies import folder as files
@@ -91,6 +92,10 @@ class Study:
     def to_arrow(self, *, parts: bool = True) -> Any:
         """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
         return frames.to_arrow(TrialTable(self.problem, parts=parts), [self._part])
+
+    def importance(self, objective: str = "") -> Importance:
+        """Return which parameters matter for *objective*; by default, for the first one of the search."""
+        return importance(self.problem, self.trials, objective)
 
     @property
     def _part(self) -> Part:
