@@ -245,7 +245,7 @@ def test_what_to_do_next_is_what_can_be_done(capsys: pytest.CaptureFixture[str])
     out = output(capsys, "search", "chips.yaml", "--agent", "exhaustive", "-n", "9", "--out", "all")
     assert "--resume" not in out, "every valid design was tried"
     out = output(capsys, "search", SPACE, "-n", "20", "--out", "some")
-    assert "  cosmic search --resume --out some -n 200 " in out
+    assert "  cosmic search --resume --out some -n 200\n" in out
     told = [re.fullmatch(r"  cosmic .*?   +(?=\w)(.*)", line) for line in out.splitlines()]
     assert len({each.start(1) for each in told if each}) == 1, "purposes stand below each other"
 

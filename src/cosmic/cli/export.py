@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosmic.cli.candidates import designs, one_of
-from cosmic.cli.console import Json, Settings, complain, doing, emit, emit_data, emit_json, new_app, say
+from cosmic.cli.console import Json, Settings, complain, doing, emit, emit_commands, emit_data, emit_json, new_app, say
 from cosmic.errors import require
 from cosmic.files import check_folder, check_writable, is_file, is_folder
 
@@ -117,7 +117,7 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
         complain(f"cosmic export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
         if to == "astra-sim":
-            emit([f"next: {_simulation(out)}"])
+            emit_commands({_simulation(out): "simulate it"})
     else:
         emit_data(launching.script(launch).removesuffix("\n").split("\n"))
 

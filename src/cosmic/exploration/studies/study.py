@@ -19,6 +19,7 @@ from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -36,7 +37,7 @@ from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, study
 from cosmic.exploration.studies.storage import Storage, holds_trials
 from cosmic.exploration.tabular import Part, TrialTable
 from cosmic.exploration.trials import Trials
-from cosmic.files import Unreadable, Unwritable, read_text, write_text
+from cosmic.files import DASH, Unreadable, Unwritable, read_text, write_text
 
 FORMAT = 2
 """What is written: packed trials. A study of format 1 has a row for each trial, and becomes one of 2 when resumed."""
@@ -134,9 +135,11 @@ def open_study(path: str | Path) -> Study:
         text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
     except Unreadable as error:
         if not error.missing:
-            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {folder}'") from None
+            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {quote(str(folder))}'") from None
         if holds_trials(folder / TRIALS):
-            raise StudyError(f"{folder}: has lost its {INPUTS}: 'cosmic doctor {folder}' restores it") from None
+            raise StudyError(
+                f"{folder}: has lost its {INPUTS}: 'cosmic doctor {quote(str(folder))}' restores it"
+            ) from None
         raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_near(folder)}") from None
     return parse_study(folder, text)
 
@@ -173,7 +176,7 @@ def parse_study(folder: Path, text: str) -> Study:
 
 
 def _other(folder: Path, why: str) -> StudyError:
-    rule = f"is not what was written{why}: 'cosmic doctor {folder}' restores it from the trials"
+    rule = f"is not what was written{why}: 'cosmic doctor {quote(str(folder))}' restores it from the trials"
     return StudyError(f"{folder / INPUTS}: {rule}")
 
 
@@ -269,6 +272,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the write lock of a study; the operating system releases it however the process ends."""
     import fcntl  # noqa: PLC0415  not available on Windows, where studies can still be read
 
+    require(str(folder) != DASH, "out", DASH, "is no directory's name; name one for the study")
     if wrong := complaint(study_files(folder)):
         raise StudyError(f"{folder}: {wrong}")
     try:
