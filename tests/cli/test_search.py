@@ -246,8 +246,9 @@ def test_what_to_do_next_is_what_can_be_done(capsys: pytest.CaptureFixture[str])
     assert "--resume" not in out, "every valid design was tried"
     out = output(capsys, "search", SPACE, "-n", "20", "--out", "some")
     assert "  cosmic search --resume --out some -n 200\n" in out
-    told = [re.fullmatch(r"  cosmic .*?   +(?=\w)(.*)", line) for line in out.splitlines()]
-    assert len({each.start(1) for each in told if each}) == 1, "purposes stand below each other"
+    lines = out.splitlines()
+    told = [above for above, line in zip(lines, lines[1:], strict=False) if line.startswith("  cosmic ")]
+    assert all(above.startswith("  # ") for above in told), "each command has its purpose above it"
 
 
 @pytest.mark.parametrize(
