@@ -3,11 +3,11 @@
 python benchmarks/studies.py [--trials 100000 1000000] [--folder DIR]
 
 *studies*: for each number of trials, a random search of the full stack that keeps a study, the same resumed for one
-more batch, its report, and its tables (CSV, JSON lines, Parquet, a DataFrame, CSV without parts), each in a process of its own. *seconds* are on the clock, *cpu_s* of this process: both
+more batch, its report, and its tables (CSV, CSV without parts, JSON lines, Parquet, a DataFrame), each in a process of
+its own; a table whose library is not installed is null. *seconds* are on the clock, *cpu_s* of this process: both
 include the start of Python. *evaluating_s* is the part of the search that evaluates designs, *storing_s* the part that
 writes the study. *storing*: what a study costs alone, by the trials of a batch: on the disk, which every batch has to
 reach before the search goes on, and in a file system in memory, if there is one.
-A table whose library is not installed is null.
 Budgets: 2 µs a trial to store in memory in batches of 256 or more; a million trials resumed in 3 s and reported in 8 s,
 each in 500 MB; exported to a file in 300 MB.
 """

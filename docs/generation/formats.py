@@ -61,8 +61,8 @@ EXPORTED = {
     "step_s, mfu, …": "Every [metric](metrics.md); empty where the design has none.",
     "step_s.gemm, step_s.dp, …": "The seconds of the step by part, which add up to `step_s`. Of several workloads: "
     "`step_s.NAME.gemm`, weighted. Not for the event engine, which leaves no such parts.",
-    "memory_bytes.weights, …": "The bytes of the fullest accelerator by part, which add up to `memory_bytes`; also of a "
-    "trial that needs too much. Of several workloads: `memory_bytes.NAME.weights`.",
+    "memory_bytes.weights, …": "The bytes of the fullest accelerator by part, which add up to `memory_bytes`; also of "
+    "a trial that needs too much. Of several workloads: `memory_bytes.NAME.weights`.",
 }
 DESCRIBED = (
     ("A study", "exploration.studies.study"),

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +248,7 @@ def test_what_to_do_next_is_what_can_be_done(capsys: pytest.CaptureFixture[str])
     out = output(capsys, "search", SPACE, "-n", "20", "--out", "some")
     assert "  cosmic search --resume --out some -n 200\n" in out
     lines = out.splitlines()
-    told = [above for above, line in zip(lines, lines[1:], strict=False) if line.startswith("  cosmic ")]
+    told = [above for above, line in pairwise(lines) if line.startswith("  cosmic ")]
     assert all(above.startswith("  # ") for above in told), "each command has its purpose above it"
 
 

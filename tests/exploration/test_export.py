@@ -96,7 +96,7 @@ def test_parts_add_up_to_their_metric(original: Path, tmp_path: Path) -> None:
                 assert not parts
             else:
                 assert math.fsum(parts) > 0  # which memory is too much
-    rows, columns = export(original, tmp_path / "t.csv", parts=False)
+    export(original, tmp_path / "t.csv", parts=False)
     assert read_csv((tmp_path / "t.csv").read_text())[0].keys().isdisjoint({"step_s.gemm", "memory_bytes.weights"})
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cosmic.errors import SpecError
-from cosmic.exploration.agent import Floats
+from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.importance import importance
 from cosmic.exploration.problem import METRICS, Problem, Results, make_problem
 from cosmic.exploration.searching import search
@@ -34,7 +34,7 @@ PROBLEM = make_problem(SPACE)
 GRID = np.stack(np.meshgrid(*(np.arange(size) for size in SPACE.sizes), indexing="ij"), axis=-1).reshape(-1, 4)
 
 
-def trials(rows: Indices, values: Floats, runs: Floats | None = None) -> Trials:
+def trials(rows: Indices, values: Floats, runs: Flags | None = None) -> Trials:
     """Return trials whose step takes so many seconds, of which some do not run."""
     excess = np.zeros(len(rows)) if runs is None else np.where(runs, 0.0, 1.0)
     columns = {name: np.full(len(rows), np.nan) for name in METRICS} | {"step_s": values}
@@ -78,7 +78,7 @@ def test_totals_count_what_parameters_do_together() -> None:
     assert totals["workload.dp"] is None
     assert found.fit is not None
     assert found.fit > 0.9
-    assert [each.name for each in found.factors][0] == "workload.micro_batch"
+    assert found.factors[0].name == "workload.micro_batch"
 
 
 def test_the_fields_of_a_joint_parameter_have_shares_of_their_own() -> None:

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from cosmic.exploration.importance import Factor, Importance
 
 app = new_app()
-POOR = 0.5
-"""Below this share of the variance predicted, totals are not to be trusted."""
 
 
 @app.command()
@@ -62,12 +60,13 @@ def _percent(share: float | None) -> str:
 def _notes(found: Importance, agent: str) -> list[str]:
     """Return what the shares mean, and how far to trust them."""
     from cosmic.exploration.extras import how_to_install  # noqa: PLC0415  heavy
+    from cosmic.exploration.importance import TRUSTED  # noqa: PLC0415  heavy
 
     notes = ["alone: what its value explains by itself; total: what is lost if it is drawn anew, all else kept."]
     if found.fit is None and found.deviation:
         notes.append(f"The total needs scikit-learn; {how_to_install('search', 'scikit-learn')}.")
     elif found.fit is not None:
-        trust = "; that is too little to trust the totals" if found.fit < POOR else ""
+        trust = "; that is too little to trust the totals" if found.fit < TRUSTED else ""
         notes.append(f"Totals are those of a forest that predicts {max(0.0, found.fit):.0%} of the variance{trust}.")
     if agent not in ("random", "exhaustive"):
         notes.append(f"The agent '{agent}' chose the trials: what it has settled appears to matter less.")

@@ -15,7 +15,7 @@ EXTRA = "notebook"
 
 
 def to_pandas(table: TrialTable, parts: Iterable[Part]) -> Any:
-    """Return trials as a DataFrame: whole numbers, floats, truth values and text; NaN or None where there is no value."""
+    """Return trials as a DataFrame of numbers, truth values and text; NaN or None where there is no value."""
     pandas = needs("pandas", EXTRA, "to_pandas", "study")
     blocks = list(table.blocks(parts))
     columns = {}

@@ -3,8 +3,8 @@
 Two shares of the variance of the objective over the trials that can run; of its logarithm where it is positive, since
 designs differ by factors.
 
-*alone*: what the value of the parameter explains by itself. Between the means of its values there is a part of the sum of
-squares; what as many values would explain by chance is taken off (Kelley's epsilon squared, an unbiased form of eta
+*alone*: what the value of the parameter explains by itself. Between the means of its values there is a part of the sum
+of squares; what as many values would explain by chance is taken off (Kelley's epsilon squared, an unbiased form of eta
 squared). It needs no library.
 
 *total*: what is lost when the parameter is drawn anew and all else is kept, so with everything it does together with
@@ -37,6 +37,8 @@ LEAST = 3
 LEARNED = 3000
 """How many trials a forest is fitted to at most; of more, so many are drawn."""
 TREES = 64
+TRUSTED = 0.5
+"""Totals of a forest that predicts less of the variance are not to be trusted."""
 SAME = 1e-12
 """Objectives that differ by less, relative to their size, are the same."""
 
@@ -69,10 +71,10 @@ class Importance:
     deviation: float
     """The standard deviation that the parameters share in."""
     fit: float | None
-    """The share of the variance that the forest predicts for trials that it has not seen; below some 0.5, distrust
+    """The share of the variance that the forest predicts for trials that it has not seen; below `TRUSTED`, distrust
     totals. None without scikit-learn."""
     factors: tuple[Factor, ...]
-    """The most important first; fields follow the parameter that sets them."""
+    """The most important first, by their totals if those can be trusted; fields follow the parameter that sets them."""
 
 
 def importance(problem: Problem, trials: Trials, objective: str = "") -> Importance:
@@ -96,7 +98,8 @@ def importance(problem: Problem, trials: Trials, objective: str = "") -> Importa
         _factors(parameter, rows[:, place], wanted, totals[place] if totals else None)
         for place, parameter in enumerate(parameters)
     ]
-    groups.sort(key=lambda group: -_weight(group[0]))
+    trusted = fit is not None and fit >= TRUSTED
+    groups.sort(key=lambda group: -_weight(group[0], trusted))
     return Importance(
         objective=name,
         trials=len(places),
@@ -107,10 +110,9 @@ def importance(problem: Problem, trials: Trials, objective: str = "") -> Importa
     )
 
 
-def _weight(factor: Factor) -> float:
-    """Return what parameters are sorted by: the total where it is known."""
-    known = factor.total if factor.total is not None else factor.alone
-    return 0.0 if known is None else known
+def _weight(factor: Factor, trusted: bool = False) -> float:
+    """Return what parameters are sorted by: the total if the forest is to be *trusted*."""
+    return (factor.total if trusted else factor.alone) or 0.0
 
 
 # ------------------------------------------------------------------------------------------------- by itself

@@ -1,7 +1,8 @@
 """Trials as a table: one column for each field, metric and part of a metric, a block of rows at a time.
 
 A field that has a unit is a number in SI units, and its column ends in the unit as fields in Python do:
-``network.dims.0.bandwidth_bytes_per_s``. What a step and its memory are made of is not in a study: it is evaluated again.
+``network.dims.0.bandwidth_bytes_per_s``. What a step and its memory are made of is not in a study: it is evaluated
+again.
 """
 
 from __future__ import annotations
@@ -213,9 +214,8 @@ class _Parts:
     def __init__(self, problem: Problem) -> None:
         self._problem = replace(problem, engine="analytic")
         self._simulated = problem.engine != "analytic"
-        pairs = [("memory_bytes", "memory", COMPONENTS)]
-        if not self._simulated:
-            pairs.insert(0, ("step_s", "breakdown", BREAKDOWN))
+        of_step: list[tuple[str, str, tuple[str, ...]]] = [("step_s", "breakdown", BREAKDOWN)]
+        pairs = [*([] if self._simulated else of_step), ("memory_bytes", "memory", COMPONENTS)]
         self._origins = [
             (".".join(filter(None, [metric, share.name, part])), place, f"{origin}.{part}", metric == "step_s")
             for metric, origin, parts in pairs
