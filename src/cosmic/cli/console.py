@@ -113,7 +113,7 @@ def command_lines(command: str, room: int | None, indent: str = "  ") -> list[st
     It is broken before options, and between words only where an option with its values is too long. No word is broken.
 
     >>> command_lines("cosmic evaluate a@b --set 'x=1 2' --set y=3 --json", 36)
-    ["  cosmic evaluate a@b --set 'x=1 2' \\", '    --set y=3 --json']
+    ['  cosmic evaluate a@b \\', "    --set 'x=1 2' --set y=3 --json"]
     """
     if room is None or len(indent) + len(command) <= room:
         return [indent + command]
