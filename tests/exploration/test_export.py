@@ -17,13 +17,18 @@ import pytest
 
 from cosmic.design import schema
 from cosmic.errors import SpecError
+from cosmic.exploration import frames
 from cosmic.exploration.extras import how_to_install
-from cosmic.exploration.problem import METRICS, Problem
+from cosmic.exploration.problem import METRICS, Problem, make_problem
+from cosmic.exploration.proposals import judged
 from cosmic.exploration.searching import search
 from cosmic.exploration.studies.database import StudyError
 from cosmic.exploration.studies.export import csv_lines, export
 from cosmic.exploration.studies.study import Study, open_study
+from cosmic.exploration.tabular import TrialTable
+from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
+from cosmic.psa.files import load_space
 from tests.commands import output, run
 
 
@@ -262,3 +267,36 @@ def test_the_command_writes_and_prints(original: Path, tmp_path: Path, capsys: p
     status, _, err = run(capsys, "export", str(original), "--to", "-", "--json")
     assert status == 2
     assert err.count("\n") == 1
+
+
+def test_a_point_outside_the_set_has_a_row_without_what_it_lacks() -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is an extra")
+    space = load_space(
+        {
+            "base": BASE,
+            "parameters": {"workload.tp": [1, 2, 3, 4], "workload.micro_batch": [1, 2]},
+            "derived": {"workload.dp": "8 / workload.tp"},
+            "constraints": ["8 % workload.tp == 0"],
+        }
+    )
+    problem = make_problem(space)
+    rows = np.array([[0, 0], [2, 1], [3, 0]])
+    trials = Trials(rows, judged(problem, rows, space.contains(rows), problem.evaluate))
+    found = frames.to_arrow(TrialTable(problem), [(np.array([0, 0, 1]), trials)]).to_pylist()
+    assert [row["workload.dp"] for row in found] == [8, None, 2]
+    assert found[1]["reasons"] == "constraints.0"
+    assert [row["step_s.gemm"] is None for row in found] == [False, True, False]
+    pandas = pytest.importorskip("pandas", reason="pandas is an extra")
+    frame = frames.to_pandas(TrialTable(problem), [(np.array([0, 0, 1]), trials)])
+    assert frame["workload.dp"].tolist()[::2] == [8, 2]
+    assert pandas.isna(frame["workload.dp"][1])
+
+
+def test_no_trials_are_a_table_without_rows() -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is an extra")
+    problem = make_problem(load_space({"base": BASE, **KINDS["derived"]}))
+    table = TrialTable(problem)
+    found = frames.to_arrow(table, [])
+    assert (found.num_rows, found.column_names) == (0, [head.name for head in table.heads])
+    pytest.importorskip("pandas", reason="pandas is an extra")
+    assert frames.to_pandas(table, []).shape == (0, len(table.heads))
