@@ -21,7 +21,7 @@ from cosmic.exploration import frames
 from cosmic.exploration.extras import how_to_install
 from cosmic.exploration.problem import METRICS, Problem, make_problem
 from cosmic.exploration.proposals import judged
-from cosmic.exploration.searching import search
+from cosmic.exploration.searching import Progress, found_so_far, search
 from cosmic.exploration.studies.database import StudyError
 from cosmic.exploration.studies.export import csv_lines, export
 from cosmic.exploration.studies.study import Study, open_study
@@ -300,3 +300,36 @@ def test_no_trials_are_a_table_without_rows() -> None:
     assert (found.num_rows, found.column_names) == (0, [head.name for head in table.heads])
     pytest.importorskip("pandas", reason="pandas is an extra")
     assert frames.to_pandas(table, []).shape == (0, len(table.heads))
+
+
+def test_of_a_simulated_study_only_memory_has_parts(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is an extra")
+    space = {
+        "base": "gpt3-125m@dgx-h100:2",
+        "parameters": {"workload.micro_batch": [1, 2], "model.layers": [2], "workload.global_batch": [4]},
+    }
+    search(space, agent="exhaustive", trials=2, engine="event", out=tmp_path / "s")
+    rows = open_study(tmp_path / "s").to_arrow().to_pylist()
+    assert any(row["feasible"] for row in rows)
+    for row in rows:
+        assert not [name for name in row if name.startswith("step_s.")]
+        parts = [value for name, value in row.items() if name.startswith("memory_bytes.")]
+        assert not row["feasible"] or math.fsum(parts) == pytest.approx(row["memory_bytes"], rel=1e-12)
+
+
+def test_an_interrupted_study_has_the_rows_that_were_written(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is an extra")
+
+    def stop(progress: Progress) -> None:
+        if progress.seen >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        search("cosmic-512-full-stack", agent="random", trials=90, batch=8, out=tmp_path / "s", watch=stop)
+    study, found = open_study(tmp_path / "s"), found_so_far(tmp_path / "s")
+    assert found is not None
+    assert study.stopped == "interrupted"
+    rows = study.to_arrow().to_pylist()
+    assert rows == found.to_arrow().to_pylist()
+    assert 20 <= len(rows) == len(study.trials) < 90
+    assert export(tmp_path / "s", tmp_path / "t.csv")[0] == len(rows)
