@@ -1,14 +1,15 @@
-"""Measure what studies of many trials cost to write, resume and report; print JSON.
+"""Measure what studies of many trials cost to write, resume, report and export; print JSON.
 
 python benchmarks/studies.py [--trials 100000 1000000] [--folder DIR]
 
 *studies*: for each number of trials, a random search of the full stack that keeps a study, the same resumed for one
-more batch, and its report, each in a process of its own. *seconds* are on the clock, *cpu_s* of this process: both
+more batch, its report, and its tables (CSV, CSV without parts, JSON lines, Parquet, a DataFrame), each in a process of
+its own; a table whose library is not installed is null. *seconds* are on the clock, *cpu_s* of this process: both
 include the start of Python. *evaluating_s* is the part of the search that evaluates designs, *storing_s* the part that
 writes the study. *storing*: what a study costs alone, by the trials of a batch: on the disk, which every batch has to
 reach before the search goes on, and in a file system in memory, if there is one.
 Budgets: 2 µs a trial to store in memory in batches of 256 or more; a million trials resumed in 3 s and reported in 8 s,
-each in 500 MB.
+each in 500 MB; exported to a file in 300 MB.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -80,6 +82,25 @@ def report(folder: Path, _: int) -> dict[str, float]:
     return {"page_bytes": page.stat().st_size}
 
 
+def export(folder: Path, suffix: str, *, parts: bool = True) -> dict[str, float]:
+    """Write a study as a table."""
+    from cosmic.exploration.studies.export import export as written  # noqa: PLC0415  part of what is measured
+
+    file = folder / f"trials.{suffix}"
+    rows, columns = written(folder, file, parts=parts)
+    size = file.stat().st_size
+    file.unlink()
+    return {"rows": rows, "columns": columns, "table_bytes": size}
+
+
+def frame(folder: Path, _: int) -> dict[str, float]:
+    """Give a study to a notebook."""
+    from cosmic.exploration.studies.study import open_study  # noqa: PLC0415  part of what is measured
+
+    rows, columns = open_study(folder).to_pandas().shape
+    return {"rows": rows, "columns": columns}
+
+
 def store(folder: Path, size: int) -> dict[str, float]:
     """Store trials in batches of *size*, every batch committed to disk."""
     from cosmic.exploration.problem import make_problem  # noqa: PLC0415  not in the process that starts the others
@@ -114,12 +135,21 @@ STEPS: dict[str, Callable[[Path, int], dict[str, float]]] = {
     "search": write,
     "resume": resume,
     "report": report,
+    "csv": lambda folder, _: export(folder, "csv"),
+    "csv_without_parts": lambda folder, _: export(folder, "csv", parts=False),
+    "jsonl": lambda folder, _: export(folder, "jsonl"),
+    "parquet": lambda folder, _: export(folder, "parquet"),
+    "pandas": frame,
     "storing": store,
 }
+LIBRARIES = {"parquet": "pyarrow", "pandas": "pandas"}
+"""What a step needs; it is left out where that is not installed."""
 
 
-def alone(step: str, folder: Path, number: int) -> dict[str, float]:
+def alone(step: str, folder: Path, number: int) -> dict[str, float] | None:
     """Return the figures of one step in a process of its own, with its time and its peak memory."""
+    if step in LIBRARIES and find_spec(LIBRARIES[step]) is None:
+        return None
     began = time.perf_counter()
     command = [sys.executable, __file__, "--step", step, "--folder", str(folder), "--trials", str(number)]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
@@ -147,7 +177,7 @@ def main() -> None:
     studies = []
     with TemporaryDirectory(dir=options.folder) as kept:
         for trials in options.trials:
-            steps = {step: alone(step, Path(kept) / str(trials), trials) for step in ("search", "resume", "report")}
+            steps = {step: alone(step, Path(kept) / str(trials), trials) for step in STEPS if step != "storing"}
             studies.append({"trials": trials, **steps})
         storing = {"disk": [alone("storing", Path(kept) / f"batches-{size}", size) for size in SIZES]}
     if MEMORY.is_dir():

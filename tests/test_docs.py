@@ -64,6 +64,8 @@ def test_a_command_in_the_documentation_works(
 
 @pytest.mark.parametrize("block", blocks("python"))
 def test_python_in_the_documentation_runs(block: str) -> None:
+    for library in re.findall(r"\.to_(pandas|arrow)\(", block):
+        pytest.importorskip({"arrow": "pyarrow"}.get(library, library), reason=f"{library} is an extra")
     exec(compile(block, "documentation", "exec"), {"__name__": "documentation"})
 
 

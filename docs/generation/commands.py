@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, get_args, get_origin, get_type_hints
 from typer.models import ArgumentInfo
 
 from cosmic import cli
-from cosmic.cli import output, search
+from cosmic.cli import exit_codes as exit_statuses
 from generation.text import ROOT, escape, fence, page, table
 
 MOST_EXAMPLES = 6
@@ -36,15 +36,7 @@ def rows() -> list[tuple[str, tuple[str, str]]]:
 
 def exit_codes() -> str:
     """Return the meaning of each exit status."""
-    meanings = {
-        cli.OK: "done",
-        cli.FAILED: "no feasible design, a failed check, or a failure outside COSMIC",
-        cli.BAD_INPUT: "malformed input: the sentence on standard error says where",
-        cli.INTERRUPTED: "interrupted (Ctrl-C); a study keeps all finished trials",
-        output.PIPE_CLOSED: "the reader of the output closed the pipe",
-        search.TERMINATED: "terminated (SIGTERM); a study keeps all finished trials",
-    }
-    return "## Exit status\n\n" + table(["status", "meaning"], [[str(code), text] for code, text in meanings.items()])
+    return "## Exit status\n\n" + table(["status", "meaning"], exit_statuses.as_rows())
 
 
 def _sections(name: str, app: Any, level: int = 2) -> str:

@@ -26,7 +26,7 @@ FILES = [
     ["an entry of the catalog", "YAML", "all", "", "[keys](keys.md#entries-of-the-catalog)"],
     ["a Hugging Face model", "`config.json`", "all that take a design", "", "[a design](../parameter-set.md)"],
     ["a study", "a directory", "`compare`, `replay`, `export`, …", "`search`", "[below](#a-study)"],
-    ["trials", "CSV or Parquet", "", "`export STUDY --to FILE`", "[below](#trials)"],
+    ["trials", "CSV, JSON lines or Parquet", "", "`export STUDY --to FILE`", "[below](#tables-of-trials)"],
     ["execution traces", "Chakra, `NAME.RANK.et`", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
     ["communicator groups", "JSON", "`simulate`, `trace`", "`trace generate`", "[traces](../traces.md)"],
     ["ASTRA-sim's inputs", "JSON, YAML", "`simulate`", "`export --to astra-sim`", "[event engine](../event-engine.md)"],
@@ -49,10 +49,26 @@ TRIAL = {
     "reasons": "Why it is infeasible; empty if it is feasible.",
     "excess": "By what share it exceeds memory or a constraint; 0 if it is feasible.",
 }
+EXPORTED = {
+    "trial": "Its number, from 0.",
+    "batch": "The batch in which it was proposed, from 0.",
+    "workload.dp, network.dims.0.bandwidth_bytes_per_s, …": "Each field that a parameter sets, or that is derived. A "
+    "parameter that sets several fields has a column for each. Numbers are in SI units, and the name ends in the unit. "
+    "Names are text; a value that is a list is JSON; an accelerator is its name.",
+    "feasible": "Whether it can run.",
+    "counted": "Whether it counts against the budget: an invalid mapping does not.",
+    "reasons": "Why it cannot run; empty if it can.",
+    "step_s, mfu, …": "Every [metric](metrics.md); empty where the design has none.",
+    "step_s.gemm, step_s.dp, …": "The seconds of the step by part, which add up to `step_s`. Of several workloads: "
+    "`step_s.NAME.gemm`, weighted. Not for the event engine, which leaves no such parts.",
+    "memory_bytes.weights, …": "The bytes of the fullest accelerator by part, which add up to `memory_bytes`; also of "
+    "a trial that needs too much. Of several workloads: `memory_bytes.NAME.weights`.",
+}
 DESCRIBED = (
     ("A study", "exploration.studies.study"),
     ("Trials", "exploration.studies.storage"),
     ("Packed trials", "exploration.studies.packing"),
+    ("Tables of trials", "exploration.tabular"),
     ("Measured rows", "validation.rows"),
     ("ASTRA-sim's inputs", "simulation.event.inputs"),
     ("Units", "units"),
@@ -81,8 +97,10 @@ def _rest(title: str) -> str:
         rows = [[f"`{name}`", TRIAL[name]] for name in tables.FIXED]
         rows += [["every [metric](metrics.md)", "As evaluated; empty for an infeasible design."]]
         rows += [["`crc`", "CRC-32 of the rest of the row."]]
-        said = "`cosmic export` writes the same of every study, with each parameter's value instead of `point`."
+        said = "`cosmic export` writes them as a [table](#tables-of-trials) for other programs."
         return table(["column of `trials`, in studies of format 1", "meaning"], rows) + f"\n\n{said}"
+    if title == "Tables of trials":
+        return table(["column", "meaning"], [[f"`{name}`", text] for name, text in EXPORTED.items()])
     if title == "Measured rows":
         rows = [[kind.name, ", ".join(f"`{name}`" for name in sorted(kind.columns))] for kind in KINDS]
         return table(["rows of", "required columns; others are kept"], rows)

@@ -23,6 +23,8 @@ LARGEST_BYTES = 256 * 2**20
 """The most that a description (YAML, JSON, CSV) may have."""
 _BLOCK = 2**16
 """Files of the kernel say that they have no bytes."""
+DASH = "-"
+"""What other programs call their standard output; a file of this name would be a mistake."""
 NO_NAME = "is no name that a file can have"
 _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
@@ -206,6 +208,8 @@ def _check_name(path: str | Path, where: str) -> None:
         known = False
     if not known:
         raise Unwritable(where, str(path), NO_NAME)
+    if str(path) == DASH:
+        raise Unwritable(where, DASH, "is no file's name; name a file, or /dev/stdout for standard output")
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,6 +429,7 @@ def _try_out(path: Path) -> None:
 
 def make_folder(path: str | Path, where: str = "file") -> Path:
     """Return the directory *path*, made with its parents where it is missing."""
+    _check_name(path, where)
     folder = Path(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)

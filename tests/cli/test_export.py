@@ -30,7 +30,7 @@ def test_a_folder_gets_the_script_the_files_and_the_traces(capsys: pytest.Captur
     folder = str(tmp_path / "job")
     status, out, err = run(capsys, "export", *design, "--to", "astra-sim", "--out", folder)
     assert (status, err.count("\n")) == (0, 1)  # one warning
-    command = out.splitlines()[-1].removeprefix("next: cosmic ")
+    command = out.splitlines()[-1].removeprefix("  cosmic ")
     names = {path.name for path in (tmp_path / "job").iterdir()}
     assert names > {"launch.sh", "system.json", "network.yml", "memory.json", "comm_groups.json", "trace.15.et"}
     assert json.loads(output(capsys, *command.split(), "--json"))["cycles"] > 0
@@ -45,7 +45,10 @@ def test_a_folder_gets_the_script_the_files_and_the_traces(capsys: pytest.Captur
         ([DESIGN, "--to", "-"], "--to = '-': is for studies"),
         ([DESIGN, "--to", "megatorn"], "--to = 'megatorn': no such target; did you mean 'megatron'?"),
         ([DESIGN, "--to", "astra-sim"], "--out = '': astra-sim reads files"),
-        ([".", "--to", "megatron"], "--to = 'megatron': is for designs; a study is written to FILE.csv"),
+        (
+            [".", "--to", "megatron"],
+            "--to = 'megatron': is for designs; a study is written to FILE.csv, .jsonl or .parquet",
+        ),
         ([".", "--to", "x.csv", "--set", "workload.tp=2"], "--set = ['workload.tp=2']: changes a design"),
         ([".", "--to", "x.csv", "--out", "folder"], "--out = 'folder': is for designs"),
         (["no-such-study", "--to", "x.csv"], "study = 'no-such-study': is no study"),

@@ -88,6 +88,7 @@ CASES: dict[str, list[tuple[int, str]]] = {
     ],
     "demo": [(0, "demo -n 20 --out demo")],
     "compare": [(0, "compare one"), (0, "compare one none")],
+    "importance": [(0, "importance one"), (0, "importance one --objective offloaded_bytes")],
     "tournament": [
         (0, f"tournament {SPACE} --agents random -n 20 --seeds 2 --stacks workload"),
         (0, f"tournament {SPACE} --agents random,genetic -n 20 --seeds 1"),

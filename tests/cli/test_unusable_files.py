@@ -54,6 +54,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("doctor", "study"): ("doctor", "--check", "{}"),
     ("evaluate", "design"): ("evaluate", "{}"),
     ("export", "source"): ("export", "{}", "--to", "megatron"),
+    ("importance", "study"): ("importance", "{}"),
     ("psa count", "space"): ("psa", "count", "{}"),
     ("psa sample", "space"): ("psa", "sample", "{}"),
     ("psa schema", "space"): ("psa", "schema", "{}"),

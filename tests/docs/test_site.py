@@ -102,3 +102,33 @@ def test_nothing_is_fetched_from_elsewhere(site: Path, documents: dict[Path, Doc
 def test_no_page_names_a_file_that_only_the_repository_has(documents: dict[Path, Document]) -> None:
     links = [link for document in documents.values() for link in document.links if not is_elsewhere(link)]
     assert [link for link in links if urlsplit(link).path.endswith((".py", ".yaml", ".json", ".toml"))] == []
+
+
+def test_code_is_coloured_when_the_site_is_built(site: Path) -> None:
+    page = (site / "notebook.html").read_text()
+    assert '<span class="kn">import</span>' in page
+    prompts = re.findall(r'<span class="gp">(.*?)</span>', (site / "search.html").read_text())
+    assert set(prompts) == {"$ "}
+    colours = (site / "stylesheets" / "code.css").read_text()
+    used = {
+        kind
+        for path in site.rglob("*.html")
+        for kind in re.findall(r'<span class="(k\w?|s\d|gp|c1|nb)">', path.read_text())
+    }
+    assert {kind for kind in used if not re.search(rf"\.{kind}[,)\s]", colours)} == set()
+
+
+def test_every_language_of_a_block_is_known() -> None:
+    lexers = pytest.importorskip("pygments.lexers", reason="pygments is not installed (extra docs)")
+    named = {
+        name
+        for path in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"))
+        for name in re.findall(r"^```(\w+)$", path.read_text(), re.MULTILINE)
+    }
+    for name in named:
+        lexers.get_lexer_by_name(name)
+
+
+def test_every_page_has_the_button_that_copies(site: Path, documents: dict[Path, Document]) -> None:
+    pages = [path for path in documents if path.name != "404.html"]
+    assert all(any(each.endswith("javascripts/copy.js") for each in documents[path].fetched) for path in pages)

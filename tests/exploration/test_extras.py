@@ -10,6 +10,7 @@ import pytest
 
 from cosmic.errors import CosmicError
 from cosmic.exploration.agent import start
+from cosmic.exploration.extras import how_to_install
 from cosmic.testing.agents import small_task
 
 NEEDED = {"bayesian": "scikit-learn", "surrogate": "scikit-learn", "tpe": "optuna", "cmaes": "cmaes"}
@@ -22,7 +23,7 @@ def test_an_agent_whose_library_is_missing_says_how_to_get_it(name: str, monkeyp
             monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(CosmicError) as caught:
         start(name, small_task(), np.random.default_rng(0))
-    install = "install it with: pip install 'cosmic-codesign[search]'"
+    install = how_to_install("search", NEEDED[name])
     assert str(caught.value) == f"agent = '{name}': needs {NEEDED[name]}; {install}"
 
 

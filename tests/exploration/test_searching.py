@@ -234,7 +234,7 @@ def test_a_set_that_is_restricted_already_can_be_searched() -> None:
 
 def test_what_is_missing_is_found_before_anything_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # as if it were not installed
-    with pytest.raises(SpecError, match=r"engine = 'ray': needs ray; install it with: pip install 'cosmic-codesign"):
+    with pytest.raises(SpecError, match=r"engine = 'ray': needs ray; install it with: pip install '\.\[ray\]'"):
         search(FULL, trials=5, address="local", out=tmp_path / "study")
     assert not (tmp_path / "study").exists()
 

@@ -16,7 +16,8 @@ from io import StringIO
 from typing import Any
 
 from cosmic._version import __version__
-from cosmic.cli.output import PIPE_CLOSED, complain, emit, prepare_streams
+from cosmic.cli.exit_codes import BAD_INPUT, FAILED, INTERRUPTED, OK, PIPE_CLOSED, in_help
+from cosmic.cli.output import complain, emit, prepare_streams
 from cosmic.cli.progress import Patience
 from cosmic.errors import BackendError, CosmicError, one_line, suggestion
 from cosmic.files import Unwritable
@@ -27,6 +28,7 @@ COMMANDS = {
     "ui": ("ui", "Open a live page: watch and start searches, change a design."),
     "report": ("report", "Write a study as one page: verdict, why, trials, designs."),
     "compare": ("compare", "Compare studies: best designs and convergence."),
+    "importance": ("importance", "Show which parameters of a study matter, and how much."),
     "tournament": ("tournament", "Rank agents: same space, same budget, several seeds."),
     "replay": ("replay", "Run a study again and compare every trial."),
     "export": ("export", "Write a design as launch arguments, or a study as a table."),
@@ -44,7 +46,6 @@ COMMANDS = {
     "schema": ("schema", "Print the JSON Schema of what --json prints."),
     "completion": ("completion", "Print the completion script for bash, zsh or fish."),
 }
-OK, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 OPTIONS = ("--help", "--version")
 GARBAGE = 50_000
 """How many objects are made between two searches for garbage."""
@@ -90,7 +91,7 @@ def help_text() -> str:
             *rows,
             "",
             "Every command takes --help and --json. Try: cosmic demo",
-            "Exit codes: 0 done, 1 no feasible design, 2 bad input, 130 interrupted.",
+            *in_help(),
         ]
     )
 

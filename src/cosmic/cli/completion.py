@@ -15,9 +15,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cosmic.cli import COMMANDS, COMPLETE, FAILED
+from cosmic.cli import COMMANDS, COMPLETE
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, emit_data, emit_json, new_app
+from cosmic.cli.exit_codes import FAILED
 from cosmic.errors import CosmicError
 
 app = new_app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from io import StringIO
 from typing import Annotated, Any, Literal
@@ -23,6 +24,7 @@ __all__ = [
     "Settings",
     "StatusLine",
     "brief",
+    "command_lines",
     "complain",
     "doing",
     "emit",
@@ -40,8 +42,12 @@ __all__ = [
 
 PIPED_COLUMNS = 20_000
 """Wider than any table: piped output is neither wrapped nor cut."""
+_WORD = re.compile(r"""(?:[^\s'"\\]|'[^']*'|"[^"]*"|\\.|['"\\])+""")
+"""A word of a command, with its quotes."""
 PLOT_COLUMNS = 78
 GAP = 2
+LEAST_CELL = 3
+"""Characters that a cell of a table has at least."""
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
 Design = Annotated[
@@ -72,26 +78,66 @@ def new_app(help_text: str | None = None) -> typer.Typer:
     return typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False, help=help_text)
 
 
-def say(sentences: Iterable[str]) -> None:
-    """Print sentences: wrapped on a terminal, one line each when piped."""
-    if not is_terminal():
-        emit(sentences)
-        return
-    from textwrap import wrap  # noqa: PLC0415  rarely needed
+def say(sentences: Iterable[str], indent: str = "", next_indent: str | None = None) -> None:
+    """Print sentences: wrapped on a terminal, one line each when piped.
 
-    room = terminal_columns()
+    Each begins with an *indent*; the lines that it is wrapped to begin with *next_indent*, if that is another.
+    """
+    if not is_terminal():
+        emit(f"{indent}{each}" for each in sentences)
+        return
+    from textwrap import TextWrapper  # noqa: PLC0415  rarely needed
+
+    wrapper = TextWrapper(
+        width=max(terminal_columns(), len(indent) + 1, len(next_indent or indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent if next_indent is None else next_indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     for each in sentences:
-        emit(wrap(printable(each), room, break_long_words=False, break_on_hyphens=False) or [""])
+        emit(wrapper.wrap(printable(each)) or [""])
 
 
 def emit_commands(commands: Mapping[str, str]) -> None:
-    """Print commands, each with its purpose beside it; above it, where the terminal is too narrow for both."""
-    commands = {printable(command): purpose for command, purpose in commands.items()}
-    widest = max(map(len, commands))
-    lines = [f"  {command.ljust(widest)}   {purpose}" for command, purpose in commands.items()]
-    if is_terminal() and max(map(len, lines)) > terminal_columns():
-        lines = [line for command, purpose in commands.items() for line in (f"  # {purpose}", f"  {command}")]
-    emit(lines)
+    """Print commands, each below its purpose and alone on its lines, so that it can be copied and pasted as it is."""
+    room = terminal_columns() if is_terminal() else None
+    for command, purpose in commands.items():
+        say([f"# {purpose}"], "  ", "  # ")
+        emit(command_lines(printable(command), room))
+
+
+def command_lines(command: str, room: int | None, indent: str = "  ") -> list[str]:
+    r"""Return a command on lines of *room* characters, each but the last ending in a backslash; on one without *room*.
+
+    It is broken before options, and between words only where an option with its values is too long. No word is broken.
+
+    >>> command_lines("cosmic evaluate a@b --set 'x=1 2' --set y=3 --json", 36)
+    ['  cosmic evaluate a@b \\', "    --set 'x=1 2' --set y=3 --json"]
+    """
+    if room is None or len(indent) + len(command) <= room:
+        return [indent + command]
+    lines = [indent]
+    for option in _options(command):
+        for words in [option] if len(indent) + 2 + len(" ".join(option)) + 2 <= room else [[word] for word in option]:
+            text = " ".join(words)
+            started = lines[-1].strip()
+            if not started or len(lines[-1]) + 1 + len(text) + len(" \\") <= room:
+                lines[-1] += f"{' ' if started else ''}{text}"
+            else:
+                lines[-1] += " \\"
+                lines.append(f"{indent}  {text}")
+    return lines
+
+
+def _options(command: str) -> list[list[str]]:
+    """Return the words of *command*, quotes and all, each option with the words that follow it."""
+    found: list[list[str]] = [[]]
+    for word in _WORD.findall(command):
+        if word.startswith("-") and found[-1]:
+            found.append([])
+        found[-1].append(word)
+    return found
 
 
 def emit_json(data: Any) -> None:
@@ -116,20 +162,24 @@ def emit_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
     if is_terminal():
         heads, sizes = _fitted(heads, sizes, numbers, terminal_columns())
     table = Table(box=None, header_style="bold", pad_edge=False)
-    for place, (head, size) in enumerate(zip(heads, sizes, strict=True)):
-        whole = max(size, *map(len, head.split("\n")))
+    for place, (head, whole) in enumerate(zip(heads, map(max, sizes, _widths(heads)), strict=True)):
         justify: Literal["right", "left"] = "right" if numbers[place] and place else "left"
         table.add_column(Text(head), justify=justify, overflow="fold", width=whole)
     for row in body:
         table.add_row(*map(Text, row))  # plain text: brackets are not markup
-    render(table)
+    render(table, least=sum(min(LEAST_CELL, size) for size in map(max, sizes, _widths(heads))) + GAP * len(heads))
+
+
+def _widths(heads: Sequence[str]) -> list[int]:
+    """Return how wide each head is, which may have several lines."""
+    return [max(map(len, head.split("\n"))) for head in heads]
 
 
 def _fitted(heads: list[str], sizes: list[int], numbers: list[bool], room: int) -> tuple[list[str], list[int]]:
     """Return heads and widths of columns that fit into *room*, wrapping the least important first."""
 
     def excess() -> int:
-        widths = [max(size, *map(len, head.split("\n"))) for head, size in zip(heads, sizes, strict=True)]
+        widths = list(map(max, sizes, _widths(heads)))
         return sum(widths) + GAP * (len(widths) - 1) - room
 
     if excess() > 0:
@@ -167,15 +217,18 @@ def _broken(head: str) -> str:
     return head.replace(" ", "\n").replace(".", ".\n")
 
 
-def render(renderable: Any) -> None:
-    """Print something that rich can draw, of printable text: as wide as the terminal, or in full width when piped."""
+def render(renderable: Any, least: int = 1) -> None:
+    """Print something that rich can draw, of printable text: as wide as the terminal, or in full width when piped.
+
+    It has *least* columns, however narrow the terminal is: rich leaves out what has no room.
+    """
     from rich.console import Console  # noqa: PLC0415  JSON output does not need it
 
     text = StringIO()
     console = Console(
         file=text,
         highlight=False,
-        width=None if is_terminal() else PIPED_COLUMNS,
+        width=max(least, terminal_columns()) if is_terminal() else PIPED_COLUMNS,
         color_system="standard" if has_style() else None,
         force_terminal=has_style(),
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cosmic.cli.console import Json, doing, emit, emit_json, new_app, say
+from cosmic.cli.console import Json, doing, emit, emit_commands, emit_json, new_app, say
 
 if TYPE_CHECKING:
     from cosmic.exploration.studies.doctor import Diagnosis
@@ -49,6 +49,8 @@ def doctor(
         if repaired.kept is not None:
             emit([f"the damaged trials are kept as {repaired.kept.name}"])
         emit(_verdict(study, after, changed=bool(repaired.done)))
+        if after.whole and repaired.done:
+            emit_commands({f"cosmic search --resume --out {shlex.quote(str(study))}": "continue"})
     if not after.whole:
         raise typer.Exit(NOT_WHOLE)
 
@@ -61,7 +63,6 @@ def _verdict(study: Path, found: Diagnosis, *, changed: bool) -> list[str]:
     if not found.whole:
         if not found.repairable or not found.usable:
             return [f"{study} cannot be used as it is"]
-        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {study}' repairs it")]
+        return [f"{study} is damaged" + ("" if changed else f": 'cosmic doctor {shlex.quote(str(study))}' repairs it")]
     said = f"{study} is intact{' again' if changed else ''}: {found.trials:,} trials in {found.batches:,} batches"
-    resume = f"continue with: cosmic search --resume --out {shlex.quote(str(study))}"
-    return [said, resume] if changed else [said]
+    return [said]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cosmic.cli.candidates import designs, one_of
-from cosmic.cli.console import Json, Settings, complain, doing, emit, emit_data, emit_json, new_app, say
+from cosmic.cli.console import Json, Settings, complain, doing, emit, emit_commands, emit_data, emit_json, new_app, say
 from cosmic.errors import require
 from cosmic.files import check_folder, check_writable, is_file, is_folder
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 app = new_app()
 STANDARD_OUTPUT = "-"
-TABLES = (".csv", ".parquet")
+TABLES = (".csv", ".jsonl", ".parquet")
 NO_FEASIBLE_DESIGN = 1
 
 
@@ -35,7 +35,7 @@ def export(
         typer.Option(
             "--to",
             metavar="FILE|TARGET",
-            help="Of a study: FILE.csv or FILE.parquet; '-' prints CSV. "
+            help="Of a study: FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV. "
             "Of a design: megatron, torchtitan, deepspeed, nccl or astra-sim.",
             autocompletion=one_of("astra-sim", "deepspeed", "megatron", "nccl", "torchtitan"),
         ),
@@ -44,15 +44,19 @@ def export(
     out: Annotated[
         str, typer.Option("--out", metavar="DIR", help="Write a design's launch files to this folder.")
     ] = "",
+    no_parts: Annotated[
+        bool, typer.Option("--no-parts", help="Leave out what the step and the memory of each trial are made of.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Write every trial of a study as a table, or a design as another program's arguments, environment and files."""
     if _is_design(source):
+        require(not no_parts, "--no-parts", no_parts, "is for studies")
         _export_design(source, to, settings, out, json)
         return
     require(not settings, "--set", settings, "changes a design; a study is written as it is")
     require(not out, "--out", out, "is for designs; --to names the file that a study is written to")
-    _export_study(source, to, json)
+    _export_study(source, to, json, parts=not no_parts)
 
 
 def _is_design(source: str) -> bool:
@@ -63,18 +67,18 @@ def _is_design(source: str) -> bool:
 # ------------------------------------------------------------------------------------------------------- studies
 
 
-def _export_study(study: str, to: str, json: bool) -> None:
+def _export_study(study: str, to: str, json: bool, *, parts: bool) -> None:
     from cosmic.exploration.studies import export as exporting  # noqa: PLC0415  heavy
     from cosmic.launching.launch import targets  # noqa: PLC0415  heavy
 
     if to == STANDARD_OUTPUT:
         require(not json, "--json", json, "cannot share standard output with the trials")
-        emit_data(exporting.csv_lines(exporting.table(study)))
+        emit_data(exporting.study_lines(exporting.Source.at(study, parts=parts)))
         return
-    require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv or FILE.parquet")
+    require(to not in targets, "--to", to, "is for designs; a study is written to FILE.csv, .jsonl or .parquet")
     check_writable(to, "--to")
     doing(f"writing {to}")
-    trials, columns = exporting.export(study, to)
+    trials, columns = exporting.export(study, to, parts=parts)
     if json:
         emit_json({"study": study, "file": to, "trials": trials, "columns": columns})
     else:
@@ -113,7 +117,7 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
         complain(f"cosmic export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
         if to == "astra-sim":
-            emit([f"next: {_simulation(out)}"])
+            emit_commands({_simulation(out): "simulate it"})
     else:
         emit_data(launching.script(launch).removesuffix("\n").split("\n"))
 

@@ -12,10 +12,10 @@ import sys
 from collections.abc import Iterable
 from typing import NoReturn
 
+from cosmic.cli.exit_codes import FAILED, PIPE_CLOSED
 from cosmic.cli.progress import hush, put
 from cosmic.errors import one_line
 
-PIPE_CLOSED, UNWRITTEN = 141, 1
 LAST_STREAM = 2
 """The number of standard error, the last of the three streams."""
 PLAIN = {
@@ -66,7 +66,7 @@ def write(lines: Iterable[str]) -> None:
 def _give_up(why: str) -> NoReturn:
     sys.stdout = None
     complain([f"cosmic: standard output: cannot be written: {why}"])
-    sys.exit(UNWRITTEN)
+    sys.exit(FAILED)
 
 
 def complain(sentences: Iterable[str]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cosmic.cli.exit_codes import as_rows
 from cosmic.cli.schema import WITHIN, published, schema_of
 
 INTRODUCTION = """# What `--json` prints
@@ -21,14 +22,7 @@ Required keys stay; a release may add keys, and the changelog says so. Numbers a
 (`_s`, `_bytes`, `_usd`), or the column below and `x-unit` in the schema give it. A missing value is `null`, never NaN
 or infinity. `[]` stands for each element of a list, `*` for any key.
 
-| exit code | means |
-|---|---|
-| 0 | done |
-| 1 | no feasible design; also a replay that differs, a damaged study, or an external program that failed |
-| 2 | bad input: one sentence on standard error, *where = value: the rule* |
-| 130 | interrupted with Ctrl-C; a search keeps its trials, and `--resume` continues it |
-| 141 | the reader of the output closed the pipe, as `head` does |
-| 143 | a search was ended with SIGTERM; it keeps its trials, as with Ctrl-C |
+EXIT_CODES
 
 This page is written by `cosmic schema --page docs/json.md`.
 """
@@ -36,7 +30,8 @@ This page is written by `cosmic schema --page docs/json.md`.
 
 def schema_page() -> str:
     """Return the page, as Markdown."""
-    lines = [INTRODUCTION]
+    codes = ["| exit code | means |", "|---|---|", *(f"| {code} | {text} |" for code, text in as_rows())]
+    lines = [INTRODUCTION.replace("EXIT_CODES", "\n".join(codes))]
     for name in published():
         schema = schema_of(name)
         lines += [f"## cosmic {name}", "", schema["description"], ""]

@@ -12,6 +12,7 @@ import typer
 
 from cosmic.cli import candidates
 from cosmic.cli.console import Json, Limits, Settings, emit, emit_commands, emit_json, new_app
+from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
 from cosmic.cli.spaces import Asked, searched_space, write_space
 from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
 from cosmic.errors import require
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cosmic.psa.space import ParameterSet
 
 app = new_app()
-NOTHING_RUNS, INTERRUPTED, TERMINATED = 1, 130, 143
+NOTHING_RUNS = FAILED
 RUNS = Path("runs")
 AUTO = "auto"
 
@@ -198,6 +199,7 @@ def _next(found: Found) -> None:
             f"cosmic report {folder}": "one page: why, every trial, its timeline and cluster",
             **best,
             f"cosmic export {folder} --to trials.csv": "every trial, for a spreadsheet or pandas",
+            f"cosmic importance {folder}": "which parameters matter",
             f"cosmic replay {folder} --check": "run it again and compare bit for bit",
             **going,
         }

@@ -21,6 +21,7 @@ from cosmic.cli.console import (
     complain,
     doing,
     emit,
+    emit_commands,
     emit_data,
     emit_json,
     emit_json_text,
@@ -28,7 +29,7 @@ from cosmic.cli.console import (
     new_app,
 )
 from cosmic.errors import one_line, require
-from cosmic.files import check_folder, check_writable, exists, is_folder, make_folder, write_all
+from cosmic.files import DASH, check_folder, check_writable, exists, is_folder, make_folder, write_all
 
 if TYPE_CHECKING:
     from cosmic.traces.statistics import Chain, Statistics
@@ -225,7 +226,7 @@ def generate(
     emit([f"{_headline(made.traces)}, {len(made.groups):,} groups: {files:,} files, {size:,} bytes, {took:.2f} s"])
     prefix, groups = (shlex.quote(each) for each in (out, groups))
     files_of_astra = "--system SYSTEM.json --network NETWORK.yml"
-    emit([f"next: cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}"])
+    emit_commands({f"cosmic simulate --workload {prefix} --comm-groups {groups} {files_of_astra}": "simulate them"})
 
 
 def _require_space(folder: Path, nodes: int) -> None:
@@ -239,6 +240,7 @@ def _check_prefix(prefix: str) -> None:
     """Refuse a prefix whose files cannot be written, before they are generated."""
     path = Path(prefix)
     names_folder = prefix.endswith("/") or not path.name or is_folder(path)
+    require(prefix != DASH, "--out", prefix, "is no prefix of files; give one, such as runs/gpt")
     require(not names_folder, "--out", prefix, "is a folder; give a prefix of files, such as runs/gpt")
     check_folder(path.parent, "--out")
     if is_folder(path.parent):

@@ -1,4 +1,4 @@
-"""Optional libraries: imported when an agent that needs one starts; the error for a missing one says how to get it."""
+"""Optional libraries: imported when something that needs one starts; the error for a missing one says how to get it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,25 @@ PACKAGES = {"sklearn": "scikit-learn"}
 """The package to install for a module of another name."""
 
 
-def needs(module: str, extra: str, who: str, where: str = "agent") -> Any:
-    """Return *module*, which *who* needs; where it is missing, the error names the *extra* that installs it.
+def how_to_install(extra: str, package: str) -> str:
+    """Return how to install a *package* of an *extra*: the project is on no index, so in a clone, or the package alone.
 
-    >>> needs("no_such_module", "search", "tpe")
+    >>> how_to_install("search", "optuna")
+    "install it with: pip install '.[search]' in a clone of COSMIC, or pip install optuna"
+    """
+    return f"install it with: pip install '.[{extra}]' in a clone of COSMIC, or pip install {package}"
+
+
+def needs(module: str, extra: str, who: str, where: str = "agent") -> Any:
+    """Return *module*, which *who* needs; where it is missing, the error says how to install it.
+
+    >>> needs("no_such", "web", "ui")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    cosmic.errors.SpecError: agent = 'tpe': needs no_such_module; install it with: pip install 'cosmic-codesign[search]'
+    cosmic.errors.SpecError: agent = 'ui': needs no_such; install it with: pip install '.[web]' in a clone ...
     """
     try:
         return import_module(module)
     except ImportError:
         top = module.partition(".")[0]
-        install = f"install it with: pip install 'cosmic-codesign[{extra}]'"
-        raise SpecError(where, who, f"needs {PACKAGES.get(top, top)}; {install}") from None
+        package = PACKAGES.get(top, top)
+        raise SpecError(where, who, f"needs {package}; {how_to_install(extra, package)}") from None

@@ -19,6 +19,7 @@ from cosmic.evaluation import (
     BETTER,
     ENGINES,
     NEEDS,
+    BatchOutcome,
     Infeasible,
     Metrics,
     Outcome,
@@ -129,8 +130,10 @@ class Problem:
 
     def evaluate(self, rows: Indices) -> Results:
         """Return the results of the points *rows*."""
-        if not len(rows):
-            return Results.failed(0, "")
+        return self.measured(rows)[1] if len(rows) else Results.failed(0, "")
+
+    def measured(self, rows: Indices) -> tuple[list[BatchOutcome], Results]:
+        """Return what each workload achieves in closed form, and the results of the points *rows*."""
         fields = self.space.columns(rows)
         found = [evaluate_batch(Batch(share.base, fields | self._followed(share, rows))) for share in self.shares]
         columns = self._mixed([each.columns for each in found])
@@ -140,7 +143,7 @@ class Problem:
             why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in each.broken.items()}
         if self.engine != "analytic":
             columns = self._simulated(rows, columns, excess == 0)
-        return self._limited(columns, excess, why)
+        return found, self._limited(columns, excess, why)
 
     def _followed(self, share: Share, rows: Indices) -> dict[str, Column]:
         """Return the fields of one workload of a mix that follow the searched ones."""

@@ -18,8 +18,10 @@ from typing import Any
 import numpy as np
 
 from cosmic.errors import SpecError, require
+from cosmic.exploration import frames
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
+from cosmic.exploration.importance import Importance, importance
 from cosmic.exploration.inputs import AUTO, Inputs, Options, check_trials, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
@@ -28,6 +30,7 @@ from cosmic.exploration.studies.folder import INPUTS, TRIALS
 from cosmic.exploration.studies.record import Record
 from cosmic.exploration.studies.storage import Storage, holds_trials
 from cosmic.exploration.studies.study import FORMAT, Study, keep_text, locked, named, open_study, render
+from cosmic.exploration.tabular import Part, TrialTable
 from cosmic.exploration.trials import Ledger, Trials
 from cosmic.exploration.workers import Evaluate, PoolEvaluator, check_workers, evaluator
 from cosmic.psa.diagram import Indices
@@ -79,6 +82,8 @@ class Found:
     elapsed_s: float
     computed: int
     path: Path | None = None
+    batches: tuple[int, ...] | None = None
+    """How many trials each batch has; None where that is not known."""
 
     @property
     def problem(self) -> Problem:
@@ -95,6 +100,26 @@ class Found:
     def front(self) -> list[dict[str, Any]]:
         """The Pareto front: the designs that no other dominates."""
         return [self.trials.describe(self.problem, place) for place in self.trials.front(self.problem).tolist()]
+
+    def to_pandas(self, *, parts: bool = True) -> Any:
+        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
+        return frames.to_pandas(self._table(parts), [self._part])
+
+    def to_arrow(self, *, parts: bool = True) -> Any:
+        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
+        return frames.to_arrow(self._table(parts), [self._part])
+
+    def importance(self, objective: str = "") -> Importance:
+        """Return which parameters matter for *objective*; by default, for the first one of the search."""
+        return importance(self.problem, self.trials, objective)
+
+    def _table(self, parts: bool) -> TrialTable:
+        return TrialTable(self.problem, batches=self.batches is not None, parts=parts)
+
+    @property
+    def _part(self) -> Part:
+        sizes = self.batches
+        return None if sizes is None else np.repeat(np.arange(len(sizes)), sizes), self.trials
 
 
 def search(  # noqa: PLR0913  the options of the command, each by its name
@@ -203,7 +228,9 @@ def found_so_far(folder: Path, progress: Progress | None = None) -> Found | None
         return None
     study = open_study(folder)
     elapsed_s, computed = (progress.elapsed_s, progress.computed) if progress else (0.0, 0)
-    return Found(study.inputs, study.trials, "interrupted", elapsed_s, computed, folder)
+    batches, trials = study.history
+    sizes = tuple(batch.trials for batch in batches)
+    return Found(study.inputs, trials, "interrupted", elapsed_s, computed, folder, sizes)
 
 
 # --------------------------------------------------------------------------------------------------- the loop
@@ -218,13 +245,15 @@ def run(inputs: Inputs, pool: PoolOptions, *, storage: Storage | None = None, wa
     with evaluator(problem, pool.workers, pool.address) as evaluate:
         pooled = evaluate if isinstance(evaluate, PoolEvaluator) else None
         steps = explore(inputs, ledger, record.remembered(evaluate, ledger), record.batches, pooled)
-        stopped = ""
+        stopped, sizes = "", []
         for asked, rows, results, why in steps:
             record.add(asked, Trials(rows, results), len(ledger) - len(rows))
             stopped = why
+            sizes.append(len(rows))
             if watch is not None:
                 watch(_progress(inputs, ledger, record.computed, time.perf_counter() - began))
-    return Found(inputs, ledger.trials, stopped, time.perf_counter() - began, record.computed)
+    elapsed_s = time.perf_counter() - began
+    return Found(inputs, ledger.trials, stopped, elapsed_s, record.computed, batches=tuple(sizes))
 
 
 def _progress(inputs: Inputs, ledger: Ledger, computed: int, elapsed_s: float) -> Progress:

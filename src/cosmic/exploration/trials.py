@@ -36,6 +36,10 @@ class Trials:
         """Return consecutive trials; nothing is copied."""
         return Trials(self.points[places], self.results.part(places))
 
+    def take(self, places: Indices) -> Trials:
+        """Return the trials at *places*."""
+        return Trials(self.points[places], self.results.take(places))
+
     def row(self, place: int) -> Indices:
         """Return the point at *place* as a parameter set takes it."""
         return np.asarray(self.points[place], dtype=np.intp)

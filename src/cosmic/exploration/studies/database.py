@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from math import inf
 from pathlib import Path
+from shlex import quote
 from typing import Any, Self
 
 from cosmic.errors import BackendError, one_line, shorten
@@ -47,7 +48,9 @@ class Damaged(StudyError):  # noqa: N818  its base says that it is an error
 
     def __init__(self, path: Path, what: str) -> None:
         folder = path.parent
-        super().__init__(f"{folder}: its trials are damaged ({what}): 'cosmic doctor {folder}' saves the rest")
+        super().__init__(
+            f"{folder}: its trials are damaged ({what}): 'cosmic doctor {quote(str(folder))}' saves the rest"
+        )
         self.what = what
 
 

@@ -1,83 +1,71 @@
-"""The trials of a study as a table for other programs: CSV or Parquet."""
+"""The trials of a study as a table for other programs: CSV, JSON lines or Parquet, written a block at a time."""
 
 from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import isnan
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from cosmic.errors import SpecError
+from cosmic.exploration import frames
 from cosmic.exploration.extras import needs
-from cosmic.exploration.problem import METRICS
-from cosmic.exploration.studies.study import open_study
-from cosmic.exploration.trials import Trials
+from cosmic.exploration.studies.study import Study, open_study
+from cosmic.exploration.tabular import Block, Cells, Coded, TrialTable
 from cosmic.files import replacing
-from cosmic.psa.parameters import label
-from cosmic.psa.space import ParameterSet
 
-Table = dict[str, list[Any]]
+Table = Mapping[str, Sequence[Any]]
 FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """The first characters of text that a spreadsheet takes for a formula, and may run."""
+PARQUET = "parquet"
+"""The extra that writes Parquet."""
 _END = "\r\n"
 """Both characters, so that the writer quotes text with either of them."""
 
 
-def export(study: str | Path, to: str | Path) -> tuple[int, int]:
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A study to be written."""
+
+    study: Study
+    table: TrialTable
+
+    @classmethod
+    def at(cls, path: str | Path, *, parts: bool = True) -> Source:
+        """Return the study in the directory *path*; *parts*: with what steps and memory are made of."""
+        study = open_study(path)
+        return cls(study, TrialTable(study.problem, parts=parts))
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield its trials, some at a time."""
+        yield from self.table.blocks(self.study.stream())
+
+
+def export(study: str | Path, to: str | Path, *, parts: bool = True) -> tuple[int, int]:
     """Write every trial of *study* to the file *to*, in the format of its suffix; return how many rows and columns."""
     path = Path(to)
     if path.suffix not in WRITERS:
-        raise SpecError("to", str(to), f"must end in {' or '.join(WRITERS)}")
+        raise SpecError("to", str(to), f"must end in {', '.join(list(WRITERS)[:-1])} or {list(WRITERS)[-1]}")
     if path.suffix == ".parquet":
-        needs("pyarrow.parquet", "parquet", str(to), "to")  # a missing library is reported before the work
-    columns = table(study)
+        needs("pyarrow.parquet", PARQUET, str(to), "to")  # a missing library is reported before the work
+    source = Source.at(study, parts=parts)
     with _in_place(path) as beside:
-        WRITERS[path.suffix](columns, beside)
-    return len(columns["trial"]), len(columns)
+        rows = WRITERS[path.suffix](source, beside)
+    return rows, len(source.table.heads)
 
 
-def table(path: str | Path) -> Table:
-    """Return every trial of a study, a list for each column; None where there is no value."""
-    study = open_study(path)
-    batches, trials = study.history
-    sizes = [batch.trials for batch in batches]
-    found: Table = {"trial": list(range(len(trials))), "batch": np.repeat(np.arange(len(sizes)), sizes).tolist()}
-    if len(trials):
-        found |= _points(study.problem.space, trials)
-    results = trials.results
-    found |= {"feasible": results.feasible.tolist(), "counted": results.counted.tolist()}
-    found["reasons"] = list(results.reasons)
-    for name in METRICS:
-        found[name] = [None if isnan(value) else value for value in results.columns[name].tolist()]
-    return found
+@contextmanager
+def _in_place(path: Path) -> Iterator[Path]:
+    """Yield a temporary file that replaces *path* once it is complete."""
+    with replacing(path, "--to") as beside:
+        yield beside
 
 
-def _points(space: ParameterSet, trials: Trials) -> Table:
-    """Return each parameter and derived field as files write it; lists as JSON."""
-    found: Table = {}
-    for place, parameter in enumerate(space.parameters):
-        labels = [_plain(each) for each in parameter.labels]
-        found[parameter.name] = [labels[index] for index in trials.rows[:, place].tolist()]
-    for path in space.derived:
-        written: dict[Any, Any] = {}  # there are few different values
-        values = space.derive(path, trials.rows).tolist()
-        for value in values:
-            if value not in written:
-                written[value] = _plain(label(space.base, path, value))
-        found[path] = [written[value] for value in values]
-    return found
-
-
-def _plain(value: Any) -> Any:
-    return value if value is None or isinstance(value, str | int | float) else json.dumps(value, ensure_ascii=False)
-
-
-# ---------------------------------------------------------------------------------------------------- files
+# ------------------------------------------------------------------------------------------------------ CSV
 
 
 class _Echo:
@@ -87,49 +75,105 @@ class _Echo:
         return text
 
 
+_WRITER: Any = csv.writer(_Echo(), lineterminator=_END)
+
+
 def csv_lines(columns: Table) -> Iterator[str]:
     """Yield a table as lines of CSV, with text that looks like a formula escaped.
 
     >>> list(csv_lines({"trial": [0, 1], "note": ["=1+1", None], "x": [-1.5, 2]}))
     ['trial,note,x', "0,'=1+1,-1.5", '1,,2']
     """
-    writer: Any = csv.writer(_Echo(), lineterminator=_END)
-    yield writer.writerow(columns).removesuffix(_END)
-    for row in zip(*map(_harmless, columns.values()), strict=True):
-        yield writer.writerow(row).removesuffix(_END)
+    yield _row(columns)
+    yield from map(_row, zip(*columns.values(), strict=True))
 
 
-def _harmless(column: Sequence[Any]) -> Sequence[Any]:
-    """Return *column* with an apostrophe before text that looks like a formula, which a spreadsheet takes for text."""
-    if not any(isinstance(value, str) and value.startswith(FORMULA) for value in column):
-        return column
-    return [f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value for value in column]
+def _row(values: Iterable[Any]) -> str:
+    line: str = _WRITER.writerow([_harmless(value) for value in values])
+    return line.removesuffix(_END)
 
 
-def _write_csv(columns: Table, path: Path) -> None:
+def _harmless(value: Any) -> Any:
+    """Return *value*, an apostrophe before text that looks like a formula, which a spreadsheet then takes for text."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(FORMULA) else value
+
+
+def study_lines(source: Source) -> Iterator[str]:
+    """Yield the trials of a study as lines of CSV: `csv_lines` with every different text written once."""
+    yield _row(head.name for head in source.table.heads)
+    for block in source.blocks():
+        cells = [_csv_cells(block.columns[head.name]) for head in source.table.heads]
+        yield from map(",".join, zip(*cells, strict=True))
+
+
+def _csv_cells(cells: Cells) -> Iterable[str]:
+    if isinstance(cells, Coded):
+        return _coded(["" if value is None else _row([value, ""])[:-1] for value in cells.values], cells)
+    return _shown(cells, "", str)
+
+
+def _coded(texts: Sequence[str], cells: Coded) -> Iterable[str]:
+    return map(texts.__getitem__, cells.codes.tolist())
+
+
+def _shown(cells: Any, missing: str, shown: Callable[[Any], str]) -> Iterable[str]:
+    """Return an array as texts: the shortest that read back as exactly the same numbers."""
+    values = cells.tolist()
+    if cells.dtype.kind != "f":
+        return map(shown, values)
+    return [missing if isnan(value) else repr(value) for value in values]
+
+
+def _write_csv(source: Source, path: Path) -> int:
+    return _write_lines(study_lines(source), path) - 1
+
+
+def _write_lines(lines: Iterable[str], path: Path) -> int:
+    count = 0
     with path.open("w", encoding="utf-8", newline="") as file:
-        file.writelines(f"{line}\n" for line in csv_lines(columns))
+        for line in lines:
+            file.write(f"{line}\n")
+            count += 1
+    return count
 
 
-def _write_parquet(columns: Table, path: Path) -> None:
-    arrow, parquet = (needs(name, "parquet", str(path), "to") for name in ("pyarrow", "pyarrow.parquet"))
-    arrays = {name: arrow.array(_uniform(column), from_pandas=False) for name, column in columns.items()}
-    floats = {name: arrays[name].cast(arrow.float64()) for name in METRICS}  # also where all are None
-    parquet.write_table(arrow.table(arrays | floats), path)
+# ----------------------------------------------------------------------------------------------- JSON lines
 
 
-def _uniform(column: list[Any]) -> list[Any]:
-    """Return *column* as values of one type: a parameter may have numbers and names."""
-    kinds = {type(value) for value in column} - {type(None)}
-    mixed = str in kinds and len(kinds) > 1
-    return [None if value is None else str(value) for value in column] if mixed else column
+def json_lines(source: Source) -> Iterator[str]:
+    """Yield the trials of a study as lines of JSON, each an object with all columns; null where there is no value."""
+    names = [f"{json.dumps(head.name, ensure_ascii=False)}: " for head in source.table.heads]
+    for block in source.blocks():
+        cells = [_json_cells(block.columns[head.name]) for head in source.table.heads]
+        for row in zip(*cells, strict=True):
+            yield f"{{{', '.join(map(str.__add__, names, row))}}}"
 
 
-WRITERS: dict[str, Callable[[Table, Path], None]] = {".csv": _write_csv, ".parquet": _write_parquet}
+def _json_cells(cells: Cells) -> Iterable[str]:
+    if isinstance(cells, Coded):
+        return _coded([json.dumps(value, ensure_ascii=False) for value in cells.values], cells)
+    return _shown(cells, "null", json.dumps)
 
 
-@contextmanager
-def _in_place(path: Path) -> Iterator[Path]:
-    """Yield a temporary file that replaces *path* once it is complete."""
-    with replacing(path, "--to") as beside:
-        yield beside
+def _write_json(source: Source, path: Path) -> int:
+    return _write_lines(json_lines(source), path)
+
+
+# -------------------------------------------------------------------------------------------------- Parquet
+
+
+def _write_parquet(source: Source, path: Path) -> int:
+    arrow, parquet = (needs(name, PARQUET, str(path), "to") for name in ("pyarrow", "pyarrow.parquet"))
+    wanted, rows = frames.schema(arrow, source.table), 0
+    with parquet.ParquetWriter(path, wanted) as file:
+        for block in source.blocks():
+            file.write_batch(frames.batch(arrow, wanted, source.table, block))
+            rows += block.rows
+    return rows
+
+
+WRITERS: dict[str, Callable[[Source, Path], int]] = {
+    ".csv": _write_csv,
+    ".jsonl": _write_json,
+    ".parquet": _write_parquet,
+}

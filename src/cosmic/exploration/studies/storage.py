@@ -123,6 +123,21 @@ class Storage(Database):
             raise Damaged(self.path, "trials are not in the batches that they were written with")
         return batches, trials
 
+    def stream(self) -> Iterator[Part]:
+        """Yield every trial with its batch, some at a time, from one snapshot: as `history` without keeping them."""
+        with self._snapshot():
+            ends = np.cumsum([batch.trials for batch in self.batches()], dtype=np.int64)
+            place = 0
+            for of_batch, trials in self.parts():
+                wanted = np.searchsorted(ends, np.arange(place, place + len(trials)), side="right")
+                if not np.array_equal(wanted, of_batch):
+                    raise Damaged(self.path, "trials are not in the batches that they were written with")
+                place += len(trials)
+                yield of_batch, trials
+            written = int(ends[-1]) if len(ends) else 0
+        if written != place:
+            raise Damaged(self.path, f"{written} trials were written, {place} are there")
+
     def since(self, first: int, most: int) -> Trials:
         """Return at most *most* trials from *first* on, each checked against its checksum."""
         found: list[Part] = []

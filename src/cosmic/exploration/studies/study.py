@@ -19,12 +19,15 @@ from functools import cached_property
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
 
 from cosmic._version import __version__
 from cosmic.errors import SpecError, one_line, require, suggestion
+from cosmic.exploration import frames
+from cosmic.exploration.importance import Importance, importance
 from cosmic.exploration.inputs import Inputs, read_inputs
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.studies import folder as files
@@ -32,8 +35,9 @@ from cosmic.exploration.studies.cells import BatchRecord
 from cosmic.exploration.studies.database import StudyError, out_of_space
 from cosmic.exploration.studies.folder import MOST_INPUT_BYTES, complaint, study_files
 from cosmic.exploration.studies.storage import Storage, holds_trials
+from cosmic.exploration.tabular import Part, TrialTable
 from cosmic.exploration.trials import Trials
-from cosmic.files import Unreadable, Unwritable, read_text, write_text
+from cosmic.files import DASH, Unreadable, Unwritable, read_text, write_text
 
 FORMAT = 2
 """What is written: packed trials. A study of format 1 has a row for each trial, and becomes one of 2 when resumed."""
@@ -77,6 +81,29 @@ class Study:
         """Every trial so far."""
         return self.history[1]
 
+    def stream(self) -> Iterator[Part]:
+        """Yield every trial with its batch, some at a time: for studies that are larger than memory."""
+        with Storage.opened(self.path / TRIALS, problem=self.problem) as storage:
+            yield from storage.stream()
+
+    def to_pandas(self, *, parts: bool = True) -> Any:
+        """Return every trial as a DataFrame: a column for each field, metric and, with *parts*, part of a metric."""
+        return frames.to_pandas(TrialTable(self.problem, parts=parts), [self._part])
+
+    def to_arrow(self, *, parts: bool = True) -> Any:
+        """Return every trial as an Arrow Table, with the columns of `to_pandas`."""
+        return frames.to_arrow(TrialTable(self.problem, parts=parts), [self._part])
+
+    def importance(self, objective: str = "") -> Importance:
+        """Return which parameters matter for *objective*; by default, for the first one of the search."""
+        return importance(self.problem, self.trials, objective)
+
+    @property
+    def _part(self) -> Part:
+        batches, trials = self.history
+        sizes = [batch.trials for batch in batches]
+        return np.repeat(np.arange(len(sizes)), sizes), trials
+
     @property
     def stopped(self) -> str:
         """Why its search ended, as in `Found`; ``interrupted`` where it has not ended."""
@@ -108,9 +135,11 @@ def open_study(path: str | Path) -> Study:
         text = read_text(folder / INPUTS, most=MOST_INPUT_BYTES)
     except Unreadable as error:
         if not error.missing:
-            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {folder}'") from None
+            raise StudyError(f"{folder / INPUTS}: {error.rule}; try 'cosmic doctor {quote(str(folder))}'") from None
         if holds_trials(folder / TRIALS):
-            raise StudyError(f"{folder}: has lost its {INPUTS}: 'cosmic doctor {folder}' restores it") from None
+            raise StudyError(
+                f"{folder}: has lost its {INPUTS}: 'cosmic doctor {quote(str(folder))}' restores it"
+            ) from None
         raise SpecError("study", str(path), f"is no study: it has no {INPUTS}{_near(folder)}") from None
     return parse_study(folder, text)
 
@@ -147,7 +176,7 @@ def parse_study(folder: Path, text: str) -> Study:
 
 
 def _other(folder: Path, why: str) -> StudyError:
-    rule = f"is not what was written{why}: 'cosmic doctor {folder}' restores it from the trials"
+    rule = f"is not what was written{why}: 'cosmic doctor {quote(str(folder))}' restores it from the trials"
     return StudyError(f"{folder / INPUTS}: {rule}")
 
 
@@ -243,6 +272,7 @@ def locked(folder: Path) -> Iterator[None]:
     """Hold the write lock of a study; the operating system releases it however the process ends."""
     import fcntl  # noqa: PLC0415  not available on Windows, where studies can still be read
 
+    require(str(folder) != DASH, "out", DASH, "is no directory's name; name one for the study")
     if wrong := complaint(study_files(folder)):
         raise StudyError(f"{folder}: {wrong}")
     try:
