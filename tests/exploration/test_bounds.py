@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cosmic.design.workload import Workload
 from cosmic.exploration.bounds import FASTEST, bound_of, lower_bounds
 from cosmic.exploration.plateau import plateau
 from cosmic.exploration.problem import make_problem
@@ -49,7 +50,7 @@ def test_the_bound_is_the_mapping_that_neither_recomputes_nor_waits() -> None:
     assert lower_bounds(problem, np.array(own))[exact] == pytest.approx(found.columns["step_s"][exact], rel=1e-12)
 
 
-def _fastest(workload: object) -> bool:
+def _fastest(workload: Workload) -> bool:
     return workload.recompute == "none" and (workload.tp_overlap or workload.tp == 1)
 
 
