@@ -2,15 +2,15 @@
 
 `improvements` tries single moves, then pairs of the best of them, and of those that would be fast if they fitted with
 those that save memory. Of each lever, the best move is listed. `repairs` does the same for a design that cannot run.
-`settings_of` completes a change to what must be set for a design to load as the changed one.
+`advise` adds to each change what must be set for a design to load as the changed one.
 """
 
 from __future__ import annotations
 
 from cosmic.advice.effects import without_effect
 from cosmic.advice.moves import ACCURACY, LATENCY, Kind, Move, moves
-from cosmic.advice.setting import settings_of
-from cosmic.advice.trying import FASTER, Change, improvements, repairs
+from cosmic.advice.setting import Advised, advise, settings_of
+from cosmic.advice.trying import FASTER, Change, improvements, repairs, written
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics
@@ -21,15 +21,18 @@ __all__ = [
     "ACCURACY",
     "FASTER",
     "LATENCY",
+    "Advised",
     "Change",
     "Kind",
     "Move",
+    "advise",
     "bound_of",
     "improvements",
     "moves",
     "repairs",
     "settings_of",
     "without_effect",
+    "written",
 ]
 
 

@@ -60,13 +60,12 @@ def _mend_mesh(point: DesignPoint, found: dict[str, Any]) -> None:
     if not isinstance(model, Transformer):
         found |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
         return
-    found["tp"] = _most(gcd(gcd(model.heads, model.ffn), npus), found["tp"])
+    splits_tokens = point.workload.sequence_parallel and point.workload.task == "training"
+    whole = gcd(model.heads, model.ffn, npus, found["sequence"] if splits_tokens else 0)
+    found["tp"] = _most(whole, found["tp"])
     left = npus // found["tp"]
-    split = found["tp"] if point.workload.sequence_parallel and point.workload.task == "training" else 1
-    if point.workload.task == "decode":
-        found["cp"] = _most(left, found["cp"])
-    elif found["sequence"] % split == 0:
-        found["cp"] = _most(gcd(left, found["sequence"] // split), found["cp"])
+    tokens = 0 if point.workload.task == "decode" else found["sequence"] // (found["tp"] if splits_tokens else 1)
+    found["cp"] = _most(gcd(left, tokens), found["cp"])
     left //= found["cp"]
     found["pp"] = _most(left, min(found["pp"], model.layers + model.encoder_layers))
     found["dp"] = left // found["pp"]

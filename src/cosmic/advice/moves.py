@@ -200,13 +200,16 @@ def _modules(point: DesignPoint) -> tuple[tuple[str, ...], ...]:
 
 
 def _batches(point: DesignPoint) -> Iterator[Move]:
-    """Yield other sizes of a microbatch; decoding, also more sequences at a time."""
+    """Yield other sizes of a microbatch; decoding, also more sequences at a time; serving, fewer where memory is short."""
     for each in (2, 4, Fraction(1, 2), Fraction(1, 4)):
         yield Move("micro_batch", {"micro_batch": Fraction(each)})
     if point.workload.task == "decode":
         for each in (2, 4):
             factors = {"global_batch": Fraction(each), "micro_batch": Fraction(each)}
             yield Move("global_batch", factors, condition=LATENCY)
+    if point.workload.task != "training":
+        for each in _steps(point.workload.global_batch):
+            yield Move("global_batch", {"global_batch": Fraction(1, each)}, saves=True)
 
 
 def _precisions(point: DesignPoint) -> Iterator[Move]:
@@ -258,7 +261,7 @@ def _collectives(point: DesignPoint) -> Iterator[Move]:
     """Yield other algorithms of each network dimension, and other ways to cut and order collectives."""
     collective = point.collective
     for place, name in enumerate(collective.algorithms):
-        if point.network.dims[place].npus > 1:
+        if point.network.dims[place].npus > 1 and name != "auto":  # a library chooses, and has no others
             path = f"collective.algorithms.{place}"
             yield from (Move(path, values={path: other}) for other in algorithms if other != name)
     for chunks in (2 * collective.chunks, collective.chunks // 2):

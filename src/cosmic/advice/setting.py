@@ -2,24 +2,53 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cosmic.advice.trying import written
+from cosmic.advice.trying import Change, improvements, repairs, written
+from cosmic.caching import keep, recall
 from cosmic.design import schema
+from cosmic.design.collective import algorithms
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import schedules
 from cosmic.errors import SpecError
+from cosmic.evaluation import Metrics
 from cosmic.loading.designs import load_design, stated_fields
 
 MESH = ("workload.tp", "workload.cp", "workload.pp")
 """A mesh that is stated is kept; where it is not, one is looked for."""
 ROUNDS = 4
+Source = str | Path | Mapping[str, Any]
+"""A design as `load_design` takes it."""
+Advised = tuple[Change, dict[str, Any]]
+"""A change, and everything to set for it."""
+
+
+def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, base: Metrics | None) -> list[Advised]:
+    """Return what helps a design that achieves *base* most, or makes it run where that is None, with what to set for it.
+
+    *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
+    """
+    stated = sorted(stated_fields(source, overrides))
+    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms, *schedules]}"
+    if content := recall("advice", key):
+        with suppress(ValueError, TypeError):
+            return [(Change(**change), settings) for change, settings in json.loads(content)]
+    changes = repairs(point) if base is None else improvements(point, base)
+    found = [(change, settings_of(source, overrides, point, change.settings)) for change in changes]
+    known = [(change, settings) for change, settings in found if settings is not None]
+    with suppress(TypeError):  # an override that is no JSON
+        keep("advice", key, json.dumps([(asdict(change), settings) for change, settings in known]).encode())
+    return known
 
 
 def settings_of(
-    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any], point: DesignPoint, change: Mapping[str, Any]
+    source: Source, overrides: Mapping[str, Any], point: DesignPoint, change: Mapping[str, Any]
 ) -> dict[str, Any] | None:
     """Return the overrides with which *source* loads as *point* with a *change*; None if there are none.
 

@@ -6,22 +6,17 @@ structure of its own. So numbers are tried with everything, and switches in pair
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, product
 from math import inf, isfinite
 from typing import Any
 
 from cosmic.advice.mending import mended
 from cosmic.advice.moves import Kind, Move, changes_of, moves
-from cosmic.caching import keep, recall
 from cosmic.design import schema
 from cosmic.design.batch import batch_of, batch_of_changes
-from cosmic.design.collective import algorithms
 from cosmic.design.point import DesignPoint
-from cosmic.design.workload import schedules
 from cosmic.evaluation import Metrics, evaluate_batch
 
 FASTER = 1.005
@@ -83,31 +78,12 @@ class _Trial:
         return any(move.is_switch for move in self.made)
 
 
-def improvements(point: DesignPoint, base: Metrics) -> list[Change]:
-    """Return the changes that make a design that achieves *base* faster: actions, then purchases, each best first."""
-    return _kept("improvements", point, lambda: _improvements(point, base.tokens_per_s))
-
-
-def repairs(point: DesignPoint) -> list[Change]:
-    """Return the changes that make a design run that cannot: actions, then purchases, each fastest first."""
-    return _kept("repairs", point, lambda: _repairs(point))
-
-
-def _kept(what: str, point: DesignPoint, compute: Callable[[], list[Change]]) -> list[Change]:
-    """Keep the changes of a design for other processes."""
-    key = f"{what} {point.identity} {sorted(algorithms)} {sorted(schedules)}"
-    if content := recall("advice", key):
-        with suppress(ValueError, TypeError):
-            return [Change(**each) for each in json.loads(content)]
-    found = compute()
-    keep("advice", key, json.dumps([asdict(each) for each in found]).encode())
-    return found
-
-
 # ----------------------------------------------------------------------------------------------- improving
 
 
-def _improvements(point: DesignPoint, rate: float) -> list[Change]:
+def improvements(point: DesignPoint, base: Metrics) -> list[Change]:
+    """Return the changes that make a design that achieves *base* faster: actions, then purchases, each best first."""
+    rate = base.tokens_per_s
     known = list(moves(point))
     savers = [move for move in known if move.saves]
     singles = _tried(point, [(move,) for move in known if not move.saves])
@@ -179,7 +155,8 @@ def _worth_a_line(pairs: Iterable[_Trial], singles: Sequence[_Trial], rate: floa
 # ----------------------------------------------------------------------------------------------- repairing
 
 
-def _repairs(point: DesignPoint) -> list[Change]:
+def repairs(point: DesignPoint) -> list[Change]:
+    """Return the changes that make a design run that cannot: actions, then purchases, each fastest first."""
     first = mended(point)
     if first is None:
         return []
@@ -195,7 +172,7 @@ def _repairs(point: DesignPoint) -> list[Change]:
         numbers = [move for move in near if not move.is_switch][: 2 * NUMBERS]
         pairs = [*combinations(numbers, 2), *product(switches, numbers), *combinations(switches, 2)]
         running += _best(each for each in _tried(start, pairs) if each.excess == 0)
-    actions = [each for each in running if each.kind == "action"]
+    actions = sorted((each for each in running if each.kind == "action"), key=lambda each: bool(each.condition))
     bought = [each for each in running if each.kind == "purchase"]
     return [_change(point, each, None, first) for each in (*actions[:MOST], *bought[:MOST_PURCHASES])]
 
