@@ -12,38 +12,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, pairwise
-from math import comb, isclose, isnan
-from random import Random
-from statistics import fmean
-from typing import Any, Literal
+from math import isnan
+from typing import Any
 
+from cosmic.comparing.worth import Group, Method, attribute, coupled
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, join
 from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
-from cosmic.units import SECONDS, show
 from cosmic.workload.checks import invalid_reasons
 
 MAPPING = ("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "schedule", "placement")
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
 """Layers that change as a whole, and the names of their groups."""
-EXACT = 8
-"""Up to this many groups all subsets are evaluated; with more, orders are sampled."""
-ORDERS = 32
-"""Orders that are sampled then: half of them random, the others the same in reverse."""
-PARTNERS = 3
-"""How many groups at most a group is joined with, where it cannot change alone."""
-
 Fields = dict[str, dict[str, tuple[Any, Any]]]
 """Fields by group and path, with A's and B's values as files write them."""
-Method = Literal["exact", "sampled", "one_at_a_time", "none"]
-Group = tuple[str, ...]
-"""The names of groups that change together: one name, unless the designs between would be infeasible."""
-Value = Callable[[Iterable[Group]], float | None]
-"""Returns the attributed value, such as seconds of a step, with some groups taken from B; None where it has none."""
 Measure = Callable[[Mapping[str, float]], float | None]
 """Returns the value to attribute from a design's metrics."""
 Grouping = Callable[[str], str]
@@ -268,175 +253,3 @@ def _roots(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list
         return path if layer == "workload" or shared.get(layer, 1) > 1 else layer
 
     return list(dict.fromkeys(root(path) for path in paths))
-
-
-def coupled(groups: list[Group], fits: Callable[[Iterable[Group]], bool]) -> list[Group]:
-    """Return *groups*, joined where one cannot change alone: neither as the first change of A nor as the last to B.
-
-    >>> coupled([("model",), ("mapping",), ("network",)], lambda some: (("mapping",) in some) == (("network",) in some))
-    [('model',), ('mapping', 'network')]
-    """
-
-    def apart(some: tuple[Group, ...]) -> bool:
-        return fits(some) and fits(tuple(group for group in groups if group not in some))
-
-    for group in groups:
-        if apart((group,)):
-            continue
-        others = [each for each in groups if each != group]
-        for size in range(1, PARTNERS + 1):
-            for partners in combinations(others, size):
-                if apart((group, *partners)):
-                    joined = tuple(name for each in groups if each in (group, *partners) for name in each)
-                    rest = [each for each in groups if each not in (group, *partners)]
-                    return coupled([*rest, joined], fits)
-    return groups
-
-
-# -------------------------------------------------------------------------------------------------- worth
-
-
-def attribute(groups: list[Group], value: Value) -> tuple[Method, dict[Group, float | None]]:
-    """Return the method, and the worth of each group: its part of value(all) - value(none).
-
-    Two groups that only help together get half each:
-
-    >>> attribute([("tp",), ("link",)], lambda some: 6.0 if len(list(some)) == 2 else 10.0)
-    ('exact', {('tp',): -2.0, ('link',): -2.0})
-    """
-    exact = len(groups) <= EXACT
-    worth = shapley(groups, value) if exact else sampled(groups, value)
-    if worth is not None:
-        return "exact" if exact else "sampled", dict(worth)
-    return "one_at_a_time", {group: _first_and_last(group, groups, value) for group in groups}
-
-
-def shapley(groups: list[Group], value: Value) -> dict[Group, float] | None:
-    """Return the Shapley value of each group, from all 2^n subsets; None if one has no value."""
-    subsets = [some for size in range(len(groups) + 1) for some in combinations(groups, size)]
-    values = {frozenset(some): value(some) for some in subsets}
-    known = {some: found for some, found in values.items() if found is not None}
-    if len(known) < len(values):
-        return None
-    worth = dict.fromkeys(groups, 0.0)
-    for some, before in known.items():
-        weight = 1 / (len(groups) * comb(len(groups) - 1, len(some))) if len(some) < len(groups) else 0.0
-        for group in groups:
-            if group not in some:
-                worth[group] += weight * (known[some | {group}] - before)
-    return worth
-
-
-def sampled(groups: list[Group], value: Value) -> dict[Group, float] | None:
-    """Return the Shapley values estimated from `ORDERS` orders, with a fixed seed; None if a subset has no value."""
-    random = Random(0)
-    worth = dict.fromkeys(groups, 0.0)
-    for _ in range(ORDERS // 2):
-        drawn = random.sample(groups, len(groups))
-        for order in (drawn, drawn[::-1]):
-            values = [value(order[:count]) for count in range(len(order) + 1)]
-            for group, (before, after) in zip(order, pairwise(values), strict=True):
-                if before is None or after is None:
-                    return None
-                worth[group] += (after - before) / ORDERS
-    return worth
-
-
-def _first_and_last(group: Group, groups: list[Group], value: Value) -> float | None:
-    """Return the mean effect of *group* as the first and as the last change; None where neither has a value."""
-    others = [each for each in groups if each != group]
-    pairs = [(value([]), value([group])), (value(others), value(groups))]
-    added = [after - before for before, after in pairs if before is not None and after is not None]
-    return fmean(added) if added else None
-
-
-# ------------------------------------------------------------------------------------------------ in words
-
-
-WORDS = {
-    "workload.tp": "tensor parallelism",
-    "workload.pp": "pipeline stages",
-    "workload.cp": "context parallelism",
-    "workload.ep": "expert parallelism",
-    "workload.etp": "expert tensor parallelism",
-    "workload.dp": "data parallelism",
-    "workload.micro_batch": "microbatch",
-    "compute.accelerator": "accelerator",
-    "model.name": "model",
-}
-NAMES = {"model.name": ("model",), "compute.accelerator": ("compute", "memory")}
-"""Names that stand for all fields of some layers: the verdict mentions the name only."""
-NAMED = 2
-"""How many fields of a difference the verdict names."""
-EQUAL = 5e-4
-"""Steps whose times differ by a smaller share are equal to three digits."""
-
-
-def verdict(contrast: Contrast) -> str:
-    """Return a sentence that says which design is faster, and why."""
-    if not contrast.differences:
-        return "A and B are the same design"
-    for name, side in (("A", contrast.a), ("B", contrast.b)):
-        if not side.metrics:
-            return f"{name} has an invalid mapping, so its step has no time: {side.reasons[0]}"
-    (a, tokens_a), (b, tokens_b) = (_pace(side) for side in (contrast.a, contrast.b))
-    if abs(b / a - 1) < EQUAL:
-        return f"A and B take equally long for a step{_opposed(contrast) if len(contrast.differences) > 1 else ''}"
-    if isclose(a * tokens_a, b * tokens_b):
-        said = f"B is {_times(a / b)} as fast as A" if b < a else f"A is {_times(b / a)} as fast as B"
-    else:
-        said = f"a step of B takes {_times(b / a)} as long as one of A, at {_times(tokens_b / tokens_a)} the tokens/s"
-    share = contrast.differences[0].worth_share
-    if len(contrast.differences) == 1:
-        return f"{said}; all of that is {words(contrast.differences[0])}"
-    if share is None or not 0 < share <= 1:
-        return said + _opposed(contrast)
-    return f"{said}; {100 * share:.0f} % of that is {words(contrast.differences[0])}"
-
-
-def words(difference: Difference) -> str:
-    """Return the first few fields of a difference, with both values.
-
-    >>> words(Difference("mapping", {"workload.tp": 8, "workload.dp": 2}, {"workload.tp": 4, "workload.dp": 4}))
-    'tensor parallelism 8 → 4 with data parallelism 2 → 4'
-    """
-    renamed = {layer for path, layers in NAMES.items() if path in difference.a for layer in layers}
-    paths = [path for path in difference.a if path in NAMES or path.partition(".")[0] not in renamed]
-    paths.sort(key=lambda path: path not in WORDS)
-    names = {path: WORDS.get(path, path.removeprefix("workload.")) for path in paths[:NAMED]}
-    parts = [f"{name} {as_text(difference.a[path])} → {as_text(difference.b[path])}" for path, name in names.items()]
-    return " with ".join(parts) + (f" and {len(paths) - NAMED} more" if len(paths) > NAMED else "")
-
-
-def as_text(value: Any) -> str:
-    """Return the value of a field on one line, as in ``--set``; a dash for None.
-
-    >>> as_text(["tp", "dp"]), as_text(True), as_text(None)
-    ('[tp, dp]', 'true', '-')
-    """
-    if isinstance(value, list):
-        return f"[{', '.join(map(as_text, value))}]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return "-" if value is None else str(value)
-
-
-def _times(ratio: float) -> str:
-    """Return a ratio with enough digits to tell it from 0 and from 1."""
-    return f"{ratio:.2g}×" if ratio < 0.1 else f"{ratio:.2f}×" if abs(ratio - 1) >= 0.01 else f"{ratio:.4f}×"
-
-
-def _pace(side: Side) -> tuple[float, float]:
-    return side.metrics["step_s"] or 0.0, side.metrics["tokens_per_s"] or 0.0
-
-
-def _opposed(contrast: Contrast) -> str:
-    """Return the end of a sentence that names the difference that saves most and the one that adds most."""
-    rated = sorted(((each.worth_s or 0.0, each) for each in contrast.differences), key=lambda pair: pair[0])
-    step = _pace(contrast.a)[0]
-    said = [
-        f"{words(each)} {verb} {show(float(f'{abs(part):.3g}'), SECONDS)}"
-        for (part, each), verb, sign in ((rated[0], "saves", -1), (rated[-1], "adds", 1))
-        if sign * part > EQUAL * step
-    ]
-    return "; " + ", and ".join(said) if said else ""
