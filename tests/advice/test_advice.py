@@ -10,19 +10,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.commands import output, run
 
 from cosmic.advice import FASTER, Change, advise, bound_of, improvements, moves, repairs, settings_of, without_effect
 from cosmic.advice.mending import mended
 from cosmic.advice.moves import changes_of
 from cosmic.advice.setting import changed
-from cosmic.cli import console
 from cosmic.cli.advising import broken, command
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
 from cosmic.evaluation import Infeasible, Metrics, evaluate
 from cosmic.loading.designs import design_tree, load_design, parse_overrides, stated_fields
 from cosmic.testing.designs import random_design
+from tests.commands import output, run
 
 LLAMA = "llama3-70b@dgx-h100:64"
 MESH = {"tp": 8, "pp": 2, "cp": 1, "weight_sharding": "zero1", "global_batch": 64}
@@ -142,7 +142,9 @@ def test_settings_complete_what_loading_would_choose_anew(design: str, overrides
         assert load_design(design, settings) == changed(point, change.settings)
 
 
-def promised(source: str | Mapping[str, Any], settings: Mapping[str, Any], change: Change, base: Metrics | None) -> None:
+def promised(
+    source: str | Mapping[str, Any], settings: Mapping[str, Any], change: Change, base: Metrics | None
+) -> None:
     found = metrics(load_design(source, settings))
     assert (found.tokens_per_s, found.step_s) == (change.tokens_per_s, change.step_s)
     assert found.memory_bytes == change.memory_bytes
@@ -217,7 +219,7 @@ def test_a_key_without_effect_is_said_to_have_none(name: str, value: Any, said: 
     point = load_design(LLAMA, given)
     found = without_effect(point, stated_fields(LLAMA, given))
     assert found == {f"workload.{name}": said}
-    default = schema.slots(type(point.workload))[name].default
+    default = schema.slots(Workload)[name].default
     plain = replace(point, workload=replace(point.workload, **{name: default}))
     assert metrics(plain).step_s == metrics(point).step_s
 
@@ -225,7 +227,7 @@ def test_a_key_without_effect_is_said_to_have_none(name: str, value: Any, said: 
 @pytest.mark.parametrize("seed", [0, 1, 3, 4, 5, 7])
 def test_a_key_that_is_said_to_have_no_effect_has_none(seed: int) -> None:
     point = random_design(Random(seed))
-    slots = schema.slots(type(point.workload))
+    slots = schema.slots(Workload)
     for path in without_effect(point, [f"workload.{name}" for name in slots]):
         name = path.partition(".")[2]
         others = {slots[name].default} - {getattr(point.workload, name)}
@@ -264,7 +266,6 @@ def test_a_narrow_terminal_breaks_commands_between_options(
 ) -> None:
     monkeypatch.setattr("cosmic.cli.advising.is_terminal", lambda: True)
     monkeypatch.setattr("cosmic.cli.advising.terminal_columns", lambda: 80)
-    assert console.terminal_columns
     out = output(capsys, "evaluate", "llama3-8b@dgx-h100:8")
     told = out.partition("what would help most")[2].splitlines()
     commands = [line for line in told if line.startswith("         ")]
@@ -291,5 +292,7 @@ def test_a_design_that_cannot_run_is_told_what_would_make_it_run(capsys: pytest.
 
 
 def test_a_key_without_effect_is_a_note(capsys: pytest.CaptureFixture[str]) -> None:
-    out = output(capsys, "evaluate", "llama3-8b@dgx-h100:8", "--set", "recompute_modules=[mlp]", "--set", "recompute=none")
+    out = output(
+        capsys, "evaluate", "llama3-8b@dgx-h100:8", "--set", "recompute_modules=[mlp]", "--set", "recompute=none"
+    )
     assert "\nnote: recompute_modules has no effect: recompute is none\n" in out

@@ -55,7 +55,7 @@ def _mend_sample(point: DesignPoint, found: dict[str, Any]) -> None:
 
 
 def _mend_mesh(point: DesignPoint, found: dict[str, Any]) -> None:
-    """Make a mesh of all accelerators that divides the model: every axis as wide as it was, or less; dp takes the rest."""
+    """Make a mesh of all accelerators that divides the model: axes as wide as before, or less; dp takes the rest."""
     model, npus = point.model, point.network.npus
     if not isinstance(model, Transformer):
         found |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}

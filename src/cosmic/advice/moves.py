@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import pairwise, permutations
 from math import gcd
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cosmic.arithmetic import divisors
 from cosmic.design import schema
@@ -123,7 +123,7 @@ def _experts(point: DesignPoint) -> Iterator[Move]:
 
 
 def _switches(point: DesignPoint) -> Iterator[Move]:
-    """Yield switches of how tensors and kernels are split: where they have an effect, and in the direction that helps."""
+    """Yield switches of how tensors and kernels run: where they have an effect, in the direction that helps."""
     workload = point.workload
     if workload.tp > 1 and not workload.tp_overlap:
         yield _set("tp_overlap", {"tp_overlap": True})
@@ -148,8 +148,7 @@ def _schedules(point: DesignPoint) -> Iterator[Move]:
     for name in schedules:
         if name == "interleaved":
             for virtual in _virtual_stages(layers, workload.pp):
-                fields = {"virtual_stages": virtual}
-                yield _set("schedule", fields if name == workload.schedule else {"schedule": name, **fields})
+                yield _set("schedule", {"schedule": name, "virtual_stages": virtual})
         elif name not in (*DOMINATED, workload.schedule):
             yield _set("schedule", {"schedule": name, "virtual_stages": 1})
 
@@ -182,8 +181,8 @@ def _recomputation(point: DesignPoint) -> Iterator[Move]:
             yield _set("recompute", {"recompute": mode}, saves=RECOMPUTE.index(mode) > now)
     held = -(-_layers(point) // (workload.pp * workload.virtual_stages))
     if held > 1 and workload.recompute_num_layers is None:
-        fields = {"recompute": "full", "recompute_num_layers": held // 2}
-        yield _set("recompute", fields, saves=workload.recompute != "full")
+        half = {"recompute": "full", "recompute_num_layers": held // 2}
+        yield _set("recompute", half, saves=workload.recompute != "full")
     if workload.recompute_to_end and workload.recompute not in ("none", "alternate"):
         yield _set("recompute_to_end", {"recompute_to_end": False})
 
@@ -200,7 +199,7 @@ def _modules(point: DesignPoint) -> tuple[tuple[str, ...], ...]:
 
 
 def _batches(point: DesignPoint) -> Iterator[Move]:
-    """Yield other sizes of a microbatch; decoding, also more sequences at a time; serving, fewer where memory is short."""
+    """Yield other microbatches; decoding, also more sequences at a time; serving, fewer where memory is short."""
     for each in (2, 4, Fraction(1, 2), Fraction(1, 4)):
         yield Move("micro_batch", {"micro_batch": Fraction(each)})
     if point.workload.task == "decode":
@@ -267,14 +266,14 @@ def _collectives(point: DesignPoint) -> Iterator[Move]:
     for chunks in (2 * collective.chunks, collective.chunks // 2):
         if chunks:
             yield Move("chunks", values={"collective.chunks": chunks})
-    for name, choices in (("multi_dim", MultiDim), ("scheduling", Scheduling)):
+    for name, choices in (("multi_dim", get_args(MultiDim)), ("scheduling", get_args(Scheduling))):
         path = f"collective.{name}"
-        others = [each for each in choices.__args__ if each != schema.get(point, path)]
+        others = [each for each in choices if each != schema.get(point, path)]
         yield from (Move(name, values={path: each}) for each in others)
 
 
 def _purchases(point: DesignPoint) -> Iterator[Move]:
-    """Yield what could be bought: twice the bandwidth of a dimension, twice the memory or its rate, twice the compute."""
+    """Yield what could be bought: twice the bandwidth of a dimension, the memory or its rate, the compute."""
     for place, dim in enumerate(point.network.dims):
         path = f"network.dims.{place}.bandwidth"
         yield Move(path, values={path: 2 * dim.bandwidth_bytes_per_s}, kind="purchase")

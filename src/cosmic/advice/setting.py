@@ -30,7 +30,7 @@ Advised = tuple[Change, dict[str, Any]]
 
 
 def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, base: Metrics | None) -> list[Advised]:
-    """Return what helps a design that achieves *base* most, or makes it run where that is None, with what to set for it.
+    """Return what helps a design that achieves *base* most, or makes it run if that is None, with what to set for it.
 
     *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
     """

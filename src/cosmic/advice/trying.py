@@ -206,19 +206,15 @@ def _outcomes(point: DesignPoint, tried: Sequence[tuple[tuple[Move, ...], dict[s
     columns = [outcome.columns[name] for name in ("tokens_per_s", "step_s", "memory_bytes")]
     rates, steps, sizes = (column.tolist() for column in columns)
     rows = zip(tried, rates, outcome.excess.tolist(), steps, sizes, strict=True)
-    return [
-        _Trial(made, changes, rate, excess, step_s, size) for (made, changes), rate, excess, step_s, size in rows
-    ]
+    return [_Trial(made, changes, rate, excess, step_s, size) for (made, changes), rate, excess, step_s, size in rows]
 
 
 def _best(trials: Iterable[_Trial]) -> list[_Trial]:
-    """Return the best trial of each lever, or pair of levers, best first; of equal ones, that with the fewest changes."""
+    """Return the best trial of each lever, or pair of levers, best first; of equal ones, that of fewest changes."""
     return _first_of_levers(sorted(trials, key=lambda each: (-each.rate, len(each.changes))))
 
 
-def _change(
-    point: DesignPoint, trial: _Trial, rate: float | None, before: Mapping[str, Any] | None = None
-) -> Change:
+def _change(point: DesignPoint, trial: _Trial, rate: float | None, before: Mapping[str, Any] | None = None) -> Change:
     """Return a trial as a change of *point*: of *before*, if that was changed before."""
     changes = {**(before or {}), **trial.changes}
     settings = {

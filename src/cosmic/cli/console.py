@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cosmic.cli.candidates import designs, metrics, settings, stacks
+from cosmic.cli.candidates import designs, fields, metrics, settings, stacks
 from cosmic.cli.output import complain, emit, emit_data, emit_json_text, is_terminal, printable, speaks_unicode, write
 from cosmic.cli.progress import StatusLine, doing
 from cosmic.errors import one_line, require
@@ -56,7 +56,7 @@ Fix = Annotated[
         "--fix",
         metavar="PATH,…",
         help="Hold fields that would be chosen anew, such as recompute,micro_batch.",
-        autocompletion=settings,
+        autocompletion=fields,
     ),
 ]
 """Option of commands that change a design: fields that stay as they are in the first one."""

@@ -33,7 +33,7 @@ MOST_FIELDS = 8
 
 
 @app.command()
-def diff(
+def diff(  # noqa: PLR0913, PLR0917  one option each
     a: Design,
     b: Annotated[str, typer.Argument(help="The design to compare it with.", autocompletion=candidates.designs)],
     settings: Annotated[

@@ -154,7 +154,7 @@ def value_at(point: DesignPoint, path: str, option: str) -> Any:
 
 
 def split_gain(pair: Pair) -> Split | None:
-    """Return what the change is worth at A's mapping, and what a mapping of its own adds; None where B states its own."""
+    """Return what the change is worth at A's mapping, and what re-mapping adds; None where B states its mapping."""
     if pair.mode == "stated":
         return None
     if pair.other is None:
@@ -208,7 +208,9 @@ def _compared(pair: Pair) -> str:
     if pair.mode == "same":
         return "same mapping: B has A's"
     if pair.mode == "stated":
-        return "both with the mapping that they state" if pair.a_is_stated else "A with its best mapping, B with its own"
+        return (
+            "both with the mapping that they state" if pair.a_is_stated else "A with its best mapping, B with its own"
+        )
     held = f" with A's {names}" if names else ""
     if pair.a_is_stated:
         return f"A with the mapping that it states, B with its best{held}"

@@ -49,9 +49,7 @@ def load_design(
     return complete(merge(_spell_out(tree), unflatten(given)), folder)
 
 
-def stated_fields(
-    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None
-) -> frozenset[str]:
+def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
     """Return the paths of the workload's fields that *source* and *overrides* state, as for `load_design`.
 
     >>> sorted(stated_fields("gpt3-175b@cosmic-1024", {"tp": 8}))

@@ -369,7 +369,9 @@ class _Compiled:
     def _learn(self, count: int) -> None:
         """Add the combinations that a run did not know; raise what went wrong with one that it did."""
         notes = self._notes[:count]
-        for number in sorted(set(notes[:, 0].astype(int).tolist())):  # np.unique would load numpy.ma: a fifth of a start
+        for number in sorted(
+            set(notes[:, 0].astype(int).tolist())
+        ):  # np.unique would load numpy.ma: a fifth of a start
             mine = notes[notes[:, 0] == number]
             if number < 0:
                 self._tables[-1 - number].explain(int(mine[0, 1]), int(mine[0, 2]))
