@@ -81,8 +81,11 @@ class _Trial:
 # ----------------------------------------------------------------------------------------------- improving
 
 
-def improvements(point: DesignPoint, base: Metrics) -> list[Change]:
-    """Return the changes that make a design that achieves *base* faster: actions, then purchases, each best first."""
+def improvements(point: DesignPoint, base: Metrics, most: int = 2 * MOST) -> list[Change]:
+    """Return the changes that make a design that achieves *base* faster: actions, then purchases, each best first.
+
+    There are at most *most* of either kind.
+    """
     rate = base.tokens_per_s
     known = list(moves(point))
     savers = [move for move in known if move.saves]
@@ -97,7 +100,8 @@ def improvements(point: DesignPoint, base: Metrics) -> list[Change]:
         + [each for each in fast_pairs if each.kind == "purchase" and each.rate > least]
     )
     chosen = sorted([*_worth_a_line(fast_pairs, actions, rate), *actions[:MOST]], key=lambda each: -each.rate)
-    return [_change(point, each, rate) for each in (*chosen, *bought[:MOST_PURCHASES])]
+    kept = [*chosen[:most], *bought[: min(most, MOST_PURCHASES)]]
+    return [_change(point, each, rate) for each in kept]
 
 
 def _pairs(singles: Sequence[_Trial], savers: Sequence[Move], rate: float) -> list[tuple[Move, ...]]:
