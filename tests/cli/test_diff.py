@@ -102,6 +102,16 @@ def test_the_same_mapping_can_be_asked_for(capsys: pytest.CaptureFixture[str]) -
     assert ("a mapping of its own would make B" in same["mapping"]["sentence"]) == bool(same["mapping"]["remapped"])
 
 
+def test_the_same_mapping_counts_more_than_what_a_file_states(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text(output(capsys, "show", OTHER, "--set", "tp=2", "--set", "pp=4", "--set", "cp=1"))
+    found = json.loads(output(capsys, "diff", DESIGN, str(path), "--same-mapping", "--json"))
+    assert found["mapping"]["mode"] == "same"
+    assert "mapping" not in [each["group"] for each in found["differences"]]
+
+
 def test_fix_holds_fields_of_a(capsys: pytest.CaptureFixture[str]) -> None:
     found = json.loads(output(capsys, "diff", DESIGN, OTHER, "--fix", "tp, recompute", "--json"))
     assert found["mapping"]["mode"] == "fixed"

@@ -8,8 +8,9 @@ the mapping as well, and the gain is a product:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Literal
 
 from cosmic.comparing.words import EQUAL, as_text, times
@@ -82,8 +83,8 @@ def load_pair(
 ) -> Pair:
     """Return the designs *a* and *b* with what is set of *both* and of *b* alone.
 
-    Fields at the paths to *fix* are as in A. With *same_mapping*, so is every field of the mapping that B does not
-    state, except for dp, which takes the accelerators that the other axes leave.
+    Fields at the paths to *fix* are as in A. With *same_mapping*, so is every field of the mapping that is not set of B,
+    also where its file states it, except for dp, which takes the accelerators that the other axes leave.
     """
     set_of_b = {full_path(path): value for path, value in of_b.items()}
     settings = {full_path(path): value for path, value in both.items()} | set_of_b
@@ -96,13 +97,16 @@ def load_pair(
     by_a, by_b = stated_fields(a, both), stated_fields(b, given)
     about = (by_a >= MESH, tuple(fixed))
     own, why = (load_design(b, given), ()) if not same_mapping else _loaded(b, given)
-    if by_b >= MESH and own is not None:
+    if by_b >= MESH and own is not None and not same_mapping:
         return Pair(first, own, "stated", given, *about)
-    held = {**given, **_mapping(first, by_a, by_b)}
     batches = _batches(first, own) if "workload.global_batch" not in by_b else []
-    if same_mapping or own is None:
+    if same_mapping or own is None:  # what is asked for here counts, not what a file states
+        held = {**given, **_mapping(first, by_a, given)}
+        if "workload.dp" in by_b and "workload.dp" not in given and own is not None:
+            held["workload.dp"] = max(1, own.network.npus // prod(held[path] for path in MESH))
         second, taken = _first_valid(b, held, batches)
         return Pair(first, second, "same", taken, *about, own, why)
+    held = {**given, **_mapping(first, by_a, by_b)}
     mode: Mode = "fixed" if fixed else "best"
     try:
         return Pair(first, own, mode, given, *about, _first_valid(b, held, batches)[0])
@@ -110,7 +114,7 @@ def load_pair(
         return Pair(first, own, mode, given, *about, None, (str(error),))
 
 
-def _mapping(point: DesignPoint, by_a: Iterable[str], by_b: Iterable[str]) -> dict[str, Any]:
+def _mapping(point: DesignPoint, by_a: Container[str], by_b: Container[str]) -> dict[str, Any]:
     """Return the fields of A's mapping that B does not state, as files write them.
 
     What neither states was chosen, or is as usual. What A states is its mapping only where it is about that.
