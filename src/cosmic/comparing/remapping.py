@@ -83,8 +83,8 @@ def load_pair(
 ) -> Pair:
     """Return the designs *a* and *b* with what is set of *both* and of *b* alone.
 
-    Fields at the paths to *fix* are as in A. With *same_mapping*, so is every field of the mapping that is not set of B,
-    also where its file states it, except for dp, which takes the accelerators that the other axes leave.
+    Fields at the paths to *fix* are as in A. With *same_mapping*, so is every field of the mapping that is not set of
+    B, also where its file states it, except for dp, which takes the accelerators that the other axes leave.
     """
     set_of_b = {full_path(path): value for path, value in of_b.items()}
     settings = {full_path(path): value for path, value in both.items()} | set_of_b

@@ -18,8 +18,8 @@ from cosmic.loading.designs import load_design
 
 CHOSEN = ("workload", "collective")
 """Layers of which fields are chosen that nobody states; the others are what a catalog says."""
-REST = "workload.dp"
-"""Takes the accelerators that the other axes leave: held, few meshes would use them all."""
+FOLLOWING = ("workload.dp", "collective.algorithms")
+"""Follow from the rest: dp takes the accelerators that the other axes leave, algorithms are as many as dimensions."""
 NAMED = 4
 """Values of a field that a sentence names."""
 
@@ -119,7 +119,7 @@ def moved_in_words(rows: Iterable[Row], varied: Iterable[str]) -> str:
         return ""
     parts = [f"{short(path)} {_values(list(values))}" for path, values in found.items()]
     said = f"{', '.join(parts)} moved along with {' and '.join(map(short, varied))}"
-    free = [short(path) for path in found if path != REST]
+    free = [short(path) for path in found if path not in FOLLOWING]
     return f"{said}; --fix {','.join(free)} holds {'it' if len(free) == 1 else 'them'}" if free else said
 
 
