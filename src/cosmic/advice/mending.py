@@ -20,7 +20,7 @@ def mended(point: DesignPoint) -> dict[str, Any] | None:
 
     >>> from cosmic.loading.designs import load_design
     >>> mended(load_design("llama3-70b@dgx-h100:64", {"tp": 8, "pp": 2, "cp": 1, "dp": 4, "global_batch": 62}))
-    {'workload.dp': 4, 'workload.global_batch': 64}
+    {'workload.global_batch': 64}
     """
     if not invalid_reasons(point):
         return {}

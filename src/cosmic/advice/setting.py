@@ -54,9 +54,9 @@ def settings_of(
 
     *point* is what it loads as with *overrides*; they stay in force, where the change is not about the same field.
 
-    >>> point = load_design("llama3-8b@dgx-h100:8", {"micro_batch": 2})
-    >>> settings_of("llama3-8b@dgx-h100:8", {"micro_batch": 2}, point, {"workload.micro_batch": 1})["workload.tp"]
-    1
+    >>> point = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1})
+    >>> settings_of("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1}, point, {"workload.tp": 4, "workload.dp": 2})
+    {'workload.tp': 4, 'workload.pp': 1, 'workload.dp': 2, 'workload.cp': 1, 'workload.weight_sharding': 'zero1'}
     """
     target = changed(point, change)
     given = {full_path(path): value for path, value in overrides.items()}
