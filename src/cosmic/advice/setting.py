@@ -55,8 +55,9 @@ def settings_of(
     *point* is what it loads as with *overrides*; they stay in force, where the change is not about the same field.
 
     >>> point = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1})
-    >>> settings_of("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1}, point, {"workload.tp": 4, "workload.dp": 2})
-    {'workload.tp': 4, 'workload.pp': 1, 'workload.dp': 2, 'workload.cp': 1, 'workload.weight_sharding': 'zero1'}
+    >>> found = settings_of("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1}, point, {"workload.tp": 4, "workload.dp": 2})
+    >>> load_design("llama3-8b@dgx-h100:8", found) == changed(point, {"workload.tp": 4, "workload.dp": 2})
+    True
     """
     target = changed(point, change)
     given = {full_path(path): value for path, value in overrides.items()}
