@@ -252,7 +252,7 @@ def unknown_metrics(point: DesignPoint) -> dict[str, str]:
 def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
     largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
     parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
-    where = f"stage {stage} of {point.workload.pp} " if point.workload.pp > 1 else ""
+    where = f"stage {stage + 1} of {point.workload.pp} " if point.workload.pp > 1 else ""
     return f"{where}needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
 
 

@@ -220,7 +220,7 @@ def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.Captur
     assert ended.value.code == 1
     shown = json.loads(capsys.readouterr().out)
     assert shown["feasible"] is False
-    assert shown["reasons"][0].startswith("stage 0 of 8 needs ")
+    assert shown["reasons"][0].startswith("stage 1 of 8 needs ")
 
 
 def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:

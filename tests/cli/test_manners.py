@@ -324,7 +324,7 @@ def test_progress_goes_to_the_terminal_and_data_to_the_pipe() -> None:
 @pytest.mark.parametrize(
     ("words", "at"),
     [
-        (f"sweep {DESIGN} --vary workload.tp=1,2", "cosmic.evaluation.evaluate"),
+        (f"sweep {DESIGN} --vary workload.tp=1,2", "cosmic.comparing.sweeping.evaluate"),
         (f"diff {DESIGN} {DESIGN}", "cosmic.comparing.compare_designs"),
         (f"export {DESIGN} --to megatron", "cosmic.evaluation.evaluate"),
         (f"trace generate {DESIGN} --out x", "cosmic.traces.generation.generate"),

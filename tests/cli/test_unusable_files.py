@@ -81,8 +81,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
 }
 """How each argument that may name a file to read is written."""
 TEXTS = {
-    *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "kind", "metric"),
-    *("objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
+    *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
+    *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
 }
 """Parameters that name no file."""
 

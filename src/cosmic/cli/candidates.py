@@ -66,6 +66,11 @@ def settings(incomplete: str) -> list[str]:
     return _matching((f"{name}={value}" for value in values), incomplete)
 
 
+def fields(incomplete: str) -> list[str]:
+    """Return the fields of a design, also by their short names, separated by commas."""
+    return several(lambda last: [each.removesuffix("=") for each in settings(last) if each.endswith("=")])(incomplete)
+
+
 def metrics(incomplete: str) -> list[str]:
     """Return the metrics that a search can better or limit."""
     from cosmic.reporting.words import METRICS  # noqa: PLC0415  only where a metric is completed

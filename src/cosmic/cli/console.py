@@ -10,16 +10,17 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from cosmic.cli.candidates import designs, metrics, settings, stacks
+from cosmic.cli.candidates import designs, fields, metrics, settings, stacks
 from cosmic.cli.output import complain, emit, emit_data, emit_json_text, is_terminal, printable, speaks_unicode, write
 from cosmic.cli.progress import StatusLine, doing
-from cosmic.errors import one_line
+from cosmic.errors import one_line, require
 from cosmic.reporting.cells import NUMBER
 from cosmic.strict_json import json_text
 from cosmic.units import readable_unit, split_name
 
 __all__ = [
     "Design",
+    "Fix",
     "Json",
     "Settings",
     "StatusLine",
@@ -33,6 +34,7 @@ __all__ = [
     "emit_json",
     "emit_json_text",
     "emit_table",
+    "fixed_paths",
     "new_app",
     "plot_columns",
     "render",
@@ -54,6 +56,16 @@ Design = Annotated[
     str,
     typer.Argument(help="MODEL@SYSTEM or MODEL@SYSTEM:GPUS of the catalog, or a YAML file.", autocompletion=designs),
 ]
+Fix = Annotated[
+    list[str],
+    typer.Option(
+        "--fix",
+        metavar="PATH,…",
+        help="Hold fields that would be chosen anew, such as recompute,micro_batch.",
+        autocompletion=fields,
+    ),
+]
+"""Option of commands that change a design: fields that stay as they are in the first one."""
 Limits = Annotated[
     list[str],
     typer.Option(
@@ -71,6 +83,17 @@ Settings = Annotated[
     list[str],
     typer.Option("--set", metavar="PATH=VALUE", help="Change one field, such as tp=8.", autocompletion=settings),
 ]
+
+
+def fixed_paths(fix: Iterable[str]) -> list[str]:
+    """Return the paths that options ``--fix`` name, several to an option.
+
+    >>> fixed_paths(["tp, recompute", "dp"])
+    ['tp', 'recompute', 'dp']
+    """
+    found = [path.strip() for each in fix for path in each.split(",")]
+    require(all(found), "--fix", ",".join(fix), "name fields to hold, such as recompute,micro_batch")
+    return found
 
 
 def new_app(help_text: str | None = None) -> typer.Typer:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Design, Json, doing, emit, emit_json, emit_table, new_app, say
+from cosmic.cli.console import Design, Fix, Json, doing, emit, emit_json, emit_table, fixed_paths, new_app, say
 from cosmic.cli.evaluate import NO_FEASIBLE_DESIGN, seconds
 from cosmic.cli.studies import worth
 
 if TYPE_CHECKING:
-    from cosmic.comparing import Contrast, Difference, Side
+    from cosmic.comparing import Contrast, Difference, Pair, Side, Split
 
 app = new_app()
 SHOWN = {
@@ -33,7 +33,7 @@ MOST_FIELDS = 8
 
 
 @app.command()
-def diff(
+def diff(  # noqa: PLR0913, PLR0917  one option each
     a: Design,
     b: Annotated[str, typer.Argument(help="The design to compare it with.", autocompletion=candidates.designs)],
     settings: Annotated[
@@ -54,33 +54,56 @@ def diff(
             autocompletion=candidates.settings,
         ),
     ] = [],  # noqa: B006
+    fix: Fix = [],  # noqa: B006
+    same_mapping: Annotated[
+        bool, typer.Option("--same-mapping", help="Give B the mapping of A; without it, each has its best.")
+    ] = False,
     json: Json = False,
 ) -> None:
-    """Print which of two designs is faster, what differs between them, and what each difference is worth."""
-    from cosmic.comparing import compare_designs, verdict  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    """Print which of two designs is faster, what differs between them, and what each difference is worth.
+
+    A design that states no mapping has its best one; then the gain is split: what the change itself is worth at the
+    mapping of A, and what re-mapping adds.
+    """
+    from cosmic.comparing import compare_designs, load_pair, mapping_in_words, split_gain, verdict  # noqa: PLC0415
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
 
     both, of_b = parse_overrides(settings), parse_overrides(settings_b, "--set-b")
+    doing("choosing mappings")
+    pair = load_pair(a, b, both, of_b, fix=fixed_paths(fix), same_mapping=same_mapping)
     doing("evaluating designs between A and B")
-    contrast = compare_designs(load_design(a, both), load_design(b, {**both, **of_b}))
-    said = verdict(contrast)
+    contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
+    said, mapping = verdict(contrast), mapping_in_words(pair, split)
     if json:
         emit_json(
             {
                 "verdict": said,
                 "a": {"design": a, "settings": both, **_standing(contrast.a)},
-                "b": {"design": b, "settings": {**both, **of_b}, **_standing(contrast.b)},
+                "b": {"design": b, "settings": pair.settings, **_standing(contrast.b)},
+                "mapping": _mapping(pair, split, mapping),
                 **_data(contrast),
             }
         )
     else:
-        say([said])
+        say([said, mapping])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print(contrast)
     if contrast.a.reasons or contrast.b.reasons:
         raise typer.Exit(NO_FEASIBLE_DESIGN)
+
+
+def _mapping(pair: Pair, split: Split | None, sentence: str) -> dict[str, Any]:
+    return {
+        "mode": pair.mode,
+        "sentence": sentence,
+        "fixed": list(pair.fixed),
+        "change_speedup": None if split is None else split.change,
+        "remapping_speedup": None if split is None else split.remapping,
+        "reasons": [] if split is None else list(split.reasons),
+        "remapped": {} if split is None else {path: {"a": a, "b": b} for path, (a, b) in split.remapped.items()},
+    }
 
 
 def _data(contrast: Contrast) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,6 +38,9 @@ def evaluate(
     timeline: Annotated[
         Path | None, typer.Option(help="Write the step's timeline to this file, for Perfetto or Chrome.")
     ] = None,
+    advice: Annotated[
+        bool, typer.Option("--advice", help="With --json: also what would help most, or make it run.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
@@ -50,13 +52,17 @@ def evaluate(
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     if timeline is not None:
         check_writable(timeline, "--timeline")
-    point = load_design(design, parse_overrides(settings))
+    overrides = parse_overrides(settings)
+    point = load_design(design, overrides)
+    notes = _notes(design, overrides, point)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
-            emit_json({"feasible": False, "reasons": list(base.reasons), "identity": point.identity})
+            said = {"feasible": False, "reasons": list(base.reasons), "identity": point.identity, "notes": notes}
+            emit_json(said | (_advice(design, overrides, point, None) if advice else {}))
         else:
-            emit([f"cannot run: {reason}" for reason in base.reasons])
+            emit([*(f"cannot run: {reason}" for reason in base.reasons), *(f"note: {note}" for note in notes), ""])
+            _print_advice(design, overrides, point, None)
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
     simulated = None
@@ -69,9 +75,41 @@ def evaluate(
     if timeline is not None:
         _write_timeline(timeline, point, simulated)
     if json:
-        emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
+        found = {"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome), "notes": notes}
+        emit_json(found | (_advice(design, overrides, point, base) if advice else {}))
     else:
-        _print(point, outcome, base)
+        _print(point, outcome, notes)
+        emit([""])
+        _print_advice(design, overrides, point, base)
+
+
+def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
+    """Return which fields that a user stated have no effect, and why."""
+    from cosmic.loading.designs import stated_fields  # noqa: PLC0415  heavy
+
+    stated = stated_fields(design, overrides)
+    if not stated:
+        return []
+    from cosmic.advice import without_effect  # noqa: PLC0415  heavy
+
+    found = without_effect(point, stated)
+    return [f"{path.partition('.')[2]} has no effect: {reason}" for path, reason in found.items()]
+
+
+def _advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> dict[str, Any]:
+    """Return what would help most as JSON has it; what would make the design run, if it does not achieve *base*."""
+    from cosmic.advice import advise  # noqa: PLC0415  heavy
+    from cosmic.cli.advising import as_data  # noqa: PLC0415
+
+    doing("looking for what would help")
+    return {"improvements": as_data(design, advise(design, overrides, point, base))}
+
+
+def _print_advice(design: str, overrides: dict[str, Any], point: DesignPoint, base: Metrics | None) -> None:
+    from cosmic.advice import advise  # noqa: PLC0415  heavy
+    from cosmic.cli.advising import print_advice  # noqa: PLC0415
+
+    print_advice(design, point, advise(design, overrides, point, base), base)
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
@@ -86,8 +124,8 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     )
 
 
-def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
-    from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
+def _print(point: DesignPoint, metrics: Metrics, notes: list[str]) -> None:
+    from cosmic.advice import bound_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
 
@@ -98,6 +136,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
             expected_in_words(metrics),
             bound_of(point, metrics),
+            *(f"note: {note}" for note in notes),
             "",
         ]
     )
@@ -112,15 +151,10 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
     kept = [(name, value) for name, value in metrics.memory.items() if value > 0]
     rows = [[name, f"{value / 2**30:.2f} GiB", bar(value / capacity)] for name, value in kept]
     stages = point.workload.pp
-    where = f", on stage {metrics.memory_stage} of {stages}" if stages > 1 else ""
+    where = f", on stage {metrics.memory_stage + 1} of {stages}" if stages > 1 else ""
     rows.append(["total", f"{metrics.memory_bytes / 2**30:.2f} GiB", f"of {capacity / 2**30:.4g} GiB{where}"])
     emit_table("", ["memory", "size", ""], rows)
-    emit(["", *_costs(metrics), ""])
-    rows = [[f"{each.speedup:.2f}×", _command_line(each.settings)] for each in improvements(point, base)]
-    if rows:
-        emit_table("what would help most", ["speed-up", "change"], rows)
-    else:
-        emit(["no neighbouring design is faster"])
+    emit(["", *_costs(metrics)])
 
 
 def _costs(metrics: Metrics) -> list[str]:
@@ -132,11 +166,6 @@ def _costs(metrics: Metrics) -> list[str]:
     joules = "unknown" if metrics.energy_j is None else f"{metrics.energy_j:.3g} J"
     reasons = [f"unknown: {metric}, as {why}" for metric, why in metrics.unknown.items()]
     return [f"to buy {bought}", f"per million tokens {million} · per step {joules}", *reasons]
-
-
-def _command_line(settings: dict[str, Any]) -> str:
-    """Return the options that make a change, ready to be pasted into a shell."""
-    return " ".join(f"--set {shlex.quote(f'{path}={value}')}" for path, value in settings.items())
 
 
 def seconds(value: float) -> str:

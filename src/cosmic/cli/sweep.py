@@ -3,25 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import product
 from math import prod
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Design, Json, Settings, StatusLine, emit_json, emit_table, new_app
+from cosmic.cli.console import (
+    Design,
+    Fix,
+    Json,
+    Settings,
+    StatusLine,
+    emit_json,
+    emit_table,
+    fixed_paths,
+    new_app,
+    say,
+)
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.output import emit, emit_data
 
+if TYPE_CHECKING:
+    from cosmic.comparing.sweeping import Row
+
 app = new_app()
 MOST = 10_000
+MOST_MOVED = 6
+"""Fields that moved along for which the table has room; JSON has all."""
 SHADES = " ░▒▓█"
 NUMBERS = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
 
 
 @app.command()
-def sweep(
+def sweep(  # noqa: PLR0913, PLR0917  one option each
     design: Design,
     vary: Annotated[
         list[str],
@@ -33,6 +48,7 @@ def sweep(
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
+    fix: Fix = [],  # noqa: B006
     metric: Annotated[
         str,
         typer.Option("--metric", help="The metric of the heat map.", autocompletion=candidates.one_of(*NUMBERS)),
@@ -40,41 +56,60 @@ def sweep(
     csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Json = False,
 ) -> None:
-    """Evaluate a design for every combination of some fields' values: a table; for two fields also a heat map."""
+    """Evaluate a design for every combination of some fields' values: a table; for two fields also a heat map.
+
+    Fields that the design does not state are chosen anew for each combination; the table shows which, --fix holds them.
+    """
     from cosmic.errors import SpecError, UnknownName  # noqa: PLC0415  heavy imports stay in functions
 
     if metric not in NUMBERS:
         raise UnknownName.among("--metric", metric, "metric of a sweep", NUMBERS)
     with StatusLine() as line:
-        rows = run_sweep(design, settings, vary, line.show)
+        found = run_sweep(design, settings, vary, line.show, fix)
+    rows = [_data(row) for row in found]
     running = [row for row in rows if row["feasible"]]
     if running and all(row[metric] is None for row in running):
         raise SpecError("--metric", metric, f"is unknown for every design: {running[0]['unknown'][metric]}")
     if json:
         emit_json(rows)
     elif csv_:
-        emit_data(_csv(rows))
+        emit_data(_csv(rows, _moving(found)))
     else:
-        paths = [each.partition("=")[0].strip() for each in vary]
-        columns = [*paths, "step", "tokens/s", "MFU", "memory GiB", "cannot run"]
-        emit_table("", columns, [_row(row, paths) for row in rows])
-        if len(paths) == 2:
-            emit(["", *heat_map(rows, paths[0], paths[1], metric)])
+        _print(found, rows, [each.partition("=")[0].strip() for each in vary], metric)
+
+
+def _print(found: list[Row], rows: list[dict[str, Any]], paths: list[str], metric: str) -> None:
+    from cosmic.comparing.sweeping import moved_in_words, short  # noqa: PLC0415  heavy
+
+    moving = dict(list(_moving(found).items())[:MOST_MOVED])
+    columns = [*paths, *map(short, moving), "step", "tokens/s", "MFU", "memory GiB", "cannot run"]
+    cells = list(zip(*moving.values(), strict=True)) or [()] * len(rows)
+    table = [_row(row, paths, others) for row, others in zip(rows, cells, strict=True)]
+    if all(row["feasible"] for row in rows):
+        columns, table = columns[:-1], [row[:-1] for row in table]
+    emit_table("", columns, table)
+    if said := moved_in_words(found, paths):
+        say(["", said])
+    if len(paths) == 2:
+        emit(["", *heat_map(rows, paths[0], paths[1], metric)])
 
 
 def run_sweep(
-    design: str, settings: list[str], vary: list[str], progress: Callable[[str], None] = lambda _: None
-) -> list[dict[str, Any]]:
-    """Return a row for each combination: the values, and the design's metrics or why it cannot run.
+    design: str,
+    settings: list[str],
+    vary: list[str],
+    progress: Callable[[str], None] = lambda _: None,
+    fix: list[str] | None = None,
+) -> list[Row]:
+    """Return a row for each combination: the values, what comes of the design, and what moved along.
 
     *progress* is called with a line of text before each design.
     """
-    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.errors import SpecError, require  # noqa: PLC0415
-    from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate  # noqa: PLC0415
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415
+    from cosmic.comparing.sweeping import sweep_design  # noqa: PLC0415  heavy imports stay in functions
+    from cosmic.design.paths import full_path  # noqa: PLC0415
+    from cosmic.errors import require  # noqa: PLC0415
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415
 
-    fixed = parse_overrides(settings)
     varied: dict[str, list[Any]] = {}
     for each in vary:
         path, _, text = (part.strip() for part in each.partition("="))
@@ -84,47 +119,60 @@ def run_sweep(
         require(bool(varied[path]), "--vary", each, "give a field and its values, such as tp=1,2,4")
     count = prod(map(len, varied.values()))
     require(count <= MOST, "--vary", count, f"at most {MOST:,} combinations")
-    combinations = list(product(*varied.values()))
-    rows, refusals = [], []
-    for place, values in enumerate(combinations):
-        if place:
-            progress(f"{place:,} of {len(combinations):,} designs")
-        chosen = dict(zip(varied, values, strict=True))
-        try:
-            outcome: Outcome = evaluate(load_design(design, {**fixed, **chosen}))
-        except SpecError as error:  # one combination may be malformed; if all are, --vary itself is wrong
-            refusals.append(error)
-            outcome = Infeasible((str(error),))
-        if isinstance(outcome, Metrics):
-            numbers = {name: getattr(outcome, name) for name in NUMBERS}
-            unknown = {name: why for name, why in outcome.unknown.items() if name in NUMBERS}
-            told = {"feasible": True, "reasons": [], **numbers, "unknown": unknown, "breakdown": outcome.breakdown}
-            rows.append({**chosen, **told})
-        else:
-            rows.append({**chosen, "feasible": False, "reasons": list(outcome.reasons)})
-    if len(refusals) == len(rows):
-        raise refusals[0]
-    return rows
+    return sweep_design(design, parse_overrides(settings), varied, fixed_paths(fix or []), progress)
 
 
-def _row(row: dict[str, Any], paths: list[str]) -> list[Any]:
-    values = [str(row[path]) for path in paths]
+def _data(row: Row) -> dict[str, Any]:
+    """Return a row as JSON has it."""
+    from cosmic.evaluation import Metrics  # noqa: PLC0415  heavy
+
+    moved = {path: {"from": old, "to": new} for path, (old, new) in row.moved.items()}
+    outcome = row.outcome
+    if not isinstance(outcome, Metrics):
+        return {**row.values, "feasible": False, "reasons": list(outcome.reasons), "moved": moved}
+    numbers = {name: getattr(outcome, name) for name in NUMBERS}
+    unknown = {name: why for name, why in outcome.unknown.items() if name in NUMBERS}
+    told = {"feasible": True, "reasons": [], "moved": moved, **numbers, "unknown": unknown}
+    return {**row.values, **told, "breakdown": outcome.breakdown}
+
+
+def _moving(rows: list[Row]) -> dict[str, list[str]]:
+    """Return the fields that moved, and differ among the designs, with the value of each; a dash without a design."""
+    from cosmic.comparing import as_text  # noqa: PLC0415  heavy
+
+    first = {path: old for row in rows for path, (old, _) in row.moved.items()}
+    found = {}
+    for path, old in first.items():
+        values = [as_text(row.moved.get(path, (old, old))[1]) for row in rows]
+        if len(set(values)) > 1:
+            found[path] = values
+    return found
+
+
+def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...]) -> list[Any]:
+    values = [*(str(row[path]) for path in paths), *others]
     if not row["feasible"]:
         return [*values, None, None, None, None, "; ".join(row["reasons"])]
     memory = f"{row['memory_bytes'] / 2**30:.1f}"
     return [*values, seconds(row["step_s"]), f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, ""]
 
 
-def _csv(rows: list[dict[str, Any]]) -> Iterator[str]:
+def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:
+    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
     from cosmic.exploration.studies.export import csv_lines  # noqa: PLC0415  heavy
 
+    parts = {part for row in rows for part in row.get("breakdown", {})}
+    named = {
+        key: full_path(key) if key in parts else key for row in rows for key in row
+    }  # tp is a part of the step, too
     flat = [
         {
-            **{key: value for key, value in row.items() if key not in ("breakdown", "unknown")},
+            **{named[key]: value for key, value in row.items() if key not in ("breakdown", "unknown", "moved")},
             "reasons": "; ".join(row["reasons"]),
             **row.get("breakdown", {}),
+            **{path: values[place] for path, values in moving.items()},
         }
-        for row in rows
+        for place, row in enumerate(rows)
     ]
     names = list(dict.fromkeys(name for row in flat for name in row))
     return csv_lines({name: [row.get(name, "") for row in flat] for name in names})

@@ -49,6 +49,18 @@ def load_design(
     return complete(merge(_spell_out(tree), unflatten(given)), folder)
 
 
+def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
+    """Return the paths of the workload's fields that *source* and *overrides* state, as for `load_design`.
+
+    >>> sorted(stated_fields("gpt3-175b@cosmic-1024", {"tp": 8}))
+    ['workload.tp']
+    """
+    tree, _ = _tree(source)
+    given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
+    workload = merge(_spell_out(tree), unflatten(given)).get("workload", {})
+    return frozenset(f"workload.{key}" for key in workload) if isinstance(workload, Mapping) else frozenset()
+
+
 def _in_full(path: str, value: Any) -> str:
     try:
         return full_path(path)

@@ -12,18 +12,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations, pairwise
-from math import comb, isclose, isnan
-from random import Random
-from statistics import fmean
-from typing import Any, Literal
+from math import isnan
+from typing import Any
 
+from cosmic.comparing.worth import Group, Method, attribute, coupled
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
 from cosmic.design.point import STACKS, DesignPoint
 from cosmic.errors import SpecError, join
 from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
-from cosmic.units import SECONDS, show
 from cosmic.workload.checks import invalid_reasons
 
 MAPPING = (
@@ -33,20 +30,8 @@ MAPPING = (
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
 """Layers that change as a whole, and the names of their groups."""
-EXACT = 8
-"""Up to this many groups all subsets are evaluated; with more, orders are sampled."""
-ORDERS = 32
-"""Orders that are sampled then: half of them random, the others the same in reverse."""
-PARTNERS = 3
-"""How many groups at most a group is joined with, where it cannot change alone."""
-
 Fields = dict[str, dict[str, tuple[Any, Any]]]
 """Fields by group and path, with A's and B's values as files write them."""
-Method = Literal["exact", "sampled", "one_at_a_time", "none"]
-Group = tuple[str, ...]
-"""The names of groups that change together: one name, unless the designs between would be infeasible."""
-Value = Callable[[Iterable[Group]], float | None]
-"""Returns the attributed value, such as seconds of a step, with some groups taken from B; None where it has none."""
 Measure = Callable[[Mapping[str, float]], float | None]
 """Returns the value to attribute from a design's metrics."""
 Grouping = Callable[[str], str]
@@ -271,6 +256,7 @@ def _roots(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list
         return path if layer == "workload" or shared.get(layer, 1) > 1 else layer
 
     return list(dict.fromkeys(root(path) for path in paths))
+<<<<<<< HEAD:src/cosmic/comparing.py
 
 
 def coupled(groups: list[Group], fits: Callable[[Iterable[Group]], bool]) -> list[Group]:
@@ -445,3 +431,5 @@ def _opposed(contrast: Contrast) -> str:
         if sign * part > EQUAL * step
     ]
     return "; " + ", and ".join(said) if said else ""
+=======
+>>>>>>> h-advice:src/cosmic/comparing/contrast.py

@@ -1,0 +1,60 @@
+"""Fields that a user states and that have no effect, each with the reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from cosmic.design.model import Recommender, is_moe
+from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
+
+TRAINING_ONLY = (
+    *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),
+    *("sequence_parallel", "reduce_every", "grad_reduce_in_fp32", "moments", "schedule", "offload_num_layers"),
+)
+"""Fields that only a step of training reads."""
+TRANSFORMERS_ONLY = (
+    *("sequence_parallel", "attention", "cp_comm_type", "cp_balanced", "grouped_gemm", "tp_overlap", "ep_overlap"),
+    *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "schedule"),
+)
+"""Fields that a recommender, which is spread over dp alone, has no use for."""
+REASONS: Mapping[str, Callable[[Workload], str]] = {
+    "reduce_every": lambda w: "" if w.weight_sharding == "zero2" else f"weight_sharding is {w.weight_sharding}",
+    "recompute_modules": lambda w: "" if w.recompute == "selective" else f"recompute is {w.recompute}",
+    "recompute_num_layers": lambda w: "recompute is none" if w.recompute == "none" else "",
+    "recompute_to_end": lambda w: "recompute is none" if w.recompute == "none" else "",
+    "offload_num_layers": lambda w: "" if "activations" in w.offload else "activations are not offloaded",
+    "cp_comm_type": lambda w: "cp is 1" if w.cp == 1 else "",
+    "cp_balanced": lambda w: "cp is 1" if w.cp == 1 else "",
+    "tp_overlap": lambda w: "tp is 1" if w.tp == 1 else "",
+    "sequence_parallel": lambda w: "tp is 1" if w.tp == 1 else "",
+    "ep_overlap": lambda w: "ep is 1" if w.ep == 1 else "",
+    "schedule": lambda w: "pp is 1" if w.pp == 1 else "",
+    "virtual_stages": lambda w: "pp is 1" if w.pp == 1 and w.virtual_stages > 1 else "",
+    "moments": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
+    "grad_reduce_in_fp32": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
+    "placement": lambda w: "one axis has all ranks" if w.ranks in (w.dp, w.tp, w.cp, w.pp) else "",
+}
+"""Why a field has no effect, if it has none, by its name."""
+
+
+def without_effect(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
+    """Return those of the *stated* fields of a workload that have no effect, by path, with the reason.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> without_effect(load_design("llama3-8b@dgx-h100:8", {"cp": 1}), ["workload.cp_comm_type"])
+    {'workload.cp_comm_type': 'cp is 1'}
+    """
+    found = {path: _reason(point, path.partition(".")[2]) for path in sorted(stated) if path.startswith("workload.")}
+    return {path: reason for path, reason in found.items() if reason}
+
+
+def _reason(point: DesignPoint, name: str) -> str:
+    workload = point.workload
+    if workload.task != "training" and name in TRAINING_ONLY:
+        return f"the task is {workload.task}"
+    if isinstance(point.model, Recommender) and name in TRANSFORMERS_ONLY:
+        return "the model is a recommender"
+    if name in ("grouped_gemm", "ep_overlap") and not is_moe(point.model):
+        return "the model has no experts"
+    return REASONS[name](workload) if name in REASONS else ""

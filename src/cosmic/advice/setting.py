@@ -1,0 +1,93 @@
+"""What must be set so that a design loads as a changed one: the change, and what would otherwise be chosen anew."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from cosmic.advice.trying import Change, improvements, repairs, written
+from cosmic.caching import keep, recall
+from cosmic.design import schema
+from cosmic.design.collective import algorithms
+from cosmic.design.paths import full_path
+from cosmic.design.point import DesignPoint
+from cosmic.design.workload import schedules
+from cosmic.errors import SpecError
+from cosmic.evaluation import Metrics
+from cosmic.loading.designs import load_design, stated_fields
+
+MESH = ("workload.tp", "workload.cp", "workload.pp")
+"""A mesh that is stated is kept; where it is not, one is looked for."""
+ROUNDS = 4
+Source = str | Path | Mapping[str, Any]
+"""A design as `load_design` takes it."""
+Advised = tuple[Change, dict[str, Any]]
+"""A change, and everything to set for it."""
+
+
+def advise(source: Source, overrides: Mapping[str, Any], point: DesignPoint, base: Metrics | None) -> list[Advised]:
+    """Return what helps a design that achieves *base* most, or makes it run if that is None, with what to set for it.
+
+    *point* is what *source* loads as with *overrides*. The answer is kept for other processes.
+    """
+    stated = sorted(stated_fields(source, overrides))
+    key = f"{str(source)!r} {dict(overrides)} {stated} {point.identity} {base is None} {[*algorithms, *schedules]}"
+    if content := recall("advice", key):
+        with suppress(ValueError, TypeError):
+            return [(Change(**change), settings) for change, settings in json.loads(content)]
+    changes = repairs(point) if base is None else improvements(point, base)
+    found = [(change, settings_of(source, overrides, point, change.settings)) for change in changes]
+    known = [(change, settings) for change, settings in found if settings is not None]
+    with suppress(TypeError):  # an override that is no JSON
+        keep("advice", key, json.dumps([(asdict(change), settings) for change, settings in known]).encode())
+    return known
+
+
+def settings_of(
+    source: Source, overrides: Mapping[str, Any], point: DesignPoint, change: Mapping[str, Any]
+) -> dict[str, Any] | None:
+    """Return the overrides with which *source* loads as *point* with a *change*; None if there are none.
+
+    *point* is what it loads as with *overrides*; they stay in force, where the change is not about the same field.
+
+    >>> point = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1})
+    >>> found = settings_of("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1}, point, {"workload.tp": 4, "workload.dp": 2})
+    >>> load_design("llama3-8b@dgx-h100:8", found) == changed(point, {"workload.tp": 4, "workload.dp": 2})
+    True
+    """
+    target = changed(point, change)
+    given = {full_path(path): value for path, value in overrides.items()}
+    wholes = {path: _whole(path, given) for path in change}
+    settings = given | {whole: written(target, whole, schema.get(target, whole)) for whole in wholes.values()}
+    settings |= {path: change[path] for path, whole in wholes.items() if whole == path}
+    stated = stated_fields(source, settings)
+    settings |= {path: target.fields[path] for path in MESH if path not in stated}
+    for _ in range(ROUNDS):
+        try:
+            found = load_design(source, settings)
+        except SpecError:
+            return None
+        apart = [path for path, value in found.fields.items() if target.fields.get(path) != value]
+        if not apart:
+            return settings if found == target else None
+        if any(path in settings or not path.startswith("workload.") for path in apart):
+            return None
+        settings |= {path: written(target, path, target.fields[path]) for path in apart}
+    return None
+
+
+def changed(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:
+    """Return *point* with some fields changed to values as files write them."""
+    slots = {path: schema.slot_at(point, path) for path in change}
+    read = {path: schema.read(slot.hint, change[path], path, slot.dimension) for path, slot in slots.items()}
+    found: DesignPoint = schema.assign(point, read)
+    return found
+
+
+def _whole(path: str, given: Mapping[str, Any]) -> str:
+    """Return the path to set: a list or a layer around *path*, where that was given as a whole."""
+    return next((each for each in given if path.startswith(f"{each}.")), path)
