@@ -21,7 +21,7 @@ from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES, Workload, schedules
 from cosmic.errors import SpecError
-from cosmic.loading.mapping import suggest_virtual_stages
+from cosmic.mapping.suggesting import suggest_virtual_stages
 from cosmic.workload.sizes import STRUCTURE
 
 Kind = Literal["action", "purchase"]
