@@ -36,7 +36,17 @@ def layer(
 ) -> StageTime:
     """Return a stage of some layers."""
     made = plain(operators, traffic, **{"global_batch": 4} | changes)
-    return stage_time(made, ONE_LAYER | {"layer": count})
+    return whole(stage_time(made, ONE_LAYER | {"layer": count}))
+
+
+def whole(found: StageTime) -> StageTime:
+    """Return a stage, each of whose passes is what communication takes and what is free, and is all named."""
+    for phase in PASSES:
+        assert found.passed[phase] == pytest.approx(found.sent[phase] + found.free[phase])
+        waited = sum(value for (_, when), value in found.exposed.items() if when == phase)
+        named = found.compute.beside(phase)[2] + found.delay[phase] + waited
+        assert found.seconds(phase) == pytest.approx(named)
+    return found
 
 
 def exposed(found: StageTime) -> dict[tuple[str, str], float]:
@@ -127,22 +137,43 @@ def test_blocks_count_as_often_as_a_stage_has_them() -> None:
     }
 
 
-def test_a_pass_is_compute_what_it_waits_for_and_lateness() -> None:
+@pytest.mark.parametrize(
+    ("weights", "passed", "left"),
+    [
+        (0.0, 19.0, 13.0),
+        (8.0, 19 + 2, 13 - 6),  # a quarter shows
+        (16.0, 19 + 4, 13 - 12),
+        (40.0, 6 + 40, 0),  # the network is busy throughout: 6 s of tp, 40 s of weights
+    ],
+)
+def test_a_pass_is_compute_what_it_waits_for_and_lateness(weights: float, passed: float, left: float) -> None:
+    """10 s of compute, 4 s of them again, 3 s late; of 6 s of tp 2 s show. Three quarters of weights can hide."""
     found = StageTime(
-        ComputeTime(forward=8.0, backward=10.0, recompute=4.0),
-        {("tp", "forward"): 5.0, ("tp", "backward"): 6.0},
-        {("tp", "forward"): 1.0, ("tp", "backward"): 2.0},
-        {"forward": 0.5, "backward": 3.0},
+        ComputeTime(backward=10.0, recompute=4.0),
+        {("tp", "backward"): 6.0, ("weights", "backward"): weights},
+        {},
+        {"backward": 3.0},
+        passed={"backward": 10 + 4 + 2 + 3.0},
+        sent={"backward": 6.0},
+        free={"backward": 10 + 4 + 3 - 4.0},
+        input_gradients_s=0.0,
+        efficiency=0.75,
     )
-    assert [found.seconds(phase) for phase in PASSES] == [8 + 1 + 0.5, 10 + 4 + 2 + 3]
-    assert [found.free_s(phase) for phase in PASSES] == [8 + 0.5 - 4, 10 + 4 + 3 - 4]
+    assert found.seconds("backward") == passed
+    assert found.free_s("backward") == left
 
 
 def test_half_of_the_backward_pass_makes_the_gradients_of_weights() -> None:
-    """Of its compute and of its lateness; not of what it recomputes, nor of what it waits for."""
-    waited: Any = {("tp", "backward"): 2.0}
-    found = StageTime(ComputeTime(backward=10.0, recompute=4.0), waited, waited, {"forward": 1.0, "backward": 3.0})
-    assert found.weight_gradients_s == (10 + 3) / 2
+    """Of its compute and of its lateness; not of what it recomputes, nor of what it waits for.
+
+    10 s of compute; 30 s to launch it and a collective (1/8 s), for which the device waits 5 s: 15 s late.
+    """
+    operators = [operator(NORM, "backward", 10.0, launch_s=30 - 1 / 8)]
+    found = layer(operators, [collective("cp", "backward", 5.0)])
+    assert found.weight_gradients_s == (10 + 15) / 2
+    assert found.input_gradients_s == 30 - (10 + 15) / 2
+    early = layer([operator(NORM, "backward", 10.0)], [collective("cp", "backward", 5.0)])
+    assert (early.weight_gradients_s, early.input_gradients_s) == (5, 5 + 5)
 
 
 # ----------------------------------------------------------------------------------------------------- launching
@@ -188,6 +219,40 @@ def test_the_head_waits_for_its_own_collectives_after_the_layers_are_launched() 
     found = stage_time(plain([operator(NORM, "forward", 6.0, launch_s=9.0)], traffic), ONE_LAYER | {"head": 1.0})
     assert found.delay["forward"] == 9 - (6 + 1)
     assert found.seconds("forward") == 9 + 4
+    assert (whole(found).sent["forward"], found.free["forward"]) == (4 + 1, 9 - 1)
+
+
+def test_what_hides_communication_hides_no_weights_while_the_host_is_late() -> None:
+    """A layer of 6 s takes 20 s to launch, then the head runs for 4 s and waits for 3 of its 5 s of tp.
+
+    Of 10 s of tp in the layer 3 s hide behind its GEMMs and 7 show; cp takes 2 s. So a pass takes 20 + 4 + 3 s, and in
+    10 + 5 + 2 of them tp and cp run. The host is 20 + 4 + 3 - (6 + 4) - (7 + 3 + 2) s late.
+    """
+    operators = [
+        operator(GEMM, "forward", 3.0, launch_s=20.0),
+        operator(NORM, "forward", 3.0),
+        operator(GEMM, "forward", 2.0, block="head"),
+        operator(NORM, "forward", 2.0, block="head"),
+    ]
+    traffic = [
+        collective("tp", "forward", 10.0, calls=0),
+        collective("cp", "forward", 2.0, calls=0),
+        collective("tp", "forward", 5.0, block="head", calls=0),
+    ]
+    made = plain(operators, traffic, tp_overlap=True)
+    found = whole(stage_time(made, ONE_LAYER | {"head": 1.0}))
+    assert found.passed["forward"] == 20 + 4 + 3
+    assert found.sent["forward"] == 10 + 5 + 2
+    assert found.delay["forward"] == 5
+    assert found.free["forward"] == 27 - 17
+
+
+def test_no_all_to_alls_and_no_compute_leave_no_share() -> None:
+    """A pass without any compute hides nothing; nor does one that has nothing to hide."""
+    nothing = layer([], [collective("ep", "forward", 3.0)], ep_overlap=True)
+    assert (nothing.exposed["ep", "forward"], nothing.sent["forward"], nothing.free["forward"]) == (3, 3, 0)
+    quick = layer([operator(NORM, "forward", 0.5)], [collective("ep", "forward", 0.0)], ep_overlap=True)
+    assert (quick.exposed["ep", "forward"], quick.sent["forward"], quick.free["forward"]) == (0, 0, 0.5)
 
 
 def test_the_host_launches_blocking_collectives_too() -> None:
@@ -421,10 +486,10 @@ def test_no_second_of_compute_hides_two_things() -> None:
     assert found.free_s("forward") == 0
 
 
-def test_compute_that_one_pass_lends_the_other_is_gone_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_passes_hide_all_to_alls_as_far_as_they_have_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """All-to-alls of 20 s a pass, all of which may hide, beside half of 2 + 58 s: 15 s of each hide.
 
-    Forward that is 15 s beside 2 s, so 13 s of the backward pass, of which 58 - 15 - 13 s are left for weights.
+    That is half of either pass, whichever an all-to-all belongs to: 1 s and 29 s are left for weights.
     """
     monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=1.0))
     operators = [operator(NORM, "forward", 2.0), operator(NORM, "backward", 58.0)]
@@ -435,10 +500,13 @@ def test_compute_that_one_pass_lends_the_other_is_gone_there(monkeypatch: pytest
         {
             ("ep", "forward"): 5,
             ("ep", "backward"): 5,
-            ("weights", "forward"): 99,
-            ("weights", "backward"): 99 - 30,
+            ("weights", "forward"): 99 - 1,
+            ("weights", "backward"): 99 - 29,
         }
     )
+    assert [found.free[phase] for phase in PASSES] == pytest.approx([1, 29])
+    assert [found.sent[phase] for phase in PASSES] == pytest.approx([5 + 1, 5 + 29])
+    assert [found.seconds(phase) for phase in PASSES] == pytest.approx([5 + 1 + 99, 5 + 29 + 99])
 
 
 def test_gradients_of_a_step_are_no_part_of_its_passes() -> None:
