@@ -150,8 +150,9 @@ export class Rows {
   }
 }
 
-/** Returns the mark of a trial on the front, or of the best: the same as in every view. */
+/** Returns the mark of the best, of a trial on the front, or of one as good as the best: the same as in every view. */
 function mark(model: Explorer, place: number): string {
   if (place === model.best) return "◆ ";
-  return model.view.focus === "front" && model.focus[place] ? "○ " : "";
+  if (model.view.focus === "front" && model.focus[place]) return "○ ";
+  return model.plateau[place] ? "≈ " : "";
 }

@@ -1,8 +1,8 @@
 // Painting of the scatter plot: density below, the front as steps and rings, base and best above.
 
 import type { Frame } from "../base/canvas";
-import { show } from "../base/format";
-import type { Scale } from "../base/scale";
+import { writer } from "../base/format";
+import { type Scale, type Tick, ticksIn } from "../base/scale";
 import { palette } from "../base/theme";
 import type { TrialColumn } from "../trials";
 import { colourOf, Layer, type Tone } from "./density";
@@ -21,8 +21,8 @@ const MOST_CROSSES = 1500;
 
 const LETTER = 6.6;
 
-function yTicks(scale: Scale, height: number): number[] {
-  return scale.ticks(Math.floor(height / 44));
+function yTicks(scale: Scale, height: number, unit: string): Tick[] {
+  return ticksIn(scale, Math.floor(height / 44), unit);
 }
 
 export interface Scene {
@@ -33,8 +33,8 @@ export interface Scene {
   best: number;
   /** Where the base design lies; null where it has no place here. */
   base: { x: number; y: number } | null;
-  /** Densities of the kept and of the selected. */
-  layers: [Layer, Layer];
+  /** Densities of the kept, of the selected, and of those as good as the best. */
+  layers: [Layer, Layer, Layer];
   /** Places of trials that break a limit but have values. */
   failed: number[];
 }
@@ -45,15 +45,15 @@ export function sceneOf(model: Explorer, width: number, height: number): Scene {
   const columns: [TrialColumn, TrialColumn] = [trials.columns[model.column(view.x.name)], trials.columns[model.column(view.y.name)]];
   const room = height - TOP - BOTTOM;
   const left = (scale: Scale): number =>
-    LETTER * Math.max(...yTicks(scale, room).map((tick) => show(tick, columns[1].spec.unit).length), 3) + 14;
+    LETTER * Math.max(...yTicks(scale, room, columns[1].spec.unit).map(({ text }) => text.length), 3) + 14;
   const area = { left, right: width - RIGHT, top: TOP, height: room };
-  const plane = planeOf(trials, columns, [model.isLog(view.x), model.isLog(view.y)], kept, area);
+  const plane = planeOf(trials, columns, [model.isLog(view.x), model.isLog(view.y)], kept, area, [model.limitOf(view.x.name), model.limitOf(view.y.name)]);
   const ordered = columns.every(({ spec }) => spec.better);
   const front = ordered && columns[0] !== columns[1] ? frontOf(trials, columns[0], columns[1], kept) : [];
   const failed: number[] = [];
   if (trials.reasons.length > 1)
     for (let place = 0; place < trials.count; place++) if (trials.outcomes[place] && kept[place] && plane.cells[place] >= 0) failed.push(place);
-  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer()], failed };
+  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer(), new Layer()], failed };
 }
 
 /** Returns the metrics of the base design: those of its trial, or its facts by their labels. */
@@ -79,7 +79,9 @@ export function paintScene({ context, width, height }: Frame, model: Explorer, s
   const brushed = model.brush.length > 0;
   paintMask(context, model, scene, 0, { colour: colourOf(colours.faint), least: brushed ? 0.12 : 0.55, most: brushed ? 0.35 : 1 });
   if (brushed) paintMask(context, model, scene, 1, { colour: colourOf(colours.accent), least: 0.55, most: 1 });
+  paintMask(context, model, scene, 2, { colour: colourOf(colours.focus), least: 0.7, most: 1 });
   paintFailed(context, model, scene);
+  paintLimits(context, model, scene);
   paintFront(context, model, scene);
   if (scene.base) star(context, plane.x.at(scene.base.x), plane.y.at(scene.base.y), 8, colours.paper, colours.ink);
   context.restore();
@@ -105,20 +107,19 @@ function paintAxes({ context, width, height }: Frame, { plane, columns }: Scene)
   context.textBaseline = "middle";
   context.textAlign = "right";
   context.beginPath();
-  for (const tick of yTicks(plane.y, high)) {
-    const y = Math.round(plane.y.at(tick)) + 0.5;
+  for (const { value, text } of yTicks(plane.y, high, columns[1].spec.unit)) {
+    const y = Math.round(plane.y.at(value)) + 0.5;
     context.moveTo(left, y);
     context.lineTo(left + wide, y);
-    context.fillText(show(tick, columns[1].spec.unit), left - 8, y);
+    context.fillText(text, left - 8, y);
   }
   context.textAlign = "center";
   context.textBaseline = "top";
   let free = left - 20;
-  for (const tick of plane.x.ticks(Math.max(3, Math.floor(wide / 68)))) {
-    const x = Math.round(plane.x.at(tick)) + 0.5;
+  for (const { value, text } of ticksIn(plane.x, Math.max(3, Math.floor(wide / 68)), columns[0].spec.unit)) {
+    const x = Math.round(plane.x.at(value)) + 0.5;
     context.moveTo(x, top);
     context.lineTo(x, top + high);
-    const text = show(tick, columns[0].spec.unit);
     const half = context.measureText(text).width / 2;
     const middle = Math.min(x, width - half);
     if (middle - half < free) continue;
@@ -143,15 +144,15 @@ function titled(column: TrialColumn, upright: boolean, log: boolean): string {
 }
 
 /** Few trials are dots, so that each is seen; many are a density. */
-function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Scene, which: 0 | 1, tone: Tone): void {
+function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Scene, which: 0 | 1 | 2, tone: Tone): void {
   const { plane, columns } = scene;
-  const mask = which ? model.selected : model.kept;
+  const mask = [model.kept, model.selected, model.plateau][which];
   const { count } = model.trials;
   if (count > FEW) {
     const layer = scene.layers[which];
-    const key = which ? "" : `${tone.colour.join()} ${tone.least}`;
+    const key = which === 1 ? "" : `${tone.colour.join()} ${tone.least}`;
     if (!key || layer.key !== key) {
-      splat(plane, which ? model.places : placesOf(mask, new Uint32Array(mask.length)), layer);
+      splat(plane, which === 1 ? model.places : placesOf(mask, new Uint32Array(mask.length)), layer);
       layer.colour(tone, false);
       layer.key = key;
     }
@@ -170,6 +171,36 @@ function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Sc
     context.arc(x, y, radius, 0, 2 * Math.PI);
   }
   context.fill();
+}
+
+/** The capacity of an accelerator, where its memory is drawn. */
+function paintLimits(context: CanvasRenderingContext2D, model: Explorer, { plane, columns }: Scene): void {
+  const { failure, paper } = palette();
+  const { left, top, width, height } = plane;
+  [model.view.x, model.view.y].forEach(({ name }, which) => {
+    const limit = model.limitOf(name);
+    if (limit === null) return;
+    const said = `capacity ${writer(columns[which].spec.unit, limit).text(limit)}`;
+    context.strokeStyle = failure;
+    context.lineWidth = 1.5;
+    context.setLineDash([6, 4]);
+    context.beginPath();
+    if (which) {
+      const y = Math.round(plane.y.at(limit)) + 0.5;
+      context.moveTo(left, y);
+      context.lineTo(left + width, y);
+    } else {
+      const x = Math.round(plane.x.at(limit)) + 0.5;
+      context.moveTo(x, top);
+      context.lineTo(x, top + height);
+    }
+    context.stroke();
+    context.setLineDash([]);
+    context.textAlign = which ? "left" : "right";
+    const [x, y] = which ? [left + 6, plane.y.at(limit) + 14] : [plane.x.at(limit) - 6, top + height - 8];
+    haloed(context, said, x, y, failure, paper);
+    context.textAlign = "left";
+  });
 }
 
 /** Trials that break a limit but have values are crosses. */

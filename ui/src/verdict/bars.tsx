@@ -1,6 +1,7 @@
 // Bars of two kinds: components stacked to a whole, and factors on a logarithmic scale.
 
 import { digits, times } from "../base/format";
+import { scale, ticksIn } from "../base/scale";
 import { says } from "../base/tip";
 
 export interface Segment {
@@ -31,13 +32,15 @@ interface StackedProps {
   show: (amount: number) => string;
   /** The highlighted fill; the others fade. */
   lit?: string;
+  /** The unit of an axis below the bars; without one there is none. */
+  axis?: string;
 }
 
 export function total(segments: Segment[]): number {
   return segments.reduce((sum, each) => sum + each.amount, 0);
 }
 
-export function StackedBars({ bars, most, show, lit }: StackedProps) {
+export function StackedBars({ bars, most, show, lit, axis }: StackedProps) {
   return (
     <ul class="bars">
       {bars.map((bar) => (
@@ -52,7 +55,23 @@ export function StackedBars({ bars, most, show, lit }: StackedProps) {
           {bar.failure && <span class="bar-failure">{bar.failure}</span>}
         </li>
       ))}
+      {axis && most !== null && most > 0 && (
+        <li class="bar-row" aria-hidden="true">
+          <Axis most={most} unit={axis} />
+        </li>
+      )}
     </ul>
+  );
+}
+
+/** Numbers from zero to what fills the width, in one unit. */
+function Axis({ most, unit }: { most: number; unit: string }) {
+  return (
+    <div class="bar-axis">
+      {ticksIn(scale(0, most, 0, 1), 4, unit).map(({ value, text }) => (
+        <span key={text} style={{ left: `${(100 * value) / most}%` }}>{text}</span>
+      ))}
+    </div>
   );
 }
 

@@ -26,8 +26,10 @@ export function VerdictView({ shared, jump }: VerdictProps) {
   return (
     <div class="verdict">
       <div class="verdict-main">
-        <p class={verdict.sentence.length > ONE_LOOK ? "sentence long" : "sentence"}>{verdict.sentence}</p>
+        {verdict.headline && <p class="headline">{verdict.headline}</p>}
         {verdict.design && <p class="design-words">{verdict.design}</p>}
+        <p class={verdict.headline ? "sentence second" : verdict.sentence.length > ONE_LOOK ? "sentence long" : "sentence"}>{verdict.sentence}</p>
+        {verdict.plateau && <p class="plateau-words">{verdict.plateau.sentence}</p>}
         {verdict.caveats.length > 0 && (
           <ul class="caveats">
             {verdict.caveats.map((each) => (
@@ -52,6 +54,7 @@ export function VerdictView({ shared, jump }: VerdictProps) {
         </dl>
       )}
       <Confidence study={study} />
+      <Launching study={study} />
       <div class="reproduce">
         <h3>Reproduce this search</h3>
         <Tabs
@@ -67,6 +70,26 @@ export function VerdictView({ shared, jump }: VerdictProps) {
   );
 }
 
+/** How the best design is launched, or why it cannot be. */
+export function Launching({ study }: { study: ReportDocument }) {
+  const launch = study.best === null ? null : study.designs[study.best].launch;
+  if (!launch) return null;
+  return (
+    <div class="reproduce">
+      <h3>Launch the best design{launch.target && <span class="faint"> with {launch.target}</span>}</h3>
+      <Tabs
+        id="launch"
+        label="Launch the best design"
+        tabs={[
+          { name: "script", text: launch.script },
+          { name: "cosmic export", text: launch.export },
+        ]}
+      />
+      <p class="reading">{launch.note}</p>
+    </div>
+  );
+}
+
 function Actions({ shared, jump }: VerdictProps) {
   const { document: study, binary } = shared.source;
   if (study.best === null) return null;
@@ -78,6 +101,7 @@ function Actions({ shared, jump }: VerdictProps) {
   return (
     <div class="actions">
       <button type="button" class="primary" onClick={openBest}>open its timeline</button>
+      {best.launch?.script && <CopyButton text={best.launch.script} label="copy launch" />}
       <CopyButton text={study.verdict.command} label="copy command" />
       <CopyButton text={best.yaml} label="copy YAML" />
       <button type="button" onClick={() => download("best.yaml", best.yaml, "application/yaml")}>download best.yaml</button>
