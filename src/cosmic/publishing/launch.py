@@ -32,7 +32,7 @@ def launch_of(point: DesignPoint, file: str) -> Launch:
             reasons[_why(error, target)] = None
     if not is_gpu(point):
         name = point.compute.accelerator or "the accelerator"
-        return _none(f"they run on GPUs of {' and '.join(launching.DRIVEN)}, and {name} is none")
+        return _none(f"they run on GPUs of {' and '.join(launching.DRIVEN)}, and {name} is not one of them")
     if not able:
         return _none("; ".join(reasons))
     chosen = min(able, key=lambda target: len(able[target].warnings))
@@ -54,8 +54,8 @@ def _why(error: SpecError, target: str) -> str:
 
 
 def _none(why: str) -> Launch:
-    names = " or ".join(FRAMEWORKS.values())
-    return {"target": "", "export": "", "script": "", "note": f"None of {names} can launch it: {why}."}
+    names = _listed(list(FRAMEWORKS.values()))
+    return {"target": "", "export": "", "script": "", "note": f"{names} cannot launch it: {why}."}
 
 
 def _listed(names: list[str]) -> str:

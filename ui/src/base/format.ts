@@ -10,7 +10,7 @@ export function digits(value: number): string {
   if (!Number.isFinite(value)) return "–";
   if (value === 0) return "0";
   const size = Math.abs(value);
-  if (size >= 1e9 || size < 1e-4) return value.toExponential(2).replace("e+", "e");
+  if (size >= 1e9 || size < 1e-4) return Number(value.toPrecision(3)).toExponential().replace("e+", "e");
   const text = Number(value.toPrecision(3));
   return size >= 1000 ? count(Math.round(text)) : String(text);
 }

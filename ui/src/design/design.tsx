@@ -151,7 +151,7 @@ function Source({ design }: { design: Design }) {
       {design.launch?.script && (
         <div class="source-line">
           <pre tabIndex={0} class="yaml">{design.launch.script}</pre>
-          <CopyButton text={design.launch.script} label="copy launch" />
+          <CopyButton text={design.launch.script} label="copy launch script" />
         </div>
       )}
       {design.launch && <p class="reading">{design.launch.note}</p>}

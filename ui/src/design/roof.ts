@@ -53,6 +53,16 @@ export function overlap(one: Box, other: Box): boolean {
   return one.x0 < other.x1 && other.x0 < one.x1 && one.y0 < other.y1 && other.y0 < one.y1;
 }
 
+/** Returns boxes along a roof, from the foot of its slope over the ridge to its end: no name is written there. */
+export function roofBoxes([x0, y0]: [number, number], [x1, y1]: [number, number], end: number): Box[] {
+  const steps = 24;
+  const slope = Array.from({ length: steps }, (_, step): Box => {
+    const [from, to] = [step / steps, (step + 1) / steps];
+    return { x0: x0 + from * (x1 - x0), x1: x0 + to * (x1 - x0), y0: y0 + to * (y1 - y0) - 2, y1: y0 + from * (y1 - y0) + 2 };
+  });
+  return [...slope, { x0: x1, x1: end, y0: y1 - 2, y1: y1 + 2 }];
+}
+
 const HIGH = 13;
 const LETTER = 5.9;
 
@@ -62,8 +72,8 @@ export function placeNames(names: { text: string; x: number; y: number; r: numbe
   return names.map(({ text, x, y, r }) => {
     const wide = text.length * LETTER;
     const corners: [number, number][] = [];
-    for (const down of [4, r + 12, -r - 4, r + 26, -r - 18, r + 40, r + 54])
-      for (const left of [x + r + 5, x - r - 5 - wide, x - wide / 2]) corners.push([left, y + down]);
+    for (const down of [4, r + 12, r + 26, r + 40, r + 54, -r - 4, -r - 18])
+      for (const left of [x + r + 5, x - wide / 2, x + r - wide, x - r - 5 - wide]) corners.push([left, y + down]);
     for (const [left, base] of corners) {
       const box = { x0: left - 1, x1: left + wide + 1, y0: base - HIGH + 3, y1: base + 3 };
       const inside = box.x0 >= frame.x0 && box.x1 <= frame.x1 && box.y0 >= frame.y0 && box.y1 <= frame.y1;

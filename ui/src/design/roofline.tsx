@@ -6,7 +6,7 @@ import { digits, show } from "../base/format";
 import { scale } from "../base/scale";
 import { hideTip, showTip } from "../base/tip";
 import type { Roofline } from "../document";
-import { boundsOf, clamped, placeNames } from "./roof";
+import { type Box, boundsOf, clamped, placeNames, roofBoxes } from "./roof";
 
 const HIGH = 340;
 const NARROW = 480;
@@ -104,7 +104,7 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
             on={{ onPointerEnter: (event) => showTip(event, line(index)), onPointerLeave: hideTip }}
           />
         )).reverse()}
-        <Names marks={marks} wide={wide} />
+        <Names marks={marks} wide={wide} roof={roofBoxes([x.at(low), y.at(low * bandwidth)], [x.at(ridge), y.at(peak)], wide - EDGE.right)} />
       </svg>
       </div>
       <p class="roofline-sentence" aria-live="polite">
@@ -143,7 +143,8 @@ interface Marked {
 }
 
 /** Names of the longest operators; of several at one place, the first and how many more. */
-function Names({ marks, wide }: { marks: Marked[]; wide: number }) {
+function Names({ marks, wide, roof }: { marks: Marked[]; wide: number; roof: Box[] }) {
+  const under = roof[roof.length - 1].y1; // what is above the roof is not reached
   const groups: (Marked & { more: number })[] = [];
   for (const each of marks) {
     const near = groups.find((other) => Math.hypot(other.x - each.x, other.y - each.y) < 16);
@@ -151,8 +152,8 @@ function Names({ marks, wide }: { marks: Marked[]; wide: number }) {
     else groups.push({ ...each, more: 0 });
   }
   const names = groups.slice(0, NAMED).map(({ name, more, ...at }) => ({ ...at, text: more ? `${name} and ${more} more` : name }));
-  const taken = marks.map(({ x, y, r }) => ({ x0: x - r, x1: x + r, y0: y - r, y1: y + r }));
-  const frame = { x0: EDGE.left + 2, x1: wide - EDGE.right, y0: EDGE.top + 14, y1: HIGH - EDGE.bottom };
+  const taken = [...roof, ...marks.map(({ x, y, r }) => ({ x0: x - r, x1: x + r, y0: y - r, y1: y + r }))];
+  const frame = { x0: EDGE.left + 2, x1: wide - EDGE.right, y0: under, y1: HIGH - EDGE.bottom };
   const places = placeNames(names, taken, frame);
   return (
     <g class="names" aria-hidden="true">

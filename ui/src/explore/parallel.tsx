@@ -311,7 +311,7 @@ function Tools({ model }: { model: Explorer }) {
         focus{" "}
         <select value={view.focus} onChange={(event) => model.setView({ focus: event.currentTarget.value as Focus })}>
           <option value="front">front</option>
-          <option value="plateau">within {share(model)} of the best</option>
+          <option value="plateau">within {share(model)}</option>
           <option value="best">best 5 %</option>
           <option value="none">none</option>
         </select>

@@ -8,7 +8,7 @@ import type { TrialColumn } from "../trials";
 import { colourOf, Layer, type Tone } from "./density";
 import { frontOf } from "./front";
 import { cross, diamond, haloed, ring, star } from "./marks";
-import { placesOf } from "./mask";
+import { type Mask, placesOf } from "./mask";
 import type { Explorer } from "./model";
 import { axisTitle } from "./names";
 import { CELL, type Plane, planeOf, splat } from "./points";
@@ -33,8 +33,10 @@ export interface Scene {
   best: number;
   /** Where the base design lies; null where it has no place here. */
   base: { x: number; y: number } | null;
-  /** Densities of the kept, of the selected, and of those as good as the best. */
-  layers: [Layer, Layer, Layer];
+  /** Densities of the kept and of the selected. */
+  layers: [Layer, Layer];
+  /** Where trials lie that are as good as the best: one of each cell. */
+  plateau: number[];
   /** Places of trials that break a limit but have values. */
   failed: number[];
 }
@@ -53,7 +55,7 @@ export function sceneOf(model: Explorer, width: number, height: number): Scene {
   const failed: number[] = [];
   if (trials.reasons.length > 1)
     for (let place = 0; place < trials.count; place++) if (trials.outcomes[place] && kept[place] && plane.cells[place] >= 0) failed.push(place);
-  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer(), new Layer()], failed };
+  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer()], plateau: oneOfEach(plane, model.plateau), failed };
 }
 
 /** Returns the metrics of the base design: those of its trial, or its facts by their labels. */
@@ -79,7 +81,8 @@ export function paintScene({ context, width, height }: Frame, model: Explorer, s
   const brushed = model.brush.length > 0;
   paintMask(context, model, scene, 0, { colour: colourOf(colours.faint), least: brushed ? 0.12 : 0.55, most: brushed ? 0.35 : 1 });
   if (brushed) paintMask(context, model, scene, 1, { colour: colourOf(colours.accent), least: 0.55, most: 1 });
-  paintMask(context, model, scene, 2, { colour: colourOf(colours.focus), least: 0.7, most: 1 });
+  paintBand(context, model, scene);
+  paintPlateau(context, model, scene);
   paintFailed(context, model, scene);
   paintLimits(context, model, scene);
   paintFront(context, model, scene);
@@ -144,15 +147,15 @@ function titled(column: TrialColumn, upright: boolean, log: boolean): string {
 }
 
 /** Few trials are dots, so that each is seen; many are a density. */
-function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Scene, which: 0 | 1 | 2, tone: Tone): void {
+function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Scene, which: 0 | 1, tone: Tone): void {
   const { plane, columns } = scene;
-  const mask = [model.kept, model.selected, model.plateau][which];
+  const mask = which ? model.selected : model.kept;
   const { count } = model.trials;
   if (count > FEW) {
     const layer = scene.layers[which];
-    const key = which === 1 ? "" : `${tone.colour.join()} ${tone.least}`;
+    const key = which ? "" : `${tone.colour.join()} ${tone.least}`;
     if (!key || layer.key !== key) {
-      splat(plane, which === 1 ? model.places : placesOf(mask, new Uint32Array(mask.length)), layer);
+      splat(plane, which ? model.places : placesOf(mask, new Uint32Array(mask.length)), layer);
       layer.colour(tone, false);
       layer.key = key;
     }
@@ -171,6 +174,45 @@ function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Sc
     context.arc(x, y, radius, 0, 2 * Math.PI);
   }
   context.fill();
+}
+
+/** Returns a trial of each cell in which there are some. */
+function oneOfEach({ cells }: Plane, mask: Mask): number[] {
+  const seen = new Map<number, number>();
+  for (let place = 0; place < mask.length; place++) if (mask[place] && cells[place] >= 0) seen.set(cells[place], place);
+  return [...seen.values()];
+}
+
+/** Trials as good as the best: larger than others, as many of them lie in few places. */
+function paintPlateau(context: CanvasRenderingContext2D, model: Explorer, { plane, columns, plateau }: Scene): void {
+  if (model.plateauCount < 2) return;
+  context.fillStyle = palette().focus;
+  for (const place of plateau) {
+    const [x, y] = [plane.x.at(columns[0].values[place]), plane.y.at(columns[1].values[place])];
+    context.fillRect(x - 2, y - 2, 4, 4);
+  }
+}
+
+/** Pixels that a band has at least. */
+const BAND = 5;
+
+/** Where trials are as good as the best: a band along the axis of the objective. */
+function paintBand(context: CanvasRenderingContext2D, model: Explorer, { plane, columns, best }: Scene): void {
+  if (best < 0 || model.plateauCount < 2) return;
+  const { left, top, width, height } = plane;
+  context.fillStyle = palette().focus;
+  context.globalAlpha = 0.16;
+  columns.forEach((column, which) => {
+    if (column !== model.trials.columns[model.objective]) return;
+    const value = column.values[best];
+    const end = column.spec.better === "more" ? value / (1 + model.plateauShare) : value * (1 + model.plateauShare);
+    const scale = which ? plane.y : plane.x;
+    const [one, other] = [scale.at(value), scale.at(end)].sort((a, b) => a - b);
+    const room = Math.max(0, BAND - (other - one)) / 2;
+    if (which) context.fillRect(left, one - room, width, other - one + 2 * room);
+    else context.fillRect(one - room, top, other - one + 2 * room, height);
+  });
+  context.globalAlpha = 1;
 }
 
 /** The capacity of an accelerator, where its memory is drawn. */

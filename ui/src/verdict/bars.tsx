@@ -1,6 +1,6 @@
 // Bars of two kinds: components stacked to a whole, and factors on a logarithmic scale.
 
-import { digits, times } from "../base/format";
+import { digits, times, writer } from "../base/format";
 import { scale, ticksIn } from "../base/scale";
 import { says } from "../base/tip";
 
@@ -57,20 +57,35 @@ export function StackedBars({ bars, most, show, lit, axis }: StackedProps) {
       ))}
       {axis && most !== null && most > 0 && (
         <li class="bar-row" aria-hidden="true">
-          <Axis most={most} unit={axis} />
+          <Axis most={most} unit={axis} limit={limitOf(bars)} />
         </li>
       )}
     </ul>
   );
 }
 
-/** Numbers from zero to what fills the width, in one unit. */
-function Axis({ most, unit }: { most: number; unit: string }) {
+/** Returns the limit that all bars share; null where they have none or several. */
+function limitOf(bars: Bar[]): number | null {
+  const limits = [...new Set(bars.map((bar) => bar.limit?.at))];
+  return limits.length === 1 ? (limits[0] ?? null) : null;
+}
+
+/** How near to the end of the axis, or to the limit, a number is not written on its right, or not at all. */
+const NEAR_END = 0.84;
+const NEAR_LIMIT = 0.38;
+
+/** Numbers from zero to what fills the width, in one unit, and the limit. */
+function Axis({ most, unit, limit }: { most: number; unit: string; limit: number | null }) {
+  const { text: written } = writer(unit, most);
+  const at = (value: number): { class: string; style: { left: string } } => ({
+    class: value > NEAR_END * most ? "end" : "",
+    style: { left: `${(100 * value) / most}%` },
+  });
+  const ticks = ticksIn(scale(0, most, 0, 1), 4, unit).filter(({ value }) => limit === null || Math.abs(value - limit) > NEAR_LIMIT * most);
   return (
     <div class="bar-axis">
-      {ticksIn(scale(0, most, 0, 1), 4, unit).map(({ value, text }) => (
-        <span key={text} style={{ left: `${(100 * value) / most}%` }}>{text}</span>
-      ))}
+      {ticks.map(({ value, text }) => <span key={text} {...at(value)}>{text}</span>)}
+      {limit !== null && <span {...at(limit)} class={`${at(limit).class} at-limit`}>limit {written(limit)}</span>}
     </div>
   );
 }

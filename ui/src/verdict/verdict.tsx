@@ -30,6 +30,7 @@ export function VerdictView({ shared, jump }: VerdictProps) {
         {verdict.design && <p class="design-words">{verdict.design}</p>}
         <p class={verdict.headline ? "sentence second" : verdict.sentence.length > ONE_LOOK ? "sentence long" : "sentence"}>{verdict.sentence}</p>
         {verdict.plateau && <p class="plateau-words">{verdict.plateau.sentence}</p>}
+        <LaunchLine study={study} />
         {verdict.caveats.length > 0 && (
           <ul class="caveats">
             {verdict.caveats.map((each) => (
@@ -70,19 +71,31 @@ export function VerdictView({ shared, jump }: VerdictProps) {
   );
 }
 
-/** How the best design is launched, or why it cannot be. */
-export function Launching({ study }: { study: ReportDocument }) {
+/** The command that prints how to launch the best design, or that nothing launches it. */
+function LaunchLine({ study }: { study: ReportDocument }) {
   const launch = study.best === null ? null : study.designs[study.best].launch;
   if (!launch) return null;
+  if (!launch.export) return <p class="launch-line faint">{launch.note}</p>;
+  return (
+    <p class="launch-line">
+      <span class="faint">launch it:</span> <code>{launch.export}</code> <CopyButton text={launch.export} label="copy" />
+    </p>
+  );
+}
+
+/** How the best design is launched, where a framework can. */
+export function Launching({ study }: { study: ReportDocument }) {
+  const launch = study.best === null ? null : study.designs[study.best].launch;
+  if (!launch?.export) return null;
   return (
     <div class="reproduce">
-      <h3>Launch the best design{launch.target && <span class="faint"> with {launch.target}</span>}</h3>
+      <h3>Launch the best design <span class="faint">with {launch.target}</span></h3>
       <Tabs
         id="launch"
         label="Launch the best design"
         tabs={[
-          { name: "script", text: launch.script },
           { name: "cosmic export", text: launch.export },
+          { name: "script", text: launch.script },
         ]}
       />
       <p class="reading">{launch.note}</p>
@@ -101,7 +114,7 @@ function Actions({ shared, jump }: VerdictProps) {
   return (
     <div class="actions">
       <button type="button" class="primary" onClick={openBest}>open its timeline</button>
-      {best.launch?.script && <CopyButton text={best.launch.script} label="copy launch" />}
+      {best.launch?.script && <CopyButton text={best.launch.script} label="copy launch script" />}
       <CopyButton text={study.verdict.command} label="copy command" />
       <CopyButton text={best.yaml} label="copy YAML" />
       <button type="button" onClick={() => download("best.yaml", best.yaml, "application/yaml")}>download best.yaml</button>
