@@ -13,7 +13,7 @@ from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.loading.designs import load_design
-from cosmic.loading.mapping import suggest_batch
+from cosmic.mapping.suggesting import suggest_batch
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import invalid_reasons
 

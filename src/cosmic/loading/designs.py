@@ -22,7 +22,7 @@ from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
-from cosmic.loading import mapping as mappings
+from cosmic.mapping import suggesting as mappings
 
 KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
 YAML_ENDINGS = (".yaml", ".yml")

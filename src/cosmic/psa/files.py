@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
-from cosmic.loading.mapping import PASS_TOKENS
+from cosmic.mapping.choices import SERVED_MICRO_BATCH
+from cosmic.psa.mapping_tree import mapping_tree
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
@@ -35,9 +36,48 @@ def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True) ->
     if not files:
         raise SpecError("space", str(source), "must be the content of a file")
     path = Path(source)
+    if names_design(source):
+        return mapping_space(source)
     if path.suffix in (".yaml", ".yml", ".json") or catalog.is_file(path):
         return read_space(catalog.load_mapping(path), path.stem, path.parent)
     return read_space(catalog.entry("spaces", str(source)), str(source), Path())
+
+
+def names_design(source: str | Path) -> bool:
+    """Return whether *source* is a design, not a parameter set: MODEL@SYSTEM, or a file with a model of its own."""
+    path = Path(source)
+    if path.suffix in (".yaml", ".yml", ".json") or catalog.is_file(path):
+        return "model" in catalog.load_mapping(path)
+    return "@" in str(source)
+
+
+def mapping_space(
+    source: str | Path | Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    framework: str = "any",
+    stacks: Sequence[str] = (),
+    fix: Sequence[str] = (),
+    vary: Mapping[str, Any] | None = None,
+) -> ParameterSet:
+    """Return the set of all mappings of a design that a *framework* can launch.
+
+    What *overrides* set is held, and so is what *fix* names; *vary* gives fields values of their own, as a parameter
+    set does. *stacks* opens other layers besides the workload. dp follows from the other axes.
+
+    >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
+    55
+    """
+    base = load_design(source, overrides)
+    tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*(overrides or {}), *fix], vary=vary)
+    return read_space(tree, _called(source), Path())
+
+
+def _called(source: str | Path | Mapping[str, Any]) -> str:
+    """Return what to call the set of a design's mappings: as the design is called."""
+    if isinstance(source, Mapping):
+        return "mapping"
+    return str(source) if names_design(source) and "@" in str(source) else Path(source).stem
 
 
 def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> ParameterSet:
@@ -129,13 +169,6 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
             here = "*" in as_key(key) and isinstance(text, str)
             found[path] = re.sub(r"\.\*", f".{place}", text) if here else text
     return found
-
-
-SERVED_MICRO_BATCH = {
-    "decode": "max(1, global_batch // (dp * pp))",
-    "prefill": f"max(1, min({PASS_TOKENS} // sequence, global_batch // dp))",
-}
-"""What one pass of a replica serves, by task: what `cosmic.loading.mapping` takes too."""
 
 
 def _serves(base: DesignPoint) -> bool:

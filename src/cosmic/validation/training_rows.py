@@ -33,7 +33,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Precision, Workload
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import evaluate_batch
-from cosmic.loading.mapping import suggest_virtual_stages
+from cosmic.mapping.suggesting import suggest_virtual_stages
 from cosmic.step.compute import model_flop_per_token
 from cosmic.step.memory import footprint
 from cosmic.validation.hardware import fabric_in, host_memory, machine, with_attention

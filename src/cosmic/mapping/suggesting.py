@@ -28,6 +28,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
+from cosmic.mapping.choices import PASS_TOKENS, UNEVEN
 from cosmic.simulation.analytic import step
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
@@ -44,10 +45,6 @@ DECODED = 64
 """Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
 SHORT = 1024
 """Tokens of a sample below which training passes several together."""
-PASS_TOKENS = 8192
-"""Tokens of one forward pass over prompts: the usual max_num_batched_tokens of serving engines."""
-UNEVEN = 1.15
-"""Layers that all stages together have room for, over those there are: 61 layers on 16 stages of 4 are fine."""
 NODES_OF_EXPERTS = 8
 """Expert parallelism spans at most so many of the innermost groups: beyond them its all-to-alls dominate."""
 
