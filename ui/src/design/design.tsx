@@ -6,8 +6,8 @@ import { CopyButton, download } from "../base/copy";
 import { show } from "../base/format";
 import { onHash, readHash, writeHash } from "../base/hash";
 import { useSignal } from "../base/signal";
-import type { Design } from "../document";
-import type { Opened, Shared } from "../state";
+import type { Design, ReportDocument } from "../document";
+import type { Opened, Shared, Source } from "../state";
 import { type Bar, StackedBars } from "../verdict/bars";
 import { Exact } from "../verdict/exact";
 import { memoryText, stepBar } from "../verdict/why";
@@ -22,14 +22,20 @@ function keyOf(design: Design): string {
   return design.trial === null ? design.label : String(design.trial);
 }
 
-async function openKey(shared: Shared, key: string): Promise<Opened | null> {
+/** What this view needs of a page: some designs, and the one that is shown. */
+export interface Designs {
+  source: Pick<Source, "binary" | "open"> & { document: Pick<ReportDocument, "designs" | "best" | "base"> };
+  opened: Shared["opened"];
+}
+
+async function openKey(shared: Designs, key: string): Promise<Opened | null> {
   const { document: study, binary } = shared.source;
   const design = study.designs.find((each) => keyOf(each) === key);
   if (design) return { design, binary };
   return /^\d+$/.test(key) ? shared.source.open(Number(key)) : null;
 }
 
-export function DesignView({ shared }: { shared: Shared }) {
+export function DesignView({ shared }: { shared: Designs }) {
   const { designs, best, base } = shared.source.document;
   const opened = useSignal(shared.opened);
   const [beside, setBeside] = useState<Opened | null>(null);

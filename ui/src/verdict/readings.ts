@@ -62,8 +62,9 @@ export function convergenceReading({ series, better, unit }: Convergence): strin
   const { name, points } = found.reduce((one, other) => (end(other.points) < end(one.points) ? other : one));
   const [evaluations, best] = points[points.length - 1];
   const near = points.find(([, value]) => (better === "less" ? value <= 1.05 * best : value >= best / 1.05))!;
-  const came = `The best search, ${name}, reached ${show(best, unit)} after ${count(evaluations)} designs`;
-  return `${came}, and came within 5 % of that after ${count(near[0])}.`;
+  const who = found.length > 1 ? `The best search, ${name},` : "The search";
+  const came = `${who} reached ${show(best, unit)} after ${evaluations === 1 ? "its first design" : `${count(evaluations)} designs`}`;
+  return evaluations === 1 ? `${came}.` : `${came}, and came within 5 % of that after ${count(near[0])}.`;
 }
 
 export function failuresReading(trust: Trust): string {
