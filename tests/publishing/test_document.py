@@ -321,7 +321,8 @@ def test_what_launches_a_design_is_what_export_writes() -> None:
     point = load_design("llama3-8b@dgx-h100:16", {"tp": 2})
     assert launch["export"] == "cosmic export 'my best.yaml' --to megatron"
     assert f"#!/usr/bin/env bash\n{launch['script']}" == script(targets["megatron"](point))
-    assert launch["note"] == "Megatron-LM, TorchTitan and DeepSpeed can launch it."
+    notes = len(targets["torchtitan"](point).warnings), len(targets["deepspeed"](point).warnings)
+    assert launch["note"] == f"Megatron-LM, TorchTitan ({notes[0]} notes) and DeepSpeed ({notes[1]} notes) can launch it."
 
 
 def test_a_task_that_no_framework_runs_is_said() -> None:

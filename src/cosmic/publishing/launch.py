@@ -36,7 +36,7 @@ def launch_of(point: DesignPoint, file: str) -> Launch:
     if not able:
         return _none("; ".join(reasons))
     chosen = min(able, key=lambda target: len(able[target].warnings))
-    said = [f"{_listed([FRAMEWORKS[each] for each in able])} can launch it."]
+    said = [f"{_listed([_noted(each, able[each]) for each in able])} can launch it."]
     if len(able) < len(FRAMEWORKS):
         others = [FRAMEWORKS[each] for each in FRAMEWORKS if each not in able]
         said.append(f"{_listed(others)} cannot: {'; '.join(reasons)}.")
@@ -51,6 +51,12 @@ def launch_of(point: DesignPoint, file: str) -> Launch:
 def _why(error: SpecError, target: str) -> str:
     """Return why a framework cannot launch a design, without its own name: the same reason of several is one."""
     return str(error).replace(f"{target} runs", "they run").replace(f" to {target}", "")
+
+
+def _noted(target: str, launch: launching.Launch) -> str:
+    """Return the name of a framework, with the number of notes on what it does otherwise or leaves to do by hand."""
+    notes = len(launch.warnings)
+    return FRAMEWORKS[target] + (f" ({notes} note{'' if notes == 1 else 's'})" if notes else "")
 
 
 def _none(why: str) -> Launch:

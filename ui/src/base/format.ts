@@ -37,7 +37,7 @@ export function show(value: number | null | undefined, unit: string): string {
     case "1/s":
       return `${digits(value)}/s`;
     case "USD":
-      return Math.abs(value) >= 1e6 ? `${stepped(value, LARGE)} USD` : `${digits(value)} USD`;
+      return Math.abs(value) >= 1e5 ? `${stepped(value, LARGE)} USD` : `${digits(value)} USD`;
     default:
       return unit ? `${digits(value)} ${unit}` : digits(value);
   }

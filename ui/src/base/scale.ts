@@ -77,5 +77,5 @@ function logTicks(low: number, high: number, most: number): number[] {
 
 /** Whether the range of values is so wide that it needs a logarithmic scale. */
 export function wantsLog(low: number, high: number): boolean {
-  return low > 0 && high / low > 8;
+  return low > 0 && high / low > 5;
 }

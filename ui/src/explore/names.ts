@@ -14,11 +14,17 @@ export function unitText(column: TrialColumn): string {
   return unit === "share" ? "%" : unit;
 }
 
+/** Returns the short label of an axis of numbers with their unit, as its numbers may have no room for it. */
+export function axisName(column: TrialColumn): string {
+  const unit = isChoice(column) || ["B", "s", "1/s"].includes(column.spec.unit) ? "" : unitText(column);
+  return unit ? `${shortLabel(column)} (${unit})` : shortLabel(column);
+}
+
 /** Returns the title of an axis: what it is, its unit, and which way is better. */
 export function axisTitle(column: TrialColumn, upright: boolean): string {
   const { label, better } = column.spec;
   const unit = unitText(column);
-  const named = unit && !label.split(/[ ()]/).includes(unit) ? `${label} (${unit})` : label;
+  const named = unit && unit !== "1/s" && !label.split(/[ ()]/).includes(unit) ? `${label} (${unit})` : label;
   if (!better) return named;
   if (better === "less") return upright ? `${named} ↓ less is better` : `← less is better · ${named}`;
   return upright ? `${named} ↑ more is better` : `${named} · more is better →`;

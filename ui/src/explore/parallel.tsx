@@ -12,7 +12,7 @@ import { AxisMenu, exactly, moved } from "./axis_menu";
 import { Chooser } from "./chooser";
 import { holding } from "./mask";
 import type { Explorer, Focus } from "./model";
-import { cellText, shortLabel } from "./names";
+import { axisName, cellText } from "./names";
 import { compareOrOpen } from "./opening";
 import { atY, focusLines, type Lane, type Lanes, Layers, paintLanes, strokeTrial, yOf } from "./parallel_paint";
 import { tipOf } from "./scatter";
@@ -236,7 +236,7 @@ function AxisName({ model, place, width, marked, onOpen }: { model: Explorer; pl
       onPointerMove={(event) => event.buttons && event.currentTarget.setPointerCapture(event.pointerId)}
       onClick={() => !dragged.current && onOpen()}
     >
-      {shortLabel(model.trials.columns[model.column(axes[place].name)])}
+      {axisName(model.trials.columns[model.column(axes[place].name)])}
       {arrow}
     </button>
   );

@@ -157,10 +157,16 @@ function paintAxes(context: CanvasRenderingContext2D, model: Explorer, all: Lane
       if (Math.abs(y - limit) < HEADROOM) continue; // the limit is written there
       context.fillStyle = ink;
       context.fillRect(x - 2, y - 0.5, 5, 1);
-      haloed(context, fitting(context, tick.text, spacing - 12), x + 6, y, ink, paper);
+      haloed(context, shortened(context, tick.text, spacing - 12), x + 6, y, ink, paper);
     }
   }
   paintStacks(context, all, faint);
+}
+
+/** Returns a number without its unit where both have no room: the name of the axis has it. */
+function shortened(context: CanvasRenderingContext2D, text: string, width: number): string {
+  const bare = context.measureText(text).width <= width ? text : text.replace(/ ?(?:USD|J)$/, "");
+  return fitting(context, bare, width);
 }
 
 /** Draws what no trial on an axis exceeds. */
