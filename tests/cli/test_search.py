@@ -87,7 +87,7 @@ def test_layers_can_be_isolated(capsys: pytest.CaptureFixture[str]) -> None:
         ([SPACE, "--stacks", "wrkload"], "did you mean 'workload'?"),
         ([SPACE, "--engine", "evnt"], "did you mean 'event'?"),
         ([SPACE, "--setting", "pop=3"], "genetic.pop = 3: no such key; did you mean 'population'?"),
-        ([], "name a space of the catalog or a YAML file"),
+        ([], "name MODEL@SYSTEM:N, a space of the catalog or a YAML file"),
         ([SPACE, "--resume"], "say which study: --out DIR"),
         (["--resume", "--out", "nowhere"], "is no study: it has no study.json"),
     ],
@@ -267,3 +267,27 @@ def test_what_was_probably_meant_is_said(capsys: pytest.CaptureFixture[str], wor
     status, out, err = run(capsys, *words)
     assert (status, out, err.count("\n")) == (2, "", 1)
     assert said in err
+
+
+def test_the_mapping_of_a_design_is_searched_in_one_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["search", "llama3-8b@dgx-h100:4", "--framework", "deepspeed", "--fix", "micro_batch=1", "--fix", "cp=1"]
+    out = output(capsys, *words, "--save-space", "mine.yaml")
+    assert re.match(r"Proven best of \d+ mappings; ", out)
+    assert "study: runs/llama3-8b@dgx-h100-4-exhaustive-0" in out
+    assert "cosmic export runs/llama3-8b@dgx-h100-4-exhaustive-0/best.yaml --to" in out
+    first = json.loads(output(capsys, *words, "--json"))
+    again = json.loads(output(capsys, "search", "mine.yaml", "--json"))
+    assert (first["best"]["point"], first["trials"]) == (again["best"]["point"], again["trials"])
+    assert first["plateau"]["count"] >= 1
+    best = json.loads(output(capsys, "evaluate", "runs/llama3-8b@dgx-h100-4-exhaustive-0/best.yaml", "--json"))
+    assert best["step_s"] == first["best"]["metrics"]["step_s"]
+
+
+def test_a_space_takes_no_options_of_designs(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--fix", "tp"], ["--vary", "tp=1,2"], ["--framework", "megatron"], ["--set", "tp=2"]):
+        status, out, err = run(capsys, "search", SPACE, *option)
+        assert (status, out) == (2, "")
+        assert "is for designs" in err

@@ -15,6 +15,7 @@ from cosmic.design.batch import batch_of
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.isolation import isolated
+from cosmic.exploration.plateau import Plateau
 from cosmic.exploration.searching import Found, search
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
@@ -321,8 +322,8 @@ def test_what_launches_a_design_is_what_export_writes() -> None:
     point = load_design("llama3-8b@dgx-h100:16", {"tp": 2})
     assert launch["export"] == "cosmic export 'my best.yaml' --to megatron"
     assert f"#!/usr/bin/env bash\n{launch['script']}" == script(targets["megatron"](point))
-    notes = len(targets["torchtitan"](point).warnings), len(targets["deepspeed"](point).warnings)
-    assert launch["note"] == f"Megatron-LM, TorchTitan ({notes[0]} notes) and DeepSpeed ({notes[1]} notes) can launch it."
+    assert [len(targets[name](point).warnings) for name in ("megatron", "torchtitan", "deepspeed")] == [0, 2, 1]
+    assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (1 note) can launch it."
 
 
 def test_a_task_that_no_framework_runs_is_said() -> None:
@@ -353,10 +354,22 @@ def test_designs_as_good_as_the_best_are_counted(full: ReportDocument) -> None:
 
 def test_the_plateau_is_said_in_a_sentence() -> None:
     made = search(small(), agent="exhaustive", trials=9)
-    alone = plateau_of(made, None)
-    assert alone is not None
-    assert alone["sentence"].startswith("No other design lies within 1 % of it")
-    assert (alone["error"], alone["within_error"]) == (None, None)
-    wide = plateau_of(made, 1e6)
-    assert wide is not None
-    assert wide["within_error"] == made.trials.feasible
+    assert plateau_of(made, None) is None
+    said = {
+        Plateau(0.01, 1, 0, 0.0): "No other design lies within 1 % of it.",
+        Plateau(0.01, 1, 0, 0.0, 0.059, 1): (
+            "No other design lies within 1 % of it, and no more within 5.9 %, the error to expect of the model."
+        ),
+        Plateau(0.01, 12, 0, 0.004, 0.059, 1234): (
+            "12 designs lie within 1 % of the best: of these the cheapest, then the simplest, is shown (0.4 % above it)"
+            "; 1,234 lie within 5.9 %, the error to expect of the model."
+        ),
+    }
+    for ground, sentence in said.items():
+        shown = plateau_of(made, ground)
+        assert shown is not None
+        assert shown["sentence"] == sentence
+    two = search(small(), agent="exhaustive", trials=9, objectives=["step_s", "memory_bytes"])
+    shown = plateau_of(two, Plateau(0.01, 12, 0, 0.0))
+    assert shown is not None
+    assert shown["sentence"] == "12 designs lie within 1 % of the best, this one among them."

@@ -6,6 +6,7 @@ import type { Column, Value } from "../src/document";
 import { asPython } from "../src/explore/commands";
 import { parseChips, termText } from "../src/explore/filter";
 import { placesOf } from "../src/explore/mask";
+import { lead } from "../src/explore/rows";
 import { orderBy, orderOf, ordered } from "../src/explore/sorting";
 import { decode, joined, type Trials } from "../src/trials";
 import { Binary, choices, numbers, sharedOf, study } from "./study";
@@ -75,6 +76,16 @@ test("the order is exact, keeps equals as they come, and has what is none last",
 test("only what is selected is listed", () => {
   const order = Uint32Array.from([2, 0, 1]);
   assert.deepEqual([...ordered(order, Uint8Array.from([1, 0, 1]), new Uint32Array(3))], [2, 0]);
+});
+
+test("the design that the page is about is led to the front of its list", () => {
+  const list = Uint32Array.from([4, 2, 7, 1]);
+  lead(list, 7);
+  assert.deepEqual([...list], [7, 4, 2, 1]);
+  lead(list, 9);
+  lead(list, -1);
+  lead(list, 7);
+  assert.deepEqual([...list], [7, 4, 2, 1]);
 });
 
 test("a brush along an axis becomes the text that selects the same", () => {

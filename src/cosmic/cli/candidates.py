@@ -43,6 +43,11 @@ def spaces(incomplete: str) -> list[str]:
     return _matching(names("spaces"), incomplete)
 
 
+def designs_and_spaces(incomplete: str) -> list[str]:
+    """Return what can be searched: designs, and parameter sets of the catalog."""
+    return [*spaces(incomplete), *designs(incomplete)]
+
+
 def settings(incomplete: str) -> list[str]:
     """Return PATH= for each field of a design, also by its short name, and PATH=VALUE where a field takes only some."""
     from cosmic.design.paths import patterns  # noqa: PLC0415  only where a field is completed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from pathlib import Path
@@ -10,17 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from cosmic.cli import candidates
-from cosmic.cli.console import Json, Limits, Stacks, emit, emit_commands, emit_json, new_app
+from cosmic.cli.console import Json, Limits, Settings, emit, emit_commands, emit_json, new_app
+from cosmic.cli.spaces import Asked, searched_space, write_space
 from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
 from cosmic.errors import require
 
 if TYPE_CHECKING:
     from cosmic.exploration.searching import Found
+    from cosmic.psa.space import ParameterSet
 
 app = new_app()
 NOTHING_RUNS, INTERRUPTED, TERMINATED = 1, 130, 143
 RUNS = Path("runs")
-TRIALS = 10_000
+AUTO = "auto"
 
 
 class Terminated(KeyboardInterrupt):
@@ -32,19 +35,55 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     space: Annotated[
         str,
         typer.Argument(
-            help="A space of the catalog or a YAML file; not needed to --resume.", autocompletion=candidates.spaces
+            metavar="[DESIGN|SPACE]",
+            help="MODEL@SYSTEM:N or a design file, whose mapping is searched; a space of the catalog or a YAML file; "
+            "not needed to --resume.",
+            autocompletion=candidates.designs_and_spaces,
         ),
     ] = "",
     agent: Annotated[
-        str, typer.Option(help="The search algorithm: see 'cosmic list agents'.", autocompletion=candidates.agents)
-    ] = "genetic",
-    trials: Annotated[int | None, typer.Option("-n", "--trials", min=1, help="Designs to evaluate [10000].")] = None,
+        str,
+        typer.Option(
+            help="The search algorithm: see 'cosmic list agents'. auto: every design, where there are few enough.",
+            autocompletion=candidates.agents,
+        ),
+    ] = AUTO,
+    trials: Annotated[
+        int | None, typer.Option("-n", "--trials", min=1, help="Designs to evaluate [all, or 10000 of many].")
+    ] = None,
     objective: Annotated[
         list[str],
         typer.Option(help="A metric to optimise; several for a Pareto front.", autocompletion=candidates.metrics),
     ] = [],  # noqa: B006  typer copies it
     constraint: Limits = [],  # noqa: B006
-    stacks: Stacks = "",
+    stacks: Annotated[
+        str,
+        typer.Option(
+            help="Of a space, the layers to search, all others frozen: workload,network. Of a design, what to open "
+            "besides its mapping: collective,network,compute.",
+            autocompletion=candidates.stacks,
+        ),
+    ] = "",
+    settings: Settings = [],  # noqa: B006
+    fix: Annotated[
+        list[str], typer.Option("--fix", metavar="PATH[=VALUE]", help="Of a design: hold a field of its mapping.")
+    ] = [],  # noqa: B006
+    vary: Annotated[
+        list[str],
+        typer.Option(
+            "--vary", metavar="PATH=A,B,…", help="Of a design: search a field too, such as precision=bf16,fp8."
+        ),
+    ] = [],  # noqa: B006
+    framework: Annotated[
+        str,
+        typer.Option(
+            help="Of a design: only what megatron, torchtitan or deepspeed can launch.",
+            autocompletion=candidates.one_of("megatron", "torchtitan", "deepspeed", "any"),
+        ),
+    ] = "",
+    save_space: Annotated[
+        Path | None, typer.Option("--save-space", metavar="FILE", help="Write what is searched as a YAML space.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 0,
     workers: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 1,
     engine: Annotated[
@@ -61,33 +100,37 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     resume: Annotated[bool, typer.Option("--resume", help="Continue the study in --out.")] = False,
     json: Json = False,
 ) -> None:
-    """Search a parameter set for the best design, and keep every trial in a study."""
+    """Search for the best mapping of a design, or the best design of a space, and keep every trial in a study."""
     from cosmic.exploration.searching import PoolOptions, found_so_far, resume_study  # noqa: PLC0415  heavy
     from cosmic.exploration.searching import search as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
 
-    require(bool(space) or resume, "SPACE", space, "name a space of the catalog or a YAML file")
+    require(bool(space) or resume, "SPACE", space, "name MODEL@SYSTEM:N, a space of the catalog or a YAML file")
     require(not resume or out is not None, "--resume", resume, "say which study: --out DIR")
     options: dict[str, Any] = {
         "agent": agent,
-        "trials": trials or TRIALS,
+        "trials": trials,
         "objectives": objective,
-        "constraints": constraint,
-        "stacks": separate(stacks),
         "seed": seed,
         "batch": batch or None,
         "settings": parse_overrides(setting, "--setting"),
         "engine": "analytic" if engine == "ray" else engine,
     }
+    asked = Asked(settings, fix, vary, framework, separate(stacks), constraint)
+    searched, limits, stacks_of_space = searched_space(space, asked) if space else (None, [], [])
+    options |= {"constraints": limits, "stacks": stacks_of_space}
+    if save_space is not None:
+        write_space(searched, save_space)
     address = address or ("local" if engine == "ray" else "")
-    folder = out or free_folder(RUNS, f"{Path(space).stem}-{agent}-{seed}")
+    folder = out or free_folder(RUNS, f"{_stem(space)}-{_agent(searched, options)}-{seed}")
     before = signal.signal(signal.SIGTERM, _terminate)
     line, status = ProgressLine(), 0
     found: Found | None
     try:
         pool = PoolOptions(workers, address or None)
-        if space:
-            found = run(space, **options, workers=workers, address=pool.address, out=folder, resume=resume, watch=line)
+        if searched is not None:
+            options |= {"out": folder, "resume": resume, "workers": workers, "address": pool.address}
+            found = run(searched, **options, watch=line)
         else:
             found = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
@@ -110,6 +153,21 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         raise typer.Exit(status)
 
 
+def _agent(space: ParameterSet | None, options: dict[str, Any]) -> str:
+    """Return the agent of a search by its name, also where it is chosen by the size of the set."""
+    from cosmic.exploration.inputs import Options, effort  # noqa: PLC0415  heavy
+
+    if space is None:
+        return str(options["agent"])
+    asked = Options(**{key: value for key, value in options.items() if key not in ("constraints", "objectives")})
+    return effort(space.restrict(asked.stacks) if asked.stacks else space, asked)[0]
+
+
+def _stem(space: str) -> str:
+    """Return the name of a study's folder, from what is searched."""
+    return re.sub(r"[^\w.@-]", "-", space if "@" in space else Path(space).stem)
+
+
 def _terminate(*_: object) -> NoReturn:
     raise Terminated
 
@@ -127,8 +185,12 @@ def _next(found: Found) -> None:
     folder = shlex.quote(str(found.path))
     path = write_best(found)
     best = {f"cosmic evaluate {shlex.quote(path)}": "the best design, and what bounds it"} if path else {}
-    from cosmic.publishing.trust import resume_command  # noqa: PLC0415  heavy
+    from cosmic.exploration.verdict import best_point  # noqa: PLC0415  heavy
+    from cosmic.psa.mapping_tree import launched_by  # noqa: PLC0415
+    from cosmic.publishing.trust import resume_command  # noqa: PLC0415
 
+    if (point := best_point(found)) is not None and (names := launched_by(point)):
+        best |= {f"cosmic export {shlex.quote(path)} --to {name}": "its launch arguments" for name in names[:1]}
     on = resume_command(found)
     going = (
         {} if found.stopped == "exhausted" else {on: "continue" if found.stopped == "interrupted" else "more trials"}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from cosmic.exploration.plateau import Plateau
     from cosmic.exploration.searching import Found, Progress
     from cosmic.exploration.verdict import Verdict
 
@@ -113,7 +114,8 @@ def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
     problem, trials = found.problem, found.trials
     base = problem.base()
     runs = bool(base.feasible[0])
-    best, front = found.best, found.front
+    ground, front = verdict.plateau, found.front
+    best = None if ground is None else trials.describe(problem, ground.place)
     return {
         "verdict": verdict.sentence,
         "space": problem.space.name,
@@ -122,6 +124,7 @@ def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
         "objectives": list(problem.objectives),
         "constraints": [each.text for each in problem.limits],
         "best": best,
+        "plateau": None if ground is None else plateau_facts(found, ground),
         "front": front,
         "hypervolume": trials.hypervolume(problem) if len(problem.objectives) > 1 else None,
         "base": base.figures(0) if runs else None,
@@ -139,6 +142,18 @@ def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
     }
 
 
+def plateau_facts(found: Found, ground: Plateau) -> dict[str, Any]:
+    """Return the designs that are as good as the best, as JSON holds them."""
+    return {
+        "within": ground.within,
+        "count": ground.count,
+        "above": ground.above,
+        "least_trial": found.trials.best(found.problem),
+        "expected_error": ground.error,
+        "within_error": ground.within_error,
+    }
+
+
 def show(found: Found) -> None:
     """Print what a search found, the verdict first."""
     from cosmic.exploration.verdict import judge  # noqa: PLC0415  heavy
@@ -147,7 +162,7 @@ def show(found: Found) -> None:
     facts = facts_of(found, verdict)
     space, best = found.problem.space, facts["best"]
     wanted = " and ".join(facts["objectives"])
-    say([verdict.sentence, *verdict.caveats, ""])
+    say([_capital(verdict.sentence), *verdict.caveats, ""])
     say([f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}", _effort(facts), ""])
     if best is None:
         emit(["Why designs are infeasible:"] if facts["reasons"] else [])
@@ -156,10 +171,26 @@ def show(found: Found) -> None:
     metrics = best["metrics"]
     first = facts["objectives"][0]
     say([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}"])
-    say([headline(metrics), *_expected(verdict), ""])
+    say([*filter(None, [verdict.design]), headline(metrics), *_expected(verdict), *_equals(verdict), ""])
     emit_table("", ["parameter", "base", "best"], best_rows(found, best))
     if len(facts["objectives"]) > 1:
         _show_front(found, facts)
+
+
+def _capital(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
+
+def _equals(verdict: Verdict) -> list[str]:
+    """Return how many other designs are as good as the best, as far as the model can tell."""
+    from cosmic.exploration.verdict import choice_text  # noqa: PLC0415  heavy
+
+    ground = verdict.plateau
+    if ground is None or ground.count == 1:
+        return []
+    error = ground.error
+    more = f"; {ground.within_error:,} within the expected error of {100 * error:.0f} %" if error else ""
+    return [f"{choice_text(ground)}{more}"]
 
 
 def _show_front(found: Found, facts: dict[str, Any]) -> None:

@@ -22,6 +22,12 @@ EVENT_BATCH = 32
 LARGEST_BATCH = 1_000_000
 """All its designs are in memory at the same time."""
 LARGEST_SEED = 2**128
+AUTO = "auto"
+"""The agent that goes through every design of a set that is small enough, and else searches it (`GENERAL`)."""
+GENERAL, TRIALS = "genetic", 10_000
+"""The agent for sets that are too large to go through, and how many designs it may evaluate if nothing is said."""
+GONE_THROUGH = 1_500_000
+"""Designs of a set that is gone through: a minute or two."""
 MOST_TEXTS, LONGEST_TEXT = 100, 500
 """Of objectives, constraints and layers: how many there may be, and how long each."""
 
@@ -30,7 +36,7 @@ MOST_TEXTS, LONGEST_TEXT = 100, 500
 class Options:
     """How to search a parameter set."""
 
-    agent: str = "genetic"
+    agent: str = AUTO
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the agent by name."""
     objectives: Sequence[str] = ()
@@ -39,7 +45,8 @@ class Options:
     """Limits on metrics, besides those of the set."""
     stacks: Sequence[str] = ()
     """The layers to search, the others frozen; by default all."""
-    trials: int = 10_000
+    trials: int | None = None
+    """Designs to evaluate; if not given, all of a set that is gone through, else `TRIALS`."""
     seed: int = 0
     batch: int | None = None
     """How many designs to ask for at once; by default what the agent prefers."""
@@ -179,20 +186,32 @@ def check_trials(trials: int) -> None:
     require(trials <= MOST_TRIALS, "trials", trials, f"at most {MOST_TRIALS:,} are kept")
 
 
+def effort(space: ParameterSet, options: Options) -> tuple[str, int]:
+    """Return the agent and the number of trials of a search, which options may leave open."""
+    if options.trials is not None:
+        check_trials(options.trials)
+    if options.agent != AUTO:
+        return options.agent, TRIALS if options.trials is None else options.trials
+    listed = options.engine == "analytic" and space.valid <= GONE_THROUGH and not options.settings
+    if listed and (options.trials is None or options.trials >= space.valid):
+        return "exhaustive", space.valid
+    return GENERAL, TRIALS if options.trials is None else options.trials
+
+
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
     """Return the inputs of a search, checked before it begins."""
-    check_trials(options.trials)
     require(options.seed >= 0, "seed", options.seed, "must be 0 or more")
     require(options.seed <= LARGEST_SEED, "seed", options.seed, "is too large")
     if space.source is None:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
-    agent = start(options.agent, task_of(problem, options.trials), np.random.default_rng(0), options.settings)
+    name, trials = effort(opened, options)
+    agent = start(name, task_of(problem, trials), np.random.default_rng(0), options.settings)
     preferred = getattr(agent, "batch", None)
     if not isinstance(preferred, int | np.integer) or preferred < 1:
-        raise BackendError(f"agent {options.agent}: prefers batches of {preferred!r}; wanted a number of points")
-    most = options.trials if options.engine == "analytic" else min(EVENT_BATCH, options.trials)
+        raise BackendError(f"agent {name}: prefers batches of {preferred!r}; wanted a number of points")
+    most = trials if options.engine == "analytic" else min(EVENT_BATCH, trials)
     batch = min(int(preferred), most, LARGEST_BATCH) if options.batch is None else options.batch
     require(batch >= 1, "batch", batch, "give at least one")
     require(batch <= LARGEST_BATCH, "batch", batch, f"give at most {LARGEST_BATCH:,}")
@@ -202,12 +221,12 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         space=space.source,
         identity=opened.identity,
         stacks=tuple(options.stacks),
-        agent=options.agent,
+        agent=name,
         settings=dict(options.settings),
         objectives=problem.objectives,
         constraints=tuple(options.constraints),
-        trials=options.trials,
-        pace=options.trials,
+        trials=trials,
+        pace=trials,
         batch=batch,
         seed=options.seed,
         engine=options.engine,

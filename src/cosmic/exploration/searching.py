@@ -20,7 +20,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
-from cosmic.exploration.inputs import Inputs, Options, check_trials, make_inputs, with_problem
+from cosmic.exploration.inputs import AUTO, Inputs, Options, check_trials, make_inputs, with_problem
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.cells import BatchRecord
@@ -104,7 +104,7 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
     objectives: Sequence[str] = (),
     constraints: Sequence[str] = (),
     stacks: Sequence[str] = (),
-    trials: int = Options.trials,
+    trials: int | None = None,
     seed: int = 0,
     batch: int | None = None,
     engine: str = "analytic",
@@ -116,9 +116,13 @@ def search(  # noqa: PLR0913  the options of the command, each by its name
 ) -> Found:
     """Return what *agent* finds in *space* with a budget of *trials*; with *out*, a study there keeps every trial.
 
-    The same inputs and seed give the same trials, on one worker or many, interrupted and resumed or not.
+    *space* is a parameter set, by its name or file, or a design whose mapping is searched (``MODEL@SYSTEM:N``). Without
+    an agent, sets that can be gone through are, and the best is proven; others are searched. The same inputs and seed
+    give the same trials, on one worker or many, interrupted and resumed or not.
     """
     parameters = space if isinstance(space, ParameterSet) else load_space(space)
+    if resume and agent == AUTO and out is not None and (Path(out) / INPUTS).exists():
+        agent = open_study(out).inputs.agent
     options = Options(
         agent=agent,
         settings=settings or {},
@@ -308,10 +312,10 @@ def _fitting(results: Results, left: int) -> int:
 
 
 def _why_stop(inputs: Inputs, ledger: Ledger, idle: int) -> str:
-    if ledger.evaluated >= inputs.trials:
-        return "trials"
     if len(ledger) - ledger.outside >= inputs.problem.space.valid:
         return "exhausted"
+    if ledger.evaluated >= inputs.trials:
+        return "trials"
     invalid = len(ledger) - ledger.evaluated
     most = INVALID + 1000 * inputs.trials if ledger.evaluated else BARREN
     return "stalled" if idle >= PATIENCE or invalid >= most else ""

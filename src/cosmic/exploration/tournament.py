@@ -12,7 +12,7 @@ from cosmic.errors import require
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.agent import agents
 from cosmic.exploration.comparison import Course, behind, course_of, value_of
-from cosmic.exploration.inputs import MOST_TRIALS, Options, make_inputs
+from cosmic.exploration.inputs import MOST_TRIALS, TRIALS, Options, make_inputs
 from cosmic.exploration.objectives import loss, losses
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found, PoolOptions, run
@@ -101,7 +101,8 @@ def hold_tournament(
     for name in names:
         agents.check(name, "agents")
     require(seeds >= 1, "seeds", seeds, "give at least one")
-    whole = len(names) * seeds * options.trials
+    trials = TRIALS if options.trials is None else options.trials
+    whole = len(names) * seeds * trials
     rule = f"at most {MOST_TRIALS:,} trials are run in all: fewer agents, seeds or trials"
     require(whole <= MOST_TRIALS, "agents × seeds × trials", whole, rule)
     require(seeds <= MOST_SEEDS, "seeds", seeds, f"give at most {MOST_SEEDS:,}")
@@ -111,7 +112,7 @@ def hold_tournament(
         for name in names:
             if watch is not None:
                 watch(name, seed)
-            inputs = make_inputs(space, replace(options, agent=name, seed=seed))
+            inputs = make_inputs(space, replace(options, agent=name, seed=seed, trials=trials))
             entries[name].append(_entry(run(inputs, pool)))
     problem = inputs.problem  # the same for all
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
@@ -120,7 +121,7 @@ def hold_tournament(
     standings = [Standing(name, tuple(each), target) for name, each in entries.items()]
     standings.sort(key=lambda standing: float(np.mean(standing.regrets)))
     objective = problem.objectives[0]
-    return Leaderboard(objective, options.trials, "exhaustive" if listed else "found", tuple(standings))
+    return Leaderboard(objective, trials, "exhaustive" if listed else "found", tuple(standings))
 
 
 def optimum(problem: Problem) -> float:

@@ -15,8 +15,10 @@ from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import loss
 from cosmic.exploration.objectives import ratio as loss_ratio
+from cosmic.exploration.plateau import Plateau, plateau
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
+from cosmic.psa.diagram import Indices
 from cosmic.reporting.words import figure, mapping_in_words, metric_label
 
 BASE = "the base design"
@@ -49,6 +51,10 @@ class Verdict:
     """The metrics of the best design; None where nothing can run, or with several workloads."""
     point: DesignPoint | None
     """The best design; None in the same cases."""
+    plateau: Plateau | None
+    """The designs that are as good, of which `point` is one; None where nothing can run."""
+    proof: str
+    """What was proven, in words; empty where better designs may be left."""
     caveats: tuple[str, ...]
     """Sentences that qualify the verdict."""
 
@@ -56,27 +62,58 @@ class Verdict:
 def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
     """Return the verdict on a search; *beside* are searches of one layer each, by the layer's name."""
     problem = found.problem
-    place = found.trials.best(problem)
+    ground = plateau(problem, found.trials)
     caveats = _caveats(found)
-    if place is None:
-        return Verdict(_nothing(found), "", (), "", None, None, caveats)
-    point = best_point(found)
+    if ground is None:
+        return Verdict(_nothing(found), "", (), "", None, None, None, "", caveats)
+    place = ground.place
+    point = _point(problem, found.trials.row(place))
     outcome = None if point is None else evaluate(point, problem.engine)
     metrics = outcome if isinstance(outcome, Metrics) else None
     bound = "" if point is None or metrics is None else bound_of(point, metrics)
     gains = _gains(found, place, beside or {})
-    said = "; ".join(filter(None, [_gain_text(gains, base_fault(problem)), bound]))
+    proof = proof_of(found)
+    said = "; ".join(filter(None, [proof, _gain_text(gains, base_fault(problem)), bound]))
     if len(problem.objectives) > 1:
         said += f"; {_front_text(found)}"
     design = "" if point is None else in_words(point)
-    return Verdict(said, design, gains, bound, metrics, point, caveats)
+    return Verdict(said, design, gains, bound, metrics, point, ground, proof, caveats)
+
+
+def _point(problem: Problem, row: Indices) -> DesignPoint | None:
+    return None if problem.space.workloads else problem.space.point(row)
 
 
 def best_point(found: Found) -> DesignPoint | None:
-    """Return the best design, complete; None where nothing can run, or with several workloads."""
-    place = found.trials.best(found.problem)
-    space = found.problem.space
-    return None if place is None or space.workloads else space.point(found.trials.row(place))
+    """Return the design to take, complete; None where nothing can run, or with several workloads."""
+    ground = plateau(found.problem, found.trials)
+    return None if ground is None else _point(found.problem, found.trials.row(ground.place))
+
+
+def proof_of(found: Found) -> str:
+    """Return that a search went through every design, in words; empty where it did not."""
+    problem = found.problem
+    if found.stopped != "exhausted":
+        return ""
+    what = "mappings" if set(problem.space.stacks) <= {"workload"} else "designs"
+    said = "proven best" if len(problem.objectives) == 1 else "proven front"
+    simulated = "" if problem.engine == "analytic" else ", simulated"
+    return f"{said} of {problem.space.valid:,} {what}{simulated}"
+
+
+def choice_text(ground: Plateau) -> str:
+    """Return how many designs are as good as the best, and which of them is shown; empty where there is no other.
+
+    >>> choice_text(Plateau(0.01, 19064, 3, 0.004))
+    '19,064 designs lie within 1 % of the best: of these the cheapest, then the simplest, is shown (0.4 % above it)'
+    """
+    if ground.count == 1:
+        return ""
+    above = f" ({100 * ground.above:.1f} % above it)" if ground.above >= 5e-4 else ""
+    return (
+        f"{ground.count:,} designs lie within {100 * ground.within:g} % of the best: of these the cheapest, then the"
+        f" simplest, is shown{above}"
+    )
 
 
 def gain(objective: str, value: float | None, other: float | None) -> float | None:

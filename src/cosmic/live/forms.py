@@ -13,7 +13,7 @@ from cosmic import catalog
 from cosmic.errors import UnknownName, require
 from cosmic.evaluation import BETTER, ENGINES
 from cosmic.exploration.agent import agents, settings_of
-from cosmic.exploration.inputs import Inputs, Options, make_inputs
+from cosmic.exploration.inputs import AUTO, TRIALS, Inputs, Options, make_inputs
 from cosmic.live.bodies import integer, items, mapping, only, text, texts
 from cosmic.live.catalogued import TASKS, design_name, is_design, task_name
 from cosmic.psa.files import json_schema, load_space, mapping_space
@@ -177,14 +177,14 @@ def search_of(body: Mapping[str, Any]) -> Wanted:
         objectives=texts(body, "objectives"),
         constraints=texts(body, "constraints"),
         stacks=texts(body, "stacks"),
-        trials=integer(body, "trials", Options.trials, (1, MOST_TRIALS)),
+        trials=integer(body, "trials", TRIALS, (1, MOST_TRIALS)) if "trials" in body else None,
         seed=integer(body, "seed", 0, (0, MOST_SEED)),
         engine=text(body, "engine", "analytic"),
     )
-    if options.agent not in agents:
+    if options.agent != AUTO and options.agent not in agents:
         raise UnknownName.among("agent", options.agent, "agent", list(agents))
     inputs = make_inputs(whole, options)
     catalogued = not (body.get("restrict") or body.get("fixed") or body.get("task"))
     called = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{body['space']}-{_task(body)}".strip("-"))
-    name = text(body, "name", f"{called}-{options.agent}-{options.seed}")
+    name = text(body, "name", f"{called}-{inputs.agent}-{options.seed}")
     return Wanted(name, body["space"] if catalogued else dict(inputs.space), inputs)

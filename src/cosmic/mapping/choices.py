@@ -15,7 +15,7 @@ from operator import mul
 from typing import Any
 
 from cosmic.arithmetic import divisors
-from cosmic.design.model import Recommender, Transformer
+from cosmic.design.model import Experts, Recommender, Transformer
 from cosmic.design.point import DesignPoint
 from cosmic.mapping.frameworks import PIPELINE_OUTSIDE, Framework
 
@@ -33,6 +33,8 @@ FEW = 8
 MOST_VIRTUAL = 12
 """Virtual stages of a stage that are tried, at most."""
 USUAL_MODULES = ("core_attn",)
+BUDGET = 0.95
+"""Share of the memory that a mapping may fill: the rest is for what no model of memory knows."""
 PASS_TOKENS = 8192
 """Tokens of one forward pass over prompts: the usual max_num_batched_tokens of serving engines."""
 SERVED_MICRO_BATCH = {
@@ -55,18 +57,20 @@ def choices(base: DesignPoint, framework: Framework) -> list[Choice]:
     model = base.model
     if isinstance(model, Recommender):
         return [_one("micro_batch", _micro_batches(base))]
-    found = [_one("tp", _tensor(base)), _stages_and_placements(base, framework)]
-    if model.experts is not None:
-        found.append(_one("ep", divisors(gcd(model.experts.count, base.network.npus))))
+    experts, tensor = model.experts, _tensor(model, base)
+    found = [_one("tp", tensor), _stages_and_placements(model, base, framework)]
+    if experts is not None:
+        found.append(_one("ep", divisors(gcd(experts.count, base.network.npus))))
     if base.workload.task != "training":
         return found
     found += [_one("cp", _context(base)), _one("cp_comm_type", framework.cp_comm_types)]
-    if model.experts is not None:
-        found += [_one("etp", _expert_tensor(base)), _one("ep_overlap", _switch(framework.ep_overlap))]
+    if experts is not None:
+        found.append(_one("etp", tuple(etp for etp in tensor if experts.ffn % etp == 0)))
+        found.append(_one("ep_overlap", _switch(framework.ep_overlap)))
     return [
         *found,
         _one("schedule", framework.schedules),
-        _one("virtual_stages", _virtual(base)),
+        _one("virtual_stages", _virtual(model, base)),
         _one("micro_batch", _micro_batches(base)),
         _one("weight_sharding", framework.shardings),
         Choice(("recompute", "recompute_modules"), tuple(_recomputes(model, framework))),
@@ -81,7 +85,7 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
     mesh = "dp * tp * cp * pp == npus"
     if isinstance(model, Recommender):
         return [mesh, "global_batch % (dp * micro_batch) == 0"]
-    experts = [] if model.experts is None else _expert_rules(model, trained=workload.task == "training")
+    experts = [] if model.experts is None else _expert_rules(model.experts, trained=workload.task == "training")
     if workload.task != "training":
         return [mesh, "global_batch % dp == 0", *experts]
     layers, trips = model.layers + model.encoder_layers, "global_batch // (dp * micro_batch)"
@@ -107,15 +111,14 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
     ]
 
 
-def _expert_rules(model: Transformer, *, trained: bool) -> list[str]:
-    assert model.experts is not None
+def _expert_rules(experts: Experts, *, trained: bool) -> list[str]:
     if not trained:  # who serves splits experts over tp, as other layers
         return ["(dp * cp) % ep == 0"]
     return [
         "tp % etp == 0",
         "etp == 1 or etp == tp",
         "(tp * cp * dp) % (etp * ep) == 0",
-        f"{model.experts.ffn} % etp == 0",
+        f"{experts.ffn} % etp == 0",
         "sequence_parallel or (etp * ep) % tp == 0",
     ]
 
@@ -137,25 +140,21 @@ def scale_up(base: DesignPoint) -> int:
     return next((size for size in sizes if size >= HOST), base.network.npus)
 
 
-def _tensor(base: DesignPoint) -> tuple[int, ...]:
-    model = base.model
-    assert isinstance(model, Transformer)
+def _tensor(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
     shared = gcd(model.heads, model.ffn, base.network.npus)
     return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), WIDEST))
 
 
-def stages(base: DesignPoint) -> tuple[int, ...]:
+def stages(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
     """Return the numbers of stages that use every accelerator and leave none of them much emptier than the others."""
-    model = base.model
-    assert isinstance(model, Transformer)
     layers = model.layers + model.encoder_layers
     return tuple(pp for pp in divisors(base.network.npus) if pp <= layers and -(-layers // pp) * pp <= UNEVEN * layers)
 
 
-def _stages_and_placements(base: DesignPoint, framework: Framework) -> Choice:
+def _stages_and_placements(model: Transformer, base: DesignPoint, framework: Framework) -> Choice:
     """Return the stages, each with the orders of axes that differ: without a pipeline there is one."""
     places = framework.placements if base.workload.task == "training" else (PIPELINE_OUTSIDE,)
-    values = [(pp, place) for pp in stages(base) for place in (places if pp > 1 else places[:1])]
+    values = [(pp, place) for pp in stages(model, base) for place in (places if pp > 1 else places[:1])]
     return Choice(("pp", "placement"), tuple(values))
 
 
@@ -165,18 +164,9 @@ def _context(base: DesignPoint) -> tuple[int, ...]:
     return tuple(cp for cp in divisors(gcd(sequence, base.network.npus)) if cp <= most)
 
 
-def _expert_tensor(base: DesignPoint) -> tuple[int, ...]:
-    model = base.model
-    assert isinstance(model, Transformer)
-    assert model.experts is not None
-    return tuple(etp for etp in _tensor(base) if model.experts.ffn % etp == 0)
-
-
-def _virtual(base: DesignPoint) -> tuple[int, ...]:
-    model = base.model
-    assert isinstance(model, Transformer)
+def _virtual(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
     layers = model.layers + model.encoder_layers
-    even = {v for pp in stages(base) for v in range(2, MOST_VIRTUAL + 1) if pp > 1 and layers % (pp * v) == 0}
+    even = {v for pp in stages(model, base) for v in range(2, MOST_VIRTUAL + 1) if pp > 1 and layers % (pp * v) == 0}
     return tuple(v for v in sorted({1, 2, 4} | even) if v == 1 or 2 * v <= layers)
 
 

@@ -1,7 +1,7 @@
 """What training frameworks can launch: the values of each switch of a mapping, and the rules between them.
 
-The exporters in `cosmic.launching` say the same of one design, as warnings; a test draws mappings that a framework allows
-and exports them without one.
+The exporters in `cosmic.launching` say the same of one design, as warnings; a test draws mappings that a framework
+allows and exports them without one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from cosmic.errors import UnknownName
 Placement = tuple[str, ...]
 PIPELINE_OUTSIDE: Placement = AXES
 REPLICAS_OUTSIDE: Placement = ("tp", "cp", "pp", "dp")
+ANY = "any"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +73,7 @@ FRAMEWORKS = {
         rules=('pp == 1 or weight_sharding == "zero1"', 'tp == 1 or weight_sharding != "zero3"'),
         expert_rules=("dp % ep == 0", "etp in [1, tp]"),
     ),
-    "any": Framework(
+    ANY: Framework(
         schedules=("1f1b", "interleaved", "zero_bubble", "dualpipe"),
         shardings=("zero1", "zero3"),
         recomputes=("none", "selective", "full"),

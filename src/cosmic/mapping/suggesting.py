@@ -28,7 +28,7 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Model, Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
-from cosmic.mapping.choices import PASS_TOKENS, UNEVEN
+from cosmic.mapping.choices import BUDGET, PASS_TOKENS, UNEVEN
 from cosmic.simulation.analytic import step
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import fits
@@ -37,8 +37,6 @@ from cosmic.workload.sizes import structural_paths
 T = TypeVar("T")
 MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute")
 SERVED = (*AXES, "ep", "global_batch", "micro_batch")
-BUDGET = 0.95
-"""Share of the memory that a suggested mapping may fill."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
 DECODED = 64

@@ -12,7 +12,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
-from cosmic.mapping.choices import SERVED_MICRO_BATCH
+from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.psa.mapping_tree import mapping_tree
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
@@ -51,7 +51,7 @@ def names_design(source: str | Path) -> bool:
     return "@" in str(source)
 
 
-def mapping_space(
+def mapping_space(  # noqa: PLR0913  the options of the command, each by its name
     source: str | Path | Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     *,
@@ -59,17 +59,22 @@ def mapping_space(
     stacks: Sequence[str] = (),
     fix: Sequence[str] = (),
     vary: Mapping[str, Any] | None = None,
+    constraints: Sequence[str] = (),
 ) -> ParameterSet:
     """Return the set of all mappings of a design that a *framework* can launch.
 
     What *overrides* set is held, and so is what *fix* names; *vary* gives fields values of their own, as a parameter
-    set does. *stacks* opens other layers besides the workload. dp follows from the other axes.
+    set does. *stacks* opens other layers besides the workload. dp follows from the other axes. Mappings that fill more
+    than `BUDGET` of the memory do not count, unless *constraints* limit it otherwise.
 
     >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
     55
     """
     base = load_design(source, overrides)
     tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*(overrides or {}), *fix], vary=vary)
+    if "compute" not in stacks and not any(each.startswith("memory_bytes") for each in constraints):
+        tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
+    tree["constraints"] += constraints
     return read_space(tree, _called(source), Path())
 
 

@@ -14,7 +14,8 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName
 from cosmic.loading.designs import design_tree
 from cosmic.mapping.choices import SERVED_MICRO_BATCH, choices, rules
-from cosmic.mapping.frameworks import framework_named
+from cosmic.mapping.frameworks import ANY, FRAMEWORKS, Framework, framework_named
+from cosmic.psa.space import ParameterSet
 
 DP = "npus // (tp * cp * pp)"
 
@@ -63,6 +64,40 @@ def _derived(base: DesignPoint, taken: Collection[str]) -> dict[str, str]:
     return {path: text for path, text in found.items() if path not in taken}
 
 
+def launched_by(point: DesignPoint) -> list[str]:
+    """Return the frameworks that can launch the mapping of *point* as it is.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> mesh = {"tp": 1, "pp": 4, "cp": 1, "schedule": "zero_bubble", "weight_sharding": "zero3", "recompute": "none"}
+    >>> launched_by(load_design("llama3-8b@dgx-h100:8", {**mesh, "tp_overlap": False}))
+    ['torchtitan']
+    """
+    if point.workload.task != "training" or isinstance(point.model, Recommender):
+        return []
+    return [name for name, framework in FRAMEWORKS.items() if name != ANY and _launches(framework, point)]
+
+
+def _launches(framework: Framework, point: DesignPoint) -> bool:
+    w, experts = point.workload, is_moe(point.model)
+    switches = (
+        w.pp == 1 or w.schedule in framework.schedules,
+        w.dp * w.cp == 1 or w.weight_sharding in framework.shardings,
+        w.recompute in framework.recomputes,
+        w.cp == 1 or w.cp_comm_type in framework.cp_comm_types,
+        w.pp == 1 or w.placement in framework.placements,
+        framework.tp_overlap or not w.tp_overlap or w.tp == 1,
+        framework.ep_overlap or not w.ep_overlap or w.ep == 1,
+        w.tp == 1 or w.sequence_parallel in framework.sequence_parallel,
+        not w.offload,
+    )
+    rules = (*framework.rules, *(framework.expert_rules if experts else ()))
+    try:  # a set without parameters has one point, or none if a rule does not hold
+        ParameterSet("rules", _with_expert_tensor(point), (), {}, rules)
+    except SpecError:
+        return False
+    return all(switches)
+
+
 Opened = Iterator[tuple[tuple[str, ...], list[tuple[Any, ...]]]]
 """Decisions: the paths that each sets, and the values that it may give them."""
 
@@ -91,7 +126,8 @@ def _without(
     places = [place for place, path in enumerate(paths) if path not in held]
     if not places:
         return (), []
-    matching = [row for row in rows if all(schema.get(base, p) == v for p, v in zip(paths, row, strict=True) if p in held)]
+    own = {place: schema.get(base, path) for place, path in enumerate(paths) if path in held}
+    matching = [row for row in rows if all(row[place] == value for place, value in own.items())]
     left = [tuple(row[place] for place in places) for row in matching or rows]
     return tuple(paths[place] for place in places), list(dict.fromkeys(left))
 
@@ -117,8 +153,10 @@ def _written(base: DesignPoint, paths: tuple[str, ...], row: tuple[Any, ...]) ->
 
 def _workload(base: DesignPoint, framework: str) -> Opened:
     for each in choices(base, framework_named(framework)):
-        own = tuple(getattr(base.workload, field) for field in each.fields)
-        yield tuple(f"workload.{field}" for field in each.fields), list(dict.fromkeys((*each.values, own)))
+        own = [tuple(getattr(base.workload, field) for field in each.fields)]
+        if framework != ANY and not all(type(part) is int for part in own[0]):
+            own = []  # a switch that the framework may not have
+        yield tuple(f"workload.{field}" for field in each.fields), list(dict.fromkeys((*each.values, *own)))
 
 
 def _collective(base: DesignPoint, _: str) -> Opened:
@@ -141,10 +179,10 @@ def _network(base: DesignPoint, _: str) -> Opened:
 
 def _compute(base: DesignPoint, _: str) -> Opened:
     """Yield accelerators of the same vendor."""
-    own = base.compute.accelerator
-    vendor = catalog.entry("accelerators", own).get("vendor") if own in catalog.names("accelerators") else None
-    others = [name for name in catalog.names("accelerators") if catalog.entry("accelerators", name).get("vendor") == vendor]
-    if vendor is not None:
+    own, known = base.compute.accelerator, catalog.names("accelerators")
+    vendors = {name: catalog.entry("accelerators", name).get("vendor") for name in known}
+    if vendors.get(own) is not None:
+        others = (name for name in known if vendors[name] == vendors[own])
         yield ("compute.accelerator",), [(name,) for name in dict.fromkeys((own, *others))]
 
 

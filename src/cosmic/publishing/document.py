@@ -128,9 +128,9 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
         place = each.trials.best(each.problem)
         if place is not None:
             yield Named(f"{name} alone", "isolated", each.problem.space.point(each.trials.row(place)))
-    best = trials.best(found.problem)
-    if best is None or verdict.point is None:
+    if verdict.plateau is None or verdict.point is None:
         return
+    best = verdict.plateau.place
     yield Named("best", "best", verdict.point, best, subject.best_file)
     others = [place for place in trials.front(found.problem).tolist() if place != best]
     for place in spread(others, FRONT):
@@ -182,7 +182,7 @@ def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) ->
         "command": search_command(found.inputs),
         "python": search_python(found.inputs),
         "caveats": caveats,
-        "plateau": plateau_of(found, metrics.expected_error if metrics else None),
+        "plateau": plateau_of(found, verdict.plateau),
     }
 
 

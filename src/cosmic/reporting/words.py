@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import AXES as AXIS_ORDER
+from cosmic.design.workload import Workload
 from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, PhysicalDimension
 
 UNITS = {
@@ -59,8 +62,31 @@ def mapping_in_words(point: DesignPoint) -> str:
     words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
     if workload.task == "training":
         sharding = "no weight sharding" if workload.weight_sharding == "none" else workload.weight_sharding
-        words += [sharding, f"recompute {workload.recompute}"]
+        words += [sharding, f"recompute {_recompute(workload)}", *_switches(workload)]
     return " · ".join(words)
+
+
+def _recompute(workload: Workload) -> str:
+    if workload.recompute != "selective" or workload.recompute_modules == ("core_attn",):
+        return workload.recompute
+    return f"of {', '.join(workload.recompute_modules)}"
+
+
+def _switches(workload: Workload) -> Iterator[str]:
+    """Yield the switches of a training step that are not as usual."""
+    if workload.pp > 1 and workload.schedule not in ("1f1b", "interleaved"):
+        yield workload.schedule.replace("_", " ")
+    if workload.pp > 1 and workload.placement != AXIS_ORDER:
+        yield f"{', '.join(workload.placement)} inside out"
+    if workload.tp > 1 and not workload.sequence_parallel:
+        yield "no sequence parallelism"
+    if workload.cp > 1 and workload.cp_comm_type != "ring":
+        yield f"cp by {workload.cp_comm_type.replace('_', ' ')}"
+    for axis in ("tp", "ep"):
+        if getattr(workload, axis) > 1 and getattr(workload, f"{axis}_overlap"):
+            yield f"{axis} overlap"
+    if workload.offload:
+        yield f"offloads {', '.join(workload.offload)}"
 
 
 def metric_label(name: str) -> str:

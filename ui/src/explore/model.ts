@@ -53,7 +53,7 @@ export class Explorer {
   kept!: Mask;
   selected!: Mask;
   keptCount = 0;
-  /** The place of the best kept trial; -1 where none runs. */
+  /** The place of the best kept trial, of those as good as the best the one that the page is about; -1 where none runs. */
   best = -1;
   /** Kept trials that are as good as the best. */
   plateau!: Mask;
@@ -115,8 +115,10 @@ export class Explorer {
     this.kept = keptBy(this.trials, this.chips);
     this.keptCount = counted(this.kept);
     const aim = this.trials.columns[this.objective];
-    this.best = bestOf(this.trials, aim, this.kept);
-    this.plateau = plateauOf(this.trials, aim, this.best, this.plateauShare, this.kept);
+    const top = bestOf(this.trials, aim, this.kept);
+    this.plateau = plateauOf(this.trials, aim, top, this.plateauShare, this.kept);
+    const shown = this.shownBest;
+    this.best = shown >= 0 && this.plateau[shown] ? shown : top;
     this.plateauCount = counted(this.plateau);
     this.refocus();
     this.select();
@@ -228,6 +230,19 @@ export class Explorer {
     const { designs, best, base } = this.shared.source.document;
     const capacity = designs[best ?? base ?? 0]?.capacity_bytes ?? 0;
     return capacity > 0 ? capacity : null;
+  }
+
+  /** The place of the best design of the document; -1 where it is none of these trials. */
+  private get shownBest(): number {
+    const { designs, best } = this.shared.source.document;
+    const trial = best === null ? null : designs[best].trial;
+    const place = trial === null ? -1 : trial - this.trials.first;
+    return place < this.trials.count ? place : -1;
+  }
+
+  /** Whether the table is sorted as at first: best first. */
+  get bestFirst(): boolean {
+    return sortText(this.view.sort) === sortText(this.firstSort);
   }
 
   get plateauShare(): number {

@@ -8,6 +8,10 @@ import { Field } from "./field";
 import { designName, Evaluated, type Machine, MachineFields, machineOf, useEvaluation } from "./machine";
 import { go } from "./route";
 
+/** The agent that the server chooses. */
+const AUTO = "auto";
+const AUTO_NOTE = "Goes through all designs where they are few enough, which proves the best; else searches.";
+
 /** How long a form must rest before the server is asked. */
 const SETTLED_MS = 250;
 
@@ -25,7 +29,7 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
   const [frozen, setFrozen] = useState<string[]>([]);
   const [failure, setFailure] = useState("");
   const [sending, setSending] = useState(false);
-  const [agent, setAgent] = useState("genetic");
+  const [agent, setAgent] = useState(AUTO);
 
   useEffect(() => {
     let gone = false;
@@ -85,8 +89,9 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
             </select>
           </Field>
         )}
-        <Field label="agent" for="agent" note={chosen?.needs || chosen?.summary || ""}>
+        <Field label="agent" for="agent" note={agent === AUTO ? AUTO_NOTE : chosen?.needs || chosen?.summary || ""}>
           <select id="agent" name="agent" value={agent} onChange={(event) => setAgent(event.currentTarget.value)}>
+            <option value={AUTO}>{AUTO}</option>
             {catalog.agents.map((each) => (
               <option key={each.name} value={each.name} disabled={!!each.needs}>{each.name}</option>
             ))}

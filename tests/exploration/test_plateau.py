@@ -1,0 +1,114 @@
+"""The plateau: designs that are as good as the best, and which of them is taken."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cosmic.design import schema
+from cosmic.exploration.plateau import SLOWER, complexity, plateau, worst_case
+from cosmic.exploration.searching import search
+from cosmic.exploration.trials import Trials
+from cosmic.exploration.verdict import judge, proof_of
+from cosmic.loading.designs import load_design
+from cosmic.psa.files import load_space
+
+PLAIN = {"tp": 2, "pp": 1, "cp": 1, "schedule": "1f1b", "recompute": "none", "tp_overlap": False, "ep_overlap": False}
+MINE = load_design("llama3-8b@dgx-h100:16", {**PLAIN, "weight_sharding": "zero1", "micro_batch": 1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "more"),
+    [
+        ({}, 0),
+        ({"workload.tp_overlap": True}, 1),
+        ({"workload.recompute": "full"}, 1),
+        ({"workload.recompute": "selective", "workload.recompute_modules": ("mlp", "layernorm")}, 2),
+        ({"workload.weight_sharding": "zero3"}, 1),
+        ({"workload.pp": 2, "workload.dp": 4}, 1),
+        ({"workload.pp": 2, "workload.dp": 4, "workload.schedule": "zero_bubble"}, 2),
+        ({"workload.pp": 2, "workload.dp": 4, "workload.schedule": "interleaved", "workload.virtual_stages": 2}, 2),
+        ({"workload.pp": 2, "workload.dp": 4, "workload.placement": ("tp", "cp", "pp", "dp")}, 2),
+        ({"workload.cp": 2, "workload.dp": 4, "workload.cp_comm_type": "ulysses"}, 2),
+        ({"workload.ep_overlap": True}, 0),  # without experts it does nothing
+    ],
+)
+def test_each_axis_and_each_unusual_switch_counts_once(changes: dict[str, object], more: int) -> None:
+    assert complexity(schema.assign(MINE, changes)) - complexity(MINE) == more
+
+
+def test_the_worst_case_is_with_the_slowest_part_that_matters() -> None:
+    """A training step is bound by compute: with a tenth less of it, it takes nearly a ninth longer."""
+    step = judge(search({"base": _base(), "parameters": {"workload.micro_batch": [1]}})).metrics
+    assert step is not None
+    assert 1.05 * step.step_s < worst_case(MINE, "step_s") < step.step_s / SLOWER
+
+
+def _base() -> dict[str, object]:
+    return {"model": "llama3-8b", "system": "dgx-h100:16", "workload": {**PLAIN, "weight_sharding": "zero1"}}
+
+
+SPACE = {
+    "base": _base(),
+    "parameters": {
+        "workload.reduce_every": ["step", "microbatch"],
+        "workload.tp_overlap": [False, True],
+        "workload.micro_batch": [1, 2],
+    },
+}
+
+
+def test_of_equal_designs_the_simplest_is_taken() -> None:
+    """A switch of zero2 makes no difference to zero1, so every design has a twin; overlap is worth more than a tie."""
+    found = search(SPACE)
+    assert (found.inputs.agent, found.stopped) == ("exhaustive", "exhausted")
+    assert proof_of(found) == "proven best of 8 mappings"
+    ground = plateau(found.problem, found.trials, within=0.5)
+    assert ground is not None
+    assert ground.count == 8
+    assert not found.problem.space.point(found.trials.row(ground.place)).workload.tp_overlap
+    assert ground.above > 0
+    strict = plateau(found.problem, found.trials, within=0.0)
+    assert strict is not None
+    assert strict.above == 0.0
+    assert strict.count >= 2
+
+
+def test_the_cheapest_comes_before_the_simplest() -> None:
+    """At twice the bandwidth a step is hardly faster: half the network is taken, though nothing else differs."""
+    space = {**SPACE, "parameters": {"network.dims.1.bandwidth": ["400 Gbps", "800 Gbps"]}}
+    found = search(space)
+    ground = plateau(found.problem, found.trials, within=0.5)
+    assert ground is not None
+    best = found.trials.best(found.problem)
+    assert best is not None
+    prices = found.trials.results.columns["cost_usd"]
+    assert prices[ground.place] < prices[best]
+    assert ground.place != best
+
+
+def test_designs_of_the_plateau_are_counted() -> None:
+    found = search(SPACE)
+    steps = found.trials.results.columns["step_s"]
+    for within in (0.0, 0.01, 0.1):
+        ground = plateau(found.problem, found.trials, within)
+        assert ground is not None
+        assert ground.count == int((steps <= np.nanmin(steps) * (1 + within)).sum())
+    assert ground.error is not None
+    assert ground.within_error == int((steps <= np.nanmin(steps) * (1 + ground.error)).sum())
+
+
+def test_nothing_that_runs_has_no_plateau() -> None:
+    space = load_space({**SPACE, "base": {**_base(), "memory": {"capacity": "1 GB"}}})
+    found = search(space)
+    assert plateau(found.problem, found.trials) is None
+    assert judge(found).plateau is None
+
+
+def test_with_several_objectives_the_first_of_the_front_is_taken() -> None:
+    found = search(SPACE, objectives=["step_s", "memory_bytes"])
+    ground = plateau(found.problem, found.trials, within=0.5)
+    assert ground is not None
+    assert ground.place == found.trials.best(found.problem)
+    assert proof_of(found) == "proven front of 8 mappings"
+    assert isinstance(found.trials, Trials)
