@@ -129,7 +129,7 @@ def test_the_cluster_as_a_table(design_page: Any, best: dict[str, Any]) -> None:
 def test_keys_and_wheels_zoom_where_the_pointer_is(design_page: Any) -> None:
     page = design_page()
     assert seen(page) == ""
-    assert 'It opens on' in page.locator("#timeline .reading").first.inner_text()  # a part of it, where most happens
+    assert "It opens on" in page.locator("#timeline .reading").first.inner_text()  # a part of it, where most happens
     page.get_by_role("button", name="fit").click()
     whole = seen(page)
     assert whole.startswith("time=0_")

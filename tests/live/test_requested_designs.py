@@ -83,7 +83,10 @@ def test_other_fields_are_set_by_path(client: Client) -> None:
         ({"study": "study", "settings": {"workload.pp": True}}, "workload.pp = True: no such value"),
         ({"study": "study", "settings": {"workload.tpp": 3}}, "no such key"),
         ({"study": "study", "settings": []}, "settings = []: must map names to values"),
-        ({"design": "gpt3-175b@dgx-h100:8388608"}, "accelerators = '8388608': must be a whole number from 1 to 4,194,304"),
+        (
+            {"design": "gpt3-175b@dgx-h100:8388608"},
+            "accelerators = '8388608': must be a whole number from 1 to 4,194,304",
+        ),
         ({"design": "gpt3-175b@dgx-h100:1e3"}, "accelerators = '1e3': must be a whole number"),
         ({"design": "gpt3-175b@dgx-h100:²"}, "accelerators = '²': must be a whole number"),
         ({"design": f"gpt3-175b@dgx-h100:{'9' * 5000}"}, "must be a whole number"),

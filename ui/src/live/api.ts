@@ -110,7 +110,8 @@ export interface SearchRequest {
   settings?: Record<string, string | number | boolean>;
   objectives?: string[];
   constraints?: string[];
-  trials: number;
+  /** As many as the agent needs, if it is not given. */
+  trials?: number;
   seed: number;
   engine: string;
 }

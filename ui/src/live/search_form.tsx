@@ -97,8 +97,8 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
             ))}
           </select>
         </Field>
-        <Field label="designs to evaluate" for="trials">
-          <input id="trials" name="trials" type="number" min={1} max={1_000_000} step={1} value={10_000} required />
+        <Field label="designs to evaluate" for="trials" note={agent === AUTO ? "If empty, as many as it needs." : "If empty, 10,000."}>
+          <input id="trials" name="trials" type="number" min={1} max={1_000_000} step={1} />
         </Field>
         <Field label="seed" for="seed" note="The same seed gives the same search.">
           <input id="seed" name="seed" type="number" min={0} step={1} value={0} required />
@@ -162,7 +162,7 @@ function request(form: FormData, agent: Agent | undefined): Omit<SearchRequest, 
   }
   return {
     agent: text("agent"),
-    trials: Number(text("trials")),
+    ...(text("trials") ? { trials: Number(text("trials")) } : {}),
     seed: Number(text("seed")),
     engine: text("engine"),
     objectives: form.getAll("objective").map(String),
