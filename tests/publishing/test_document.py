@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from math import prod
 from typing import Any
 
@@ -21,6 +22,7 @@ from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
 from cosmic.launching.launch import script, targets
 from cosmic.loading.designs import load_design
+from cosmic.psa.files import mapping_space
 from cosmic.publishing.container import Binary, numbers_of
 from cosmic.publishing.contract import Design, Launch, ReportDocument
 from cosmic.publishing.document import Subject, document_of, found_in, spread
@@ -28,6 +30,7 @@ from cosmic.publishing.launch import launch_of
 from cosmic.publishing.plateau import plateau_of
 from cosmic.publishing.roofline import MOST, roofline_of
 from cosmic.publishing.timelines import packed_timeline
+from cosmic.publishing.trust import search_command, search_python
 from cosmic.simulation.analytic import bounding_profile
 from cosmic.simulation.schedule_timeline import timeline_of
 from tests.publishing.studies import SPACE, found, small, source
@@ -136,6 +139,24 @@ def test_the_command_and_the_lines_of_python_search_the_same_again(full: ReportD
     names: dict[str, Any] = {}
     exec(lines, names)
     np.testing.assert_array_equal(names["found"].trials.rows, made.trials.rows)
+
+
+@pytest.mark.parametrize("settings", [{}, {"workload.task": "decode"}])
+def test_a_search_of_mappings_is_searched_again_by_the_name_of_the_design(settings: dict[str, str]) -> None:
+    name = "llama3-8b@dgx-h100:8"
+    made = search(mapping_space(name, settings), trials=3, agent="random", seed=1)
+    words = shlex.split(search_command(made.inputs))
+    assert words[:3] == ["cosmic", "search", name]
+    assert (words[3:5] == ["--set", "workload.task=decode"]) is bool(settings)
+    names: dict[str, Any] = {}
+    exec(search_python(made.inputs).replace("cosmic.report(found)", ""), names)
+    assert names["found"].inputs.identity == made.inputs.identity
+
+
+def test_a_set_that_only_has_the_name_of_a_design_is_a_file() -> None:
+    for name in ("llama3-8b@dgx-h100:8", "llama3-8b@dgx-h100:99999999", "../x.yaml@dgx-h100"):
+        made = search(small(name=name), trials=2, seed=1)
+        assert shlex.split(search_command(made.inputs))[2] == f"{name}.yaml"
 
 
 def test_the_cluster_holds_every_rank(full: ReportDocument) -> None:

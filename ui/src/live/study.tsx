@@ -18,6 +18,9 @@ import { State, worth } from "./studies";
 import { WhatIf } from "./what_if";
 
 const SOON_MS = 150;
+/** A document is made once there are so many trials, or so long after the first. */
+const ENOUGH = 64;
+const PATIENCE_MS = 1500;
 /** The document of a running search is reloaded when it has this many times as many trials. */
 const OLD = 8;
 
@@ -49,7 +52,16 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
       }
       if (gone) return;
       setRow(now);
-      if (now.state === "running" && !shared) void firstTrials(id).then((trials) => !gone && setEarly(trials), () => undefined);
+      const began = performance.now();
+      while (now.state === "running" && !shared && !gone) {
+        const trials = await firstTrials(id);
+        if (gone) return;
+        setEarly(trials);
+        if (trials.count >= ENOUGH || performance.now() - began > PATIENCE_MS) break;
+        await new Promise((after) => setTimeout(after, SOON_MS));
+        now = await get<Row>(studyPath(id, "/status"));
+        setRow(now);
+      }
       const { json, binary } = await getDocument(id);
       if (gone) return;
       setShared(newShared(id, json, binary));
@@ -180,7 +192,7 @@ function Converging({ shared, renew }: { shared: Shared; renew: () => void }) {
     <>
       <ConvergenceCard convergence={courseOf(trials, shared.source.document.convergence)} />
       <p class="reading">
-        The sections below are as of {count(loaded)} designs; the explorer is up to date.{" "}
+        The sections below are as of {loaded === 1 ? "one design" : `${count(loaded)} designs`}; the explorer is up to date.{" "}
         <button type="button" disabled={trials.count === loaded} onClick={renew}>update</button>
       </p>
     </>
