@@ -239,7 +239,9 @@ function paintLimits(context: CanvasRenderingContext2D, model: Explorer, { plane
     context.stroke();
     context.setLineDash([]);
     context.textAlign = which ? "left" : "right";
-    const [x, y] = which ? [left + 6, plane.y.at(limit) + 14] : [plane.x.at(limit) - 6, top + height - 8];
+    // The best lies at the other end of an upright line.
+    const far = columns[1].spec.better === "more" ? top + height - 8 : top + 16;
+    const [x, y] = which ? [left + 6, plane.y.at(limit) + 14] : [plane.x.at(limit) - 6, far];
     haloed(context, said, x, y, failure, paper);
     context.textAlign = "left";
   });
