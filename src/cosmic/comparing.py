@@ -26,7 +26,10 @@ from cosmic.evaluation import BETTER, Infeasible, evaluate, evaluate_batch
 from cosmic.units import SECONDS, show
 from cosmic.workload.checks import invalid_reasons
 
-MAPPING = ("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "schedule", "placement")
+MAPPING = (
+    *("tp", "pp", "cp", "ep", "dp", "micro_batch", "virtual_stages", "first_stage_layers", "last_stage_layers"),
+    *("schedule", "placement"),
+)
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
 """Layers that change as a whole, and the names of their groups."""
@@ -361,6 +364,8 @@ WORDS = {
     "workload.etp": "expert tensor parallelism",
     "workload.dp": "data parallelism",
     "workload.micro_batch": "microbatch",
+    "workload.first_stage_layers": "layers of the first stage",
+    "workload.last_stage_layers": "layers of the last stage",
     "compute.accelerator": "accelerator",
     "model.name": "model",
 }

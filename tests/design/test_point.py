@@ -228,6 +228,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
 
 def test_a_tree_has_the_workload_in_full_as_that_is_what_one_tunes() -> None:
     unset = {"grad_reduce_in_fp32", "recompute_num_layers", "offload_num_layers"}
+    unset |= {"first_stage_layers", "last_stage_layers"}
     assert set(to_tree(POINT)["workload"]) == set(schema.slots(Workload)) - unset - {"etp"}  # which follows from others
     chosen = {"dp": 4, "tp": 2, "pp": 1, "sequence_parallel": True, "placement": ["tp", "cp", "dp", "pp"]}
     assert chosen.items() <= to_tree(POINT)["workload"].items()

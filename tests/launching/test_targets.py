@@ -22,7 +22,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.launching.launch import Launch, hosts, script, targets, write
 from cosmic.launching.megatron import layout
-from cosmic.workload.sizes import layers_per_part
+from cosmic.workload.cut import layers_per_part
 from tests.launching.launched_designs import CHECKED, DESIGNS, HERE, design
 
 FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
@@ -63,6 +63,8 @@ def variants() -> Iterator[DesignPoint]:
         yield with_workload(base, placement=("tp", "cp", "pp", "dp"))
         yield with_workload(base, placement=("dp", "pp", "cp", "tp"))
         yield with_workload(base, schedule="interleaved", virtual_stages=3, pp=4, recompute="full")
+        yield with_workload(base, pp=4, first_stage_layers=6, last_stage_layers=2)
+        yield with_workload(base, schedule="interleaved", virtual_stages=2, pp=4, first_stage_layers=6)
     base = design("gpt3-175b")
     yield from (replace(base, model=model) for model in decoders())
 
@@ -189,6 +191,64 @@ def test_layers_that_do_not_divide_lie_as_the_design_deals_them_out() -> None:
         assert layout(parts).count("|") == stages * virtual - 1
     even = with_workload(design("gpt3-175b"), schedule="interleaved", virtual_stages=4)
     assert targets["megatron"](even).arguments["--num-virtual-stages-per-pipeline-rank"] == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        # 96 layers on 4 stages: 22 of the others each.
+        (
+            {"first_stage_layers": 26, "last_stage_layers": 26},
+            {"--decoder-first-pipeline-num-layers": 26, "--decoder-last-pipeline-num-layers": 26},
+        ),
+        ({"last_stage_layers": 21}, {"--decoder-last-pipeline-num-layers": 21}),  # 25 for the others
+        ({"first_stage_layers": 24}, {}),  # as many as without
+        (
+            {"first_stage_layers": 22},  # 25, 25 and 24 for the others
+            {"--decoder-first-pipeline-num-layers": 22, "--decoder-last-pipeline-num-layers": 24},
+        ),
+        ({"last_stage_layers": 0}, {"--pipeline-model-parallel-layout": "Et*32|t*32|t*32|L"}),  # takes no 0
+        (
+            {"last_stage_layers": 18, "schedule": "interleaved", "virtual_stages": 2},
+            {"--num-virtual-stages-per-pipeline-rank": 2, "--decoder-last-pipeline-num-layers": 18},
+        ),
+        (
+            {"last_stage_layers": 20, "schedule": "interleaved", "virtual_stages": 2},
+            {"--pipeline-model-parallel-layout": "Et*13|t*13|t*13|t*10|t*13|t*12|t*12|t*10L"},
+        ),
+    ],
+)
+def test_stated_layers_of_stages_are_megatron_s_own_arguments(
+    changes: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    point = with_workload(design("gpt3-175b"), pp=4, dp=16, **changes)
+    found = targets["megatron"](point).arguments
+    names = ("--decoder-first", "--decoder-last", "--pipeline-model-parallel-layout", "--num-virtual")
+    assert {name: value for name, value in found.items() if name.startswith(names)} == expected
+
+
+def test_stated_layers_of_stages_are_fewer_layers_or_modules_of_torchtitan() -> None:
+    """96 layers on 4 stages."""
+    key = "parallelism.pipeline_parallel"
+    point = with_workload(design("gpt3-175b"), pp=4, dp=16, first_stage_layers=23, last_stage_layers=23)
+    found = targets["torchtitan"](point).arguments
+    # 96 and 3 more are 25, 25, 25, 24: two fewer on the first, one on the last.
+    assert found[f"{key}_layers_per_stage"] == 25
+    assert (found[f"{key}_first_stage_less_layers"], found[f"{key}_last_stage_less_layers"]) == (2, 1)
+    chunks: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2}
+    other = targets["torchtitan"](with_workload(point, first_stage_layers=None, last_stage_layers=20, **chunks))
+    table = tomllib.loads(other.files["torchtitan.toml"])["parallelism"]
+    named = table["module_fqns_per_model_part"]
+    assert [len(each) for each in named] == [1 + 13, 13, 13, 10, 13, 12, 12, 10 + 2]
+    assert (named[0][:2], named[-1][-3:]) == (["tok_embeddings", "layers.0"], ["layers.95", "norm", "output"])
+    assert "pipeline_parallel_layers_per_stage" not in table
+    odd = targets["torchtitan"](with_workload(point, schedule="zero_bubble"))
+    assert any("into which 23 layers do not divide" in warning for warning in odd.warnings)
+
+
+def test_deepspeed_balances_stages_itself() -> None:
+    found = targets["deepspeed"](with_workload(design("gpt3-175b"), last_stage_layers=40))
+    assert any("last_stage_layers 40: DeepSpeed balances stages itself" in warning for warning in found.warnings)
 
 
 def test_sharded_weights_are_megatron_fsdp_with_several_hardware_queues() -> None:

@@ -156,6 +156,44 @@ def test_every_number_of_a_design_is_an_input(name: str, task: str) -> None:
         assert same(found, directly(changed)) == [], path
 
 
+PIPELINE = {"tp": 1, "cp": 1, "pp": 4, "schedule": "interleaved", "virtual_stages": 2, "global_batch": 64}
+
+
+@pytest.mark.parametrize("name", ["llama3-8b@dgx-h100:16", "deepseek-v3@gb200-nvl72:64", "t5-3b@dgx-a100:16"])
+def test_stated_layers_are_numbers_of_one_program(name: str) -> None:
+    """What is recorded for some stages and stated layers is right for others, also for those that cannot run."""
+    point = load_design(name, {**PIPELINE, "recompute": "full", "recompute_num_layers": 1, "first_stage_layers": 4})
+    recorder = Recorder(evaluation._measured, evaluation._judged)
+    for first, last, pp in (4, 2, 4), (2, 2, 4), (8, 6, 4), (0, 0, 4), (90, 4, 4), (4, 4, 2):
+        stated = {"first_stage_layers": first, "last_stage_layers": last, "pp": pp}
+        each = point.changed({f"workload.{key}": value for key, value in stated.items()})
+        found = run_point(recorder, each)
+        assert found is not None
+        assert same(found, directly(each)) == [], stated
+        (program,) = recorder.variants(structure_of(each, {}))
+        assert same(found, replayed(program, each)) == []
+
+
+@pytest.mark.parametrize("name", ["llama3-8b@dgx-h100:16", "deepseek-v3@gb200-nvl72:64"])
+def test_some_designs_of_a_batch_state_layers_and_others_do_not(name: str) -> None:
+    point, chosen = load_design(name, PIPELINE), (None, 0, 2, 4, 7, 20)
+    ends = [{"first": first, "last": last} for first in chosen for last in chosen]
+    changes = [{f"workload.{end}_stage_layers": layers for end, layers in each.items()} for each in ends]
+    batch = batch_of_changes(point, [{**each, "workload.pp": pp} for each in changes for pp in (1, 2, 4, 8)])
+    recorder = Recorder(evaluation._measured, evaluation._judged)
+    for _ in range(3):  # until programs are worth it
+        found, without = run_batch(recorder, batch, len(RESULTS))
+    assert without == []
+    point.known.clear()
+    assert len(recorder._programs) == 4  # with and without each of both
+    direct = np.empty_like(found)
+    evaluation._run_directly(batch, np.arange(batch.size), direct)
+    assert np.array_equal(found, direct, equal_nan=True)
+    for row in range(0, batch.size, 5):
+        alone = directly(point.changed({path: _plain(column[row]) for path, column in batch.columns.items()}))
+        assert same(dict(zip(RESULTS, found[:, row].tolist(), strict=True)), alone) == []
+
+
 def test_a_machine_of_another_kind_has_a_program_of_its_own() -> None:
     """Whether SMs are known is asked of all designs at once: a program that was recorded for one answer has a guard."""
     point = load_design("llama3-8b@dgx-h100:8")

@@ -494,6 +494,33 @@ def test_sixty_one_layers_on_four_stages() -> None:
     assert anatomy(found).profile.counts == {"embedding": 1, "layer": 16, "head": 0}
 
 
+def test_a_layer_less_beside_the_head_makes_the_step_faster() -> None:
+    """8 layers on 4 stages: 2 each and the head take 22 s each way; 1 and the head 14, and 3 on the first 25."""
+    even = staged(pp=4, model={"layers": 8})
+    assert step(even).seconds == pytest.approx(2 * 22 + 2 * (1 + 3 * 16) / 4)
+    fewer = staged(pp=4, model={"layers": 7}, last_stage_layers=1)
+    assert anatomy(fewer).profile.stage == "first"  # 2, 2, 2, 1: the embedding takes a second more
+    assert step(fewer).seconds == pytest.approx(2 * 17 + 2 * (16 + 16 + 14) / 4)
+    between = staged(pp=4, model={"layers": 8}, first_stage_layers=1, last_stage_layers=1)
+    assert anatomy(between).profile.stage == "middle"  # 1, 3, 3, 1
+    assert anatomy(between).profile.counts == {"embedding": 0, "layer": 3, "head": 0}
+    assert step(between).seconds == pytest.approx(2 * 24 + 2 * (9 + 24 + 14) / 4)
+
+
+def test_a_stage_beside_stated_ones_bounds_where_its_layers_are_the_slowest() -> None:
+    """9 layers on 4 stages, the last 3 of experts: 3, 3, 2 and 1, of which the third has two of experts."""
+    model = {"layers": 9, "experts": Experts(count=2, active=1, ffn=4, dense_first=6)}
+    operators = [operator(NORM, "forward", 1.0), operator(NORM, "forward", 10.0, block="moe_layer")]
+    found = plain(operators, pp=4, model=model, global_batch=4, last_stage_layers=1)
+    assert anatomy(found).profile.stage == "penultimate"
+    assert step(found).seconds == pytest.approx(20 + (3 + 3 + 10) / 4)
+    dense = [operator(NORM, "forward", 10.0), operator(NORM, "forward", 1.0, block="moe_layer")]
+    model = {"layers": 9, "experts": Experts(count=2, active=1, ffn=4, dense_first=3)}
+    found = plain(dense, pp=4, model=model, global_batch=4, first_stage_layers=1)
+    assert anatomy(found).profile.stage == "second"  # 1, 3, 3, 2: the second has two of the three dense ones
+    assert step(found).seconds == pytest.approx(21 + (10 + 3 + 2) / 4)
+
+
 def test_a_stage_of_experts_bounds_where_the_first_layers_are_dense() -> None:
     """7 layers on 3 stages, 3, 2 and 2, the first three dense and ten times as fast: the last has experts and head."""
     model = {"layers": 7, "experts": Experts(count=2, active=1, ffn=4, dense_first=3)}

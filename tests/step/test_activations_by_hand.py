@@ -465,6 +465,19 @@ def test_the_share_of_layers_that_recompute_is_of_all_stages() -> None:
     assert share(**halves, recompute_num_layers=1) == 4 / 6
 
 
+def test_the_share_of_layers_that_recompute_follows_stated_layers() -> None:
+    """Six layers on three stages: 4, 1 and 1, or 0, 3 and 3."""
+    assert share(pp=3, recompute_num_layers=2, first_stage_layers=4) == (2 + 1 + 1) / 6
+    assert share(pp=3, recompute_num_layers=2, first_stage_layers=0) == (2 + 2) / 6
+
+
+def test_layers_behind_many_stages_of_another_kind_recompute_too() -> None:
+    """Six encoder layers on six stages come before both decoder layers, each of which recomputes."""
+    model = {"family": "encoder_decoder", "encoder_layers": 6, "layers": 2, "position_buckets": 4}
+    found = batch(model, recompute="full", pp=8, recompute_num_layers=1)
+    assert float(np.asarray(recomputed_share(found, block(found).block))) == 1
+
+
 def test_only_layers_run_again_and_only_in_training() -> None:
     assert again(recompute="full", name="head") == frozenset()
     assert again(recompute="full", task="prefill") == frozenset()

@@ -393,6 +393,22 @@ def test_an_embedding_may_have_a_virtual_stage_of_its_own() -> None:
     assert found[0].parts["activations"] == 832 * 2
 
 
+def test_a_stage_has_the_weights_and_activations_of_its_stated_layers() -> None:
+    """Five layers on three stages, one on the first and one on the last: the second has three, of two microbatches."""
+    stated = {"first_stage_layers": 1, "last_stage_layers": 1}
+    every = stage_footprints(design({"layers": 5}, pp=3, global_batch=8, **stated))
+    assert [each.parts["weights"] for each in every] == [2 * (80 + 528), 2 * 3 * 528, 2 * (528 + 88)]
+    assert [each.parts["activations"] for each in every[:2]] == [832 * 3, 3 * 832 * 2]
+    found = needs({"layers": 5}, pp=3, global_batch=8, **stated)
+    assert (found.stage, found.total) == (1, every[1].total)
+
+
+def test_a_stage_of_a_head_alone_keeps_what_enters_the_head() -> None:
+    found = stage_footprints(design({"layers": 4}, pp=3, global_batch=8, last_stage_layers=0))
+    assert [each.parts["weights"] for each in found] == [2 * (80 + 2 * 528), 2 * 2 * 528, 2 * 88]
+    assert (found[2].parts["activations"], found[2].parts["loss"]) == (144, 320)
+
+
 def test_virtual_stages_keep_half_stages() -> None:
     """Two halves a stage: the first runs 2 + 2 halves ahead and one more."""
     found = parts(STAGED, pp=2, schedule="interleaved", virtual_stages=2, global_batch=8)

@@ -10,13 +10,14 @@ import pytest
 
 from cosmic.design.batch import batch_of, batch_of_changes
 from cosmic.design.model import Experts, Image, Recommender
+from cosmic.workload.cut import Cut, layers_per_part
 from cosmic.workload.plan import plan_of
 from cosmic.workload.precision import RECIPES, SERVING, Recipe, recipe_of, weight_bytes
 from cosmic.workload.recommender import touched_rows
 from cosmic.workload.sizes import (
     blocks_on_stage,
     layers_of_part,
-    layers_per_part,
+    layers_of_parts,
     microbatches,
     place_of,
     sizes_of,
@@ -241,6 +242,78 @@ def test_embedding_and_head_are_on_the_first_and_the_last_stage() -> None:
     assert on_stages(1, "embedding", "head", model={"layers": 3}) == [[1, 1]]
 
 
+# ------------------------------------------------------------------------------------------------- stated layers
+
+
+@pytest.mark.parametrize(
+    ("layers", "pp", "virtual", "first", "last", "expected"),
+    [
+        (8, 4, 1, 1, None, [1, 3, 2, 2]),  # 7 for three
+        (8, 4, 1, None, 1, [3, 2, 2, 1]),
+        (8, 4, 1, 3, 1, [3, 2, 2, 1]),
+        (8, 4, 1, 0, 0, [0, 4, 4, 0]),
+        (126, 16, 1, 7, 7, [7, *[8] * 14, 7]),  # LLaMA-3 405B
+        (61, 16, 1, 3, 2, [3, *[4] * 14, 2]),  # DeepSeek-V3
+        (5, 2, 1, 1, 4, [1, 4]),
+        # Each virtual stage has an equal share: 8 layers for the four virtual stages of both stages between.
+        (14, 4, 2, 4, 2, [2, 2, 2, 1, 2, 2, 2, 1]),
+        (13, 4, 2, 4, 2, [2, 2, 2, 1, 2, 2, 1, 1]),
+        (14, 3, 2, None, 2, [3, 3, 1, 3, 3, 1]),
+        # 5 layers for six virtual stages: the head is alone, or the embedding.
+        (7, 4, 2, 2, None, [1, 1, 1, 1, 1, 1, 1, 0]),
+        (7, 4, 2, None, 2, [0, 1, 1, 1, 1, 1, 1, 1]),
+    ],
+)
+def test_stages_without_stated_layers_share_the_rest(
+    layers: int, pp: int, virtual: int, first: int | None, last: int | None, expected: list[int]
+) -> None:
+    assert layers_per_part(layers, pp, virtual, first, last) == expected
+    changes: dict[str, Any] = {"first_stage_layers": first, "last_stage_layers": last, "virtual_stages": virtual}
+    whole = [sum(expected[stage::pp]) for stage in range(pp)]
+    assert on_stages(pp, "layer", model={"layers": layers}, **changes) == [[each] for each in whole]
+    made = batch(model={"layers": layers}, pp=pp, **changes)
+    assert layers_of_parts(made, [each.block for each in plan_of(made)]) == [{"layer": each} for each in expected]
+
+
+def test_kinds_of_layers_go_where_stated_layers_put_them() -> None:
+    """10 layers on 3 stages, the first three dense: 2, 4 and 4; with virtual stages 1, 2, 2, 1, 2, 2 in order."""
+    model = mixed(10, dense_first=3)
+    assert on_stages(3, "layer", "moe_layer", model=model, first_stage_layers=2) == [[2, 0], [1, 3], [0, 4]]
+    virtual: dict[str, Any] = {"schedule": "interleaved", "virtual_stages": 2}
+    found = on_stages(3, "layer", "moe_layer", model=model, first_stage_layers=2, **virtual)
+    assert found == [[1, 1], [2, 2], [0, 4]]
+
+
+def test_designs_of_a_batch_state_layers_or_do_not() -> None:
+    """8 layers on 4 stages; 3, 2, 2, 1 where the last states 1, and 2 each where none is stated."""
+    changes = [
+        {"workload.first_stage_layers": first, "workload.last_stage_layers": last}
+        for first, last in ((None, None), (None, 1), (1, None), (1, 1))
+    ]
+    many = batch_of_changes(point(model={"layers": 8}, pp=4, global_batch=4), changes)
+    blocks = tuple(each.block for each in plan_of(many))
+    found = [np.asarray(blocks_on_stage(many, place, blocks)["layer"]).tolist() for place in range(4)]
+    assert list(zip(*found, strict=True)) == [(2, 2, 2, 2), (3, 2, 2, 1), (1, 3, 2, 2), (1, 3, 3, 1)]
+    # Where layers are alike and none is stated, no stage has more than the first.
+    assert np.asarray(place_of(many, "middle", blocks)).tolist() == [0, 1, 1, 2]
+    assert np.asarray(place_of(many, "second", blocks)).tolist() == [0, 0, 1, 1]
+    assert np.asarray(place_of(many, "penultimate", blocks)).tolist() == [3, 2, 3, 2]
+
+
+@pytest.mark.parametrize(
+    ("layers", "first", "last", "place"),
+    [(9, 1, None, 2), (9, None, 1, 1), (8, 1, None, 1), (9, 1, 1, 1), (10, None, 0, 1), (9, 4, 4, 1)],
+)
+def test_the_middle_of_stages_that_share_has_as_many_layers_as_any_of_them(
+    layers: int, first: int | None, last: int | None, place: int
+) -> None:
+    """Of four stages; of five where the head is alone."""
+    stages = 5 if last == 0 else 4
+    made = batch(model={"layers": layers}, pp=stages, first_stage_layers=first, last_stage_layers=last)
+    blocks = tuple(each.block for each in plan_of(made))
+    assert int(place_of(made, "middle", blocks)) == place
+
+
 def test_every_block_of_a_model_lies_on_some_stage() -> None:
     made = batch(model=mixed(7, dense_first=2), pp=3)
     blocks = tuple(each.block for each in plan_of(made))
@@ -292,12 +365,12 @@ def test_virtual_stages_leave_the_middle_where_it_is() -> None:
 def test_a_part_of_a_model_has_its_layers_of_each_kind() -> None:
     made = batch(model=mixed(7, dense_first=2), pp=3)
     blocks = tuple(each.block for each in plan_of(made))
-    found = layers_of_part(made.base.model, blocks, np.array([0, 1, 2]), 3)
+    found = layers_of_part(made.base.model, blocks, Cut(7, 3), np.array([0, 1, 2]))
     assert {name: np.asarray(count).tolist() for name, count in found.items()} == {
         "layer": [2, 0, 0],
         "moe_layer": [1, 2, 2],
     }
-    assert layers_of_part(made.base.model, blocks, 3, 4) == {"layer": 0, "moe_layer": 1}
+    assert layers_of_part(made.base.model, blocks, Cut(7, 4), 3) == {"layer": 0, "moe_layer": 1}
 
 
 # ----------------------------------------------------------------------------------------------------- precision

@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.design.batch import Batch, batch_of_changes
+from cosmic.design.batch import Batch, batch_of, batch_of_changes
+from cosmic.errors import SpecError
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
 from cosmic.workload.checks import RULES, fits, held, invalid_reasons
+
+PIPELINE = {"dp": 1, "tp": 1, "cp": 1, "pp": 8}
 
 
 def reasons(design: str, **workload: Any) -> tuple[str, ...]:
@@ -180,3 +183,93 @@ def test_served_formats_do_not_train() -> None:
     (reason,) = reasons("llama3-8b@dgx-h100:8", precision="int4")
     assert reason == "int4 is a format of served weights: train in bf16 or fp8"
     assert reasons("llama3-8b@dgx-h100:8", precision="int4", task="decode") == ()
+
+
+# ------------------------------------------------------------------------------------------- layers of stages
+
+
+@pytest.mark.parametrize(
+    ("workload", "sentence"),
+    [
+        (
+            {"pp": 1, "tp": 8, "first_stage_layers": 32},
+            "first_stage_layers 32 with pp 1: one stage has all layers, leave it out",
+        ),
+        (
+            {"schedule": "dualpipe", "last_stage_layers": 2},
+            "last_stage_layers 2 with dualpipe: its stages have layers of both ends, leave it out or choose another "
+            "schedule",
+        ),
+        (
+            {"schedule": "interleaved", "virtual_stages": 2, "first_stage_layers": 4, "last_stage_layers": 3},
+            "last_stage_layers 3 does not divide by virtual_stages 2: choose a multiple",
+        ),
+        (
+            {"first_stage_layers": 20, "last_stage_layers": 13},
+            "first_stage_layers 20 + last_stage_layers 13 is more than the 32 layers there are: lower it",
+        ),
+        ({"last_stage_layers": 32}, "last_stage_layers 32 leaves 0 of 32 layers for the other 7 stages: lower it"),
+        (
+            {"first_stage_layers": 13, "last_stage_layers": 14},
+            "first_stage_layers 13 + last_stage_layers 14 leaves 5 of 32 layers for the other 6 stages: lower it",
+        ),
+        (
+            {"pp": 2, "tp": 4, "first_stage_layers": 13, "last_stage_layers": 14},
+            "first_stage_layers 13 + last_stage_layers 14 is not the 32 layers of pp 2: make them equal, or leave one "
+            "of them out",
+        ),
+        (
+            {"schedule": "interleaved", "virtual_stages": 4, "last_stage_layers": 8},
+            "last_stage_layers 8 leaves 24 of 32 layers for the other 7 stages × virtual_stages 4: lower it",
+        ),
+    ],
+)
+def test_stated_layers_must_leave_some_for_the_other_stages(workload: dict[str, Any], sentence: str) -> None:
+    assert reasons("llama3-8b@dgx-h100:8", **{**PIPELINE, **workload}) == (sentence,)
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [
+        {"first_stage_layers": 0, "last_stage_layers": 2},
+        {"first_stage_layers": 25},
+        {"pp": 2, "tp": 4, "first_stage_layers": 13, "last_stage_layers": 19},
+        {"pp": 2, "tp": 4, "first_stage_layers": 32, "last_stage_layers": 0},
+        {"schedule": "interleaved", "virtual_stages": 2, "first_stage_layers": 4, "last_stage_layers": 2},
+        {"schedule": "interleaved", "virtual_stages": 4, "last_stage_layers": 4},  # 28 virtual stages, 28 layers
+        {"schedule": "interleaved", "virtual_stages": 4, "last_stage_layers": 4, "model.layers": 31},
+        {"pp": 4, "tp": 2, "model.layers": 3, "first_stage_layers": 0},
+        {"task": "prefill", "last_stage_layers": 2},
+    ],
+)
+def test_stated_layers_may_leave_embedding_or_head_alone(workload: dict[str, Any]) -> None:
+    assert reasons("llama3-8b@dgx-h100:8", **{**PIPELINE, **workload}) == ()
+
+
+def test_negative_layers_are_malformed() -> None:
+    with pytest.raises(SpecError, match=r"first_stage_layers = -1: must not be negative"):
+        reasons("llama3-8b@dgx-h100:8", **PIPELINE, first_stage_layers=-1)
+
+
+def test_a_batch_is_judged_as_each_of_its_designs() -> None:
+    """Numbers, and gaps between them."""
+    point = load_design("llama3-8b@dgx-h100:8", {**PIPELINE, "schedule": "interleaved", "virtual_stages": 1})
+    chosen = [None, 0, 2, 3, 4, 8, 25, 26, 32, 40]
+    changes = [
+        {
+            "workload.pp": pp,
+            "workload.virtual_stages": virtual,
+            "workload.first_stage_layers": first,
+            "workload.last_stage_layers": last,
+        }
+        for pp in (1, 2, 8)
+        for virtual in (1, 2)
+        for first in chosen
+        for last in chosen
+    ]
+    found = fits(batch_of_changes(point, changes))
+    for row, change in enumerate(changes):
+        alone = {name: bool(holds) for name, holds in held(batch_of(point.changed(change))).items()}
+        assert {name: bool(found[name][row]) for name in ("stages", "stage_layers")} == {
+            name: alone[name] for name in ("stages", "stage_layers")
+        }

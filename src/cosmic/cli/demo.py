@@ -16,24 +16,30 @@ if TYPE_CHECKING:
     from cosmic.exploration.isolation import Isolation
 
 app = new_app()
-SPACE = "cosmic-1024-full-stack"
+SPACE, TRIALS = "qwen3-235b-256-h100", 20_000
+PAPER, OF_PAPER = "cosmic-1024-full-stack", 50_000
+"""COSMIC's own experiment, and the designs that find its best."""
 RUNS = Path("runs")
 
 
 @app.command()
 def demo(
-    trials: Annotated[int, typer.Option("-n", "--trials", min=10, help="Designs to evaluate.")] = 50_000,
+    paper: Annotated[bool, typer.Option("--paper", help="COSMIC's own experiment: GPT-3 on 1,024 NPUs.")] = False,
+    trials: Annotated[
+        int | None, typer.Option("-n", "--trials", min=10, help="Designs to evaluate [20000; of the paper 50000].")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same search.")] = 1,
     out: Annotated[Path | None, typer.Option(help="Directory of the study; by default a new one in runs/.")] = None,
     json: Json = False,
 ) -> None:
-    """Search a full stack, then each of its layers alone, and write a report of the best design."""
+    """Search the full stack of a real machine, then each of its layers alone, and write a report of the best design."""
     from cosmic.exploration.isolation import isolate  # noqa: PLC0415  heavy
     from cosmic.publishing.report import report as publish  # noqa: PLC0415  heavy
 
     folder = out or free_folder(RUNS, "demo")
     with ProgressLine() as line:
-        found = isolate(SPACE, trials=trials, seed=seed, out=folder, watch=line)
+        space, usual = (PAPER, OF_PAPER) if paper else (SPACE, TRIALS)
+        found = isolate(space, trials=trials or usual, seed=seed, out=folder, watch=line)
         write_best(found.whole)
         made = publish(found.whole, beside=found.layers, say=line.show)
         page = made.write(folder / PAGE)
@@ -67,8 +73,8 @@ def _print(found: Isolation, report: Path) -> None:
     point = space.base
     say(
         [
-            f"{point.model.name} on {point.network.npus:,} NPUs: {space.valid:,} valid designs, searched for"
-            f" {found.objective}",
+            f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}:"
+            f" {space.valid:,} valid designs, searched for {found.objective}",
             f"{found.evaluated:,} evaluated in {seconds(found.elapsed_s)} ({found.evaluated / found.elapsed_s:,.0f}/s)",
             "",
         ]
@@ -95,8 +101,8 @@ def _print(found: Isolation, report: Path) -> None:
     emit(["", f"report: {report}", f"study:  {whole.path}", "", "next:"])
     emit_commands(
         {
-            "cosmic evaluate llama3-70b@dgx-h100:512": "a real machine: time, memory, cost, what would help",
-            f"cosmic search {SPACE}": "another agent, objective or seed: --help",
-            f"cosmic psa show {SPACE}": "what may vary",
+            "cosmic search llama3-70b@dgx-h100:64": "the best mapping of your model on your machine",
+            "cosmic evaluate llama3-70b@dgx-h100:512": "one design: time, memory, cost, what would help",
+            f"cosmic psa show {space.name}": "what may vary here",
         }
     )

@@ -155,12 +155,9 @@ def search(  # noqa: PLR0913, PLR0917  one option each
 
 def _agent(space: ParameterSet | None, options: dict[str, Any]) -> str:
     """Return the agent of a search by its name, also where it is chosen by the size of the set."""
-    from cosmic.exploration.inputs import Options, effort  # noqa: PLC0415  heavy
+    from cosmic.exploration.inputs import Options, make_inputs  # noqa: PLC0415  heavy
 
-    if space is None:
-        return str(options["agent"])
-    asked = Options(**{key: value for key, value in options.items() if key not in ("constraints", "objectives")})
-    return effort(space.restrict(asked.stacks) if asked.stacks else space, asked)[0]
+    return str(options["agent"]) if space is None else make_inputs(space, Options(**options)).agent
 
 
 def _stem(space: str) -> str:

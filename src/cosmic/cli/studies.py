@@ -130,6 +130,7 @@ def facts_of(found: Found, verdict: Verdict) -> dict[str, Any]:
         "base": base.figures(0) if runs else None,
         "gain_over_base": verdict.gains[0].times if verdict.gains else None,
         "bound": verdict.bound,
+        "valid": problem.space.valid,
         "trials": trials.evaluated,
         "feasible": trials.feasible,
         "refused": len(trials) - trials.evaluated,
@@ -244,7 +245,10 @@ def _effort(facts: dict[str, Any]) -> str:
     if facts["refused"]:
         said += f"; {facts['refused']:,} more proposed, invalid mapping{'' if facts['refused'] == 1 else 's'}"
     barren = "the agent has nothing new to propose" if facts["trials"] else "it is given up"
-    endings = {"exhausted": "; that is every valid design", "stalled": f"; {barren}"}
+    whole = facts["trials"] + facts["refused"] >= facts["valid"]
+    others = f"none of the other {facts['valid'] - facts['trials']:,} can be better"
+    every = "that is every valid design" if whole else others
+    endings = {"exhausted": f"; {every}", "stalled": f"; {barren}"}
     return said + endings.get(facts["stopped"], "")
 
 

@@ -62,6 +62,11 @@ class Workload:
     """Expert tensor parallelism: ranks of tp that split each expert. If not given, as much of tp as ep leaves."""
     virtual_stages: int = field(default=1, metadata={"most": 64})
     """Virtual stages (model chunks) per pipeline stage, in the interleaved schedule."""
+    first_stage_layers: int | None = None
+    """Layers of the first pipeline stage, all its virtual stages together (Megatron-LM's
+    --decoder-first-pipeline-num-layers). Stages for which none are given share the rest as evenly as possible."""
+    last_stage_layers: int | None = None
+    """Layers of the last pipeline stage, which has the head too (--decoder-last-pipeline-num-layers)."""
     weight_sharding: WeightSharding = "none"
     """What data parallelism shards: optimizer states (zero1), gradients too (zero2), weights too (zero3, FSDP)."""
     reduce_every: ReduceEvery = "step"
@@ -127,7 +132,7 @@ class Workload:
         check_bounds(self)
         for name in ("sequence", "global_batch", "micro_batch", "dp", "tp", "cp", "pp", "ep", "virtual_stages"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        for name in ("recompute_num_layers", "offload_num_layers"):
+        for name in ("recompute_num_layers", "offload_num_layers", "first_stage_layers", "last_stage_layers"):
             require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         require(self.etp is None or self.etp >= 1, "etp", self.etp, "must be at least 1")
         schedules.check(self.schedule, "schedule")

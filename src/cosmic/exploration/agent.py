@@ -29,6 +29,8 @@ class Task:
     objectives: int = 1
     describe: Callable[[Indices], Floats] | None = None
     """Returns cheap features of points, a row for each; None where the problem has none."""
+    bound: Callable[[Indices], Floats] | None = None
+    """Returns a loss that each point cannot be below; None where the problem has no bound."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +56,7 @@ class Agent(Protocol):
     """Proposes valid points in batches, and learns from their outcomes.
 
     One that has ``learns = False`` proposes the same whether it was told the outcomes of its last proposals or not: it
-    is asked for the next while they are evaluated.
+    is asked for the next while they are evaluated. One that has ``finished = True`` knows that nothing better is left.
     """
 
     batch: int

@@ -11,6 +11,7 @@ import numpy as np
 
 from cosmic.errors import BackendError, SpecError, UnknownName, as_key, require
 from cosmic.exploration.agent import Task, start
+from cosmic.exploration.bounds import bound_of
 from cosmic.exploration.problem import Problem, make_problem
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
@@ -26,8 +27,8 @@ AUTO = "auto"
 """The agent that goes through every design of a set that is small enough, and else searches it (`GENERAL`)."""
 GENERAL, TRIALS = "genetic", 10_000
 """The agent for sets that are too large to go through, and how many designs it may evaluate if nothing is said."""
-GONE_THROUGH = 1_500_000
-"""Designs of a set that is gone through: a minute or two."""
+GONE_THROUGH, BOUNDED = 1_500_000, 4_000_000
+"""Designs of a set that is gone through, a minute or two: each of them, or but for those that bounds rule out."""
 MOST_TEXTS, LONGEST_TEXT = 100, 500
 """Of objectives, constraints and layers: how many there may be, and how long each."""
 
@@ -111,7 +112,7 @@ def with_problem(inputs: Inputs, problem: Problem) -> Inputs:
 def task_of(problem: Problem, trials: int) -> Task:
     """Return the agent's task for *problem*; closed forms describe points that are expensive to simulate."""
     describe = None if problem.engine == "analytic" else problem.features
-    return Task(problem.space, trials, len(problem.objectives), describe)
+    return Task(problem.space, trials, len(problem.objectives), describe, bound_of(problem))
 
 
 # ------------------------------------------------------------------------------------------- from plain data
@@ -186,16 +187,15 @@ def check_trials(trials: int) -> None:
     require(trials <= MOST_TRIALS, "trials", trials, f"at most {MOST_TRIALS:,} are kept")
 
 
-def effort(space: ParameterSet, options: Options) -> tuple[str, int]:
+def effort(problem: Problem, options: Options) -> tuple[str, int]:
     """Return the agent and the number of trials of a search, which options may leave open."""
     if options.trials is not None:
         check_trials(options.trials)
-    if options.agent != AUTO:
-        return options.agent, TRIALS if options.trials is None else options.trials
-    listed = options.engine == "analytic" and space.valid <= GONE_THROUGH and not options.settings
-    if listed and (options.trials is None or options.trials >= space.valid):
-        return "exhaustive", space.valid
-    return GENERAL, TRIALS if options.trials is None else options.trials
+    valid, bounded = problem.space.valid, bound_of(problem) is not None
+    listed = problem.engine == "analytic" and valid <= (BOUNDED if bounded else GONE_THROUGH) and not options.settings
+    if options.agent == AUTO and listed and (options.trials is None or options.trials >= valid):
+        return ("bounded" if bounded else "exhaustive"), valid
+    return GENERAL if options.agent == AUTO else options.agent, TRIALS if options.trials is None else options.trials
 
 
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:
@@ -206,7 +206,7 @@ def make_inputs(space: ParameterSet, options: Options) -> Inputs:
         raise SpecError("space", space.name, "a study keeps its parameter set: load it with cosmic.load_space")
     opened = space.restrict(options.stacks) if options.stacks else space
     problem = make_problem(opened, options.objectives, options.constraints, options.engine)
-    name, trials = effort(opened, options)
+    name, trials = effort(problem, options)
     agent = start(name, task_of(problem, trials), np.random.default_rng(0), options.settings)
     preferred = getattr(agent, "batch", None)
     if not isinstance(preferred, int | np.integer) or preferred < 1:

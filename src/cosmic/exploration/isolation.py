@@ -17,7 +17,7 @@ from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
 FULL = "full stack"
-ALL = 5_000
+ALL = 12_000
 """Layers with at most this many designs are searched exhaustively."""
 
 

@@ -36,6 +36,11 @@ class CheckedAgent:
         """Return up to *n* points: rows of indices, each of a value that its parameter has."""
         return self.coming.popleft() if self.coming else self._ask(n)
 
+    @property
+    def finished(self) -> bool:
+        """Whether it knows that nothing better is left."""
+        return getattr(self._agent, "finished", False) is True
+
     def look_ahead(self, n: int, times: int) -> None:
         """Ask now for what it will be asked for the next *times*, *n* points each, unless it learns meanwhile."""
         if not self._learns:

@@ -74,7 +74,8 @@ class Found:
     inputs: Inputs
     trials: Trials
     stopped: str
-    """Why it ended: ``trials`` are all used, the space is ``exhausted``, or the agent has ``stalled``."""
+    """Why it ended: ``trials`` are all used, the space is ``exhausted`` (every design is known, or cannot be better),
+    or the agent has ``stalled``."""
     elapsed_s: float
     computed: int
     path: Path | None = None
@@ -288,7 +289,7 @@ def explore(
             agent.tell(problem.outcomes(told, ledger.recall(told)))
         idle = 0 if len(new) else idle + 1
         barren = 0 if results.counted.any() else barren + bool(len(new))
-        stopped = _why_stop(inputs, ledger, idle)
+        stopped = "exhausted" if agent.finished else _why_stop(inputs, ledger, idle)
         yield asked, new, results, stopped
 
 

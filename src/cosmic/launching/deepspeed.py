@@ -90,6 +90,12 @@ def _left_to_code(draft: Draft, point: DesignPoint) -> None:
     w = point.workload
     draft.warn("write train.py yourself: it builds the model and calls deepspeed.initialize")
     draft.warn(f"pp {w.pp}: the script makes a PipelineModule(num_stages={w.pp}); it runs 1F1B", when=w.pp > 1)
+    stated = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
+    for key, layers in stated.items():
+        draft.warn(
+            f"{key} {layers}: DeepSpeed balances stages itself; the script overrides PipelineModule's partition",
+            when=layers is not None,
+        )
     draft.warn("DeepSpeed's pipelines support at most ZeRO stage 1", when=w.pp > 1 and STAGES[w.weight_sharding] > 1)
     odd = w.pp > 1 and w.schedule != "1f1b"
     draft.warn(f"DeepSpeed has no schedule like {w.schedule}", when=odd)

@@ -20,8 +20,8 @@ from cosmic.launching.launch import (
 )
 from cosmic.launching.megatron_model import describe
 from cosmic.launching.quoting import options
+from cosmic.workload.cut import layers_per_part
 from cosmic.workload.precision import recipe_for
-from cosmic.workload.sizes import layers_per_part
 
 COMMIT = "000c4ac24f61"
 """Of github.com/NVIDIA/Megatron-LM."""
@@ -98,15 +98,31 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
 
 def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     virtual = w.virtual_stages if w.schedule == "interleaved" else 1
-    chunks = layers_per_part(model.layers, w.pp * virtual)
-    even = len(set(chunks)) == 1
-    draft.add("--num-virtual-stages-per-pipeline-rank", virtual, when=even and virtual > 1)
-    alone = not even and virtual == 1 and len(set(chunks[:-1])) == 1
-    draft.add("--decoder-last-pipeline-num-layers", chunks[-1], when=alone)
-    draft.add("--pipeline-model-parallel-layout", layout(chunks), when=not even and not alone)
+    chunks = layers_per_part(model.layers, w.pp, virtual, w.first_stage_layers, w.last_stage_layers)
+    ends = _uneven_ends(chunks, w)
+    draft.add("--num-virtual-stages-per-pipeline-rank", virtual, when=ends is not None and virtual > 1)
+    for name, layers in (ends or {}).items():
+        draft.add(name, layers)
+    draft.add("--pipeline-model-parallel-layout", layout(chunks), when=ends is None)
     if w.pp > 1 and w.schedule not in SCHEDULES:
         draft.warn(f"Megatron-LM has no schedule like {w.schedule}: it runs 1F1B, with another bubble and memory")
     draft.warn("1f1b has one chunk per stage: virtual_stages has no effect", when=virtual < w.virtual_stages)
+
+
+def _uneven_ends(chunks: list[int], w: Workload) -> dict[str, int] | None:
+    """Return the layers of first and last stage as arguments, where the others are alike; None where only a layout can.
+
+    Of stages that state no layers, only the last may have others: a layout shows where the rest of a division lies.
+    """
+    stages, rounds = chunks[: w.pp], len(chunks) // w.pp
+    usual = stages[1] if w.pp > 2 else stages[0]
+    if chunks != stages * rounds or len(set(stages[1:-1])) > 1:
+        return None
+    first = {"--decoder-first-pipeline-num-layers": stages[0] * rounds} if stages[0] != usual else {}
+    last = {"--decoder-last-pipeline-num-layers": stages[-1] * rounds} if stages[-1] != usual else {}
+    found = first | last
+    stated = not first or w.first_stage_layers is not None
+    return found if stated and all(found.values()) else None  # the arguments take no 0
 
 
 def layout(chunks: list[int]) -> str:
@@ -200,7 +216,7 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
         "Megatron-LM recomputes some layers only in full; modules are recomputed in all",
         when=some is not None and w.recompute in ("selective", "alternate"),
     )
-    draft.add("--recompute-modules", list(w.recompute_modules), when=w.recompute == "selective")
+    draft.add("--recompute-modules", [str(each) for each in w.recompute_modules], when=w.recompute == "selective")
     draft.add("--recompute-modules", ["core_attn", "mlp"], when=w.recompute == "alternate")
     draft.warn("Megatron-LM recomputes modules, not every other GEMM", when=w.recompute == "alternate")
     draft.warn(

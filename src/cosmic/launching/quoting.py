@@ -14,8 +14,8 @@ from math import isfinite
 
 from cosmic.errors import SpecError, one_line, require
 
-Value = str | int | float | list[str]
-"""Value of an argument; True marks a flag without a value."""
+Value = str | int | float | list[str] | list[list[str]]
+"""Value of an argument; True marks a flag without a value. Lists of lists are for files only."""
 END_OF_FILE = "END_OF_FILE"
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -68,9 +68,10 @@ def _option(name: str, value: Value, equals: bool) -> str:
     if value is True:
         return word(name)
     if isinstance(value, list):
-        for each in value:
+        words = [each if isinstance(each, str) else ",".join(each) for each in value]
+        for each in words:
             require(not each.startswith("-"), name, each, "would be taken for an option")
-        return " ".join(map(word, (name, *value)))
+        return " ".join(map(word, (name, *words)))
     text = str(value)
     return f"{word(name)}{'=' if equals or text.startswith('-') else ' '}{word(text)}"
 
@@ -117,7 +118,7 @@ def _toml_key(text: str) -> str:
 
 def _toml_value(value: Value, where: str) -> str:
     if isinstance(value, list):
-        return f"[{', '.join(map(_toml_text, value))}]"
+        return f"[{', '.join(_toml_value(each, where) for each in value)}]"
     if isinstance(value, str):
         return _toml_text(value)
     if isinstance(value, float) and not isfinite(value):

@@ -6,6 +6,8 @@ the same names on the command line or in Python. Model sizes are no keys: a flav
 
 from __future__ import annotations
 
+from itertools import product
+
 from cosmic import catalog
 from cosmic.design.batch import batch_of
 from cosmic.design.model import Transformer, is_moe
@@ -22,6 +24,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.quoting import toml
+from cosmic.workload.cut import layers_per_part
 from cosmic.workload.sizes import microbatches
 
 COMMIT = "6404b932421f"
@@ -157,10 +160,57 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.warn(f"TorchTitan has no schedule like {w.schedule}: it runs {name}", when=w.schedule not in SCHEDULES)
     draft.add("parallelism.pipeline_parallel_schedule", name)
     draft.add("parallelism.pipeline_parallel_microbatch_size", w.micro_batch)
-    draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-model.layers // (w.pp * virtual)))
-    draft.add("parallelism.pipeline_parallel_first_stage_less_layers", 0)
-    draft.add("parallelism.pipeline_parallel_last_stage_less_layers", 0)
+    _stage_layers(draft, model, w, virtual)
     draft.warn(f"{name} has two chunks per stage", when=w.schedule in ("zero_bubble", "dualpipe"))
+
+
+def _stage_layers(draft: Draft, model: Transformer, w: Workload, virtual: int) -> None:
+    """Add the layers of stages: as many for each, fewer for the first and the last, or names of modules."""
+    first, last = w.first_stage_layers, w.last_stage_layers
+    if odd := [each for each in (first, last) if each is not None and each % virtual]:
+        draft.warn(f"TorchTitan's stages have {virtual} chunks, into which {odd[0]} layers do not divide")
+        first = last = None
+    parts = layers_per_part(model.layers, w.pp, virtual, first, last)
+    less = fewer_layers(parts)
+    if less is None:
+        draft.add("parallelism.module_fqns_per_model_part", modules(parts))
+        return
+    draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-(model.layers + sum(less)) // len(parts)))
+    draft.add("parallelism.pipeline_parallel_first_stage_less_layers", less[0])
+    draft.add("parallelism.pipeline_parallel_last_stage_less_layers", less[1])
+
+
+def fewer_layers(parts: list[int]) -> tuple[int, int] | None:
+    """Return by how many layers TorchTitan makes first and last part smaller to have *parts*; None if it cannot.
+
+    It counts these as layers, shares all out evenly, the first parts one more where they do not divide, and leaves
+    them out again: at most those of the smallest share. How many parts there are it finds from the largest share.
+
+    >>> fewer_layers([8, 8, 8, 8]), fewer_layers([7, 8, 8, 8]), fewer_layers([8, 8, 8, 6]), fewer_layers([1, 2, 1, 2])
+    ((0, 0), (1, 0), (0, 1), None)
+    """
+    for first, last in product(range(max(parts) + 1), repeat=2):
+        whole = sum(parts) + first + last
+        each, more = divmod(whole, len(parts))
+        shared = [each + (part < more) for part in range(len(parts))]
+        counted = -(-whole // max(shared)) == len(parts)
+        shared[0], shared[-1] = shared[0] - first, shared[-1] - last
+        if shared == parts and max(first, last) <= each and counted:
+            return first, last
+    return None
+
+
+def modules(parts: list[int]) -> list[list[str]]:
+    """Return the modules of each part, given its layers, by TorchTitan's names.
+
+    >>> modules([1, 0])
+    [['tok_embeddings', 'layers.0'], ['norm', 'output']]
+    """
+    starts = [sum(parts[:part]) for part in range(len(parts))]
+    found = [[f"layers.{start + layer}" for layer in range(count)] for start, count in zip(starts, parts, strict=True)]
+    found[0] = ["tok_embeddings", *found[0]]
+    found[-1] = [*found[-1], "norm", "output"]
+    return found
 
 
 def _recomputation(draft: Draft, w: Workload) -> None:

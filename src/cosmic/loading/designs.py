@@ -271,7 +271,9 @@ def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workl
         chosen["global_batch"] = mappings.suggest_batch(chosen)
     if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
         layers = draft.model.layers + draft.model.encoder_layers
-        chosen.setdefault("virtual_stages", mappings.suggest_virtual_stages(layers, chosen["pp"]) if trained else 1)
+        ends = [chosen.get(f"{end}_stage_layers") for end in ("first", "last")]
+        virtual = mappings.suggest_virtual_stages(layers, chosen["pp"], *ends) if trained else 1
+        chosen.setdefault("virtual_stages", virtual)
     if trained and isinstance(draft.model, Transformer) and "micro_batch" not in chosen:
         chosen["micro_batch"] = mappings.suggest_micro_batch(base, chosen)
     if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns

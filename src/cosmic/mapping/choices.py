@@ -152,10 +152,15 @@ def stages(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
 
 
 def _stages_and_placements(model: Transformer, base: DesignPoint, framework: Framework) -> Choice:
-    """Return the stages, each with the orders of axes that differ: without a pipeline there is one."""
-    places = framework.placements if base.workload.task == "training" else (PIPELINE_OUTSIDE,)
+    """Return the stages, each with the orders of axes that differ, and what it may offload where there are tiers."""
+    trained = base.workload.task == "training"
+    places = framework.placements if trained else (PIPELINE_OUTSIDE,)
     values = [(pp, place) for pp in stages(model, base) for place in (places if pp > 1 else places[:1])]
-    return Choice(("pp", "placement"), tuple(values))
+    if not (base.memory.tiers and trained):
+        return Choice(("pp", "placement"), tuple(values))
+    away: list[tuple[str, ...]] = [(), *framework.offloads]
+    spread = [(pp, place, each) for pp, place in values for each in away if pp == 1 or "activations" not in each]
+    return Choice(("pp", "placement", "offload"), tuple(spread))
 
 
 def _context(base: DesignPoint) -> tuple[int, ...]:

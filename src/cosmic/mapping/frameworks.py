@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cosmic.design.workload import AXES, ContextParallel, Recompute, WeightSharding
+from cosmic.design.workload import AXES, ContextParallel, Offloaded, Recompute, WeightSharding
 from cosmic.errors import UnknownName
 
 Placement = tuple[str, ...]
@@ -31,6 +31,8 @@ class Framework:
     ep_overlap: bool = False
     """Whether expert-parallel communication can overlap compute."""
     sequence_parallel: tuple[bool, ...] = (True,)
+    offloads: tuple[tuple[Offloaded, ...], ...] = ()
+    """What outer tiers of memory can hold; activations only without a pipeline."""
     rules: tuple[str, ...] = ()
     """What it demands of a mapping, besides what every mapping must meet."""
     expert_rules: tuple[str, ...] = ()
@@ -54,6 +56,7 @@ FRAMEWORKS = {
         tp_overlap=True,
         ep_overlap=True,
         sequence_parallel=(True, False),
+        offloads=(("optimizer",), ("activations",)),
         rules=('weight_sharding != "zero3" or pp == 1', "not tp_overlap or sequence_parallel"),
         expert_rules=(*OVERLAPPED_EXPERTS, "tp == 1 or sequence_parallel"),
     ),
@@ -70,6 +73,7 @@ FRAMEWORKS = {
         shardings=("zero1", "zero2", "zero3"),
         recomputes=("none", "full"),
         cp_comm_types=("ulysses",),
+        offloads=(("optimizer",),),
         rules=('pp == 1 or weight_sharding == "zero1"', 'tp == 1 or weight_sharding != "zero3"'),
         expert_rules=("dp % ep == 0", "etp in [1, tp]"),
     ),
@@ -82,6 +86,7 @@ FRAMEWORKS = {
         tp_overlap=True,
         ep_overlap=True,
         sequence_parallel=(True, False),
+        offloads=(("optimizer",), ("activations",)),
         rules=("not tp_overlap or sequence_parallel",),
         expert_rules=(*OVERLAPPED_EXPERTS, "tp == 1 or sequence_parallel"),
     ),

@@ -117,14 +117,23 @@ def _without_usual(mapping: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in mapping.items() if key != "etp" or value != usual}
 
 
-def suggest_virtual_stages(layers: int, stages: int) -> int:
+def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, last: int | None = None) -> int:
     """Return the virtual stages of an interleaved schedule that states none: the fewest that share layers out evenly.
+
+    *first* and *last* are layers that these stages state.
 
     >>> suggest_virtual_stages(80, 8), suggest_virtual_stages(96, 4), suggest_virtual_stages(61, 4)
     (2, 2, 2)
     >>> suggest_virtual_stages(24, 8), suggest_virtual_stages(8, 8)
     (3, 1)
+    >>> suggest_virtual_stages(24, 4, last=3), suggest_virtual_stages(24, 4, first=4, last=4)
+    (1, 2)
     """
+    stated = [each for each in (first, last) if each is not None]
+    if stated:
+        rest, others = layers - sum(stated), max(1, stages - len(stated))
+        whole = (gcd(rest // others, *stated) if rest % others == 0 else 1) or 1
+        return next((each for each in divisors(whole) if each > 1), 1)
     each = [virtual for virtual in range(2, layers // stages + 1) if layers % (stages * virtual) == 0]
     return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
 

@@ -88,7 +88,8 @@ def _launches(framework: Framework, point: DesignPoint) -> bool:
         framework.tp_overlap or not w.tp_overlap or w.tp == 1,
         framework.ep_overlap or not w.ep_overlap or w.ep == 1,
         w.tp == 1 or w.sequence_parallel in framework.sequence_parallel,
-        not w.offload,
+        not w.offload or w.offload in framework.offloads,
+        w.pp == 1 or "activations" not in w.offload,
     )
     rules = (*framework.rules, *(framework.expert_rules if experts else ()))
     try:  # a set without parameters has one point, or none if a rule does not hold

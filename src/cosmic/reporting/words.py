@@ -58,6 +58,8 @@ def mapping_in_words(point: DesignPoint) -> str:
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
     if is_moe(point.model) and workload.expert_tensor > 1:
         degrees.append(f"etp {workload.expert_tensor}")
+    ends = {"first": workload.first_stage_layers, "last": workload.last_stage_layers}
+    degrees += [f"{end} stage {layers} layers" for end, layers in ends.items() if layers is not None]
     alone = "a single accelerator" if point.network.npus == 1 else "one rank"
     words = [*(degrees or [alone]), f"microbatch {workload.micro_batch}"]
     if workload.task == "training":

@@ -357,7 +357,8 @@ def _recomputed_share(batch: Batch, block: Block, most: int) -> Numeric:
     stages: Numeric = batch["workload.pp"]
     every = [each.block for each in plan_of(batch)]
     count: Numeric = 0.0
-    for place in range(min(largest_whole(stages), block.repeats + 2)):  # no design has more stages than layers
+    most_stages = sum(each.repeats for each in every if each.part == "layers") + 2  # both ends may have no layers
+    for place in range(min(largest_whole(stages), most_stages)):
         for part in layers_by_part(batch, np.minimum(place, stages - 1), every, most):
             count = count + part[block.name] * (place < stages)
     return count / block.repeats

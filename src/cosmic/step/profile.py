@@ -28,8 +28,9 @@ from cosmic.step.compute import OperatorUse, operators
 from cosmic.step.kernel_costs import KernelCosts
 from cosmic.step.memory import Footprint, footprint
 from cosmic.step.network_costs import NetworkCosts
+from cosmic.workload.cut import UNSTATED
 from cosmic.workload.plan import plan_of
-from cosmic.workload.sizes import Stage, blocks_on_stage, microbatches, place_of
+from cosmic.workload.sizes import Stage, blocks_on_stage, cut_of, microbatches, place_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,11 +161,19 @@ def profile(batch: Batch, stage: Stage | None = None) -> StepProfile:
 
 
 def stages_of(batch: Batch) -> tuple[Stage, ...]:
-    """Return the stages one of which bounds the step: the embedding is on the first, the head on the last."""
+    """Return the stages one of which bounds the step: the embedding is on the first, the head on the last.
+
+    Others may have more to do if layers are of several kinds, or if those of a stage are stated.
+    """
     if np.all(batch["workload.pp"] == 1):
         return ("first",)
-    alike = sum(each.block.part == "layers" for each in plan_of(batch)) == 1
-    return ("first", "last") if alike else ("first", "middle", "last")
+    blocks = [each.block for each in plan_of(batch)]
+    cut = cut_of(batch, blocks)
+    if sum(block.part == "layers" for block in blocks) == 1:
+        return ("first", "middle", "last") if cut.stated else ("first", "last")
+    second: tuple[Stage, ...] = ("second",) if cut.first is not UNSTATED else ()
+    penultimate: tuple[Stage, ...] = ("penultimate",) if cut.last is not UNSTATED else ()
+    return ("first", *second, "middle", *penultimate, "last")
 
 
 def memory_of(batch: Batch) -> Footprint:

@@ -29,7 +29,7 @@ from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
 from cosmic.workload.plan import plan_of
-from cosmic.workload.sizes import layers_of_part
+from cosmic.workload.sizes import layers_of_parts
 
 PASSES = ("forward", "backward")
 FETCHED_AHEAD = 4
@@ -202,16 +202,13 @@ def stage_time(batch: Batch, counts: Counts) -> StageTime:
 
 def part_times(batch: Batch) -> list[StageTime]:
     """Return what each part of the model takes: a stage, or a virtual stage."""
-    workload = batch.base.workload
-    virtual = workload.virtual_stages if workload.task == "training" and workload.pp > 1 else 1
     blocks = [each.block for each in plan_of(batch)]
-    parts = workload.pp * virtual
+    parts = layers_of_parts(batch, blocks)
     found = []
-    for part in range(parts):
-        ends = {"first": part == 0, "last": part == parts - 1}
+    for part, layers in enumerate(parts):
+        ends = {"first": part == 0, "last": part == len(parts) - 1}
         counts = {block.name: float(ends[block.part]) for block in blocks if block.part in ends}
-        layers = layers_of_part(batch.base.model, blocks, part, parts)
-        found.append(stage_time(batch, counts | {name: float(count) for name, count in layers.items()}))
+        found.append(stage_time(batch, counts | layers))
     return found
 
 

@@ -16,7 +16,7 @@ from cosmic.design.model import Transformer
 from cosmic.numeric import Numeric, elementwise, largest_whole, sum_of, where
 from cosmic.workload.blocks import Block
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import layers_by_part, microbatches
+from cosmic.workload.sizes import cut_of, layers_by_part, microbatches
 
 
 def candidates(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
@@ -46,22 +46,24 @@ def bidirectional(batch: Batch) -> bool:
 def _starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     """Return the first stage of each run of stages with the same layers.
 
-    Where all layers are alike, earlier stages have as many as later ones, or one more: the first stage is enough.
+    Where all layers are alike, earlier ones of the stages that share them have as many as later ones, or one more: the
+    first of them is enough.
     """
     layers = [block for block in blocks if block.part == "layers"]
-    stages: Numeric = batch["workload.pp"]
-    virtual: Numeric = batch["workload.virtual_stages"] if batch.base.workload.task == "training" else 1
-    total, parts = sum_of(block.repeats for block in layers), stages * virtual
-    each, more, alone = total // parts, total % parts, np.maximum(0, parts - total) // 2
-    starts = [stages * 0]
+    cut = cut_of(batch, blocks)
+    each, more, alone = cut.rest // cut.parts, cut.rest % cut.parts, cut.alone
+    starts = [cut.stages * 0]
+    if cut.stated:
+        starts.append(cut.stage_of(0))
     if np.any(alone):
-        starts.append(alone % stages)  # the embedding has a virtual stage to itself
+        starts.append(cut.stage_of(alone))  # the embedding has a virtual stage to itself
     if len(layers) == 1 and not bidirectional(batch):
         return starts
-    starts.append((more + alone) % stages)
+    starts.append(cut.stage_of(more + alone))
     for end in _ends(batch, layers):
-        short = more + (end - more * (each + 1)) // np.maximum(each, 1)
-        within = (alone + np.where(end < more * (each + 1), end // (each + 1), short)) % stages
+        shared = cut.shared_before(end)
+        short = more + (shared - more * (each + 1)) // np.maximum(each, 1)
+        within = cut.stage_of(alone + np.where(shared < more * (each + 1), shared // (each + 1), short))
         starts += [within, within + 1]
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
     apart = experts.every if experts else 1  # where kinds take turns, so do the layers of stages

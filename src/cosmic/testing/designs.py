@@ -90,9 +90,13 @@ OUTER = 0.15
 """Share of the designs that have outer tiers."""
 DEPTHS = (2, 3, 7, 13, 24, 37)
 """Layers of models that are cut short: what divides by nothing in particular."""
+UNEVEN = 0.25
+"""Share of the pipelines that state the layers of a stage."""
+NEAR = (-2, -1, -1, 0, 1)
+"""Layers of such a virtual stage beyond those that it would have."""
 SLOTS = schema.slots(Workload)
 COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
-TRIES = 1000
+TRIES, FEW_TRIES = 1000, 4
 UNDECODED = ("encoder", "vision", "recommender")
 """Families that decode no tokens."""
 
@@ -138,7 +142,25 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
         point = load_design(f"{name}@{system}", overrides)
     except SpecError:
         return None
-    return None if invalid_reasons(point) else point
+    return None if invalid_reasons(point) else _with_stage_layers(point, fixed)
+
+
+def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPoint:
+    """Return some designs with the layers of first or last stage stated: a few more or fewer than their share.
+
+    Chance is the design's own, so that designs are drawn that were drawn before there were such layers.
+    """
+    rng, workload = Random(point.identity), point.workload
+    if workload.pp == 1 or not isinstance(point.model, Transformer) or rng.random() > UNEVEN:
+        return point
+    even = (point.model.layers + point.model.encoder_layers) // (workload.pp * workload.virtual_stages)
+    for _ in range(FEW_TRIES):
+        chosen = rng.choice((("first",), ("last",), ("first", "last")))
+        stated = {f"{end}_stage_layers": max(0, even + rng.choice(NEAR)) * workload.virtual_stages for end in chosen}
+        changed = point.changed({f"workload.{key}": value for key, value in stated.items() if key not in fixed})
+        if not invalid_reasons(changed):
+            return changed
+    return point
 
 
 def _shorter(rng: Random, bare: DesignPoint) -> dict[str, Any]:

@@ -16,8 +16,11 @@ from cosmic.design.batch import Batch, batch_of, has_gaps, known
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Condition, Numeric
+from cosmic.workload.cut import stated_layers
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import expert_degrees, microbatches, structural_paths
+
+STAGE_LAYERS = ("workload.first_stage_layers", "workload.last_stage_layers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,56 @@ def _tokens_sentence(point: DesignPoint) -> str:
 def _layers(point: DesignPoint) -> int:
     model = point.model
     return model.layers + model.encoder_layers if isinstance(model, Transformer) else 1
+
+
+def _stages_fit(batch: Batch) -> Condition:
+    """Return whether there are layers for all stages; those that state some have `_stage_layers_fit`."""
+    virtual = _w(batch, "virtual_stages")
+    fit: Condition = _w(batch, "pp") * virtual <= _layers(batch.base) + 2 * (virtual > 1)
+    first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
+    return fit if first is last else fit | (first.given + last.given > 0)
+
+
+def _stage_layers_fit(batch: Batch) -> Condition:
+    """Return whether the layers that first and last stage state can be theirs, and the others have some too.
+
+    With virtual stages, one that has the embedding or the head may have no layers, unless they are stated.
+    """
+    first, last = (stated_layers(batch[path], 1) for path in STAGE_LAYERS)
+    if first is last:
+        return True  # neither is stated
+    pp, virtual, ends = _w(batch, "pp"), _w(batch, "virtual_stages"), first.given + last.given
+    others = (pp - ends) * virtual
+    rest = _layers(batch.base) - first.layers - last.layers
+    whole = (first.layers % virtual == 0) & (last.layers % virtual == 0)
+    enough = (rest >= 0) & (others <= rest + (2 - ends) * (virtual > 1)) & ((others > 0) | (rest == 0))
+    fit: Condition = (ends == 0) | ((pp > 1) & (_copies(batch.base, pp) == 1) & whole & enough)
+    return fit
+
+
+def _copies(point: DesignPoint, stages: Numeric) -> Numeric:
+    """Return how many stages' worth of layers a stage holds: two where microbatches enter at both ends."""
+    return schedules[point.workload.schedule].parameter_copies(stages) if point.workload.task == "training" else 1
+
+
+def _stage_layers_sentence(point: DesignPoint) -> str:
+    w, layers = point.workload, _layers(point)
+    ends = {"first_stage_layers": w.first_stage_layers, "last_stage_layers": w.last_stage_layers}
+    stated = {key: count for key, count in ends.items() if count is not None}
+    said = " + ".join(f"{key} {count}" for key, count in stated.items())
+    if w.pp == 1:
+        return f"{said} with pp 1: one stage has all layers, leave it out"
+    if _copies(point, w.pp) != 1:
+        return f"{said} with {w.schedule}: its stages have layers of both ends, leave it out or choose another schedule"
+    if odd := [f"{key} {count}" for key, count in stated.items() if count % w.virtual_stages]:
+        return f"{odd[0]} does not divide by virtual_stages {w.virtual_stages}: choose a multiple"
+    rest, others = layers - sum(stated.values()), w.pp - len(stated)
+    if rest < 0:
+        return f"{said} is more than the {layers} layers there are: lower it"
+    if not others:
+        return f"{said} is not the {layers} layers of pp {w.pp}: make them equal, or leave one of them out"
+    each = f" × virtual_stages {w.virtual_stages}" if w.virtual_stages > 1 else ""
+    return f"{said} leaves {rest} of {layers} layers for the other {others} stages{each}: lower it"
 
 
 def _experts_fit(batch: Batch) -> Condition:
@@ -216,12 +269,13 @@ RULES = {
     ),
     "tokens": Rule(_tokens_split, _tokens_sentence),
     "stages": Rule(
-        lambda b: _w(b, "pp") * _w(b, "virtual_stages") <= _layers(b.base) + 2 * (_w(b, "virtual_stages") > 1),
+        _stages_fit,
         lambda p: (
             f"pp {p.workload.pp} × virtual_stages {p.workload.virtual_stages} is more than the {_layers(p)} "
             "layers there are: lower it"
         ),
     ),
+    "stage_layers": Rule(_stage_layers_fit, _stage_layers_sentence),
     "experts": Rule(_experts_fit, _experts_sentence),
     "expert_shards": Rule(_shards_fit, _shards_sentence),
     "expert_ranks": Rule(_expert_ranks_fit, _expert_ranks_sentence),

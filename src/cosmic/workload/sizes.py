@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from cosmic.design.batch import Batch, has_gaps, known
 from cosmic.design.model import Model, Transformer, is_moe
-from cosmic.numeric import Numeric, floats, largest_whole
+from cosmic.numeric import Numeric, choose, floats, largest_whole
 from cosmic.workload.blocks import Block, dimensions
+from cosmic.workload.cut import Cut, stated_layers
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.schedule import schedules
 
@@ -163,7 +165,7 @@ def _microbatches(batch: Batch) -> Numeric:
     return count
 
 
-Stage = Literal["first", "middle", "last"]
+Stage = Literal["first", "second", "middle", "penultimate", "last"]
 """The stages of a pipeline one of which bounds a step: the others are like one of them, or have less to do."""
 
 
@@ -171,21 +173,38 @@ def place_of(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
     """Return the number of a stage, from 0 on.
 
     The middle is the last of the stages that have a layer more than others, if there are several: it has more layers
-    of the kind that comes later.
+    of the kind that comes later. Second and penultimate are the first and the last of the stages that share what others
+    leave: those beside a stage whose layers are stated.
     """
     stages: Numeric = batch["workload.pp"]
-    if stage != "middle":
+    if stage in ("first", "last"):
         return stages * 0 if stage == "first" else stages - 1
-    more = _layers(blocks) % stages
-    place: Numeric = np.where(more > 1, more - 1, stages // 2)
-    return place
+    cut = cut_of(batch, blocks)
+    if stage != "middle":
+        place: Numeric = stages * 0 + cut.first.given if stage == "second" else stages - 1 - cut.last.given
+    elif cut.stated:
+        place = _middle_of_sharing(cut, alike=sum(block.part == "layers" for block in blocks) == 1)
+    else:
+        more = cut.layers % stages
+        return np.where(more > 1, more - 1, stages // 2)
+    return np.clip(place, 0, stages - 1)
+
+
+def _middle_of_sharing(cut: Cut, alike: bool) -> Numeric:
+    """Return the middle where the layers of a stage are stated; it may be the only one with a layer more.
+
+    Where all layers are *alike*, designs that state none have no stage with more of them than the first.
+    """
+    more, given = cut.rest % cut.sharing, cut.first.given
+    place: Numeric = given + np.where(more > 1 - given, more - 1, cut.sharing // 2)
+    return choose(given + cut.last.given > 0, place, 0) if alike else place
 
 
 def blocks_on_stage(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str, Numeric]:
     """Return how much of each block of a model lies on stage number *place*: layers, the embedding, the head.
 
-    Layers are dealt out in order, to stages or to their virtual stages, evenly; where they do not divide, the first
-    ones take one more. A bidirectional schedule has each stage twice, once in each direction: the mean of both.
+    Layers are dealt out in order, to stages or to their virtual stages (see `cosmic.workload.cut`). A bidirectional
+    schedule has each stage twice, once in each direction: the mean of both.
     """
     stages = batch["workload.pp"]
     found = _one_way(batch, place, blocks)
@@ -215,40 +234,47 @@ def layers_by_part(
 
     With *most*, only the first so many layers of each virtual stage count.
     """
-    stages, model = batch["workload.pp"], batch.base.model
-    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    cut = cut_of(batch, blocks)
     found: list[dict[str, Numeric]] = []
-    for chunk in range(largest_whole(virtual)):
-        layers = layers_of_part(model, blocks, place + chunk * stages, stages * virtual, most)
-        found.append({name: count * (chunk < virtual) for name, count in layers.items()})
+    for chunk in range(largest_whole(cut.virtual)):
+        layers = layers_of_part(batch.base.model, blocks, cut, place, chunk, most)
+        found.append({name: count * (chunk < cut.virtual) for name, count in layers.items()})
     return found
 
 
-def layers_of_part(
-    model: Model, blocks: Sequence[Block], part: Numeric, parts: Numeric, most: int | None = None
-) -> dict[str, Numeric]:
-    """Return the layers of each kind in number *part* of the *parts* into which a pipeline cuts a model.
+def layers_of_parts(batch: Batch, blocks: Sequence[Block]) -> list[dict[str, float]]:
+    """Return how many layers of each kind are in each stage of a single design, or in each virtual stage, in order."""
+    workload = batch.base.workload
+    cut = cut_of(batch, blocks)
+    if workload.pp == 1:
+        cut = replace(cut, virtual=1)
+    parts = [divmod(part, workload.pp) for part in range(workload.pp * int(cut.virtual))]
+    dealt = (layers_of_part(batch.base.model, blocks, cut, stage, chunk) for chunk, stage in parts)
+    return [{name: float(count) for name, count in layers.items()} for layers in dealt]
 
-    With *most*, only its first so many layers count. Where there are more parts than layers, the last has the head
-    alone, and the first the embedding.
+
+def layers_of_part(
+    model: Model, blocks: Sequence[Block], cut: Cut, stage: Numeric, chunk: int = 0, most: int | None = None
+) -> dict[str, Numeric]:
+    """Return the layers of each kind in number *chunk* of the virtual stages of stage number *stage*.
+
+    With *most*, only its first so many layers count.
     """
-    total = _layers(blocks)
-    place = part - np.maximum(0, parts - total) // 2
-    start = np.maximum(0, place * (total // parts) + np.minimum(place, total % parts))
-    taken = total // parts + ((place >= 0) & (place < total % parts))
+    start, taken = cut.span(stage, chunk)
     end = start + (taken if most is None else np.minimum(taken, most))
     before = _first_layers(model, blocks, start)
     return {name: count - before[name] for name, count in _first_layers(model, blocks, end).items()}
 
 
-def layers_per_part(layers: int, parts: int) -> list[int]:
-    """Return the layers of each stage, or of each virtual stage, as `blocks_on_stage` deals them out.
+def cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
+    """Return how the pipeline of each design cuts its model."""
+    return batch.once(cut_of, lambda: _cut_of(batch, blocks))
 
-    >>> layers_per_part(61, 4), layers_per_part(2, 4)
-    ([16, 15, 15, 15], [0, 1, 1, 0])
-    """
-    alone = max(0, parts - layers) // 2
-    return [layers // parts + (0 <= part - alone < layers % parts) for part in range(parts)]
+
+def _cut_of(batch: Batch, blocks: Sequence[Block]) -> Cut:
+    virtual: Numeric = batch["workload.virtual_stages"] if _trains(batch) else 1
+    first, last = (stated_layers(batch[f"workload.{end}_stage_layers"], virtual) for end in ("first", "last"))
+    return Cut(_layers(blocks), batch["workload.pp"], virtual, first, last)
 
 
 def _layers(blocks: Sequence[Block]) -> int:

@@ -57,6 +57,11 @@ class ExhaustiveAgent:
 def by_structure(space: ParameterSet) -> Indices:
     """Return every point of *space*, those with equal switches side by side: each program then runs once on all."""
     points = space.listed(0, space.valid).astype(index_type(max(space.sizes, default=1) - 1))
+    return np.asarray(points[np.argsort(structures(space, points), kind="stable")])
+
+
+def structures(space: ParameterSet, points: Indices) -> Indices:
+    """Return a number for each point: two have the same if their switches are equal."""
     code = np.zeros(len(points), dtype=np.int64)
     for place, parameter in enumerate(space.parameters):
         switches = [at for at, path in enumerate(parameter.paths) if path in STRUCTURAL]
@@ -64,4 +69,4 @@ def by_structure(space: ParameterSet) -> Indices:
             known: dict[tuple[object, ...], int] = {}
             values = [known.setdefault(tuple(row[at] for at in switches), len(known)) for row in parameter.values]
             code = code * len(known) + np.array(values)[points[:, place]]
-    return np.asarray(points[np.argsort(code, kind="stable")])
+    return code

@@ -14,6 +14,7 @@ from cosmic.evaluation import BETTER, evaluate_batch
 from cosmic.simulation.analytic import COMPUTE_PARTS
 from cosmic.testing.relations import hardware, memory, work
 from cosmic.testing.relations.relation import Changes, Finding, Relation, Violation, comparison, equal, violation
+from cosmic.workload.cut import layers_per_part
 
 BATCH = 16
 LAST_BITS = 1e-13
@@ -54,6 +55,24 @@ def replaced(point: DesignPoint, rng: Random) -> list[Changes]:
     others = [each for each in workload.placement if each != axis]
     places = [(*others[:place], axis, *others[place:]) for place in range(len(others) + 1)]
     return [{"workload.placement": place} for place in places if place != workload.placement]
+
+
+def stated(point: DesignPoint, _: Random) -> list[Changes]:
+    """Return a pipeline that states no layers, and one that states those that first and last stage have anyway.
+
+    Where virtual stages of one stage have different layers, no number states them.
+    """
+    workload, model = point.workload, point.model
+    if workload.pp == 1 or workload.schedule == "dualpipe" or not isinstance(model, Transformer):
+        return []
+    virtual = workload.virtual_stages
+    parts = layers_per_part(model.layers + model.encoder_layers, workload.pp, virtual)
+    if virtual > 1 and len(set(parts)) > 1:
+        return []
+    ends = {"first": parts[0] * virtual, "last": parts[-1] * virtual}
+    nothing = {f"workload.{end}_stage_layers": None for end in ends}
+    each = [{**nothing, f"workload.{end}_stage_layers": layers} for end, layers in ends.items()]
+    return [nothing, *each, {f"workload.{end}_stage_layers": layers for end, layers in ends.items()}]
 
 
 def replicated(point: DesignPoint, _: Random) -> list[Changes]:
@@ -105,6 +124,13 @@ def batched(point: DesignPoint, rng: Random) -> list[Violation]:
 RELATIONS: tuple[Relation, ...] = (
     comparison("names", "What model and accelerator are called does not matter.", renamed, equal(*SAME)),
     comparison("placement", "The place of an axis of one rank does not matter.", replaced, equal(*SAME)),
+    comparison(
+        "stated layers",
+        "Layers that a stage has anyway may be stated.",
+        stated,
+        equal(*SAME),
+        between=((0, 1), (0, 2), (0, 3)),
+    ),
     comparison(
         "replicas",
         "Twice the replicas of twice the batch compute for as long.",

@@ -8,6 +8,7 @@ from random import Random
 from cosmic.design.memory import Tier
 from cosmic.design.model import Transformer, active_parameters, is_moe, moe_layers, parameters
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Workload
 from cosmic.step import memory as step_memory
 from cosmic.testing.relations.relation import (
     ROUNDING,
@@ -89,12 +90,17 @@ def wider(axis: str) -> Variants:
     return variants
 
 
+def states_layers(workload: Workload) -> bool:
+    """Return whether a workload states the layers of a stage."""
+    return workload.first_stage_layers is not None or workload.last_stage_layers is not None
+
+
 def _alike(point: DesignPoint, axis: str) -> bool:
     """Return whether twice the stages are halves of those there are, with as many activations in flight.
 
     Interleaved and zero-bubble schedules keep more of a model's activations in flight on more stages; GPipe on one
-    stage accumulates gradients, and keeps one microbatch; where stages do not divide the layers, the fullest of more
-    stages may hold more than half.
+    stage accumulates gradients, and keeps one microbatch; where stages do not divide the layers, or state theirs, the
+    fullest of more stages may hold more than half.
     """
     if axis != "pp":
         return True
@@ -103,7 +109,7 @@ def _alike(point: DesignPoint, axis: str) -> bool:
     plain = (
         workload.task != "training" or workload.schedule == "1f1b" or (workload.schedule == "gpipe" and workload.pp > 1)
     )
-    return plain and layers % (2 * workload.pp) == 0
+    return plain and layers % (2 * workload.pp) == 0 and not states_layers(workload)
 
 
 def more_expert_parallelism(point: DesignPoint, _: Random) -> list[Changes]:

@@ -34,7 +34,7 @@ from cosmic.traces.trace import RankTrace, Template, TraceSet
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.plan import plan_of
 from cosmic.workload.schedule import Task, schedules
-from cosmic.workload.sizes import layers_of_part
+from cosmic.workload.sizes import layers_of_parts
 
 MOST_RANKS = 2**20
 """Most ranks that are traced or simulated."""
@@ -109,7 +109,7 @@ def _plan(profile: StepProfile, found: Sequence[Piece]) -> Plan:
     workload, collective = profile.batch.base.workload, profile.batch.base.collective
     training = workload.task == "training"
     paces = tuple(_paces(part, profile) for part in part_times(profile.batch))
-    parts = _parts(found, profile, len(paces))
+    parts = _parts(found, profile)
     count = int(profile.microbatches)
     alone = workload.pp == 1
     passes = count * (len(parts) // workload.pp) * (2 if training else 1)
@@ -161,7 +161,7 @@ def _taken(part: StageTime, phase: str, efficiency: float) -> float:
     return (sent - shown) * (1 - efficiency) / efficiency if efficiency else sent
 
 
-def _parts(found: Sequence[Piece], profile: StepProfile, count: int) -> tuple[tuple[Layer, ...], ...]:
+def _parts(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple[Layer, ...], ...]:
     """Return the parts of the model: layers are dealt out as `cosmic.workload.sizes.blocks_on_stage` says.
 
     The embedding goes with the first part, the head with the last. Layers of one kind are beside each other in a part.
@@ -174,8 +174,7 @@ def _parts(found: Sequence[Piece], profile: StepProfile, count: int) -> tuple[tu
         layers.setdefault(piece.name, []).append(Layer(label, piece))
     waiting = {name: iter(each) for name, each in layers.items()}
     parts: list[tuple[Layer, ...]] = []
-    for part in range(count):
-        taken = layers_of_part(profile.batch.base.model, blocks, part, count)
+    for taken in layers_of_parts(profile.batch, blocks):
         parts.append(tuple(layer for name, each in waiting.items() for layer in islice(each, int(taken[name]))))
     first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
     last = tuple(Layer(piece.name, piece) for piece in found if piece.part == "last")
