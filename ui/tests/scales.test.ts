@@ -3,6 +3,7 @@ import { test } from "node:test";
 import { digits, show, times, writer } from "../src/base/format";
 import { scale, ticksIn } from "../src/base/scale";
 import { axisOf, ticksOf } from "../src/explore/axes";
+import { axisName } from "../src/explore/names";
 import { planeOf } from "../src/explore/points";
 import { decode } from "../src/trials";
 import { Binary, numbers } from "./study";
@@ -32,6 +33,15 @@ test("the limit of memory lies on its axes", () => {
   const [memory, step] = trials.columns;
   const plane = planeOf(trials, [step, memory], [false, false], new Uint8Array([1, 1]), area, [null, 80 * GIB]);
   assert.ok(plane.y.high >= 80 * GIB && plane.x.high < 3);
+});
+
+test("the name of an axis of money has the currency", () => {
+  const named = (label: string, unit: string): string => {
+    const binary = new Binary();
+    const columns = [numbers(binary, "x", [1], { label, unit })];
+    return axisName(decode({ first: 0, count: 1, columns, reasons: [""], outcomes: binary.add([0], "u8") }, binary.whole).columns[0]);
+  };
+  assert.deepEqual([named("network cost", "USD"), named("cost", "USD"), named("step", "s")], ["network USD", "cost USD", "step"]);
 });
 
 test("numbers have their unit, and as many digits as they need", () => {

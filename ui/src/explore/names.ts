@@ -14,10 +14,10 @@ export function unitText(column: TrialColumn): string {
   return unit === "share" ? "%" : unit;
 }
 
-/** Returns the short label of an axis of numbers with their unit, as its numbers may have no room for it. */
+/** Returns the short label of an axis; that of money names the currency, for which its numbers may have no room. */
 export function axisName(column: TrialColumn): string {
-  const unit = isChoice(column) || ["B", "s", "1/s"].includes(column.spec.unit) ? "" : unitText(column);
-  return unit ? `${shortLabel(column)} (${unit})` : shortLabel(column);
+  const label = shortLabel(column);
+  return column.spec.unit === "USD" ? `${label.replace(/ cost$/, "")} USD` : label;
 }
 
 /** Returns the title of an axis: what it is, its unit, and which way is better. */

@@ -165,7 +165,7 @@ function paintAxes(context: CanvasRenderingContext2D, model: Explorer, all: Lane
 
 /** Returns a number without its unit where both have no room: the name of the axis has it. */
 function shortened(context: CanvasRenderingContext2D, text: string, width: number): string {
-  const bare = context.measureText(text).width <= width ? text : text.replace(/ ?(?:USD|J)$/, "");
+  const bare = context.measureText(text).width <= width ? text : text.replace(/ USD$/, "");
   return fitting(context, bare, width);
 }
 
