@@ -17,8 +17,8 @@ FOLDER = Path(__file__).parent
 SPACE = FOLDER.parent / "examples" / "quickstart" / "space.yaml"
 WIDTH = 960
 SHOTS = {
-    "report-verdict.png": ("verdict", 386),
-    "report-explore.png": ("explore", 712),
+    "report-verdict.png": ("verdict", 576),
+    "report-explore.png": ("explore", 760),
     "report-timeline.png": ("timeline", 540),
 }
 """The sections to show, and their heights in pixels from the top."""

@@ -223,6 +223,24 @@ def test_studies_are_compared(live: Open) -> None:
     assert watched.page.locator("canvas").count()
 
 
+def test_a_model_on_a_system_is_evaluated_and_searched(live: Open) -> None:
+    page = live("#page=search").page
+    page.select_option("#machine-model", "llama3-8b")
+    page.fill("#machine-npus", "8")
+    page.select_option("#machine-task", "decode")
+    page.wait_for_selector("text=valid designs")
+    page.get_by_role("button", name="only evaluate it").click()
+    page.wait_for_selector("#evaluated-title")
+    assert page.inner_text("#evaluated-title") == "llama3-8b@dgx-h100:8"
+    assert "tokens/s/GPU" in page.inner_text(".facts")
+    page.fill("#trials", "5")
+    page.fill("#name", "served")
+    page.get_by_role("button", name="start the search").click()
+    page.locator("p.starting, #verdict").first.wait_for(timeout=5000)  # what it does is said before anything is found
+    page.wait_for_selector("#verdict .headline", timeout=30_000)
+    assert page.inner_text("#verdict .headline").startswith("llama3-8b on 8 × h100-sxm-80gb: ")
+
+
 PAGES = {
     "studies": ("", "table.studies", "html"),
     "search": (f"#page=search&space={SPACE}", ".parameter", "html"),

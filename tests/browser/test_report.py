@@ -32,6 +32,9 @@ def test_it_opens_from_disk_and_asks_for_nothing(report_page: Open, study: dict[
     assert leaves(watched.requests) == []
     assert page.locator("main section.section").evaluate_all("all => all.map((each) => each.id)") == SECTIONS
     assert page.locator(".sentence").inner_text() == study["verdict"]["sentence"]
+    assert page.locator(".headline").inner_text() == study["verdict"]["headline"]
+    assert page.locator(".plateau-words").inner_text() == study["verdict"]["plateau"]["sentence"]
+    assert page.locator(".launch-line").inner_text() == study["designs"][study["best"]]["launch"]["note"]
     assert page.locator("main").count() == page.locator("h1").count() == 1
     assert page.evaluate("performance.getEntriesByName('cosmic-ready').length") == 1
     ids = page.locator("[id]").evaluate_all("all => all.map((each) => each.id)")

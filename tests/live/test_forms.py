@@ -103,6 +103,60 @@ def test_a_search_that_is_wrong_is_refused_with_a_sentence(
     assert sorted(runs.iterdir()) == before
 
 
+MACHINE = "llama3-8b@dgx-h100:16"
+
+
+def test_the_mappings_of_a_model_on_a_system_are_a_set_to_search(client: Client) -> None:
+    offer = client.get("/api/catalog").json
+    assert {"llama3-8b"} <= set(offer["models"])
+    assert {"dgx-h100"} <= set(offer["systems"])
+    assert offer["tasks"] == ["training", "prefill", "decode"]
+    schema = client.get(f"/api/spaces/{MACHINE}").json
+    assert "workload.tp" in schema["properties"]
+    assert schema["x-cosmic"]["valid"] == load_space(MACHINE).valid
+    served = client.get(f"/api/spaces/{MACHINE}?task=decode").json
+    assert 0 < served["x-cosmic"]["valid"] < schema["x-cosmic"]["valid"]
+    assert client.post("/api/count", {"space": MACHINE, "task": "decode"}).json["valid"] == served["x-cosmic"]["valid"]
+
+
+def test_a_search_of_a_machine_is_named_by_it_and_passed_on_as_it_is() -> None:
+    wanted = search_of({"space": MACHINE, "trials": 10})
+    assert (wanted.space, wanted.name) == (MACHINE, "llama3-8b-dgx-h100-16-genetic-0")
+    assert wanted.inputs.objectives == ("step_s",)
+    served = search_of({"space": MACHINE, "task": "decode", "trials": 10})
+    assert served.name == "llama3-8b-dgx-h100-16-decode-genetic-0"
+    assert isinstance(served.space, dict)  # a task is not part of the name: the whole set is written to a file
+    assert load_space(served.space).base.workload.task == "decode"
+    few = search_of({"space": MACHINE, "restrict": {"workload.tp": [2]}, "trials": 10})
+    assert isinstance(few.space, dict)
+
+
+@pytest.mark.parametrize(
+    ("space", "task", "said"),
+    [
+        ("llama3-8b@dgx-h101:16", "training", "system = 'dgx-h101': no such system"),
+        ("llama-8b@dgx-h100:16", "training", "model = 'llama-8b': no such model"),
+        ("../secret.yaml@dgx-h100", "training", "model = '../secret.yaml': no such model"),
+        ("llama3-8b@../secret.yaml", "training", "system = '../secret.yaml': no such system"),
+        ("a@b@c", "training", "model = 'a@b': no such model"),
+        ("@", "training", "model = '': no such model"),
+        ("--help@dgx-h100", "training", "model = '--help': no such model"),
+        ("llama3-8b@dgx-h100:0", "training", "accelerators = '0': must be a whole number from 1"),
+        ("llama3-8b@dgx-h100:-8", "training", "accelerators = '-8'"),
+        ("llama3-8b@dgx-h100:", "training", "accelerators = ''"),
+        ("llama3-8b@dgx-h100:7", "training", "system = 'dgx-h100:7'"),
+        ("llama3-8b@dgx-h100:99999999", "training", "accelerators = '99999999'"),
+        (MACHINE, "sleeping", "task = 'sleeping': no such task"),
+        (MACHINE, "", "task = '': must be a short text"),
+        (SPACE, "decode", "task = 'decode': is that of the parameter set"),
+    ],
+)
+def test_a_machine_that_is_wrong_is_refused_with_a_sentence(client: Client, space: str, task: str, said: str) -> None:
+    answer = client.post("/api/searches", {"space": space, "task": task, "trials": 1})
+    assert answer.status == 422
+    assert said in answer.error
+
+
 def test_no_value_can_be_an_option_of_the_command() -> None:
     wanted = search_of({"space": SPACE, "constraints": ["mfu >= 0.1"], "settings": {}, "stacks": ["workload"]})
     words = arguments(wanted.inputs, Path("runs/x"))

@@ -83,7 +83,15 @@ def test_other_fields_are_set_by_path(client: Client) -> None:
         ({"study": "study", "settings": {"workload.pp": True}}, "workload.pp = True: no such value"),
         ({"study": "study", "settings": {"workload.tpp": 3}}, "no such key"),
         ({"study": "study", "settings": []}, "settings = []: must map names to values"),
-        ({"design": "gpt3-175b@dgx-h100:8388608"}, "the page evaluates at most"),
+        (
+            {"design": "gpt3-175b@dgx-h100:8388608"},
+            "accelerators = '8388608': must be a whole number from 1 to 4,194,304",
+        ),
+        ({"design": "gpt3-175b@dgx-h100:1e3"}, "accelerators = '1e3': must be a whole number"),
+        ({"design": "gpt3-175b@dgx-h100:²"}, "accelerators = '²': must be a whole number"),
+        ({"design": f"gpt3-175b@dgx-h100:{'9' * 5000}"}, "must be a whole number"),
+        ({"design": "../models/x.yaml@dgx-h100"}, "model = '../models/x.yaml': no such model"),
+        ({"design": "gpt3-175b@../x.yaml"}, "system = '../x.yaml': no such system"),
         ({"desing": "x"}, "desing = 'x': no such key; did you mean 'design'?"),
     ],
 )

@@ -92,6 +92,7 @@ def test_studies_are_compared(client: Client, runs: Path) -> None:
     assert [row["study"] for row in found["studies"]] == ["study", "other"]
     assert found["curves"][0]["points"] == found["curves"][1]["points"]
     assert found["curves"][0]["points"][-1][1] == found["studies"][0]["best"]
+    assert found["curves"][0]["points"][-1][0] == found["studies"][0]["trials"]  # to its end, not to its last gain
     assert client.get("/api/compare").status == 422
     assert client.get("/api/compare?" + "&".join(f"study={n}" for n in range(13))).status == 422
 

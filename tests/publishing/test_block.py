@@ -127,10 +127,28 @@ def test_parts_of_a_study_have_the_columns_of_the_whole() -> None:
         assert [each["name"] for each in part["columns"]] == [each["name"] for each in whole["columns"]]
 
 
-def test_choices_of_several_fields_and_of_names_are_text() -> None:
-    block, _ = packed(search(small(), agent="exhaustive", trials=9))
-    assert column(block, "workload.{dp,tp}")["coding"]["values"][0] == "2, 8"
-    assert column(block, "workload.{dp,tp}")["label"] == "dp, tp"
+def test_a_parameter_of_several_fields_is_a_column_for_each() -> None:
+    made = search(small(), agent="exhaustive", trials=9)
+    block, binary = packed(made)
+    dp, tp = (column(block, f"workload.{axis}") for axis in ("dp", "tp"))
+    assert (dp["coding"]["values"], tp["coding"]["values"]) == ([2, 4, 16], [8, 4, 1])
+    assert (dp["label"], tp["label"]) == ("dp", "tp")
+    assert tp["part"] == {"of": "workload.{dp,tp}", "place": 1}
+    assert dp["coding"]["codes"] == tp["coding"]["codes"]  # stored once
+    points = [made.problem.space.point(made.trials.row(place)).workload for place in range(len(made.trials))]
+    assert labels(block, "workload.dp", binary) == [str(each.dp) for each in points]
+    assert labels(block, "workload.tp", binary) == [str(each.tp) for each in points]
+    metrics = [each for each in block["columns"] if each["coding"]["kind"] == "from"]
+    assert all(block["columns"][each["coding"]["column"]]["role"] == "metric" for each in metrics)
+
+
+def test_entries_of_a_tuple_that_are_names_lists_or_equal_keep_their_values() -> None:
+    tuples = [["1f1b", True, 1], ["1f1b", False, 1], ["gpipe", True, 2]]
+    space = small(parameters={"workload.{schedule,sequence_parallel,virtual_stages}": tuples})
+    block, binary = packed(search(space, agent="exhaustive", trials=3))
+    assert column(block, "workload.schedule")["coding"]["values"] == ["1f1b", "gpipe"]
+    assert column(block, "workload.sequence_parallel")["coding"]["labels"] == ["true", "false"]
+    assert sorted(labels(block, "workload.virtual_stages", binary)) == ["1", "1", "2"]
 
 
 @pytest.mark.parametrize("agent", ["random", "genetic"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from math import prod
 from typing import Any
 
@@ -15,15 +16,21 @@ from cosmic.design.batch import batch_of
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.isolation import isolated
+from cosmic.exploration.plateau import Plateau
 from cosmic.exploration.searching import Found, search
 from cosmic.exploration.studies.study import open_study
 from cosmic.exploration.trials import Trials
+from cosmic.launching.launch import script, targets
 from cosmic.loading.designs import load_design
+from cosmic.psa.files import mapping_space
 from cosmic.publishing.container import Binary, numbers_of
-from cosmic.publishing.contract import Design, ReportDocument
+from cosmic.publishing.contract import Design, Launch, ReportDocument
 from cosmic.publishing.document import Subject, document_of, found_in, spread
+from cosmic.publishing.launch import launch_of
+from cosmic.publishing.plateau import plateau_of
 from cosmic.publishing.roofline import MOST, roofline_of
 from cosmic.publishing.timelines import packed_timeline
+from cosmic.publishing.trust import search_command, search_python
 from cosmic.simulation.analytic import bounding_profile
 from cosmic.simulation.schedule_timeline import timeline_of
 from tests.publishing.studies import SPACE, found, small, source
@@ -132,6 +139,24 @@ def test_the_command_and_the_lines_of_python_search_the_same_again(full: ReportD
     names: dict[str, Any] = {}
     exec(lines, names)
     np.testing.assert_array_equal(names["found"].trials.rows, made.trials.rows)
+
+
+@pytest.mark.parametrize("settings", [{}, {"workload.task": "decode"}])
+def test_a_search_of_mappings_is_searched_again_by_the_name_of_the_design(settings: dict[str, str]) -> None:
+    name = "llama3-8b@dgx-h100:8"
+    made = search(mapping_space(name, settings), trials=3, agent="random", seed=1)
+    words = shlex.split(search_command(made.inputs))
+    assert words[:3] == ["cosmic", "search", name]
+    assert (words[3:5] == ["--set", "workload.task=decode"]) is bool(settings)
+    names: dict[str, Any] = {}
+    exec(search_python(made.inputs).replace("cosmic.report(found)", ""), names)
+    assert names["found"].inputs.identity == made.inputs.identity
+
+
+def test_a_set_that_only_has_the_name_of_a_design_is_a_file() -> None:
+    for name in ("llama3-8b@dgx-h100:8", "llama3-8b@dgx-h100:99999999", "../x.yaml@dgx-h100"):
+        made = search(small(name=name), trials=2, seed=1)
+        assert shlex.split(search_command(made.inputs))[2] == f"{name}.yaml"
 
 
 def test_the_cluster_holds_every_rank(full: ReportDocument) -> None:
@@ -278,3 +303,94 @@ def test_changes_name_fields_as_files_do(full: ReportDocument) -> None:
     for change in full["why"]["changes"]:
         for field in change["fields"]:
             schema.slot_at(base, field["path"])  # refuses what is no field
+
+
+# ------------------------------------------------------------------------------------------------- the headline
+
+
+def launched(settings: dict[str, Any]) -> Launch:
+    return launch_of(load_design("llama3-8b@dgx-h100:16", settings), "my best.yaml")
+
+
+def test_the_headline_names_the_machine_and_the_rate_of_an_accelerator() -> None:
+    made = search(small(), agent="exhaustive", trials=9)
+    shown = document(made)
+    best = evaluated(design(shown, "best"))
+    each = best.tokens_per_s / 16
+    assert shown["verdict"]["headline"] == f"llama3-8b on 16 × h100-sxm-80gb: {each:,.0f} tokens/s/GPU"
+    assert shown["title"] == "small-training: llama3-8b on 16 × h100-sxm-80gb"
+    assert {"label": "tokens/s/GPU", "value": each}.items() <= dict(design(shown, "best")["facts"][2]).items()
+    launch = design(shown, "best")["launch"]
+    assert launch is not None
+    assert launch["export"] == "cosmic export best.yaml --to megatron"
+    assert "--tensor-model-parallel-size" in launch["script"]
+    assert design(shown, "base")["launch"] is None  # only of the best: a report stays small
+
+
+def test_the_headline_of_the_paper_s_accelerator_says_that_nothing_launches_it(full: ReportDocument) -> None:
+    launch = design(full, "best")["launch"]
+    assert launch is not None
+    assert (launch["export"], launch["script"], launch["target"]) == ("", "", "")
+    assert launch["note"] == (
+        "Megatron-LM, TorchTitan and DeepSpeed cannot launch it: "
+        "they run on GPUs of NVIDIA and AMD, and cosmic-10tf is not one of them."
+    )
+    assert full["verdict"]["headline"].endswith("tokens/s/NPU")
+
+
+def test_what_launches_a_design_is_what_export_writes() -> None:
+    launch = launched({"tp": 2})
+    point = load_design("llama3-8b@dgx-h100:16", {"tp": 2})
+    assert launch["export"] == "cosmic export 'my best.yaml' --to megatron"
+    assert f"#!/usr/bin/env bash\n{launch['script']}" == script(targets["megatron"](point))
+    assert [len(targets[name](point).warnings) for name in ("megatron", "torchtitan", "deepspeed")] == [0, 2, 1]
+    assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (1 note) can launch it."
+
+
+def test_a_task_that_no_framework_runs_is_said() -> None:
+    launch = launched({"workload.task": "decode"})
+    assert launch["script"] == ""
+    assert launch["note"].endswith("cannot launch it: workload.task = 'decode': they run training designs only.")
+
+
+def test_nothing_feasible_has_no_headline() -> None:
+    nothing = document(search(small(base={**small()["base"], "memory": {"capacity": "1 GB"}}), trials=4))
+    assert (nothing["verdict"]["headline"], nothing["verdict"]["plateau"]) == ("", None)
+
+
+# -------------------------------------------------------------------------------------------------- the plateau
+
+
+def test_designs_as_good_as_the_best_are_counted(full: ReportDocument) -> None:
+    made = found(agent="genetic")
+    plateau = full["verdict"]["plateau"]
+    assert plateau is not None
+    values = np.asarray(made.trials.results.columns["perf_per_bandwidth"])[made.trials.results.feasible]
+    assert plateau["count"] == (values >= values.max() / 1.01).sum() >= 1
+    error = full["verdict"]["expected_error"]
+    assert error is not None
+    assert plateau["within_error"] == (values >= values.max() / (1 + error)).sum() > plateau["count"]
+    assert f"{plateau['within_error']:,} lie within {100 * error:.2g} %" in plateau["sentence"]
+
+
+def test_the_plateau_is_said_in_a_sentence() -> None:
+    made = search(small(), agent="exhaustive", trials=9)
+    assert plateau_of(made, None) is None
+    said = {
+        Plateau(0.01, 1, 0, 0.0): "No other design lies within 1 % of it.",
+        Plateau(0.01, 1, 0, 0.0, 0.059, 1): (
+            "No other design lies within 1 % of it, and no more within 5.9 %, the error to expect of the model."
+        ),
+        Plateau(0.01, 12, 0, 0.004, 0.059, 1234): (
+            "12 designs lie within 1 % of the best: of these the cheapest, then the simplest, is shown (0.4 % above it)"
+            "; 1,234 lie within 5.9 %, the error to expect of the model."
+        ),
+    }
+    for ground, sentence in said.items():
+        shown = plateau_of(made, ground)
+        assert shown is not None
+        assert shown["sentence"] == sentence
+    two = search(small(), agent="exhaustive", trials=9, objectives=["step_s", "memory_bytes"])
+    shown = plateau_of(two, Plateau(0.01, 12, 0, 0.0))
+    assert shown is not None
+    assert shown["sentence"] == "12 designs lie within 1 % of the best, this one among them."

@@ -19,7 +19,8 @@ def column(block: Block, name: str) -> Column:
 def labels(block: Block, name: str, binary: bytes) -> list[str]:
     """Return what a parameter of each trial is called."""
     coding = column(block, name)["coding"]
-    return [coding["labels"][code] for code in numbers_of(coding["codes"], binary).tolist()]
+    codes = numbers_of(coding["codes"], binary).tolist()
+    return [coding["labels"][coding["of"][code] if "of" in coding else code] for code in codes]
 
 
 def values(block: Block, place: int, binary: bytes) -> npt.NDArray[np.float64]:

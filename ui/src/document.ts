@@ -14,8 +14,9 @@ export interface Packed {
 export type Value = string | number | boolean;
 
 export type Coding =
-  /** One of a few values; for a metric, a code beyond the last one means no value. */
-  | { kind: "choices"; values: Value[]; labels: string[]; codes: Packed }
+  /** One of a few values; for a metric, a code beyond the last one means no value. With `of`, the packed codes are those
+   * of a tuple of values, and `of` says which of `values` each tuple has: the parts of a tuple share their codes. */
+  | { kind: "choices"; values: Value[]; labels: string[]; codes: Packed; of?: number[] }
   /** Plain numbers; NaN for no value. */
   | { kind: "numbers"; numbers: Packed }
   /** Numbers between two bounds in 65,534 equal steps, of the logarithm if `log`; code 0 for no value. */
@@ -38,6 +39,8 @@ export interface Column {
   /** Whether the search optimised it; the first objective decides which design is best. */
   objective: boolean;
   coding: Coding;
+  /** Which entry it is of a parameter that sets several fields at once: "workload.{dp,tp}". */
+  part?: { of: string; place: number };
 }
 
 /** Trials by column; a study that grows is sent as several blocks, each continuing the last. */
@@ -69,7 +72,32 @@ export interface Gain {
   times: number | null;
 }
 
+/** How many designs are as good as the best, by the first objective. */
+export interface Plateau {
+  /** Within which share of the best: 0.01. */
+  share: number;
+  count: number;
+  /** The mean relative error of the model and how many designs lie within it; null where it is not known. */
+  error: number | null;
+  within_error: number | null;
+  sentence: string;
+}
+
+/** How a framework launches a design. */
+export interface Launch {
+  /** "Megatron-LM"; empty where none can. */
+  target: string;
+  /** "cosmic export best.yaml --to megatron". */
+  export: string;
+  /** The lines of shell that it prints. */
+  script: string;
+  /** Which frameworks can, or why none can. */
+  note: string;
+}
+
 export interface Verdict {
+  /** "llama3-70b on 512 × h100-sxm-80gb: 1,016 tokens/s/GPU"; empty where there is no single best design. */
+  headline: string;
   /** "4.10× over the base design; GEMMs bound it (80 % of the step)". */
   sentence: string;
   /** The best design in a few words: "dp 128 · tp 2 · microbatch 1 · zero1 · recompute none, on ring 4 × switch 64". */
@@ -89,6 +117,8 @@ export interface Verdict {
   python: string;
   /** What a reader should know first: interrupted, no feasible design, no searches of single layers. */
   caveats: string[];
+  /** null where nothing runs. */
+  plateau: Plateau | null;
 }
 
 /** The colour class of a component of a step, or of a span; "hidden" is overlapped communication. */
@@ -179,6 +209,8 @@ export interface Design {
   cluster: Cluster | null;
   timeline: Timeline | null;
   roofline: Roofline | null;
+  /** Of the best design of a report, and of every design that a page asked for. */
+  launch: Launch | null;
 }
 
 /** A parallel axis, innermost first. */

@@ -65,7 +65,8 @@ function decodeColumn(spec: Column, before: TrialColumn[], count: number, binary
   const { coding } = spec;
   switch (coding.kind) {
     case "choices": {
-      const codes = unpack(coding.codes, binary) as Uint8Array | Uint16Array;
+      const packed = unpack(coding.codes, binary) as Uint8Array | Uint16Array;
+      const codes = coding.of ? partCodes(packed, coding.of, coding.values.length) : packed;
       return new LazyColumn(spec, codes, () => worths(coding.values, codes));
     }
     case "numbers":
@@ -75,6 +76,13 @@ function decodeColumn(spec: Column, before: TrialColumn[], count: number, binary
     case "from":
       return new LazyColumn(spec, null, () => following(before[coding.column].values, coding.rule, coding.by, count));
   }
+}
+
+/** Returns which value of its own each trial has of one entry of a tuple. */
+function partCodes(packed: ArrayLike<number>, of: number[], values: number): Uint8Array | Uint16Array {
+  const codes = values < 256 ? new Uint8Array(packed.length) : new Uint16Array(packed.length);
+  for (let place = 0; place < packed.length; place++) codes[place] = of[packed[place]];
+  return codes;
 }
 
 function worths(choices: Value[], codes: ArrayLike<number>): Float64Array {

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bestOf, bestShare, frontOf } from "../src/explore/front";
+import { bestOf, bestShare, frontOf, plateauOf } from "../src/explore/front";
 import { decode, type TrialColumn, type Trials } from "../src/trials";
 import { Binary, numbers, places, study } from "./study";
 
@@ -54,4 +54,14 @@ test("the best share takes what equals its last", () => {
   assert.deepEqual(places(bestShare(trials, trials.columns[0], 0.1, all)), [0, 1, 2]);
   assert.deepEqual(places(bestShare(trials, trials.columns[0], 0.4, all)), [0, 1, 2, 3]);
   assert.deepEqual(places(bestShare(trials, trials.columns[0], 0.05, Uint8Array.of(0, 0, 0, 0, 1, 1, 1, 1, 1, 1))), [4]);
+});
+
+test("the plateau is all that run and are within a share of the best, whichever way is better", () => {
+  const less = two([0, 0, 0, 0, 0], [100, 101, 101.1, 100.5, 100], [0, 0, 0, 1, 0]);
+  const among = Uint8Array.from([1, 1, 1, 1, 1]);
+  assert.deepEqual(places(plateauOf(less, less.columns[1], 0, 0.01, among)), [0, 1, 4]);
+  assert.deepEqual(places(plateauOf(less, less.columns[1], 0, 0.01, Uint8Array.from([1, 0, 1, 1, 0]))), [0]);
+  const more = two([0, 0, 0], [100, 99.1, 98], undefined, "more");
+  assert.deepEqual(places(plateauOf(more, more.columns[1], 0, 0.01, among)), [0, 1]);
+  assert.deepEqual(places(plateauOf(more, more.columns[1], -1, 0.01, among)), []);
 });

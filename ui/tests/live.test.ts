@@ -1,12 +1,13 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Convergence } from "../src/document";
-import type { Schema } from "../src/live/api";
+import type { Row, Schema } from "../src/live/api";
 import { eventsIn } from "../src/live/events";
+import { designName, machineOf } from "../src/live/machine";
 import { linkTo } from "../src/live/route";
 import { labelText, varying } from "../src/live/search_form";
 import { tokenIn } from "../src/live/session";
-import { courseOf } from "../src/live/study";
+import { courseOf, elapsedText, startingReading } from "../src/live/study";
 import { study } from "./study";
 
 const schema: Schema = {
@@ -66,4 +67,22 @@ test("events are counted when they are whole", () => {
   assert.deepEqual(eventsIn("retry: 2000\n\n"), { count: 0, rest: "" });
   assert.deepEqual(eventsIn("id: 4\ndata: {}\n\n: still here\n\nid: 5\nda"), { count: 1, rest: "id: 5\nda" });
   assert.deepEqual(eventsIn("data: 1\n\ndata: 2\n\n"), { count: 2, rest: "" });
+});
+
+const catalog = { models: ["gpt3-175b", "llama3-70b"], systems: ["cosmic-1024", "dgx-h100"], tasks: ["training", "decode"] };
+
+test("the form of a model on a system writes the name that is searched, and reads it", () => {
+  const machine = machineOf("gpt3-175b@dgx-h100:512", catalog);
+  assert.deepEqual(machine, { model: "gpt3-175b", system: "dgx-h100", npus: "512", task: "training" });
+  assert.equal(designName(machine), "gpt3-175b@dgx-h100:512");
+  assert.equal(designName({ ...machine, npus: " " }), "gpt3-175b@dgx-h100");
+  assert.equal(designName(machineOf("../x.yaml@dgx-h100:8", catalog)), "llama3-70b@dgx-h100:64");
+});
+
+test("a search that has just begun says what it does", () => {
+  const row = { agent: "genetic", trials: 60_000, space: "a set", n: 0 } as Row;
+  const metric = { name: "step_s", label: "step", unit: "s", better: "less" as const };
+  assert.equal(startingReading(row, metric), "genetic evaluates 60,000 designs of a set for the least step. The first of them come in a moment …");
+  assert.match(startingReading({ ...row, n: 1200 }, undefined), /^genetic evaluates 60,000 designs of a set: 1,200 so far\./);
+  assert.deepEqual([9.7, 64, 3700].map(elapsedText), ["9 s", "1 min 4 s", "1 h 1 min"]);
 });

@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Class, Packed, Timeline } from "../src/document";
+import { openingView } from "../src/design/opening";
 import { shortName } from "../src/design/paint";
 import { traceText } from "../src/design/perfetto";
 import { firstFolds, foldKey, layRows, rowAt, rowOf, totalHeight } from "../src/design/rows";
@@ -195,9 +196,33 @@ test("zooming keeps the time under the pointer where it is, and no view leaves t
 });
 
 test("a view survives the way through the address; nonsense there is no view", () => {
-  assert.equal(viewText({ from: 0, to: 10 }, 10), "");
-  assert.deepEqual(viewOf(viewText({ from: 1.25, to: 2.5 }, 10), 10, 1e-6), { from: 1.25, to: 2.5 });
+  const opening = { from: 1, to: 2 };
+  assert.equal(viewText({ ...opening }, opening), "");
+  assert.equal(viewText({ from: 0, to: 10 }, opening), "0_10");
+  assert.deepEqual(viewOf(viewText({ from: 1.25, to: 2.5 }, opening), 10, 1e-6), { from: 1.25, to: 2.5 });
   for (const text of ["", "3", "b_a", "3_2", "-1_2", "NaN_NaN"]) assert.equal(viewOf(text, 10, 1e-6), null);
+});
+
+test("a timeline opens where something happens: on all of it where that can be read, never on a bubble", () => {
+  assert.deepEqual(openingView([{ label: "", spans: SMALL() }], 5), { from: 0, to: 5 });
+  const drawn: Drawn[] = [{ track: 0, name: "bubble", kind: "idle", start: 0, end: 400 }];
+  for (let place = 0; place < 200; place++) drawn.push({ track: 0, name: "F", kind: "compute", start: 400 + place, end: 400 + place + 0.9 });
+  drawn.push({ track: 0, name: "bubble", kind: "idle", start: 600, end: 1000 });
+  const spans = packed(drawn, [{ name: "rank 0", ranks: 1 }], [{ process: 0, name: "all" }]);
+  const { from, to } = openingView([{ label: "", spans }], 1000);
+  assert.ok(from > 350 && to < 650, `${from} to ${to}`);
+  assert.ok(to - from < 300);
+  const few = openingView([{ label: "", spans }], 1000, 0.4);
+  assert.ok(few.to - few.from < to - from);
+});
+
+test("of parts with as much compute, the one with communication is shown", () => {
+  const drawn: Drawn[] = [];
+  for (let place = 0; place < 300; place++) drawn.push({ track: 0, name: "F", kind: "compute", start: place, end: place + 0.5 });
+  for (let place = 200; place < 240; place++) drawn.push({ track: 1, name: "all-reduce", kind: "exposed", start: place + 0.5, end: place + 1 });
+  const spans = packed(drawn, [{ name: "rank 0", ranks: 1 }], [{ process: 0, name: "compute" }, { process: 0, name: "dp" }]);
+  const { from, to } = openingView([{ label: "", spans }], 300);
+  assert.ok(from >= 195 && to <= 245, `${from} to ${to}`);
 });
 
 test("times on the axis have the digits that tell them apart", () => {

@@ -2,17 +2,51 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { aimsOf, axisOf, choiceAt, effect, firstAxes, naturalOrder, NONE, stretches, termBetween, ticksOf, varying } from "../src/explore/axes";
 import { addLines, pairs, PAIRS } from "../src/explore/density";
-import { termText } from "../src/explore/filter";
+import type { Column, Value } from "../src/document";
+import { asPython } from "../src/explore/commands";
+import { parseChips, termText } from "../src/explore/filter";
 import { placesOf } from "../src/explore/mask";
+import { lead } from "../src/explore/rows";
 import { orderBy, orderOf, ordered } from "../src/explore/sorting";
-import { decode, joined } from "../src/trials";
-import { Binary, choices, numbers, study } from "./study";
+import { decode, joined, type Trials } from "../src/trials";
+import { Binary, choices, numbers, sharedOf, study } from "./study";
 
 test("numbers without a code of their own are none", () => {
   const binary = new Binary();
   const columns = [choices(binary, "memory_bytes", [10, 20], [0, 2, 1], { role: "metric" })];
   const trials = decode({ first: 0, count: 3, columns, reasons: [""], outcomes: binary.add([0, 0, 0], "u8") }, binary.whole);
   assert.deepEqual([...trials.columns[0].values], [10, NaN, 20]);
+});
+
+/** Four trials of a parameter that sets two fields at once, as Python packs it: its parts share their codes. */
+function tupled(): Trials {
+  const binary = new Binary();
+  const codes = binary.add([2, 0, 1, 2], "u8");
+  const part = (name: string, values: Value[], of: number[], place: number): Column => ({
+    name, label: name.split(".")[1], role: "parameter", stack: "workload", unit: "", better: "", objective: false,
+    coding: { kind: "choices", values, labels: values.map(String), codes, of }, part: { of: "workload.{dp,schedule}", place },
+  });
+  const columns = [part("workload.dp", [32, 8], [0, 1, 1], 0), part("workload.schedule", ["1f1b", "interleaved"], [0, 0, 1], 1)];
+  columns.push(numbers(binary, "step_s", [1, 2, 3, 4], { objective: true }));
+  return decode({ first: 0, count: 4, columns, reasons: [""], outcomes: binary.add([0, 0, 0, 0], "u8") }, binary.whole);
+}
+
+test("each entry of a tuple is a column with an axis of its own", () => {
+  const trials = tupled();
+  assert.deepEqual([...trials.columns[0].values], [8, 32, 8, 8]);
+  assert.deepEqual([...trials.columns[1].codes!], [1, 0, 0, 1]);
+  assert.deepEqual(axisOf(trials, 0, false).order, [1, 0]);
+  assert.deepEqual(firstAxes(trials), [0, 1, 2]);
+  const twice = joined(trials, tupled());
+  assert.deepEqual([...twice.columns[0].values], [8, 32, 8, 8, 8, 32, 8, 8]);
+});
+
+test("a filter on an entry of a tuple finds it in the exported table, where the tuple is one text", () => {
+  const trials = tupled();
+  const chips = parseChips(trials, "dp >= 16");
+  const said = asPython(sharedOf(trials), { trials, chips, selected: new Uint8Array(4), count: 1, best: -1 });
+  assert.match(said, /^import json$/m);
+  assert.match(said, /\(trials\["workload\.\{dp,schedule\}"\]\.map\(json\.loads\)\.str\[0\] >= 16\)/);
 });
 
 test("a study that grows keeps its values", () => {
@@ -42,6 +76,16 @@ test("the order is exact, keeps equals as they come, and has what is none last",
 test("only what is selected is listed", () => {
   const order = Uint32Array.from([2, 0, 1]);
   assert.deepEqual([...ordered(order, Uint8Array.from([1, 0, 1]), new Uint32Array(3))], [2, 0]);
+});
+
+test("the design that the page is about is led to the front of its list", () => {
+  const list = Uint32Array.from([4, 2, 7, 1]);
+  lead(list, 7);
+  assert.deepEqual([...list], [7, 4, 2, 1]);
+  lead(list, 9);
+  lead(list, -1);
+  lead(list, 7);
+  assert.deepEqual([...list], [7, 4, 2, 1]);
 });
 
 test("a brush along an axis becomes the text that selects the same", () => {

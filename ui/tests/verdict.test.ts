@@ -46,6 +46,7 @@ function design(label: string, over: Partial<Design> = {}): Design {
     cluster: null,
     timeline: null,
     roofline: null,
+    launch: null,
     ...over,
   };
 }
@@ -119,6 +120,8 @@ test("convergence is read off the search that ended best", () => {
   assert.match(convergenceReading(convergence("less", other, one)), /genetic, reached 2 s after 100 designs, and came within 5 % of that after 10\./);
   assert.match(convergenceReading(convergence("more", other, one)), /network alone, reached 3 s/);
   assert.equal(convergenceReading(convergence("less", { name: "none", points: [] })), "");
+  assert.equal(convergenceReading(convergence("less", other)), "The search reached 3 s after its first design.");
+  assert.match(convergenceReading(convergence("less", one)), /^The search reached 2 s after 100 designs, /);
   assert.equal(bestAfter(one.points, 50), 2.05);
   assert.equal(bestAfter(one.points, 0), null);
 });
@@ -142,7 +145,9 @@ test("keys are named as keyboards print them", () => {
 test("the error to expect says what it was found on", () => {
   const verdict = { expected_error: 0.2082, expected_on: "on 122 runs" };
   assert.equal(expectedReading({ verdict } as ReportDocument), "The step time is expected to be off by 21 % on average (on 122 runs).");
-  assert.equal(expectedReading({ verdict: { ...verdict, expected_error: null } } as ReportDocument), "");
+  const unknown = { ...verdict, expected_error: null, provenance: "estimate" };
+  assert.match(expectedReading({ verdict: unknown } as ReportDocument), /^No measured runs of this kind/);
+  assert.equal(expectedReading({ verdict: { ...unknown, provenance: "" } } as ReportDocument), "");
 });
 
 test("numbers are exact where people can read them, short where not", () => {

@@ -209,10 +209,11 @@ def _add_pages(app: FastAPI, site: Site) -> None:
 
     @app.get("/api/spaces/{space}")
     async def space(request: Request, space: str) -> Response:
-        given = _query(request, ("stacks",)).get("stacks", [""])[0]
+        asked = _query(request, ("stacks", "task"))
+        given, task = (asked.get(name, [""])[0] for name in ("stacks", "task"))
         stacks = tuple(each.strip() for each in given.split(",") if each.strip())
         try:
-            found = await site.work(forms.space_of, space, stacks)
+            found = await site.work(forms.space_of, space, stacks, task)
         except UnknownName as error:
             raise Refusal(NOT_FOUND, error.where, error.value, error.rule) from None
         return Answer(await site.work(forms.schema_of, found))

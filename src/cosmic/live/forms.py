@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,7 +15,8 @@ from cosmic.evaluation import BETTER, ENGINES
 from cosmic.exploration.agent import agents, settings_of
 from cosmic.exploration.inputs import AUTO, TRIALS, Inputs, Options, make_inputs
 from cosmic.live.bodies import integer, items, mapping, only, text, texts
-from cosmic.psa.files import json_schema, load_space
+from cosmic.live.catalogued import TASKS, design_name, is_design, task_name
+from cosmic.psa.files import json_schema, load_space, mapping_space
 from cosmic.psa.parameters import Parameter
 from cosmic.psa.space import ParameterSet
 from cosmic.reporting.words import metric_label, metric_unit
@@ -23,9 +25,9 @@ MOST_TRIALS = 1_000_000
 MOST_SEED = 2**63 - 1
 SAFE = 2**53
 """Whole numbers from here on are not exact in a browser: they are sent as text."""
-WANTED = ("space", "name", "stacks", "restrict", "fixed", "agent", "settings", "objectives", "constraints")
+WANTED = ("space", "task", "name", "stacks", "restrict", "fixed", "agent", "settings", "objectives", "constraints")
 SEARCH = (*WANTED, "trials", "seed", "engine")
-SET = ("space", "stacks", "restrict", "fixed")
+SET = ("space", "task", "stacks", "restrict", "fixed")
 
 
 # ------------------------------------------------------------------------------------------------------ choices
@@ -33,7 +35,7 @@ SET = ("space", "stacks", "restrict", "fixed")
 
 @lru_cache(maxsize=1)
 def offered() -> dict[str, Any]:
-    """Return the choices of the form: spaces, agents, metrics, engines, models, systems."""
+    """Return the choices of the form: spaces, agents, metrics, engines, models, systems, tasks."""
     return {
         "spaces": [_space(name) for name in catalog.names("spaces")],
         "agents": [_agent(name) for name in agents],
@@ -44,6 +46,7 @@ def offered() -> dict[str, Any]:
         "engines": list(ENGINES),
         "models": list(catalog.names("models")),
         "systems": list(catalog.names("systems")),
+        "tasks": list(TASKS),
     }
 
 
@@ -65,10 +68,17 @@ def _agent(name: str) -> dict[str, Any]:
 
 
 @lru_cache(maxsize=16)
-def space_of(name: str, stacks: tuple[str, ...] = ()) -> ParameterSet:
-    """Return a parameter set of the catalog; a request never names a file."""
+def space_of(name: str, stacks: tuple[str, ...] = (), task: str = "") -> ParameterSet:
+    """Return a parameter set of the catalog, or the mappings of MODEL@SYSTEM:NPUS; a request never names a file.
+
+    *task* is what the model does there: training, if it is empty.
+    """
+    if is_design(name):
+        space = mapping_space(design_name(name), {"workload.task": task_name(task)} if task else None)
+        return space.restrict(stacks) if stacks else space
     if name not in catalog.names("spaces"):
         raise UnknownName.among("space", name, "space", catalog.names("spaces"))
+    require(not task, "task", task, "is that of the parameter set: give MODEL@SYSTEM to choose one")
     space = load_space(name)
     return space.restrict(stacks) if stacks else space
 
@@ -93,7 +103,7 @@ def countable(number: int) -> int | str:
 def narrowed(body: Mapping[str, Any]) -> ParameterSet:
     """Return the parameter set of a request: one of the catalog, some values left out, some parameters fixed."""
     only(body, SET)
-    space = space_of(text(body, "space"))
+    space = space_of(text(body, "space"), task=_task(body))
     wanted = {name: [label] for name, label in mapping(body, "fixed").items()}
     for name, labels in mapping(body, "restrict").items():
         require(name not in wanted, f"restrict.{name}", labels, "is fixed: restrict it or fix it")
@@ -102,6 +112,10 @@ def narrowed(body: Mapping[str, Any]) -> ParameterSet:
         space = load_space(_with_values(space, wanted))
     stacks = texts(body, "stacks")
     return space.restrict(stacks) if stacks else space
+
+
+def _task(body: Mapping[str, Any]) -> str:
+    return text(body, "task") if "task" in body else ""
 
 
 def _with_values(space: ParameterSet, wanted: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
@@ -149,14 +163,14 @@ class Wanted:
 
     name: str
     space: str | Mapping[str, Any]
-    """A name of the catalog, or the content of a file."""
+    """A name of the catalog, MODEL@SYSTEM:NPUS, or the content of a file."""
     inputs: Inputs
 
 
 def search_of(body: Mapping[str, Any]) -> Wanted:
     """Return the search of a request, with everything checked that can be before it runs."""
     only(body, SEARCH)
-    whole = narrowed({key: body[key] for key in ("space", "restrict", "fixed") if key in body})
+    whole = narrowed({key: body[key] for key in ("space", "task", "restrict", "fixed") if key in body})
     options = Options(
         agent=text(body, "agent", Options.agent),
         settings=mapping(body, "settings"),
@@ -170,6 +184,7 @@ def search_of(body: Mapping[str, Any]) -> Wanted:
     if options.agent != AUTO and options.agent not in agents:
         raise UnknownName.among("agent", options.agent, "agent", list(agents))
     inputs = make_inputs(whole, options)
-    catalogued = not (body.get("restrict") or body.get("fixed"))
-    name = text(body, "name", f"{body['space']}-{inputs.agent}-{options.seed}")
+    catalogued = not (body.get("restrict") or body.get("fixed") or body.get("task"))
+    called = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{body['space']}-{_task(body)}".strip("-"))
+    name = text(body, "name", f"{called}-{inputs.agent}-{options.seed}")
     return Wanted(name, body["space"] if catalogued else dict(inputs.space), inputs)

@@ -16,6 +16,7 @@ from cosmic.errors import SpecError, UnknownName, require
 from cosmic.exploration.problem import replace_base
 from cosmic.exploration.studies.study import Study
 from cosmic.live.bodies import mapping, number, only, text
+from cosmic.live.catalogued import MOST_NPUS, design_name
 from cosmic.live.forms import find
 from cosmic.live.library import Library
 from cosmic.live.refusals import CONFLICT, NOT_FOUND, Refusal
@@ -26,7 +27,6 @@ from cosmic.psa.space import ParameterSet
 from cosmic.publishing.design_view import Named
 
 KEYS = ("study", "trial", "design", "settings")
-MOST_NPUS = 2**22
 MOST_LAYERS = 10_000
 MOST_STAGES = 512
 MOST_TURNS = 1_000_000
@@ -151,8 +151,8 @@ def changed(one: Chosen, settings: Mapping[str, Any]) -> Named:
 def _given(design: Any) -> dict[str, Any]:
     """Return a design as the content of a file; it may name entries of the catalog, but no files."""
     if isinstance(design, str):
-        model, at, system = design.rpartition("@")
-        require(bool(at), "design", design, "give MODEL@SYSTEM, or a design")
+        require("@" in design, "design", design, "give MODEL@SYSTEM, or a design")
+        model, _, system = design_name(design).rpartition("@")
         design = {"model": model, "system": system}
     if not isinstance(design, dict):
         raise SpecError("design", design, "give MODEL@SYSTEM, or a design, or the study and the trial of one")

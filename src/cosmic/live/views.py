@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from cosmic.evaluation import BETTER
-from cosmic.exploration.comparison import compare
+from cosmic.exploration.comparison import Course, compare
 from cosmic.exploration.objectives import loss
 from cosmic.live.library import Library
 from cosmic.publishing.block import block_of
@@ -77,19 +77,19 @@ def design(named: Named, engine: str = "analytic") -> bytes:
     return pack(design_of(named, engine, binary), binary)
 
 
+def _to_its_end(objective: str, course: Course) -> list[list[float]]:
+    """Return how a search converged, to its last evaluation: a search that found nothing better went on too."""
+    values = loss(objective, course.losses)
+    points = [[int(at), float(value)] for at, value in zip(course.evaluations, values, strict=True)]
+    if points and points[-1][0] < course.evaluated:
+        points.append([course.evaluated, points[-1][1]])
+    return points
+
+
 def comparison(library: Library, names: list[str]) -> dict[str, Any]:
     """Return a comparison of studies: what each found, and how it converged."""
     found = compare([library.study(name) for name in names])
-    curves = [
-        {
-            "name": course.name,
-            "points": [
-                [int(at), float(value)]
-                for at, value in zip(course.evaluations, loss(found.objective, course.losses), strict=True)
-            ],
-        }
-        for course in found.courses
-    ]
+    curves = [{"name": course.name, "points": _to_its_end(found.objective, course)} for course in found.courses]
     name = found.objective
     about = {"objective": name, "label": metric_label(name), "unit": metric_unit(name), "better": BETTER[name]}
     return {**about, "studies": found.rows(), "curves": curves}

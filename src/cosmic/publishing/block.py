@@ -7,7 +7,7 @@ their bounds, logarithmic where the range is wide: off by less than 0.01 %.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, get_args
 
 import numpy as np
@@ -47,7 +47,8 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
 
     All blocks of a problem have the same columns: a study that grows is sent in several.
     """
-    columns = [*_parameters(problem.space, trials.points, binary), *_metrics(problem, trials, binary)]
+    parameters = _parameters(problem.space, trials.points, binary)
+    columns = [*parameters, *_metrics(problem, trials, binary, len(parameters))]
     code = {"": 0}
     for reason in trials.results.coded.counts():
         code.setdefault(reason, len(code))
@@ -65,10 +66,13 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
 
 
 def _parameters(space: ParameterSet, rows: Indices, binary: Binary) -> list[Column]:
-    found = [
-        _parameter(each.name, each.stack, _unit(space, each.paths), _choices(each, rows[:, place], binary))
-        for place, each in enumerate(space.parameters)
-    ]
+    found: list[Column] = []
+    for place, each in enumerate(space.parameters):
+        if _is_tuple(each):
+            found += _parts(space, each, rows[:, place], binary)
+        else:
+            coding = _choices(each, rows[:, place], binary)
+            found.append(_parameter(each.name, each.stack, _unit(space, each.paths), coding))
     for path in space.derived:
         values, codes = _derived(space, path, rows)
         labels = [label(space.base, path, value) for value in values]
@@ -88,6 +92,37 @@ def _parameter(name: str, stack: str, unit: str, coding: Coding) -> Column:
         "objective": False,
         "coding": coding,
     }
+
+
+def _is_tuple(parameter: Parameter) -> bool:
+    """Return whether a parameter sets several fields to values of their own: each is a column."""
+    return "{" in parameter.name
+
+
+def _key(value: Any) -> str:
+    """Return what tells values apart: True is not 1."""
+    return f"{type(value).__name__} {value!r}"
+
+
+def _parts(space: ParameterSet, parameter: Parameter, codes: Indices, binary: Binary) -> Iterator[Column]:
+    """Yield a column for each field of a parameter that sets several: all share the codes of its values."""
+    packed = binary.add_codes(codes, len(parameter.values))
+    for place, path in enumerate(parameter.paths):
+        places: dict[str, int] = {}
+        values: list[Any] = []
+        for row in parameter.values:
+            if places.setdefault(_key(row[place]), len(places)) == len(values):
+                values.append(row[place])
+        labels = [_text(label(space.base, path, value)) for value in values]
+        coding: Coding = {
+            "kind": "choices",
+            "values": [_plain(value, text) for value, text in zip(values, labels, strict=True)],
+            "labels": labels,
+            "codes": packed,
+            "of": [places[_key(row[place])] for row in parameter.values],
+        }
+        column = _parameter(path, parameter.stack, _unit(space, (path,)), coding)
+        yield {**column, "part": {"of": parameter.name, "place": place}}
 
 
 def _unit(space: ParameterSet, paths: Sequence[str]) -> str:
@@ -173,10 +208,12 @@ def metrics_of(problem: Problem) -> list[str]:
     return [*problem.objectives, *others]
 
 
-def _metrics(problem: Problem, trials: Trials, binary: Binary) -> list[Column]:
-    """Return metrics as columns: objectives as numbers, others by a rule from an earlier column where there is one."""
+def _metrics(problem: Problem, trials: Trials, binary: Binary, before: int) -> list[Column]:
+    """Return metrics as columns: objectives as numbers, others by a rule from an earlier column where there is one.
+
+    *before* is the number of columns before them.
+    """
     names = metrics_of(problem)
-    before = len(problem.space.parameters) + len(problem.space.derived)
     known: list[tuple[int, Floats]] = []
     found: list[Column] = []
     for place, name in enumerate(names, start=before):

@@ -5,7 +5,7 @@ A document is plain data: dictionaries that are written as JSON. Numbers are in 
 
 from __future__ import annotations
 
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 Type = Literal["u8", "u16", "u32", "f32", "f64"]
 Class = Literal["compute", "exposed", "hidden", "idle", "memory", "optimizer", "other"]
@@ -25,6 +25,13 @@ Coding = dict[str, Any]
 """One of four, by its ``kind``: choices, numbers, scaled, from."""
 
 
+class TuplePart(TypedDict):
+    """Which entry of a parameter that sets several fields a column is."""
+
+    of: str
+    place: int
+
+
 class Column(TypedDict):
     """A parameter or a metric of all trials."""
 
@@ -36,6 +43,7 @@ class Column(TypedDict):
     better: str
     objective: bool
     coding: Coding
+    part: NotRequired[TuplePart]
 
 
 class Block(TypedDict):
@@ -64,9 +72,29 @@ class Gain(TypedDict):
     times: float | None
 
 
+class Plateau(TypedDict):
+    """How many designs are as good as the best."""
+
+    share: float
+    count: int
+    error: float | None
+    within_error: int | None
+    sentence: str
+
+
+class Launch(TypedDict):
+    """How a design is launched by a framework."""
+
+    target: str
+    export: str
+    script: str
+    note: str
+
+
 class Verdict(TypedDict):
     """The first section of a page."""
 
+    headline: str
     sentence: str
     design: str
     objective: str
@@ -79,6 +107,7 @@ class Verdict(TypedDict):
     command: str
     python: str
     caveats: list[str]
+    plateau: Plateau | None
 
 
 Part = TypedDict("Part", {"name": str, "label": str, "class": Class, "seconds": float})
@@ -254,6 +283,7 @@ class Design(TypedDict):
     cluster: Cluster | None
     timeline: Timeline | None
     roofline: Roofline | None
+    launch: Launch | None
 
 
 class ReportDocument(TypedDict):

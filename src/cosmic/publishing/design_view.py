@@ -13,6 +13,7 @@ from cosmic.loading.designs import dump_design
 from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Class, Design, Fact, MemoryPart, Part, Role
+from cosmic.publishing.launch import is_gpu, launch_of
 from cosmic.publishing.roofline import roofline_of
 from cosmic.publishing.timelines import packed_timeline
 from cosmic.reporting.words import figure, metric_label, size
@@ -75,6 +76,7 @@ def design_of(named: Named, engine: str, binary: Binary) -> Design:
     """Return a design for a page, evaluated by *engine*, with its cluster, roofline and timeline."""
     found = undrawn(named, engine)
     if found["feasible"]:
+        found["launch"] = launch_of(named.point, file_of(named))
         found["timeline"] = packed_timeline(timeline_of(named.point, engine), binary)
     return found
 
@@ -102,13 +104,18 @@ def undrawn(named: Named, engine: str) -> Design:
         "cluster": cluster_of(profile, outcome.step_s) if isinstance(outcome, Metrics) else None,
         "timeline": None,
         "roofline": roofline_of(profile) if isinstance(outcome, Metrics) else None,
+        "launch": launch_of(point, file_of(named)) if named.role == "best" and isinstance(outcome, Metrics) else None,
     }
 
 
 def evaluation_command(named: Named, engine: str) -> str:
-    """Return a command that evaluates a design from its YAML file, or from the name under which to save it."""
-    file = named.file or re.sub(r"[^a-z0-9]+", "-", named.label.lower()).strip("-") + ".yaml"
-    return f"cosmic evaluate {shlex.quote(file)}{'' if engine == 'analytic' else f' --engine {engine}'}"
+    """Return a command that evaluates a design from its YAML file."""
+    return f"cosmic evaluate {shlex.quote(file_of(named))}{'' if engine == 'analytic' else f' --engine {engine}'}"
+
+
+def file_of(named: Named) -> str:
+    """Return the YAML file of a design, or the name under which to save it."""
+    return named.file or re.sub(r"[^a-z0-9]+", "-", named.label.lower()).strip("-") + ".yaml"
 
 
 def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
@@ -121,11 +128,20 @@ def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
         if value is not None or unknown:
             text, note = ("unknown", unknown) if unknown else (figure(name, value), notes.get(name, ""))
             found.append({"label": metric_label(name), "text": text, "value": value, "note": note})
+        if name == "tokens_per_s":
+            found.append(per_accelerator(point, metrics))
     capacity = point.memory.capacity_bytes
     of = f"of {size(capacity)} on each accelerator"
     found.append({"label": "memory", "text": size(metrics.memory_bytes), "value": metrics.memory_bytes, "note": of})
     found.append(_per_million_tokens(metrics))
     return found
+
+
+def per_accelerator(point: DesignPoint, metrics: Metrics) -> Fact:
+    """Return the tokens per second of each accelerator: what machines of different sizes are compared by."""
+    label = "tokens/s/GPU" if is_gpu(point) else "tokens/s/NPU"
+    value = metrics.tokens_per_s / point.network.npus
+    return {"label": label, "text": f"{value:,.0f}" if value >= 100 else f"{value:.3g}", "value": value, "note": ""}
 
 
 def _per_million_tokens(metrics: Metrics) -> Fact:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from cosmic.design.point import DesignPoint
 from cosmic.evaluation import BETTER
 from cosmic.exploration.searching import Found
 from cosmic.exploration.studies.study import Study, versions
@@ -15,7 +16,8 @@ from cosmic.publishing.block import block_of
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Convergence, Design, Fact, ReportDocument, Series, Why
 from cosmic.publishing.contract import Verdict as VerdictPart
-from cosmic.publishing.design_view import Named, facts_of, timeline_of, undrawn
+from cosmic.publishing.design_view import Named, facts_of, per_accelerator, timeline_of, undrawn
+from cosmic.publishing.plateau import plateau_of
 from cosmic.publishing.timelines import packed_size, packed_timeline
 from cosmic.publishing.trust import search_command, search_python, trust_of
 from cosmic.publishing.why import NOTHING, why
@@ -79,11 +81,21 @@ def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> 
 
 
 def title_of(found: Found) -> str:
-    """Return the title of a report: the parameter set, the models, the number of NPUs."""
+    """Return the title of a report: the parameter set, the models, the number and the kind of accelerators."""
     space = found.problem.space
     models = dict.fromkeys(share.base.model.name for share in space.workloads) or {space.base.model.name: None}
-    npus = space.base.network.npus
-    return f"{space.name}: {', '.join(models)} on {npus:,} NPU{'' if npus == 1 else 's'}"
+    machine = machine_of(space.base)
+    return f"{space.name}: {', '.join(models)} on {machine}"
+
+
+def machine_of(point: DesignPoint) -> str:
+    """Return the accelerators of a design.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> machine_of(load_design("llama3-8b@dgx-h100:16"))
+    '16 × h100-sxm-80gb'
+    """
+    return f"{point.network.npus:,} × {point.compute.accelerator or 'NPU'}"
 
 
 def _designs(some: list[Named], engine: str, binary: Binary, say: Say) -> list[Design]:
@@ -157,6 +169,7 @@ def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) ->
     if not beside and len(found.problem.space.stacks) > 1 and verdict.gains:
         caveats.append("No layer was searched alone, so the gain over tuning one layer is not known.")
     return {
+        "headline": _headline(verdict),
         "sentence": verdict.sentence,
         "design": verdict.design,
         "objective": found.problem.objectives[0],
@@ -169,7 +182,17 @@ def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) ->
         "command": search_command(found.inputs),
         "python": search_python(found.inputs),
         "caveats": caveats,
+        "plateau": plateau_of(found, verdict.plateau),
     }
+
+
+def _headline(verdict: Verdict) -> str:
+    """Return what the best design is and does: the model, the accelerators, the rate of each; empty without one."""
+    point, metrics = verdict.point, verdict.metrics
+    if point is None or metrics is None:
+        return ""
+    rate = per_accelerator(point, metrics)
+    return f"{point.model.name or 'The model'} on {machine_of(point)}: {rate['text']} {rate['label']}"
 
 
 def _facts(found: Found, verdict: Verdict) -> list[Fact]:

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import get_args
 
 from cosmic import catalog
 from cosmic.catalog.accuracy import expected_error
 from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.design.workload import Task
+from cosmic.errors import CosmicError
 from cosmic.evaluation import unknown_metrics
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.searching import Found
 from cosmic.exploration.verdict import reason_text
+from cosmic.psa.files import mapping_space
 from cosmic.publishing.contract import Command, Trust
 from cosmic.reporting.words import metric_label
 
+DESIGN = re.compile(r"([\w.-]+)@([\w.-]+)(?::\d{1,7})?")
+"""MODEL@SYSTEM or MODEL@SYSTEM:N."""
 ENDINGS = {
     "trials": "all requested trials are done",
     "exhausted": "every valid design was tried",
@@ -101,14 +110,39 @@ def resume_command(found: Found) -> str:
 
 
 def space_name(inputs: Inputs) -> str:
-    """Return the parameter set as a command line names it: by its name in the catalog, or a file."""
+    """Return the parameter set as a command line names it: by its name in the catalog, as a design, or a file."""
     name = str(inputs.space.get("name", "space"))
-    return name if name in catalog.names("spaces") else f"{name}.yaml"
+    known = name in catalog.names("spaces") or design_settings(name, inputs.identity) is not None
+    return name if known else f"{name}.yaml"
+
+
+@lru_cache(maxsize=16)
+def design_settings(name: str, identity: str) -> dict[str, str] | None:
+    """Return the settings with which the mappings of a design MODEL@SYSTEM:N are the set with this identity.
+
+    None where *name* is no design of the catalog, or where its mappings are not what was searched: anybody may have
+    written the name into a study.
+    """
+    found = DESIGN.fullmatch(name)
+    if found is None or found[1] not in catalog.names("models") or found[2] not in catalog.names("systems"):
+        return None
+    for settings in ({}, *({"workload.task": task} for task in get_args(Task))):
+        with suppress(CosmicError):
+            if mapping_space(name, settings).identity == identity:
+                return settings
+    return None
+
+
+def _settings(inputs: Inputs) -> dict[str, str]:
+    """Return what a command sets of the design whose mappings were searched."""
+    return design_settings(str(inputs.space.get("name", "")), inputs.identity) or {}
 
 
 def search_command(inputs: Inputs) -> str:
     """Return the command of the same search."""
-    words = ["cosmic", "search", space_name(inputs), "--agent", inputs.agent, "-n", str(inputs.trials)]
+    words = ["cosmic", "search", space_name(inputs)]
+    words += [word for path, value in _settings(inputs).items() for word in ("--set", f"{path}={value}")]
+    words += ["--agent", inputs.agent, "-n", str(inputs.trials)]
     for flag, values in (("--objective", inputs.objectives), ("--constraint", inputs.constraints)):
         words += [word for value in values for word in (flag, value)]
     words += [word for name, value in inputs.settings.items() for word in ("--setting", f"{name}={value}")]
@@ -131,7 +165,12 @@ def search_python(inputs: Inputs) -> str:
     }
     usual = {"constraints": [], "stacks": [], "settings": {}, "engine": "analytic"}
     options = "".join(f", {name}={value!r}" for name, value in given.items() if usual.get(name) != value)
-    return f"import cosmic\n\nfound = cosmic.search({space_name(inputs)!r}{options})\ncosmic.report(found)"
+    space, settings = repr(space_name(inputs)), _settings(inputs)
+    imports = "import cosmic\n"
+    if settings:
+        imports += "from cosmic.psa.files import mapping_space\n"
+        space = f"mapping_space({space}, {settings!r})"
+    return f"{imports}\nfound = cosmic.search({space}{options})\ncosmic.report(found)"
 
 
 def limits(point: DesignPoint, engine: str) -> Iterator[str]:

@@ -1,5 +1,7 @@
 // Scales from values to pixels, and their ticks.
 
+import { show, writer } from "./format";
+
 export interface Scale {
   low: number;
   high: number;
@@ -34,6 +36,22 @@ export function scale(low: number, high: number, from: number, to: number, log =
   };
 }
 
+export interface Tick {
+  value: number;
+  text: string;
+}
+
+/** Numbers in one unit are read as long as the smallest has few zeros. */
+const ONE_UNIT = 1e4;
+
+/** Returns round numbers along a scale, written in one unit: 20 GiB, 40 GiB, 60 GiB. */
+export function ticksIn({ low, high, log }: Scale, most: number, unit: string): Tick[] {
+  const wide = log && high / low > ONE_UNIT && unit !== "B";
+  const { worth, text } = wide ? { worth: 1, text: (value: number) => show(value, unit) } : writer(unit, high);
+  const ticks = scale(low / worth, high / worth, 0, 1, log).ticks(most);
+  return ticks.map((tick) => ({ value: tick * worth, text: text(tick * worth) }));
+}
+
 export function linearTicks(low: number, high: number, most: number): number[] {
   const rough = (high - low) / Math.max(1, most);
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -59,5 +77,5 @@ function logTicks(low: number, high: number, most: number): number[] {
 
 /** Whether the range of values is so wide that it needs a logarithmic scale. */
 export function wantsLog(low: number, high: number): boolean {
-  return low > 0 && high / low > 30;
+  return low > 0 && high / low > 5;
 }

@@ -17,6 +17,8 @@ export interface Board {
   rows: Row[];
   /** The end of the longest step. */
   until: number;
+  /** What is shown first. */
+  opening: View;
   view: Signal<View>;
   scroll: Signal<number>;
   /** Where the pointer is, in pixels from the left. */

@@ -246,29 +246,37 @@ function Inside({ inner, x, y, size, filled }: { inner: Layout; x: number; y: nu
 /** The placement of each axis on the members: a row of cells, in which those of one group are filled. */
 function Bands({ cluster, spans, npus, lit }: { cluster: Cluster; spans: Span[]; npus: number; lit: string }) {
   if (!spans.length) return <p class="faint band">no axis here</p>;
-  const cells = Math.min(npus, 32);
   return (
     <div class="bands">
       {spans.map((span) => (
         <div key={span.name} class={lit && lit !== span.name ? "band away" : "band"}>
           <span class="band-name">{span.name} {span.ranks}</span>
-          <svg viewBox={`0 0 ${cells * 10} 10`} preserveAspectRatio="none" aria-hidden="true">
-            {Array.from({ length: cells }, (_, cell) => (
-              <rect
-                key={cell}
-                class={inGroup(cell, span) ? `axis-${tint(cluster, span.name)}` : "ground"}
-                x={cell * 10 + 0.6}
-                y="0.6"
-                width="8.8"
-                height="8.8"
-              />
-            ))}
+          <svg viewBox={`0 0 ${npus * 10} 10`} preserveAspectRatio="none" aria-hidden="true">
+            <path class="ground" d={cellsPath(npus, (cell) => !inGroup(cell, span))} />
+            <path class={`axis-${tint(cluster, span.name)}`} d={cellsPath(npus, (cell) => inGroup(cell, span))} />
           </svg>
           <span class="faint">{span.ranks >= npus ? "all" : `of ${npus}`}</span>
         </div>
       ))}
     </div>
   );
+}
+
+/** Dimensions with more members have no room between the cells of a strip. */
+const MOST_APART = 96;
+
+/** Returns a strip with a cell for each member of a dimension, of which some are drawn: cells of ten units each. */
+export function cellsPath(members: number, drawn: (cell: number) => boolean): string {
+  const gap = members > MOST_APART ? 0 : 0.6;
+  let path = "";
+  for (let cell = 0; cell < members; cell++) {
+    if (!drawn(cell)) continue;
+    const from = cell;
+    if (!gap) while (cell + 1 < members && drawn(cell + 1)) cell++; // cells that touch are one
+    const wide = 10 * (cell + 1 - from) - 2 * gap;
+    path += `M${10 * from + gap} 0.6h${wide}v8.8h${-wide}z`;
+  }
+  return path;
 }
 
 function UseScale() {

@@ -6,11 +6,11 @@ import { CopyButton, download } from "../base/copy";
 import { show } from "../base/format";
 import { onHash, readHash, writeHash } from "../base/hash";
 import { useSignal } from "../base/signal";
-import type { Design } from "../document";
-import type { Opened, Shared } from "../state";
+import type { Design, ReportDocument } from "../document";
+import type { Opened, Shared, Source } from "../state";
 import { type Bar, StackedBars } from "../verdict/bars";
 import { Exact } from "../verdict/exact";
-import { stepBar } from "../verdict/why";
+import { memoryText, stepBar } from "../verdict/why";
 import { ClusterCard } from "./cluster";
 import { RooflineCard } from "./roofline";
 import type { Lane } from "./rows";
@@ -22,14 +22,20 @@ function keyOf(design: Design): string {
   return design.trial === null ? design.label : String(design.trial);
 }
 
-async function openKey(shared: Shared, key: string): Promise<Opened | null> {
+/** What this view needs of a page: some designs, and the one that is shown. */
+export interface Designs {
+  source: Pick<Source, "binary" | "open"> & { document: Pick<ReportDocument, "designs" | "best" | "base"> };
+  opened: Shared["opened"];
+}
+
+async function openKey(shared: Designs, key: string): Promise<Opened | null> {
   const { document: study, binary } = shared.source;
   const design = study.designs.find((each) => keyOf(each) === key);
   if (design) return { design, binary };
   return /^\d+$/.test(key) ? shared.source.open(Number(key)) : null;
 }
 
-export function DesignView({ shared }: { shared: Shared }) {
+export function DesignView({ shared }: { shared: Designs }) {
   const { designs, best, base } = shared.source.document;
   const opened = useSignal(shared.opened);
   const [beside, setBeside] = useState<Opened | null>(null);
@@ -143,11 +149,18 @@ function Source({ design }: { design: Design }) {
   const file = /\S+\.ya?ml/.exec(design.command)?.[0] ?? "design.yaml";
   return (
     <details class="source">
-      <summary>the design as YAML, and the command that evaluates it</summary>
+      <summary>the design as YAML, and the commands that evaluate and launch it</summary>
       <div class="source-line">
         <pre tabIndex={0}>{design.command}</pre>
         <CopyButton text={design.command} label="copy command" />
       </div>
+      {design.launch?.script && (
+        <div class="source-line">
+          <pre tabIndex={0} class="yaml">{design.launch.script}</pre>
+          <CopyButton text={design.launch.script} label="copy launch script" />
+        </div>
+      )}
+      {design.launch && <p class="reading">{design.launch.note}</p>}
       <div class="source-line">
         <pre tabIndex={0} class="yaml">{design.yaml}</pre>
         <span class="tools">
@@ -179,12 +192,13 @@ function Parts({ design }: { design: Design }) {
   const parts = design.parts.filter((each) => each.seconds > 0);
   const memory = design.memory.filter((each) => each.bytes > 0).sort((a, b) => b.bytes - a.bytes);
   const used = memory.reduce((sum, each) => sum + each.bytes, 0);
+  const text = memoryText([design]);
   const timeBar: Bar = { ...stepBar(design, null), title: "step" };
   const memoryBar: Bar = {
     title: "memory",
     segments: memory.map((each, place) => ({ label: each.label, fill: `fill-${FILLS[Math.min(place, 6)]}`, amount: each.bytes })),
-    total: show(used, "B"),
-    ...(design.capacity_bytes > 0 && { limit: { at: design.capacity_bytes, label: `capacity: ${show(design.capacity_bytes, "B")}` } }),
+    total: text(used),
+    ...(design.capacity_bytes > 0 && { limit: { at: design.capacity_bytes, label: `capacity: ${text(design.capacity_bytes)}` } }),
   };
   return (
     <Card
@@ -194,13 +208,13 @@ function Parts({ design }: { design: Design }) {
         columns: ["component", "of", "amount"],
         rows: [
           ...parts.map((each) => [each.label, "the step", show(each.seconds, "s")]),
-          ...memory.map((each) => [each.label, "memory", show(each.bytes, "B")]),
+          ...memory.map((each) => [each.label, "memory", text(each.bytes)]),
         ],
       })}
     >
       {parts.length > 0 && <StackedBars bars={[timeBar]} most={null} show={(seconds) => show(seconds, "s")} />}
       {memory.length > 0 && (
-        <StackedBars bars={[memoryBar]} most={Math.max(used, design.capacity_bytes)} show={(bytes) => show(bytes, "B")} />
+        <StackedBars bars={[memoryBar]} most={Math.max(used, design.capacity_bytes)} show={text} axis="B" />
       )}
       <table class="part-table">
         <tbody>
@@ -208,7 +222,7 @@ function Parts({ design }: { design: Design }) {
             <PartRow key={each.name} fill={each.class} label={each.label} amount={show(each.seconds, "s")} />
           ))}
           {memory.slice(0, 4).map((each, place) => (
-            <PartRow key={`memory ${each.name}`} fill={FILLS[place]} label={each.label} amount={show(each.bytes, "B")} />
+            <PartRow key={`memory ${each.name}`} fill={FILLS[place]} label={each.label} amount={text(each.bytes)} />
           ))}
         </tbody>
       </table>

@@ -6,6 +6,7 @@ import { digits, show } from "../base/format";
 import { scale } from "../base/scale";
 import { hideTip, showTip } from "../base/tip";
 import type { Roofline } from "../document";
+import { type Box, boundsOf, clamped, placeNames, roofBoxes } from "./roof";
 
 const HIGH = 340;
 const NARROW = 480;
@@ -27,10 +28,18 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
   const points = real.sort((a, b) => b.seconds - a.seconds).slice(0, MOST);
   const { peak_flop_per_s: peak, bandwidth_bytes_per_s: bandwidth } = roofline;
   const ridge = peak / bandwidth;
-  const [xs, ys] = [points.map((each) => each.intensity), points.map((each) => each.flop_per_s)];
-  const x = scale(Math.min(ridge / 8, ...xs) / 1.6, Math.max(ridge * 8, ...xs) * 1.6, EDGE.left, wide - EDGE.right, true);
-  const y = scale(Math.min(peak / 100, ...ys) / 1.6, peak * 4, HIGH - EDGE.bottom, EDGE.top, true);
+  const bounds = boundsOf(points, peak, bandwidth);
+  const x = scale(...bounds.x, EDGE.left, wide - EDGE.right, true);
+  const y = scale(...bounds.y, HIGH - EDGE.bottom, EDGE.top, true);
   const longest = points[0]?.seconds ?? 1;
+  const marks = points.map((each) => ({
+    name: each.name,
+    x: x.at(clamped(each.intensity, bounds.x)),
+    y: y.at(clamped(each.flop_per_s, bounds.y)),
+    r: 4 + 12 * Math.sqrt(each.seconds / longest),
+    beyond: clamped(each.intensity, bounds.x) !== each.intensity || clamped(each.flop_per_s, bounds.y) !== each.flop_per_s,
+  }));
+  const beyond = marks.filter((each) => each.beyond).length;
   const line = (index: number): string[] => {
     const each = points[index];
     const roof = Math.min(peak, bandwidth * each.intensity);
@@ -90,18 +99,16 @@ export function RooflineCard({ roofline }: { roofline: Roofline }) {
           <Mark
             key={index}
             bound={each.bound}
-            x={x.at(each.intensity)}
-            y={y.at(each.flop_per_s)}
-            r={4 + 12 * Math.sqrt(each.seconds / longest)}
+            {...marks[index]}
             lit={place === index}
             on={{ onPointerEnter: (event) => showTip(event, line(index)), onPointerLeave: hideTip }}
           />
         )).reverse()}
-        <Names wide={wide} points={points.map((each) => ({ name: each.name, x: x.at(each.intensity), y: y.at(each.flop_per_s) }))} />
+        <Names marks={marks} wide={wide} roof={roofBoxes([x.at(low), y.at(low * bandwidth)], [x.at(ridge), y.at(peak)], wide - EDGE.right)} />
       </svg>
       </div>
       <p class="roofline-sentence" aria-live="polite">
-        {place >= 0 ? line(place).join("; ") : <><i class="mark compute" /> compute-bound <i class="mark memory" /> memory-bound; larger marks take more of the step</>}
+        {place >= 0 ? line(place).join("; ") : <><i class="mark compute" /> compute-bound <i class="mark memory" /> memory-bound; larger marks take more of the step{beyond > 0 && `; ${beyond} hollow ${beyond === 1 ? "mark lies" : "marks lie"} beyond the edge`}</>}
       </p>
     </Card>
   );
@@ -117,38 +124,40 @@ interface MarkProps {
   x: number;
   y: number;
   r: number;
+  beyond: boolean;
   lit: boolean;
   on: { onPointerEnter: (event: PointerEvent) => void; onPointerLeave: () => void };
 }
 
-function Mark({ bound, x, y, r, lit, on }: MarkProps) {
-  const style = `point ${bound}${lit ? " lit" : ""}`;
+function Mark({ bound, x, y, r, beyond, lit, on }: MarkProps) {
+  const style = `point ${bound}${beyond ? " beyond" : ""}${lit ? " lit" : ""}`;
   if (bound === "compute") return <circle class={style} cx={x} cy={y} r={r} {...on} />;
   return <path class={style} d={`M${x} ${y - r * 1.2}L${x + r * 1.1} ${y + r * 0.8}H${x - r * 1.1}Z`} {...on} />;
 }
 
+interface Marked {
+  name: string;
+  x: number;
+  y: number;
+  r: number;
+}
+
 /** Names of the longest operators; of several at one place, the first and how many more. */
-function Names({ points, wide }: { points: { name: string; x: number; y: number }[]; wide: number }) {
-  const groups: { name: string; x: number; y: number; more: number }[] = [];
-  for (const each of points) {
+function Names({ marks, wide, roof }: { marks: Marked[]; wide: number; roof: Box[] }) {
+  const under = roof[roof.length - 1].y1; // what is above the roof is not reached
+  const groups: (Marked & { more: number })[] = [];
+  for (const each of marks) {
     const near = groups.find((other) => Math.hypot(other.x - each.x, other.y - each.y) < 16);
     if (near) near.more++;
     else groups.push({ ...each, more: 0 });
   }
-  const taken: { x0: number; x1: number; y: number }[] = [];
+  const names = groups.slice(0, NAMED).map(({ name, more, ...at }) => ({ ...at, text: more ? `${name} and ${more} more` : name }));
+  const taken = [...roof, ...marks.map(({ x, y, r }) => ({ x0: x - r, x1: x + r, y0: y - r, y1: y + r }))];
+  const frame = { x0: EDGE.left + 2, x1: wide - EDGE.right, y0: under, y1: HIGH - EDGE.bottom };
+  const places = placeNames(names, taken, frame);
   return (
     <g class="names" aria-hidden="true">
-      {groups.slice(0, NAMED).map(({ name, x, y, more }, place) => {
-        const text = more ? `${name} and ${more} more` : name;
-        const long = text.length * 5.9;
-        // To the right of a mark, or as far right as it fits: there is room below the roof.
-        const left = Math.max(EDGE.left + 2, Math.min(wide - EDGE.right - long, x + 12));
-        let below = y + (left < x + 12 ? 28 : 14);
-        while (taken.some((each) => Math.abs(each.y - below) < 13 && left < each.x1 && left + long > each.x0)) below += 13;
-        if (below > HIGH - EDGE.bottom - 2) return null;
-        taken.push({ x0: left, x1: left + long, y: below });
-        return <text key={place} x={left} y={below}>{text}</text>;
-      })}
+      {places.map((at, place) => at && <text key={place} x={at.x} y={at.y}>{names[place].text}</text>)}
     </g>
   );
 }

@@ -6,6 +6,7 @@ import { show } from "../base/format";
 import type { Class, Timeline } from "../document";
 import { type Board, select } from "./board";
 import { CLASS_WORDS } from "./looks";
+import { sameView } from "./opening";
 import type { Pick } from "./paint";
 import { type Lane, processText } from "./rows";
 import { classSeconds, firstAt, meanSeconds, neighbours, type Spans } from "./spans";
@@ -35,7 +36,7 @@ export function sumsOfPart(spans: Spans, from: number, to: number): Sums {
 
 export function Split({ board, view, area }: { board: Board; view: View; area: View | null }) {
   const part = area ?? view;
-  const whole = !area && part.from <= 0 && part.to >= board.until;
+  const whole = !area && ((part.from <= 0 && part.to >= board.until) || sameView(part, board.opening));
   const where = whole
     ? "the whole step, on the slowest stage"
     : `${show(part.from, "s")} to ${show(part.to, "s")} (${show(part.to - part.from, "s")}${area ? ", selected" : ""}), mean of all ranks`;

@@ -13,6 +13,7 @@ import { showTip } from "../base/tip";
 import { type Board, boardKeys, fitAll, leastOf, pointers, reveal, see, wheel, zoom } from "./board";
 import { CLASS_WORDS } from "./looks";
 import { Minimap } from "./minimap";
+import { openingView, sameView } from "./opening";
 import { drawScene, type Pick, type Scene } from "./paint";
 import { traceText } from "./perfetto";
 import { drawPointed } from "./point";
@@ -35,13 +36,14 @@ export interface TimelineProps {
 /** Returns the state of a timeline; a design that stays keeps its view. */
 function newBoard(lanes: Lane[], before: Board | null): Board {
   const until = Math.max(...lanes.map(({ spans }) => spans.timeline.duration_s));
-  const full = before !== null && before.view.value.to - before.view.value.from >= before.until;
-  const same = before?.lanes[0].spans === lanes[0].spans && !full;
+  const opening = openingView(lanes, until, window.innerWidth < NARROW ? 0.4 : 1);
+  const untouched = before !== null && (sameView(before.view.value, before.opening) || before.view.value.to - before.view.value.from >= before.until);
+  const same = before?.lanes[0].spans === lanes[0].spans && !untouched;
   const kept = before ? (same ? within(before.view.value, until, leastOf(until)) : null) : viewOf(readHash("time"), until, leastOf(until));
   return {
     id: (before?.id ?? 0) + 1,
-    lanes, rows: [], until,
-    view: new Signal<View>(kept ?? { from: 0, to: until }),
+    lanes, rows: [], until, opening,
+    view: new Signal<View>(kept ?? opening),
     scroll: new Signal(0),
     cursor: new Signal<number | null>(null),
     hovered: new Signal<Pick | null>(null),
@@ -99,7 +101,7 @@ export function TimelineCard({ lanes, chooser }: TimelineProps) {
   });
 
   const state = useSettled([board.view, board.area], () => ({ view: board.view.value, area: board.area.value }));
-  useEffect(() => writeHash("time", viewText(state.view, board.until)), [state]);
+  useEffect(() => writeHash("time", viewText(state.view, board.opening)), [state]);
   useEffect(() => {
     setSelected(board.selected.value);
     return board.selected.listen(setSelected);
@@ -107,7 +109,7 @@ export function TimelineCard({ lanes, chooser }: TimelineProps) {
   useEffect(() => addKeys("Timeline", boardKeys(board)), [board]);
   useEffect(() => {
     const { until } = board;
-    return onHash(() => see(board, viewOf(readHash("time"), until, leastOf(until)) ?? { from: 0, to: until }));
+    return onHash(() => see(board, viewOf(readHash("time"), until, leastOf(until)) ?? board.opening));
   }, [board]);
 
   const { duration_s: duration, reading } = lanes[0].spans.timeline;
@@ -115,7 +117,7 @@ export function TimelineCard({ lanes, chooser }: TimelineProps) {
     <Card
       id="timeline"
       title="One step over time"
-      reading={reading}
+      reading={`${reading}${openedOn(board)}`}
       wide
       twin={() => spanTwin(board, state.area ?? state.view, criticalOnly)}
       tools={<Tools board={board} text={text} setText={setText} criticalOnly={criticalOnly} setCriticalOnly={setCriticalOnly} />}
@@ -130,6 +132,12 @@ export function TimelineCard({ lanes, chooser }: TimelineProps) {
       <Picked board={board} selected={selected} />
     </Card>
   );
+}
+
+/** Returns which part of the step is shown first, where that is not all of it. */
+function openedOn({ opening, until }: Board): string {
+  if (opening.to - opening.from >= until) return "";
+  return ` It opens on ${show(opening.to - opening.from, "s")} where most happens; "fit" shows the whole step.`;
 }
 
 function wantedNames(text: string, names: string[]): Uint8Array | null {

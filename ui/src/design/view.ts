@@ -31,8 +31,9 @@ export function around(from: number, to: number, room: number, until: number, le
   return within(view, until, least);
 }
 
-export function viewText(view: View, until: number): string {
-  if (view.from <= 0 && view.to >= until) return "";
+/** Returns a view as the address writes it; empty for the first one. */
+export function viewText(view: View, opening: View): string {
+  if (view.from === opening.from && view.to === opening.to) return "";
   return `${Number(view.from.toPrecision(9))}_${Number(view.to.toPrecision(9))}`;
 }
 

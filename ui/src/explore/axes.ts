@@ -1,7 +1,7 @@
 // A column as an axis: positions of values, bins of trials, and the first choice of axes.
 
 import { show } from "../base/format";
-import { type Scale, scale, wantsLog } from "../base/scale";
+import { type Scale, scale, ticksIn, wantsLog } from "../base/scale";
 import type { TrialColumn, Trials } from "../trials";
 import { isChoice, isNumeric, type Term } from "./filter";
 
@@ -23,6 +23,8 @@ export interface Axis {
   order: number[] | null;
   /** Numbers on 0 to 1; null for choices. */
   scale: Scale | null;
+  /** What no trial that runs exceeds: drawn on the axis. */
+  limit: number | null;
 }
 
 /** Returns whether a column is drawn by its logarithm, unless the reader says otherwise. */
@@ -30,9 +32,9 @@ export function logByDefault(column: TrialColumn): boolean {
   return !isChoice(column) && wantsLog(column.low, column.high);
 }
 
-export function axisOf(trials: Trials, place: number, log: boolean): Axis {
+export function axisOf(trials: Trials, place: number, log: boolean, limit: number | null = null): Axis {
   const column = trials.columns[place];
-  return isChoice(column) ? ordinalAxis(trials, place, column) : numericAxis(trials, place, column, log);
+  return isChoice(column) ? ordinalAxis(trials, place, column) : numericAxis(trials, place, column, log, limit);
 }
 
 /** Returns codes in order: by number where the choices are numbers, else as given. */
@@ -59,12 +61,13 @@ function ordinalAxis(trials: Trials, place: number, column: TrialColumn): Axis {
   const binned = new Uint8Array(trials.count);
   for (let trial = 0; trial < trials.count; trial++) binned[trial] = bin[codes[trial]];
   const at = Float32Array.from({ length: bins }, (_, each) => (bins === 1 ? 0.5 : 0.02 + (0.96 * each) / (bins - 1)));
-  return { place, column, bins, binned, at, order, scale: null };
+  return { place, column, bins, binned, at, order, scale: null, limit: null };
 }
 
-function numericAxis(trials: Trials, place: number, column: TrialColumn, log: boolean): Axis {
+function numericAxis(trials: Trials, place: number, column: TrialColumn, log: boolean, limit: number | null): Axis {
   const some = column.low <= column.high;
-  const lying = scale(some ? column.low : 0, some ? column.high : 1, 0.02, 0.98, log);
+  const high = some ? Math.max(column.high, limit ?? -Infinity) : 1;
+  const lying = scale(some ? column.low : 0, high, 0.02, 0.98, log);
   const binned = new Uint8Array(trials.count);
   const { values } = column;
   for (let trial = 0; trial < trials.count; trial++) {
@@ -72,7 +75,7 @@ function numericAxis(trials: Trials, place: number, column: TrialColumn, log: bo
     binned[trial] = at >= 0 && at <= 1 ? Math.min(BINS - 1, (at * BINS) | 0) : NONE;
   }
   const at = Float32Array.from({ length: BINS }, (_, each) => (each + 0.5) / BINS);
-  return { place, column, bins: BINS, binned, at, order: null, scale: lying };
+  return { place, column, bins: BINS, binned, at, order: null, scale: lying, limit };
 }
 
 /** Returns where a trial lies on an axis, from 0 to 1; NaN where it has no value. */
@@ -92,7 +95,7 @@ const PER_TICK = 15;
 export function ticksOf(axis: Axis, height: number): Tick[] {
   const most = Math.max(2, Math.floor(height / PER_TICK));
   if (axis.scale) {
-    const ticks = axis.scale.ticks(Math.min(6, most)).map((value) => ({ at: axis.scale!.at(value), text: show(value, axis.column.spec.unit) }));
+    const ticks = ticksIn(axis.scale, Math.min(6, most), axis.column.spec.unit).map(({ value, text }) => ({ at: axis.scale!.at(value), text }));
     return ticks.length > 1 ? ticks : [axis.column.low, axis.column.high].map((value) => ({ at: axis.scale!.at(value), text: show(value, axis.column.spec.unit) }));
   }
   const order = axis.order!;

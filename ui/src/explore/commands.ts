@@ -74,6 +74,7 @@ export function asPython(shared: Shared, { trials, chips, count: found }: Select
   const chosen = conditions.length ? `trials[\n    ${conditions.join("\n    & ")}\n]` : "trials";
   return [
     `# cosmic export ${shellWord(shared.source.document.study)} --to trials.csv`,
+    ...(conditions.some((each) => each.includes("json.loads")) ? ["import json", ""] : []),
     "import pandas as pd",
     "",
     'trials = pd.read_csv("trials.csv", keep_default_na=False, na_values=[""])',
@@ -86,7 +87,7 @@ export function asPython(shared: Shared, { trials, chips, count: found }: Select
 function pythonTerm(trials: Trials, term: Term): string {
   if (term.column === OUTCOME) return pythonOutcome(term);
   const column = term.column === NUMBER ? null : trials.columns[term.column];
-  const series = `trials[${JSON.stringify(column ? column.spec.name : "trial")}]`;
+  const series = column ? pythonSeries(column) : 'trials["trial"]';
   if (term.kind === "among" && !column) return `${term.not ? "~" : ""}${series}.isin([${term.labels.join(", ")}])`;
   // Labels such as "50 GB/s" are text in the table: a range of them is listed.
   if (column && isChoice(column) && (term.kind === "among" || !plainNumbers(column))) return pythonChoices(series, column, term);
@@ -96,6 +97,12 @@ function pythonTerm(trials: Trials, term: Term): string {
   if (low > -Infinity) parts.push(`(${series} ${openLow ? ">" : ">="} ${low})`);
   if (high < Infinity) parts.push(`(${series} ${openHigh ? "<" : "<="} ${high})`);
   return parts.join(" & ");
+}
+
+/** Returns a column of the table; one entry of a tuple is taken out of the text of the tuple. */
+function pythonSeries({ spec }: TrialColumn): string {
+  const name = JSON.stringify(spec.part?.of ?? spec.name);
+  return spec.part ? `trials[${name}].map(json.loads).str[${spec.part.place}]` : `trials[${name}]`;
 }
 
 function plainNumbers(column: TrialColumn): boolean {

@@ -69,6 +69,17 @@ export function bestOf(trials: Trials, column: TrialColumn | undefined, among: M
   return found;
 }
 
+/** Returns the trials whose metric is within a share of the best of some that run: they are as good as the best. */
+export function plateauOf(trials: Trials, column: TrialColumn | undefined, best: number, share: number, among: Mask): Mask {
+  const mask = new Uint8Array(trials.count);
+  if (!column || best < 0) return mask;
+  const most = column.values[best] * (column.spec.better === "more" ? 1 / (1 + share) : 1 + share);
+  const by = sense(column);
+  for (let place = 0; place < trials.count; place++)
+    mask[place] = among[place] && trials.outcomes[place] === 0 && by * column.values[place] <= by * most ? 1 : 0;
+  return mask;
+}
+
 /** Returns the trials that are the best share, by a metric, of some that run; and those that equal the last of them. */
 export function bestShare(trials: Trials, column: TrialColumn | undefined, share: number, among: Mask): Mask {
   const mask = new Uint8Array(trials.count);

@@ -7,16 +7,22 @@ import type { Trials } from "../trials";
 import { attempt, type Drawn, drawnFrom, drawnText, type Sort, sortText } from "./address";
 import { type Axis, axisOf, firstAxes, firstMetrics, logByDefault } from "./axes";
 import { type Chip, chipsText, parseChips, parseTerms, type Term, termsText } from "./filter";
-import { bestOf, bestShare } from "./front";
+import { bestOf, bestShare, plateauOf } from "./front";
 import { counted, keptBy, type Mask, maskOf, meet, placesOf } from "./mask";
 
 export const MOST_COMPARED = 4;
 const BEST_SHARE = 0.05;
+/** Trials within this share of the best are as good as the best. */
+const PLATEAU = 0.01;
 /** Trials from which the first choice of axes is final. */
 const EARLY = 200;
 
+/** Parameters by which the capacity of an accelerator differs between trials. */
+const CAPACITIES = ["memory.capacity", "compute.accelerator"];
+
 export type { Drawn } from "./address";
-export type Focus = "front" | "best" | "none";
+export type Focus = "front" | "plateau" | "best" | "none";
+const FOCUSES: string[] = ["front", "plateau", "best", "none"];
 
 export interface View {
   x: Drawn;
@@ -47,8 +53,11 @@ export class Explorer {
   kept!: Mask;
   selected!: Mask;
   keptCount = 0;
-  /** The place of the best kept trial; -1 where none runs. */
+  /** The place of the best kept trial, of those as good as the best the one that the page is about; -1 where none runs. */
   best = -1;
+  /** Kept trials that are as good as the best. */
+  plateau!: Mask;
+  plateauCount = 0;
   /** Counts how often `kept` has changed. */
   filtered = 0;
   /** Places of the selected trials. */
@@ -105,7 +114,12 @@ export class Explorer {
     this.filtered += 1;
     this.kept = keptBy(this.trials, this.chips);
     this.keptCount = counted(this.kept);
-    this.best = bestOf(this.trials, this.trials.columns[this.objective], this.kept);
+    const aim = this.trials.columns[this.objective];
+    const top = bestOf(this.trials, aim, this.kept);
+    this.plateau = plateauOf(this.trials, aim, top, this.plateauShare, this.kept);
+    const shown = this.shownBest;
+    this.best = shown >= 0 && this.plateau[shown] ? shown : top;
+    this.plateauCount = counted(this.plateau);
     this.refocus();
     this.select();
   }
@@ -206,8 +220,33 @@ export class Explorer {
     const log = this.isLog(drawn);
     const key = `${drawn.name} ${log}`;
     let axis = this.axes.get(key);
-    if (!axis) this.axes.set(key, (axis = axisOf(this.trials, this.column(drawn.name), log)));
+    if (!axis) this.axes.set(key, (axis = axisOf(this.trials, this.column(drawn.name), log, this.limitOf(drawn.name))));
     return axis;
+  }
+
+  /** Returns the capacity of an accelerator for its memory, where all designs have the same; null for other metrics. */
+  limitOf(name: string): number | null {
+    if (name !== "memory_bytes" || this.trials.columns.some(({ spec, low, high }) => CAPACITIES.includes(spec.name) && high > low)) return null;
+    const { designs, best, base } = this.shared.source.document;
+    const capacity = designs[best ?? base ?? 0]?.capacity_bytes ?? 0;
+    return capacity > 0 ? capacity : null;
+  }
+
+  /** The place of the best design of the document; -1 where it is none of these trials. */
+  private get shownBest(): number {
+    const { designs, best } = this.shared.source.document;
+    const trial = best === null ? null : designs[best].trial;
+    const place = trial === null ? -1 : trial - this.trials.first;
+    return place < this.trials.count ? place : -1;
+  }
+
+  /** Whether the table is sorted as at first: best first. */
+  get bestFirst(): boolean {
+    return sortText(this.view.sort) === sortText(this.firstSort);
+  }
+
+  get plateauShare(): number {
+    return this.shared.source.document.verdict.plateau?.share ?? PLATEAU;
   }
 
   get objective(): number {
@@ -216,7 +255,8 @@ export class Explorer {
 
   private refocus(): void {
     const { trials, view } = this;
-    if (view.focus === "best") this.focus = bestShare(trials, trials.columns[this.objective], BEST_SHARE, this.kept);
+    if (view.focus === "plateau") this.focus = this.plateau;
+    else if (view.focus === "best") this.focus = bestShare(trials, trials.columns[this.objective], BEST_SHARE, this.kept);
     else {
       this.focus = new Uint8Array(trials.count);
       if (view.focus === "front")
@@ -274,7 +314,7 @@ export class Explorer {
       x: known(x) ? x : { name: metrics[0] },
       y: known(y) ? y : { name: metrics[1] },
       axes: axes.length ? axes : this.firstAxes.map((name) => ({ name })),
-      focus: focus === "front" || focus === "best" || focus === "none" ? focus : this.firstFocus,
+      focus: FOCUSES.includes(focus) ? (focus as Focus) : this.firstFocus,
       sort: sort ? { name: sort.replace(/^-/, ""), down: sort.startsWith("-") } : this.firstSort,
       columns: readHash("columns") ? readHash("columns").split(",") : null,
       compared: readHash("compare").split(",").filter(Boolean).map(Number).filter((trial) => trial >= trials.first && trial < trials.first + trials.count),
@@ -282,9 +322,9 @@ export class Explorer {
     this.filter();
   }
 
-  /** With a front of one or two trials, the focus is on the best. */
+  /** With a front of one or two trials, the focus is on all that are as good as the best. */
   private get firstFocus(): Focus {
-    return this.shared.source.front.value.length > 2 ? "front" : "best";
+    return this.shared.source.front.value.length > 2 ? "front" : "plateau";
   }
 
   private get firstSort(): Sort {

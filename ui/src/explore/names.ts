@@ -14,11 +14,17 @@ export function unitText(column: TrialColumn): string {
   return unit === "share" ? "%" : unit;
 }
 
+/** Returns the short label of an axis; that of money names the currency, for which its numbers may have no room. */
+export function axisName(column: TrialColumn): string {
+  const label = shortLabel(column);
+  return column.spec.unit === "USD" ? `${label.replace(/ cost$/, "")} USD` : label;
+}
+
 /** Returns the title of an axis: what it is, its unit, and which way is better. */
 export function axisTitle(column: TrialColumn, upright: boolean): string {
   const { label, better } = column.spec;
   const unit = unitText(column);
-  const named = unit && !label.split(/[ ()]/).includes(unit) ? `${label} (${unit})` : label;
+  const named = unit && unit !== "1/s" && !label.split(/[ ()]/).includes(unit) ? `${label} (${unit})` : label;
   if (!better) return named;
   if (better === "less") return upright ? `${named} ↓ less is better` : `← less is better · ${named}`;
   return upright ? `${named} ↑ more is better` : `${named} · more is better →`;

@@ -3,7 +3,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
 import { Card, type Twin } from "../base/card";
-import { count } from "../base/format";
+import { count, show } from "../base/format";
 import { Signal, useSignal } from "../base/signal";
 import { hideTip, showTip } from "../base/tip";
 import { palette } from "../base/theme";
@@ -12,7 +12,7 @@ import { AxisMenu, exactly, moved } from "./axis_menu";
 import { Chooser } from "./chooser";
 import { holding } from "./mask";
 import type { Explorer, Focus } from "./model";
-import { cellText, shortLabel } from "./names";
+import { axisName, cellText } from "./names";
 import { compareOrOpen } from "./opening";
 import { atY, focusLines, type Lane, type Lanes, Layers, paintLanes, strokeTrial, yOf } from "./parallel_paint";
 import { tipOf } from "./scatter";
@@ -198,8 +198,14 @@ function whyEmpty({ trials, view }: Explorer): string {
 function focusText(model: Explorer): string {
   const number = count(model.focusCount);
   if (model.view.focus === "front") return `coloured are the ${number} on the front`;
+  if (model.view.focus === "plateau")
+    return model.focusCount === 1 ? `coloured is the best: no other lies within ${share(model)}` : `coloured are the ${number} within ${share(model)} of the best`;
   if (model.view.focus === "best") return `coloured are the best ${number} that run (5 %, and what equals them)`;
   return "nothing is coloured";
+}
+
+function share({ plateauShare }: Explorer): string {
+  return show(plateauShare, "share");
 }
 
 /** The name of an axis: a button that opens its menu, and can be dragged to another place. */
@@ -230,7 +236,7 @@ function AxisName({ model, place, width, marked, onOpen }: { model: Explorer; pl
       onPointerMove={(event) => event.buttons && event.currentTarget.setPointerCapture(event.pointerId)}
       onClick={() => !dragged.current && onOpen()}
     >
-      {shortLabel(model.trials.columns[model.column(axes[place].name)])}
+      {axisName(model.trials.columns[model.column(axes[place].name)])}
       {arrow}
     </button>
   );
@@ -305,6 +311,7 @@ function Tools({ model }: { model: Explorer }) {
         focus{" "}
         <select value={view.focus} onChange={(event) => model.setView({ focus: event.currentTarget.value as Focus })}>
           <option value="front">front</option>
+          <option value="plateau">within {share(model)}</option>
           <option value="best">best 5 %</option>
           <option value="none">none</option>
         </select>

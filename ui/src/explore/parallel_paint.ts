@@ -1,6 +1,7 @@
 // Painting of parallel coordinates: kept trials in grey, selected ones in the accent, the focus in its colour.
 
 import type { Frame } from "../base/canvas";
+import { writer } from "../base/format";
 import { palette } from "../base/theme";
 import { type Axis, placeOn, stretches, ticksOf } from "./axes";
 import { addLines, type Colour, colourOf, Layer, PAIRS, pairs, type Tone } from "./density";
@@ -11,6 +12,8 @@ import type { Explorer } from "./model";
 export const TOP = 30;
 export const BOTTOM = 14;
 const FEW_LINES = 150;
+/** Pixels between two numbers on an axis. */
+const HEADROOM = 13;
 
 export interface Lane {
   axis: Axis;
@@ -124,7 +127,7 @@ export function strokeTrial(context: CanvasRenderingContext2D, { lanes, height }
 }
 
 function paintAxes(context: CanvasRenderingContext2D, model: Explorer, all: Lanes, width: number): void {
-  const { ink, faint, paper, accent } = palette();
+  const { ink, faint, paper, accent, failure } = palette();
   const { spacing, height } = all;
   context.font = "11px system-ui, -apple-system, 'Segoe UI', sans-serif";
   context.textBaseline = "middle";
@@ -147,14 +150,37 @@ function paintAxes(context: CanvasRenderingContext2D, model: Explorer, all: Lane
       context.lineWidth = 1.5;
       context.strokeRect(x - 7, top, 14, bottom - top);
     }
+    paintLimit(context, lane, all, failure, paper);
+    const limit = axis.scale && axis.limit !== null ? yOf(lane, axis.scale.at(axis.limit), height) : -HEADROOM;
     for (const tick of ticksOf(axis, height - TOP - BOTTOM)) {
       const y = yOf(lane, tick.at, height);
+      if (Math.abs(y - limit) < HEADROOM) continue; // the limit is written there
       context.fillStyle = ink;
       context.fillRect(x - 2, y - 0.5, 5, 1);
-      haloed(context, fitting(context, tick.text, spacing - 12), x + 6, y, ink, paper);
+      haloed(context, shortened(context, tick.text, spacing - 12), x + 6, y, ink, paper);
     }
   }
   paintStacks(context, all, faint);
+}
+
+/** Returns a number without its unit where both have no room: the name of the axis has it. */
+function shortened(context: CanvasRenderingContext2D, text: string, width: number): string {
+  const bare = context.measureText(text).width <= width ? text : text.replace(/ USD$/, "");
+  return fitting(context, bare, width);
+}
+
+/** Draws what no trial on an axis exceeds. */
+function paintLimit(context: CanvasRenderingContext2D, lane: Lane, { spacing, height }: Lanes, colour: string, paper: string): void {
+  const { scale, limit, column } = lane.axis;
+  if (!scale || limit === null) return;
+  const y = Math.round(yOf(lane, scale.at(limit), height)) + 0.5;
+  context.strokeStyle = colour;
+  context.lineWidth = 2;
+  context.beginPath();
+  context.moveTo(lane.x - 9, y);
+  context.lineTo(lane.x + 9, y);
+  context.stroke();
+  haloed(context, fitting(context, `≤ ${writer(column.spec.unit, limit).text(limit)}`, spacing - 14), lane.x + 12, y, colour, paper);
 }
 
 /** Names the layer that neighbouring axes belong to, over them. */

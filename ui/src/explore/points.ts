@@ -35,13 +35,13 @@ export interface Area {
   height: number;
 }
 
-export function planeOf(trials: Trials, columns: [TrialColumn, TrialColumn], logs: [boolean, boolean], kept: Mask, area: Area): Plane {
+export function planeOf(trials: Trials, columns: [TrialColumn, TrialColumn], logs: [boolean, boolean], kept: Mask, area: Area, limits: [number | null, number | null] = [null, null]): Plane {
   const { top, height } = area;
   const [horizontal, vertical] = columns;
-  const y = roomy(extent(vertical, horizontal, kept), top + height, top, logs[1]);
+  const y = roomy(reaching(extent(vertical, horizontal, kept), limits[1]), top + height, top, logs[1]);
   const left = area.left(y);
   const width = Math.max(40, area.right - left);
-  const x = roomy(extent(horizontal, vertical, kept), left, left + width, logs[0]);
+  const x = roomy(reaching(extent(horizontal, vertical, kept), limits[0]), left, left + width, logs[0]);
   const [wide, high] = [Math.max(1, Math.ceil(width / CELL)), Math.max(1, Math.ceil(height / CELL))];
   const cells = new Int32Array(trials.count);
   const held = new Int32Array(wide * high).fill(-1);
@@ -68,6 +68,11 @@ function extent(column: TrialColumn, other: TrialColumn, kept: Mask): [number, n
     if (value > high) high = value;
   }
   return low <= high ? [low, high] : [0, 1];
+}
+
+/** Returns bounds that hold a limit too. */
+function reaching([low, high]: [number, number], limit: number | null): [number, number] {
+  return [low, limit === null ? high : Math.max(high, limit)];
 }
 
 function roomy([low, high]: [number, number], from: number, to: number, log: boolean): Scale {

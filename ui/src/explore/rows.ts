@@ -70,6 +70,7 @@ export class Rows {
       this.buffer = new Uint32Array(trials.count);
     }
     this.list = ordered(this.order(view.sort), selected, this.buffer);
+    if (this.model.bestFirst) lead(this.list, this.model.best);
     this.fill();
   }
 
@@ -150,8 +151,17 @@ export class Rows {
   }
 }
 
-/** Returns the mark of a trial on the front, or of the best: the same as in every view. */
+/** Moves a trial to the front of a list, if it is in it. */
+export function lead(list: Uint32Array, place: number): void {
+  const at = place < 0 ? -1 : list.indexOf(place);
+  if (at <= 0) return;
+  list.copyWithin(1, 0, at);
+  list[0] = place;
+}
+
+/** Returns the mark of the best, of a trial on the front, or of one as good as the best: the same as in every view. */
 function mark(model: Explorer, place: number): string {
   if (place === model.best) return "◆ ";
-  return model.view.focus === "front" && model.focus[place] ? "○ " : "";
+  if (model.view.focus === "front" && model.focus[place]) return "○ ";
+  return model.plateau[place] ? "≈ " : "";
 }

@@ -3,7 +3,7 @@
 import { useRef } from "preact/hooks";
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
 import { Card, type Twin } from "../base/card";
-import { count } from "../base/format";
+import { count, show } from "../base/format";
 import { hideTip, showTip } from "../base/tip";
 import { palette } from "../base/theme";
 import { useSignal } from "../base/signal";
@@ -124,7 +124,7 @@ export function Scatter({ model }: { model: Explorer }) {
     <Card
       id="explore-scatter"
       title="Trade-off"
-      reading="Darker: more trials. Rings and steps: the Pareto front. Drag to select, click to open a design."
+      reading="Darker: more trials. Coloured: as good as the best. Rings and steps: the Pareto front. Drag to select, click to open a design."
       tools={<AxisTools model={model} />}
       twin={() => twinOf(model, scene(wide.current))}
     >
@@ -139,6 +139,7 @@ function Legend({ model, without }: { model: Explorer; without: number }) {
     <p class="legend">
       <span class="key ring">front</span>
       <span class="key diamond">best</span>
+      {model.plateauCount > 1 && <span class="key plateau">{count(model.plateauCount)} within {show(model.plateauShare, "share")} of it</span>}
       {model.shared.source.document.base !== null && <span class="key star">base</span>}
       {without > 0 && <span>{trialsText(without)} without a place: they cannot run, so these metrics are not known.</span>}
     </p>

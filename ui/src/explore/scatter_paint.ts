@@ -1,14 +1,14 @@
 // Painting of the scatter plot: density below, the front as steps and rings, base and best above.
 
 import type { Frame } from "../base/canvas";
-import { show } from "../base/format";
-import type { Scale } from "../base/scale";
+import { writer } from "../base/format";
+import { type Scale, type Tick, ticksIn } from "../base/scale";
 import { palette } from "../base/theme";
 import type { TrialColumn } from "../trials";
 import { colourOf, Layer, type Tone } from "./density";
 import { frontOf } from "./front";
 import { cross, diamond, haloed, ring, star } from "./marks";
-import { placesOf } from "./mask";
+import { type Mask, placesOf } from "./mask";
 import type { Explorer } from "./model";
 import { axisTitle } from "./names";
 import { CELL, type Plane, planeOf, splat } from "./points";
@@ -21,8 +21,8 @@ const MOST_CROSSES = 1500;
 
 const LETTER = 6.6;
 
-function yTicks(scale: Scale, height: number): number[] {
-  return scale.ticks(Math.floor(height / 44));
+function yTicks(scale: Scale, height: number, unit: string): Tick[] {
+  return ticksIn(scale, Math.floor(height / 44), unit);
 }
 
 export interface Scene {
@@ -35,6 +35,8 @@ export interface Scene {
   base: { x: number; y: number } | null;
   /** Densities of the kept and of the selected. */
   layers: [Layer, Layer];
+  /** Where trials lie that are as good as the best: one of each cell. */
+  plateau: number[];
   /** Places of trials that break a limit but have values. */
   failed: number[];
 }
@@ -45,15 +47,15 @@ export function sceneOf(model: Explorer, width: number, height: number): Scene {
   const columns: [TrialColumn, TrialColumn] = [trials.columns[model.column(view.x.name)], trials.columns[model.column(view.y.name)]];
   const room = height - TOP - BOTTOM;
   const left = (scale: Scale): number =>
-    LETTER * Math.max(...yTicks(scale, room).map((tick) => show(tick, columns[1].spec.unit).length), 3) + 14;
+    LETTER * Math.max(...yTicks(scale, room, columns[1].spec.unit).map(({ text }) => text.length), 3) + 14;
   const area = { left, right: width - RIGHT, top: TOP, height: room };
-  const plane = planeOf(trials, columns, [model.isLog(view.x), model.isLog(view.y)], kept, area);
+  const plane = planeOf(trials, columns, [model.isLog(view.x), model.isLog(view.y)], kept, area, [model.limitOf(view.x.name), model.limitOf(view.y.name)]);
   const ordered = columns.every(({ spec }) => spec.better);
   const front = ordered && columns[0] !== columns[1] ? frontOf(trials, columns[0], columns[1], kept) : [];
   const failed: number[] = [];
   if (trials.reasons.length > 1)
     for (let place = 0; place < trials.count; place++) if (trials.outcomes[place] && kept[place] && plane.cells[place] >= 0) failed.push(place);
-  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer()], failed };
+  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer()], plateau: oneOfEach(plane, model.plateau), failed };
 }
 
 /** Returns the metrics of the base design: those of its trial, or its facts by their labels. */
@@ -79,7 +81,10 @@ export function paintScene({ context, width, height }: Frame, model: Explorer, s
   const brushed = model.brush.length > 0;
   paintMask(context, model, scene, 0, { colour: colourOf(colours.faint), least: brushed ? 0.12 : 0.55, most: brushed ? 0.35 : 1 });
   if (brushed) paintMask(context, model, scene, 1, { colour: colourOf(colours.accent), least: 0.55, most: 1 });
+  paintBand(context, model, scene);
+  paintPlateau(context, model, scene);
   paintFailed(context, model, scene);
+  paintLimits(context, model, scene);
   paintFront(context, model, scene);
   if (scene.base) star(context, plane.x.at(scene.base.x), plane.y.at(scene.base.y), 8, colours.paper, colours.ink);
   context.restore();
@@ -105,20 +110,19 @@ function paintAxes({ context, width, height }: Frame, { plane, columns }: Scene)
   context.textBaseline = "middle";
   context.textAlign = "right";
   context.beginPath();
-  for (const tick of yTicks(plane.y, high)) {
-    const y = Math.round(plane.y.at(tick)) + 0.5;
+  for (const { value, text } of yTicks(plane.y, high, columns[1].spec.unit)) {
+    const y = Math.round(plane.y.at(value)) + 0.5;
     context.moveTo(left, y);
     context.lineTo(left + wide, y);
-    context.fillText(show(tick, columns[1].spec.unit), left - 8, y);
+    context.fillText(text, left - 8, y);
   }
   context.textAlign = "center";
   context.textBaseline = "top";
   let free = left - 20;
-  for (const tick of plane.x.ticks(Math.max(3, Math.floor(wide / 68)))) {
-    const x = Math.round(plane.x.at(tick)) + 0.5;
+  for (const { value, text } of ticksIn(plane.x, Math.max(3, Math.floor(wide / 68)), columns[0].spec.unit)) {
+    const x = Math.round(plane.x.at(value)) + 0.5;
     context.moveTo(x, top);
     context.lineTo(x, top + high);
-    const text = show(tick, columns[0].spec.unit);
     const half = context.measureText(text).width / 2;
     const middle = Math.min(x, width - half);
     if (middle - half < free) continue;
@@ -170,6 +174,77 @@ function paintMask(context: CanvasRenderingContext2D, model: Explorer, scene: Sc
     context.arc(x, y, radius, 0, 2 * Math.PI);
   }
   context.fill();
+}
+
+/** Returns a trial of each cell in which there are some. */
+function oneOfEach({ cells }: Plane, mask: Mask): number[] {
+  const seen = new Map<number, number>();
+  for (let place = 0; place < mask.length; place++) if (mask[place] && cells[place] >= 0) seen.set(cells[place], place);
+  return [...seen.values()];
+}
+
+/** Trials as good as the best: larger than others, as many of them lie in few places. */
+function paintPlateau(context: CanvasRenderingContext2D, model: Explorer, { plane, columns, plateau }: Scene): void {
+  if (model.plateauCount < 2) return;
+  context.fillStyle = palette().focus;
+  for (const place of plateau) {
+    const [x, y] = [plane.x.at(columns[0].values[place]), plane.y.at(columns[1].values[place])];
+    context.fillRect(x - 2, y - 2, 4, 4);
+  }
+}
+
+/** Pixels that a band has at least. */
+const BAND = 5;
+
+/** Where trials are as good as the best: a band along the axis of the objective. */
+function paintBand(context: CanvasRenderingContext2D, model: Explorer, { plane, columns, best }: Scene): void {
+  if (best < 0 || model.plateauCount < 2) return;
+  const { left, top, width, height } = plane;
+  context.fillStyle = palette().focus;
+  context.globalAlpha = 0.16;
+  columns.forEach((column, which) => {
+    if (column !== model.trials.columns[model.objective]) return;
+    const value = column.values[best];
+    const end = column.spec.better === "more" ? value / (1 + model.plateauShare) : value * (1 + model.plateauShare);
+    const scale = which ? plane.y : plane.x;
+    const [one, other] = [scale.at(value), scale.at(end)].sort((a, b) => a - b);
+    const room = Math.max(0, BAND - (other - one)) / 2;
+    if (which) context.fillRect(left, one - room, width, other - one + 2 * room);
+    else context.fillRect(one - room, top, other - one + 2 * room, height);
+  });
+  context.globalAlpha = 1;
+}
+
+/** The capacity of an accelerator, where its memory is drawn. */
+function paintLimits(context: CanvasRenderingContext2D, model: Explorer, { plane, columns }: Scene): void {
+  const { failure, paper } = palette();
+  const { left, top, width, height } = plane;
+  [model.view.x, model.view.y].forEach(({ name }, which) => {
+    const limit = model.limitOf(name);
+    if (limit === null) return;
+    const said = `capacity ${writer(columns[which].spec.unit, limit).text(limit)}`;
+    context.strokeStyle = failure;
+    context.lineWidth = 1.5;
+    context.setLineDash([6, 4]);
+    context.beginPath();
+    if (which) {
+      const y = Math.round(plane.y.at(limit)) + 0.5;
+      context.moveTo(left, y);
+      context.lineTo(left + width, y);
+    } else {
+      const x = Math.round(plane.x.at(limit)) + 0.5;
+      context.moveTo(x, top);
+      context.lineTo(x, top + height);
+    }
+    context.stroke();
+    context.setLineDash([]);
+    context.textAlign = which ? "left" : "right";
+    // The best lies at the other end of an upright line.
+    const far = columns[1].spec.better === "more" ? top + height - 8 : top + 16;
+    const [x, y] = which ? [left + 6, plane.y.at(limit) + 14] : [plane.x.at(limit) - 6, far];
+    haloed(context, said, x, y, failure, paper);
+    context.textAlign = "left";
+  });
 }
 
 /** Trials that break a limit but have values are crosses. */

@@ -36,7 +36,9 @@ export function Table({ model }: { model: Explorer }) {
   const names = view.columns ?? firstColumns(model);
   const failing = trials.reasons.length > 1;
   const key = names.join();
-  const fields = useMemo(() => ["trial", ...(failing ? ["outcome"] : []), ...names].map((name) => fieldOf(model, name)), [key, failing, trials]);
+  // The outcome stands behind the objective: on a narrow page the objective is in sight.
+  const shown = ["trial", ...names.slice(0, 1), ...(failing ? ["outcome"] : []), ...names.slice(1)];
+  const fields = useMemo(() => shown.map((name) => fieldOf(model, name)), [key, failing, trials]);
 
   useLayoutEffect(() => {
     rows.current = new Rows(model, body.current!, box.current!);
@@ -147,10 +149,13 @@ function Heading({ model, field }: { model: Explorer; field: Field }) {
 }
 
 const LETTER = 7.4;
+/** Of a heading, which is bold and has an arrow where it sorts. */
+const HEAD_LETTER = 8.2;
+const ARROW = 2;
 const PADDING = 26;
 
 function widthOf({ name, column }: Field): number {
   if (!column) return name === "trial" ? 86 : 150;
   const longest = isChoice(column) ? Math.min(22, column.labels.reduce((most, label) => Math.max(most, label.length), 0)) : 11;
-  return PADDING + LETTER * Math.max(longest, Math.min(18, shortLabel(column).length));
+  return PADDING + Math.max(LETTER * longest, HEAD_LETTER * Math.min(24, shortLabel(column).length + ARROW));
 }

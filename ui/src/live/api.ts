@@ -66,6 +66,9 @@ export interface Catalog {
   agents: Agent[];
   metrics: Metric[];
   engines: string[];
+  models: string[];
+  systems: string[];
+  tasks: string[];
 }
 
 /** One of the values that a parameter may have, as the schema writes it. */
@@ -96,7 +99,10 @@ export interface Compared {
 }
 
 export interface SearchRequest {
+  /** A parameter set of the catalog, or MODEL@SYSTEM:NPUS for the mappings of a model on a system. */
   space: string;
+  /** What the model does on the system; only with MODEL@SYSTEM. */
+  task?: string;
   name?: string;
   stacks?: string[];
   restrict?: Record<string, Label[]>;
@@ -104,7 +110,8 @@ export interface SearchRequest {
   settings?: Record<string, string | number | boolean>;
   objectives?: string[];
   constraints?: string[];
-  trials: number;
+  /** As many as the agent needs, if it is not given. */
+  trials?: number;
   seed: number;
   engine: string;
 }
@@ -163,6 +170,11 @@ export const getDocument = (id: string): Promise<Container<ReportDocument>> => g
 
 export const getDesign = (id: string, trial: number | "best" | "base"): Promise<Container<Design>> =>
   getContainer(studyPath(id, `/trials/${trial}`));
+
+/** Returns MODEL@SYSTEM:NPUS with the mapping that the server chooses. */
+export async function evaluateDesign(design: string, task: string): Promise<Container<Design>> {
+  return container(await reach("/api/designs", posted({ design, settings: { "workload.task": task } })));
+}
 
 /** Returns a design of a study with some settings changed. */
 export async function tryDesign(

@@ -4,19 +4,32 @@ import { useEffect, useState } from "preact/hooks";
 import { count } from "../base/format";
 import { type Agent, type Catalog, get, type Label, post, type Schema, type SearchRequest, type Setting } from "./api";
 import { Failed } from "./failed";
+import { Field } from "./field";
+import { designName, Evaluated, type Machine, MachineFields, machineOf, useEvaluation } from "./machine";
 import { go } from "./route";
+
+/** The agent that the server chooses. */
+const AUTO = "auto";
+const AUTO_NOTE = "Goes through all designs where they are few enough, which proves the best; else searches.";
+
+/** How long a form must rest before the server is asked. */
+const SETTLED_MS = 250;
 
 /** The remaining labels of each parameter that was restricted. */
 export type Restrictions = Record<string, Label[]>;
 
 export function SearchForm({ catalog, space }: { catalog: Catalog; space: string }) {
-  const [name, setName] = useState(space || catalog.spaces[0]?.name || "");
+  const [kind, setKind] = useState<"design" | "set">(space && !space.includes("@") ? "set" : "design");
+  const [set, setSet] = useState(kind === "set" ? space : (catalog.spaces[0]?.name ?? ""));
+  const [machine, setMachine] = useState<Machine>(machineOf(space, catalog));
+  const name = kind === "set" ? set : designName(machine);
+  const task = kind === "set" ? "" : machine.task;
   const [schema, setSchema] = useState<Schema | null>(null);
   const [restrict, setRestrict] = useState<Restrictions>({});
   const [frozen, setFrozen] = useState<string[]>([]);
   const [failure, setFailure] = useState("");
   const [sending, setSending] = useState(false);
-  const [agent, setAgent] = useState("genetic");
+  const [agent, setAgent] = useState(AUTO);
 
   useEffect(() => {
     let gone = false;
@@ -24,14 +37,21 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
     setRestrict({});
     setFrozen([]);
     setFailure("");
-    get<Schema>(`/api/spaces/${encodeURIComponent(name)}`).then(
-      (found) => !gone && setSchema(found),
-      (error: Error) => !gone && setFailure(error.message),
+    const path = `/api/spaces/${encodeURIComponent(name)}${task ? `?task=${encodeURIComponent(task)}` : ""}`;
+    // A moment later: a number is written digit by digit.
+    const timer = window.setTimeout(
+      () =>
+        get<Schema>(path).then(
+          (found) => !gone && setSchema(found),
+          (error: Error) => !gone && setFailure(error.message),
+        ),
+      SETTLED_MS,
     );
     return () => {
       gone = true;
+      clearTimeout(timer);
     };
-  }, [name]);
+  }, [name, task]);
 
   const send = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
@@ -40,7 +60,7 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
     try {
       const chosen = catalog.agents.find((each) => each.name === agent);
       const varied = schema ? varying(schema, frozen, restrict) : { restrict: {} };
-      const asked = { ...request(new FormData(event.currentTarget as HTMLFormElement), chosen), space: name, ...varied };
+      const asked = { ...request(new FormData(event.currentTarget as HTMLFormElement), chosen), space: name, ...(task ? { task } : {}), ...varied };
       const { study } = await post<{ study: string }>("/api/searches", asked);
       go({ page: "study", study });
     } catch (error) {
@@ -51,24 +71,34 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
 
   const chosen = catalog.agents.find((each) => each.name === agent);
   const objective = schema?.["x-cosmic"].objective ?? catalog.spaces.find((each) => each.name === name)?.objective;
+  const evaluation = useEvaluation(name, task);
   return (
+    <>
     <form onSubmit={send} aria-labelledby="search-title" class="search">
       <h2 id="search-title">New search</h2>
+      <div class="switch" role="group" aria-label="what to search">
+        <button type="button" aria-pressed={kind === "design"} onClick={() => setKind("design")}>a model on a system</button>
+        <button type="button" aria-pressed={kind === "set"} onClick={() => setKind("set")}>a parameter set</button>
+      </div>
+      {kind === "design" && <MachineFields catalog={catalog} machine={machine} setMachine={setMachine} />}
       <div class="fields">
-        <Field label="parameter set" for="space">
-          <select id="space" name="space" value={name} onChange={(event) => setName(event.currentTarget.value)}>
-            {catalog.spaces.map((each) => <option key={each.name} value={each.name}>{each.name}</option>)}
-          </select>
-        </Field>
-        <Field label="agent" for="agent" note={chosen?.needs || chosen?.summary || ""}>
+        {kind === "set" && (
+          <Field label="parameter set" for="space">
+            <select id="space" name="space" value={set} onChange={(event) => setSet(event.currentTarget.value)}>
+              {catalog.spaces.map((each) => <option key={each.name} value={each.name}>{each.name}</option>)}
+            </select>
+          </Field>
+        )}
+        <Field label="agent" for="agent" note={agent === AUTO ? AUTO_NOTE : chosen?.needs || chosen?.summary || ""}>
           <select id="agent" name="agent" value={agent} onChange={(event) => setAgent(event.currentTarget.value)}>
+            <option value={AUTO}>{AUTO}</option>
             {catalog.agents.map((each) => (
               <option key={each.name} value={each.name} disabled={!!each.needs}>{each.name}</option>
             ))}
           </select>
         </Field>
-        <Field label="designs to evaluate" for="trials">
-          <input id="trials" name="trials" type="number" min={1} max={10_000_000} step={1} value={10_000} required />
+        <Field label="designs to evaluate" for="trials" note={agent === AUTO ? "If empty, as many as it needs." : "If empty, 10,000."}>
+          <input id="trials" name="trials" type="number" min={1} max={1_000_000} step={1} />
         </Field>
         <Field label="seed" for="seed" note="The same seed gives the same search.">
           <input id="seed" name="seed" type="number" min={0} step={1} value={0} required />
@@ -81,8 +111,15 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
         <Field label="name of the study" for="name" note="If empty, named after the set and the agent.">
           <input id="name" name="name" type="text" maxLength={80} />
         </Field>
-        {chosen?.settings.map((each) => <SettingField key={`${agent}.${each.name}`} setting={each} />)}
       </div>
+      {!!chosen?.settings.length && (
+        <details class="settings">
+          <summary>settings of {agent}</summary>
+          <div class="fields">
+            {chosen.settings.map((each) => <SettingField key={`${agent}.${each.name}`} setting={each} />)}
+          </div>
+        </details>
+      )}
       <fieldset>
         <legend>Objectives, the first decides; default: {objective}</legend>
         <div class="choices">
@@ -97,11 +134,21 @@ export function SearchForm({ catalog, space }: { catalog: Catalog; space: string
         <textarea id="constraints" name="constraints" rows={2} />
       </Field>
       {schema && (
-        <Parameters schema={schema} space={name} restrict={restrict} setRestrict={setRestrict} frozen={frozen} setFrozen={setFrozen} />
+        <Parameters schema={schema} space={name} task={task} restrict={restrict} setRestrict={setRestrict} frozen={frozen} setFrozen={setFrozen} />
       )}
-      <Failed text={failure} />
+      <Failed text={failure || evaluation.failure} />
       <button type="submit" class="primary" disabled={sending || !schema}>{sending ? "starting …" : "start the search"}</button>
+      {kind === "design" && (
+        <>
+          {" "}
+          <button type="button" disabled={evaluation.busy} onClick={evaluation.evaluate}>
+            {evaluation.busy ? "evaluating …" : "only evaluate it"}
+          </button>
+        </>
+      )}
     </form>
+    {kind === "design" && evaluation.found && <Evaluated name={name} found={evaluation.found} />}
+    </>
   );
 }
 
@@ -115,7 +162,7 @@ function request(form: FormData, agent: Agent | undefined): Omit<SearchRequest, 
   }
   return {
     agent: text("agent"),
-    trials: Number(text("trials")),
+    ...(text("trials") ? { trials: Number(text("trials")) } : {}),
     seed: Number(text("seed")),
     engine: text("engine"),
     objectives: form.getAll("objective").map(String),
@@ -142,23 +189,6 @@ export function varying(schema: Schema, frozen: string[], restrict: Restrictions
   return { ...(frozen.length ? { stacks } : {}), restrict: kept };
 }
 
-interface FieldProps {
-  label: string;
-  for: string;
-  note?: string;
-  children: preact.ComponentChildren;
-}
-
-function Field({ label, for: id, note, children }: FieldProps) {
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      {children}
-      {note && <small>{note}</small>}
-    </div>
-  );
-}
-
 function SettingField({ setting }: { setting: Setting }) {
   const { name, type, default: usual } = setting;
   const id = `setting.${name}`;
@@ -176,6 +206,7 @@ function SettingField({ setting }: { setting: Setting }) {
 interface ParametersProps {
   schema: Schema;
   space: string;
+  task: string;
   restrict: Restrictions;
   setRestrict: (next: Restrictions) => void;
   frozen: string[];
@@ -183,10 +214,10 @@ interface ParametersProps {
 }
 
 /** What may vary, by layer: each layer can be frozen at the base design, each value left out. */
-function Parameters({ schema, space, restrict, setRestrict, frozen, setFrozen }: ParametersProps) {
+function Parameters({ schema, space, task, restrict, setRestrict, frozen, setFrozen }: ParametersProps) {
   const open = openIn(schema);
   const stacks = stacksOf(schema);
-  const valid = useCount(space, schema, frozen, restrict);
+  const valid = useCount(space, task, schema, frozen, restrict);
 
   const toggle = (path: string, all: Label[], label: Label, on: boolean): void => {
     const same = (one: Label): boolean => JSON.stringify(one) === JSON.stringify(label);
@@ -250,12 +281,12 @@ export function labelText(label: Label): string {
 }
 
 /** Returns the number of valid designs of a choice as text; requested a moment after the last change. */
-function useCount(space: string, schema: Schema, frozen: string[], restrict: Restrictions): string {
+function useCount(space: string, task: string, schema: Schema, frozen: string[], restrict: Restrictions): string {
   const [said, setSaid] = useState("");
   let asked = "";
   let refused = "";
   try {
-    asked = JSON.stringify({ space, ...varying(schema, frozen, restrict) });
+    asked = JSON.stringify({ space, ...(task ? { task } : {}), ...varying(schema, frozen, restrict) });
   } catch (error) {
     refused = (error as Error).message;
   }

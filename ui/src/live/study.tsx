@@ -11,13 +11,16 @@ import { sharedOf, StudyView } from "../shell";
 import type { Shared, Source } from "../state";
 import { decode, joined, type Trials } from "../trials";
 import { ConvergenceCard } from "../verdict/convergence";
-import { type Catalog, get, getContainer, getDesign, getDocument, getText, post, type Row, studyPath } from "./api";
+import { type Catalog, get, getContainer, getDesign, getDocument, getText, type Metric, post, type Row, studyPath } from "./api";
 import { listen } from "./events";
 import { Failed } from "./failed";
 import { State, worth } from "./studies";
 import { WhatIf } from "./what_if";
 
-const SOON_MS = 500;
+const SOON_MS = 150;
+/** A document is made once there are so many trials, or so long after the first. */
+const ENOUGH = 64;
+const PATIENCE_MS = 1500;
 /** The document of a running search is reloaded when it has this many times as many trials. */
 const OLD = 8;
 
@@ -31,6 +34,8 @@ interface Delta {
 export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
   const [shared, setShared] = useState<Shared | null>(null);
   const [row, setRow] = useState<Row | null>(null);
+  /** The first trials of a search, before there is a document of it. */
+  const [early, setEarly] = useState<Trials | null>(null);
   const [failure, setFailure] = useState("");
   const [saving, setSaving] = useState(false);
   /** Counts the loads of the whole document: at first, and when a search ends. */
@@ -47,6 +52,16 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
       }
       if (gone) return;
       setRow(now);
+      const began = performance.now();
+      while (now.state === "running" && !shared && !gone) {
+        const trials = await firstTrials(id);
+        if (gone) return;
+        setEarly(trials);
+        if (trials.count >= ENOUGH || performance.now() - began > PATIENCE_MS) break;
+        await new Promise((after) => setTimeout(after, SOON_MS));
+        now = await get<Row>(studyPath(id, "/status"));
+        setRow(now);
+      }
       const { json, binary } = await getDocument(id);
       if (gone) return;
       setShared(newShared(id, json, binary));
@@ -96,7 +111,7 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
         </div>
       </div>
       <Failed text={failure} />
-      {!shared && !failure && <p class="reading">{row?.state === "running" ? "The search is starting …" : "Opening the study …"}</p>}
+      {!shared && !failure && (row?.state === "running" ? <Starting row={row} catalog={catalog} trials={early} /> : <p class="reading">Opening the study …</p>)}
       {shared && row?.state === "running" && <Converging shared={shared} renew={() => setWanted((before) => before + 1)} />}
       {shared && (
         <StudyView shared={shared} key={wanted}>
@@ -107,16 +122,62 @@ export function StudyPage({ id, catalog }: { id: string; catalog: Catalog }) {
   );
 }
 
+/** What is searched, and the first that was found: shown until the document of the study is there. */
+function Starting({ row, catalog, trials }: { row: Row; catalog: Catalog; trials: Trials | null }) {
+  const metric = catalog.metrics.find((each) => each.name === row.objectives?.[0]);
+  return (
+    <>
+      <p class="starting" role="status">{startingReading(row, metric)}</p>
+      {trials && metric && <ConvergenceCard convergence={courseOf(trials, { objective: metric.name, ...metric, series: [] })} />}
+    </>
+  );
+}
+
+/** Returns what a search that has just begun is about. */
+export function startingReading({ agent, trials, space, n }: Row, metric: Metric | undefined): string {
+  const aim = metric ? ` for the ${metric.better === "less" ? "least" : "most"} ${metric.label}` : "";
+  const asked = `${agent} evaluates ${count(trials ?? 0)} designs of ${space}${aim}`;
+  return n ? `${asked}: ${count(n)} so far. The report is being made …` : `${asked}. The first of them come in a moment …`;
+}
+
+async function firstTrials(id: string): Promise<Trials> {
+  const { json, binary } = await getContainer<Delta>(studyPath(id, "/block?after=0"));
+  return decode(json.block, binary);
+}
+
 function Progress({ row, catalog }: { row: Row; catalog: Catalog }) {
   const first = row.objectives?.[0];
   return (
     <>
       {count(row.evaluated ?? 0)} of {count(row.trials ?? 0)} designs · best {first}: {worth(catalog.metrics, first, row.best)}
+      {row.state === "running" && <Elapsed since={row.created} />}
       {row.state === "running" && (
         <progress max={1} value={(row.evaluated ?? 0) / Math.max(1, row.trials ?? 1)} aria-label="progress" />
       )}
     </>
   );
+}
+
+const SECOND_MS = 1000;
+
+/** For how long a search has been running: it moves, even while one batch takes long. */
+function Elapsed({ since }: { since: string | null }) {
+  const [opened] = useState(Date.now());
+  const [now, setNow] = useState(opened);
+  useEffect(() => {
+    const timer = window.setInterval(() => setNow(Date.now()), SECOND_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const began = since === null ? NaN : Date.parse(since);
+  return <> · {elapsedText(Math.max(0, now - (Number.isFinite(began) ? began : opened)) / SECOND_MS)}</>;
+}
+
+/** Returns a time in whole seconds, minutes or hours: 12 s, 3 min 4 s, 2 h 5 min. */
+export function elapsedText(seconds: number): string {
+  const whole = Math.floor(seconds);
+  if (whole < 60) return `${whole} s`;
+  if (whole < 3600) return `${Math.floor(whole / 60)} min ${whole % 60} s`;
+  return `${Math.floor(whole / 3600)} h ${Math.floor((whole % 3600) / 60)} min`;
 }
 
 /** The convergence of a running search, and as of how many designs the views below are. */
@@ -131,7 +192,7 @@ function Converging({ shared, renew }: { shared: Shared; renew: () => void }) {
     <>
       <ConvergenceCard convergence={courseOf(trials, shared.source.document.convergence)} />
       <p class="reading">
-        The sections below are as of {count(loaded)} designs; the explorer is up to date.{" "}
+        The sections below are as of {loaded === 1 ? "one design" : `${count(loaded)} designs`}; the explorer is up to date.{" "}
         <button type="button" disabled={trials.count === loaded} onClick={renew}>update</button>
       </p>
     </>

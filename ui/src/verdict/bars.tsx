@@ -1,6 +1,7 @@
 // Bars of two kinds: components stacked to a whole, and factors on a logarithmic scale.
 
-import { digits, times } from "../base/format";
+import { digits, times, writer } from "../base/format";
+import { scale, ticksIn } from "../base/scale";
 import { says } from "../base/tip";
 
 export interface Segment {
@@ -31,13 +32,15 @@ interface StackedProps {
   show: (amount: number) => string;
   /** The highlighted fill; the others fade. */
   lit?: string;
+  /** The unit of an axis below the bars; without one there is none. */
+  axis?: string;
 }
 
 export function total(segments: Segment[]): number {
   return segments.reduce((sum, each) => sum + each.amount, 0);
 }
 
-export function StackedBars({ bars, most, show, lit }: StackedProps) {
+export function StackedBars({ bars, most, show, lit, axis }: StackedProps) {
   return (
     <ul class="bars">
       {bars.map((bar) => (
@@ -52,7 +55,38 @@ export function StackedBars({ bars, most, show, lit }: StackedProps) {
           {bar.failure && <span class="bar-failure">{bar.failure}</span>}
         </li>
       ))}
+      {axis && most !== null && most > 0 && (
+        <li class="bar-row" aria-hidden="true">
+          <Axis most={most} unit={axis} limit={limitOf(bars)} />
+        </li>
+      )}
     </ul>
+  );
+}
+
+/** Returns the limit that all bars share; null where they have none or several. */
+function limitOf(bars: Bar[]): number | null {
+  const limits = [...new Set(bars.map((bar) => bar.limit?.at))];
+  return limits.length === 1 ? (limits[0] ?? null) : null;
+}
+
+/** How near to the end of the axis, or to the limit, a number is not written on its right, or not at all. */
+const NEAR_END = 0.84;
+const NEAR_LIMIT = 0.38;
+
+/** Numbers from zero to what fills the width, in one unit, and the limit. */
+function Axis({ most, unit, limit }: { most: number; unit: string; limit: number | null }) {
+  const { text: written } = writer(unit, most);
+  const at = (value: number): { class: string; style: { left: string } } => ({
+    class: value > NEAR_END * most ? "end" : "",
+    style: { left: `${(100 * value) / most}%` },
+  });
+  const ticks = ticksIn(scale(0, most, 0, 1), 4, unit).filter(({ value }) => limit === null || Math.abs(value - limit) > NEAR_LIMIT * most);
+  return (
+    <div class="bar-axis">
+      {ticks.map(({ value, text }) => <span key={text} {...at(value)}>{text}</span>)}
+      {limit !== null && <span {...at(limit)} class={`${at(limit).class} at-limit`}>limit {written(limit)}</span>}
+    </div>
   );
 }
 

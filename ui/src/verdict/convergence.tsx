@@ -3,7 +3,7 @@
 import { Canvas, type Frame, pointerAt } from "../base/canvas";
 import { Card } from "../base/card";
 import { count, show } from "../base/format";
-import { type Scale, scale, wantsLog } from "../base/scale";
+import { type Scale, scale, ticksIn, wantsLog } from "../base/scale";
 import { palette } from "../base/theme";
 import { hideTip, showTip } from "../base/tip";
 import type { Convergence } from "../document";
@@ -127,19 +127,20 @@ function drawAxes(context: CanvasRenderingContext2D, width: number, { x, y }: Ax
   context.fillStyle = faint;
   context.textAlign = "right";
   context.textBaseline = "middle";
-  for (const tick of y.ticks(7)) {
-    const at = Math.round(y.at(tick)) + 0.5;
+  for (const { value, text } of ticksIn(y, 7, unit)) {
+    const at = Math.round(y.at(value)) + 0.5;
     context.beginPath();
     context.moveTo(MARGIN.left, at);
     context.lineTo(width - MARGIN.right, at);
     context.stroke();
-    context.fillText(show(tick, unit), MARGIN.left - 8, at);
+    context.fillText(text, MARGIN.left - 8, at);
   }
   context.textBaseline = "top";
-  for (const tick of x.ticks(width < 500 ? 4 : 8)) {
+  // There is no half of a design.
+  for (const tick of x.ticks(width < 500 ? 4 : 8).filter((each) => Math.abs(each - Math.round(each)) < 1e-9)) {
     // The last one must not be cut by the edge.
     context.textAlign = x.at(tick) > width - 32 ? "right" : "center";
-    context.fillText(count(tick), Math.min(x.at(tick), width - 2), HEIGHT - MARGIN.bottom + 6);
+    context.fillText(count(Math.round(tick)), Math.min(x.at(tick), width - 2), HEIGHT - MARGIN.bottom + 6);
   }
   context.textAlign = "right";
   context.fillText("designs evaluated", width - MARGIN.right, HEIGHT - 14);

@@ -12,7 +12,7 @@ interface CostsProps {
 }
 
 export function Costs({ compared, base, best }: CostsProps) {
-  const designs = compared.filter((design) => design.facts.length > 0);
+  const designs = bestFirst(compared.filter((design) => design.facts.length > 0), best);
   const labels = [...new Set(designs.flatMap((design) => design.facts.map((each) => each.label)))];
   const ratios = base !== null && best !== null && base !== best && designs.includes(base);
   const left = compared.filter((design) => !designs.includes(design)).map((design) => design.label);
@@ -54,6 +54,11 @@ export function Costs({ compared, base, best }: CostsProps) {
       {left.length > 0 && designs.length > 0 && <p class="faint">Without metrics, as they cannot run: {left.join(", ")}.</p>}
     </Card>
   );
+}
+
+/** Returns designs with the best first: on a narrow page it is the one in sight. */
+export function bestFirst(designs: Design[], best: Design | null): Design[] {
+  return best && designs.includes(best) ? [best, ...designs.filter((design) => design !== best)] : designs;
 }
 
 function Figure({ fact }: { fact: Fact | undefined }) {

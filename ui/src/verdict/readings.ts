@@ -1,6 +1,6 @@
 // One sentence on each chart, computed from its data.
 
-import { count, digits, show, times } from "../base/format";
+import { count, digits, show, times, writer } from "../base/format";
 import type { Class, Convergence, Design, ReportDocument, Trust, Why } from "../document";
 
 export const CLASS_LABELS: Record<Class, string> = {
@@ -39,8 +39,9 @@ export function memoryReading(best: Design | null): string {
   if (!best || parts.length === 0) return "";
   const used = parts.reduce((sum, each) => sum + each.bytes, 0);
   const largest = parts.reduce((one, other) => (other.bytes > one.bytes ? other : one));
-  const of = best.capacity_bytes > 0 ? ` of ${show(best.capacity_bytes, "B")} (${percent(used / best.capacity_bytes)})` : "";
-  return `The best design needs ${show(used, "B")}${of} on its fullest accelerator; the largest component is ${largest.label}.`;
+  const { text } = writer("B", Math.max(used, best.capacity_bytes));
+  const of = best.capacity_bytes > 0 ? ` of ${text(best.capacity_bytes)} (${percent(used / best.capacity_bytes)})` : "";
+  return `The best design needs ${text(used)}${of} on its fullest accelerator; the largest component is ${largest.label}.`;
 }
 
 const METHODS: Record<string, string> = {
@@ -61,8 +62,9 @@ export function convergenceReading({ series, better, unit }: Convergence): strin
   const { name, points } = found.reduce((one, other) => (end(other.points) < end(one.points) ? other : one));
   const [evaluations, best] = points[points.length - 1];
   const near = points.find(([, value]) => (better === "less" ? value <= 1.05 * best : value >= best / 1.05))!;
-  const came = `The best search, ${name}, reached ${show(best, unit)} after ${count(evaluations)} designs`;
-  return `${came}, and came within 5 % of that after ${count(near[0])}.`;
+  const who = found.length > 1 ? `The best search, ${name},` : "The search";
+  const came = `${who} reached ${show(best, unit)} after ${evaluations === 1 ? "its first design" : `${count(evaluations)} designs`}`;
+  return evaluations === 1 ? `${came}.` : `${came}, and came within 5 % of that after ${count(near[0])}.`;
 }
 
 export function failuresReading(trust: Trust): string {
@@ -80,9 +82,9 @@ export function nothingReading({ trust }: ReportDocument): string {
   return `No evaluated design can run, so there is nothing to explain.${more}`;
 }
 
-/** Returns the expected error; empty where no design is feasible. */
+/** Returns the expected error, or that there were no runs to find it on; empty where no design is feasible. */
 export function expectedReading({ verdict }: ReportDocument): string {
-  if (verdict.expected_error === null) return "";
+  if (verdict.expected_error === null) return verdict.provenance ? "No measured runs of this kind: the error of the step time is not known." : "";
   const on = verdict.expected_on ? ` (${verdict.expected_on})` : "";
   return `The step time is expected to be off by ${percent(verdict.expected_error)} on average${on}.`;
 }

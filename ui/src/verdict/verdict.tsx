@@ -26,8 +26,11 @@ export function VerdictView({ shared, jump }: VerdictProps) {
   return (
     <div class="verdict">
       <div class="verdict-main">
-        <p class={verdict.sentence.length > ONE_LOOK ? "sentence long" : "sentence"}>{verdict.sentence}</p>
+        {verdict.headline && <p class="headline">{verdict.headline}</p>}
         {verdict.design && <p class="design-words">{verdict.design}</p>}
+        <p class={verdict.headline ? "sentence second" : verdict.sentence.length > ONE_LOOK ? "sentence long" : "sentence"}>{verdict.sentence}</p>
+        {verdict.plateau && <p class="plateau-words">{verdict.plateau.sentence}</p>}
+        <LaunchLine study={study} />
         {verdict.caveats.length > 0 && (
           <ul class="caveats">
             {verdict.caveats.map((each) => (
@@ -52,6 +55,7 @@ export function VerdictView({ shared, jump }: VerdictProps) {
         </dl>
       )}
       <Confidence study={study} />
+      <Launching study={study} />
       <div class="reproduce">
         <h3>Reproduce this search</h3>
         <Tabs
@@ -67,6 +71,38 @@ export function VerdictView({ shared, jump }: VerdictProps) {
   );
 }
 
+/** The command that prints how to launch the best design, or that nothing launches it. */
+function LaunchLine({ study }: { study: ReportDocument }) {
+  const launch = study.best === null ? null : study.designs[study.best].launch;
+  if (!launch) return null;
+  if (!launch.export) return <p class="launch-line faint">{launch.note}</p>;
+  return (
+    <p class="launch-line">
+      <span class="faint">launch it:</span> <code>{launch.export}</code> <CopyButton text={launch.export} label="copy" />
+    </p>
+  );
+}
+
+/** How the best design is launched, where a framework can. */
+export function Launching({ study }: { study: ReportDocument }) {
+  const launch = study.best === null ? null : study.designs[study.best].launch;
+  if (!launch?.export) return null;
+  return (
+    <div class="reproduce">
+      <h3>Launch the best design <span class="faint">with {launch.target}</span></h3>
+      <Tabs
+        id="launch"
+        label="Launch the best design"
+        tabs={[
+          { name: "cosmic export", text: launch.export },
+          { name: "script", text: launch.script },
+        ]}
+      />
+      <p class="reading">{launch.note}</p>
+    </div>
+  );
+}
+
 function Actions({ shared, jump }: VerdictProps) {
   const { document: study, binary } = shared.source;
   if (study.best === null) return null;
@@ -78,6 +114,7 @@ function Actions({ shared, jump }: VerdictProps) {
   return (
     <div class="actions">
       <button type="button" class="primary" onClick={openBest}>open its timeline</button>
+      {best.launch?.script && <CopyButton text={best.launch.script} label="copy launch script" />}
       <CopyButton text={study.verdict.command} label="copy command" />
       <CopyButton text={best.yaml} label="copy YAML" />
       <button type="button" onClick={() => download("best.yaml", best.yaml, "application/yaml")}>download best.yaml</button>

@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { Card } from "../base/card";
-import { show } from "../base/format";
+import { show, writer } from "../base/format";
 import type { Class, Convergence, Design, ReportDocument } from "../document";
 import { type Bar, Legend, StackedBars, total } from "./bars";
 import { Changes } from "./changes";
@@ -104,7 +104,8 @@ function Memory({ base, best }: Sides) {
   const [lit, setLit] = useState("");
   const designs = [...new Set([base, best])].filter((each): each is Design => each !== null && each.memory.length > 0);
   const names = largestParts(designs);
-  const bars = designs.map((design) => memoryBar(design, names, design === best));
+  const text = memoryText(designs);
+  const bars = designs.map((design) => memoryBar(design, names, design === best, text));
   const most = Math.max(0, ...bars.map((bar) => Math.max(total(bar.segments), bar.limit?.at ?? 0)));
   const entries = FILLS.map((fill, place) => ({ label: names[place] ?? REST, fill: `fill-${fill}` }));
   const drawn = new Set(bars.flatMap((bar) => bar.segments.map((each) => each.fill)));
@@ -120,9 +121,9 @@ function Memory({ base, best }: Sides) {
       ) : (
         <>
           <Legend entries={entries.filter((each) => drawn.has(each.fill))} light={setLit} />
-          <StackedBars bars={bars} most={most} show={(bytes) => show(bytes, "B")} lit={lit} />
+          <StackedBars bars={bars} most={most} show={text} lit={lit} axis="B" />
           <p class="limit-note">
-            <i class="limit-key" /> capacity of an accelerator: {[...new Set(designs.map((each) => show(each.capacity_bytes, "B")))].join(", ")}
+            <i class="limit-key" /> capacity of an accelerator: {[...new Set(designs.map((each) => text(each.capacity_bytes)))].join(", ")}
           </p>
         </>
       )}
@@ -139,7 +140,13 @@ export function largestParts(designs: Design[]): string[] {
   return sorted.slice(0, FILLS.length - 1);
 }
 
-function memoryBar(design: Design, names: string[], strong: boolean): Bar {
+/** Returns what writes the memory of some designs, all in one unit. */
+export function memoryText(designs: Design[]): (bytes: number) => string {
+  const held = designs.map((design) => design.memory.reduce((sum, each) => sum + each.bytes, 0));
+  return writer("B", Math.max(0, ...held, ...designs.map((design) => design.capacity_bytes))).text;
+}
+
+function memoryBar(design: Design, names: string[], strong: boolean, text: (bytes: number) => string): Bar {
   const amounts = new Array<number>(FILLS.length).fill(0);
   for (const { label, bytes } of design.memory) {
     const place = names.indexOf(label);
@@ -153,10 +160,10 @@ function memoryBar(design: Design, names: string[], strong: boolean): Bar {
   return {
     title: design.label,
     segments,
-    total: show(needed, "B"),
+    total: text(needed),
     strong,
-    ...(known && { limit: { at: design.capacity_bytes, label: `capacity: ${show(design.capacity_bytes, "B")}` } }),
-    ...(known && needed > design.capacity_bytes && { failure: `${show(needed - design.capacity_bytes, "B")} too much` }),
+    ...(known && { limit: { at: design.capacity_bytes, label: `capacity: ${text(design.capacity_bytes)}` } }),
+    ...(known && needed > design.capacity_bytes && { failure: `${text(needed - design.capacity_bytes)} too much` }),
   };
 }
 
