@@ -22,6 +22,7 @@ from cosmic.launching.launch import (
     trained_decoder,
 )
 from cosmic.launching.quoting import toml
+from cosmic.workload.precision import recipe_for
 from cosmic.workload.sizes import microbatches
 
 COMMIT = "6404b932421f"
@@ -118,6 +119,7 @@ def _data_parallelism(draft: Draft, w: Workload) -> None:
         "TorchTitan supports DDP only without other parallelism: choose a weight_sharding",
         when=not sharded and w.dp > 1 and w.tp * w.cp * w.pp > 1,
     )
+    draft.warn("TorchTitan shards weights over context-parallel ranks", when=not sharded and w.dp == 1 and w.cp > 1)
     draft.warn("TorchTitan always overlaps FSDP's communication", when=not w.dp_overlap and w.dp > 1)
 
 
@@ -160,6 +162,12 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("parallelism.pipeline_parallel_layers_per_stage", -(-model.layers // (w.pp * virtual)))
     draft.add("parallelism.pipeline_parallel_first_stage_less_layers", 0)
     draft.add("parallelism.pipeline_parallel_last_stage_less_layers", 0)
+    each = -(-model.layers // (w.pp * virtual))
+    parts = -(-model.layers // each)
+    draft.warn(
+        f"TorchTitan cuts {model.layers} layers into {parts} parts of {each}, which do not divide by pp, {w.pp}",
+        when=parts % w.pp != 0,
+    )
     draft.warn(f"{name} has two chunks per stage", when=w.schedule in ("zero_bubble", "dualpipe"))
 
 
@@ -174,7 +182,8 @@ def _recomputation(draft: Draft, w: Workload) -> None:
 
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("training.mixed_precision_param", "float32" if w.precision == "fp32" else "bfloat16")
-    draft.add("training.mixed_precision_reduce", "bfloat16", when=w.grad_reduce_in_fp32 is False)
+    narrow = recipe_for(w).gradient == 2
+    draft.add("training.mixed_precision_reduce", "bfloat16", when=narrow and w.precision != "fp32")
     if w.precision == "fp8":
         draft.add("model.converters", ["float8"])
         draft.add("float8.recipe_name", "tensorwise")
