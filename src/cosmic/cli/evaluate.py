@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -44,19 +45,21 @@ def evaluate(
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import assumptions, load_design, parse_overrides  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     if timeline is not None:
         check_writable(timeline, "--timeline")
-    point = load_design(design, parse_overrides(settings))
+    overrides = parse_overrides(settings)
+    point = load_design(design, overrides)
+    assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
             emit_json({"feasible": False, "reasons": list(base.reasons), "identity": point.identity})
         else:
-            emit([f"cannot run: {reason}" for reason in base.reasons])
+            emit([*(f"cannot run: {reason}" for reason in base.reasons), *assumed_in_words(assumed)])
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
     simulated = None
@@ -69,9 +72,15 @@ def evaluate(
     if timeline is not None:
         _write_timeline(timeline, point, simulated)
     if json:
-        emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
+        said = {"assumed": list(assumed)} if assumed else {}
+        emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome), **said})
     else:
-        _print(point, outcome, base)
+        _print(point, outcome, base, assumed)
+
+
+def assumed_in_words(assumed: Sequence[str]) -> list[str]:
+    """Return what was assumed about the model as a line, none if nothing was."""
+    return [f"assumed: {'; '.join(assumed)}"] if assumed else []
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
@@ -86,7 +95,7 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     )
 
 
-def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
+def _print(point: DesignPoint, metrics: Metrics, base: Metrics, assumed: Sequence[str]) -> None:
     from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
@@ -98,6 +107,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
             expected_in_words(metrics),
             bound_of(point, metrics),
+            *assumed_in_words(assumed),
             "",
         ]
     )

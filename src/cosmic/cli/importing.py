@@ -20,7 +20,7 @@ app = new_app()
 
 
 @app.command()
-def import_(
+def import_(  # noqa: PLR0913, PLR0917  its options
     file: Annotated[str, typer.Argument(metavar="FILE", help="Script or configuration. Nothing in it is run.")],
     origin: Annotated[
         str,

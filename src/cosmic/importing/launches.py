@@ -133,9 +133,9 @@ def import_launch(
 ) -> Imported:
     """Return the design that a launch runs.
 
-    *source* is the path of a script or configuration of *origin*: megatron, nemo, torchtitan or deepspeed. *system* says
-    on what it runs (``dgx-h100``, ``dgx-h100:64``), *model* which model, where the file does not say. *overrides* are
-    those of `load_design`; *defines* gives variables of a script their values.
+    *source* is the path of a script or configuration of *origin*: megatron, nemo, torchtitan or deepspeed. *system*
+    says on what it runs (``dgx-h100``, ``dgx-h100:64``), *model* which model, where the file does not say. *overrides*
+    are those of `load_design`; *defines* gives variables of a script their values.
     """
     readers = formats()
     if origin not in readers:

@@ -207,7 +207,7 @@ def _biases(arguments: Arguments, layers: int, experts: Tree) -> Tree:
     if none:
         return {"biases": ["qkv"] if query else []}
     found = experts.get("experts", {})
-    moe = [bool(found) and _is_moe(Experts(**{**found}), layer) for layer in range(min(layers, MOST_LAYERS))]
+    moe = [bool(found) and _is_moe(Experts(**found), layer) for layer in range(min(layers, MOST_LAYERS))]
     return {"biases": ["qkv", "out", *(["ffn"] if not all(moe) else []), *(["experts"] if any(moe) else [])]}
 
 
@@ -216,12 +216,12 @@ def _biases(arguments: Arguments, layers: int, experts: Tree) -> Tree:
 
 def _pattern(arguments: Arguments, name: str, text: str) -> list[int]:
     """Return the list that an expression such as ``([0]*3+[1]*58)`` writes; it is read, never evaluated."""
+    rule = "must be a number, or a list made of whole numbers, + and *, such as ([0]*3+[1]*58)"
+    if len(text) > LONGEST_PATTERN:
+        raise arguments.error(name, rule)
     try:
-        if len(text) > LONGEST_PATTERN:
-            raise ValueError("too long")
         found = _listed(ast.parse(text.strip().strip("'\""), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        rule = "must be a number, or a list made of whole numbers, + and *, such as ([0]*3+[1]*58)"
         raise arguments.error(name, rule) from None
     if not isinstance(found, list):
         found = [found]

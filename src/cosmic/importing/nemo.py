@@ -10,7 +10,7 @@ from cosmic.errors import as_key, require
 from cosmic.importing.launches import Reading, Request
 from cosmic.importing.megatron_files import design
 from cosmic.importing.nested import arguments_of
-from cosmic.importing.scale import NONE, Scale
+from cosmic.importing.scale import MOST, NONE, Scale
 
 NODES = ("num_nodes", "nnodes")
 PER_NODE = ("devices", "num_gpus_per_node", "gpus_per_node", "nproc_per_node", "ntasks_per_node")
@@ -51,6 +51,5 @@ def _numbers(tree: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[s
         place = (*path, as_key(key))
         if isinstance(value, Mapping):
             yield from _numbers(value, place)
-        elif isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= 10**7:
-            if place[-1] in (*NODES, *PER_NODE, *TOTAL):
-                yield ".".join(place), value
+        elif place[-1] in (*NODES, *PER_NODE, *TOTAL) and type(value) is int and 1 <= value <= MOST:
+            yield ".".join(place), value

@@ -17,11 +17,30 @@ from cosmic.importing.megatron_names import EFFECTS, READ, REFUSED, is_without_c
 
 DEEPEST = 20
 MOST_KEYS = 20_000
-WITHOUT_COST = frozenset(
-    """
-    checkpoint logger log exp_manager rng profiling ft inprocess_restart rerun_state_machine scheduler straggler resume
-    nvrx_straggler validation hooks experiment wandb tensorboard nsys_profile run callbacks logging lr_scheduler sched
-    """.split()
+WITHOUT_COST = (
+    *(
+        "checkpoint",
+        "logger",
+        "log",
+        "exp_manager",
+        "rng",
+        "profiling",
+        "ft",
+        "inprocess_restart",
+        "experiment",
+        "wandb",
+    ),
+    *(
+        "scheduler",
+        "straggler",
+        "resume",
+        "nvrx_straggler",
+        "validation",
+        "hooks",
+        "rerun_state_machine",
+        "tensorboard",
+    ),
+    *("nsys_profile", "run", "callbacks", "logging", "lr_scheduler", "sched"),
 )
 """Sections that say nothing about time or memory."""
 ORDER = ("model", "language_model", "model_parallel", "trainer", "dist", "ddp", "optimizer", "optim", "mixed_precision")

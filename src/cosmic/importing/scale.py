@@ -61,15 +61,14 @@ def _stated(script: Script, words: list[str], prefix: str) -> Scale | None:
     if nodes is None or each is None:
         return None
     spelled = " × ".join(f"{name} {_readable(script, value)}".strip() for name, value in (nodes, each) if name)
-    count, per = _whole(nodes[1]), _whole(each[1].rpartition(":")[2])
-    for (name, value), number in ((nodes, count), (each, per)):
+    product = 1
+    for name, value in (nodes, each):
+        number = _whole(value.rpartition(":")[2] if name.endswith("gres") else value)
         if number is None:
             return Scale(None, prefix + spelled, _why(script, name, value))
-    assert count is not None
-    assert per is not None
-    return (
-        Scale(count * per, prefix + spelled) if 0 < count * per <= MOST else Scale(None, prefix + spelled, "is no size")
-    )
+        product *= number
+    sensible = 0 < product <= MOST
+    return Scale(product if sensible else None, prefix + spelled, "" if sensible else "is no size of a cluster")
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, tuple[str, str]]]:

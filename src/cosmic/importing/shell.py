@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 from cosmic.errors import require
@@ -91,6 +92,10 @@ class _Exit(Exception):  # noqa: N818  no error: the script ends here
     """The script, or the branch of it that is followed, ends."""
 
 
+class _Return(_Exit):
+    """A function, or the branch of it that is followed, ends."""
+
+
 def read_script(path: str, where: str, defines: Mapping[str, str] | None = None) -> Script:
     """Return what the script at *path* would run."""
     return script_of(read_text(path, where, LARGEST_BYTES), where, defines)
@@ -123,10 +128,8 @@ class _Follower:
 
     def run(self, block: Block) -> None:
         """Follow a whole script, up to its end or its exit."""
-        try:
+        with suppress(_Exit):
             self.block(block)
-        except _Exit:
-            pass
         self.script.state = self.state
 
     def block(self, block: Block) -> bool | None:
@@ -247,6 +250,8 @@ class _Follower:
             for place, argument in enumerate(arguments[1:10], 1):
                 self.state.variables[str(place)] = argument
             return self.block(body)
+        except _Return:
+            return None
         finally:
             self.calls -= 1
 
@@ -296,21 +301,23 @@ class _Follower:
         if name in ("true", ":", "false"):
             return name != "false"
         if name in ("exit", "return"):
-            if self.calls and name == "return":
-                return True
-            raise _Exit
+            raise _Return if name == "return" and self.calls else _Exit
+        if name in self.functions:
+            return self.call(self.functions[name], words, line)
         if name in ("source", "."):
             self.script.sourced += words[1:2]
-        elif name in self.functions:
-            return self.call(self.functions[name], words, line)
         elif name == "eval":
             self.again(" ".join(words[1:]), line)
         elif name not in _SAYS:
-            self.script.commands.append(Command(tuple(words), line))
-            for place, word in enumerate(words[:-2]):
-                if word.rpartition("/")[2] in ("bash", "sh") and re.fullmatch(r"-\w*c", words[place + 1]):
-                    self.again(words[place + 2], line)
+            self.program(words, line)
         return None
+
+    def program(self, words: list[str], line: int) -> None:
+        """Note a command that would run a program, and follow a script that it hands to a shell."""
+        self.script.commands.append(Command(tuple(words), line))
+        for place, word in enumerate(words[:-2]):
+            if word.rpartition("/")[2] in ("bash", "sh") and re.fullmatch(r"-\w*c", words[place + 1]):
+                self.again(words[place + 2], line)
 
     def again(self, text: str, line: int) -> None:
         """Follow text that a command would hand to a shell."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from math import ceil
 from typing import Any
 
 from cosmic.design.model import Transformer, is_moe
@@ -171,7 +172,8 @@ def _pipeline(keys: Keyed, pp: int, layers: int) -> Tree:
         keys.leave_out("parallelism.pipeline_parallel_schedule", "the schedule is Interleaved1F1B")
     if schedule != "interleaved":
         return {"schedule": schedule}
-    virtual = -(-(-(-layers // each)) // pp) if each else 2
+    parts = ceil(layers / each) if each else 2 * pp
+    virtual = ceil(parts / pp)
     return {"schedule": schedule, "virtual_stages": virtual}
 
 
