@@ -126,7 +126,8 @@ def by_torchtitan(point: DesignPoint) -> Workload:
 def by_deepspeed(point: DesignPoint) -> Workload:
     """Return the workload that DeepSpeed's keys express; what the user's script does is set besides."""
     w = point.workload
-    changes = common(point) | {"cp_comm_type": "ulysses", "execution": "eager", "grouped_gemm": False, "loss": "auto"}
+    changes = common(point) | {"execution": "eager", "grouped_gemm": not is_moe(point.model), "loss": "auto"}
+    changes["cp_comm_type"] = "ulysses" if w.cp > 1 else "ring"
     changes |= {"recompute_to_end": False, "recompute_modules": ("core_attn",), "recompute_num_layers": None}
     changes |= {"dropout": False, "attention": "fused", "moments": "fp32", "tp_overlap": False, "ep_overlap": False}
     changes |= {"schedule": "1f1b", "virtual_stages": 1, "offload_num_layers": None, "grad_reduce_in_fp32": None}

@@ -6,12 +6,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.launching.launched_designs import design
 
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
 from cosmic.launching.difference import Change, difference
 from cosmic.launching.launch import targets
+from tests.launching.launched_designs import design
 
 
 def changed(**workload: Any) -> tuple[DesignPoint, DesignPoint]:

@@ -33,7 +33,10 @@ LAYER_TYPES = ("full_attention", "sliding_attention", "attention", "chunked_atte
 DECODERS = re.compile(
     r".*(ForCausalLM|LMHeadModel|ForConditionalGeneration|ForVision2Seq|ForImageTextToText|ChatModel)$"
 )
-GATED = ("silu", "swish", "swiglu", "geglu", "gelu_pytorch_tanh", "gelu_new")
+GATED = ("silu", "swish", "swiglu", "geglu")
+ACTIVATIONS = ("hidden_act", "hidden_activation", "activation_function", "activation")
+ENCODERS = ("encoder_layers", "decoder_layers", "num_decoder_layers", "num_encoder_layers")
+"""Keys of models with an encoder of their own."""
 SIZES = {
     "layers": ("num_hidden_layers", "n_layer", "num_layers", "n_layers"),
     "hidden": ("hidden_size", "n_embd", "d_model", "dim"),
@@ -51,15 +54,15 @@ def generic_model(config: Config) -> tuple[Tree, list[str]]:
     if not config.keys.get("architectures"):
         assumed.append("a decoder, as the file names no architecture")
     sizes = _sizes(config)
-    mla = _mla(config)
+    mla, norm = _mla(config), _norm(config, assumed)
     tree: Tree = {
         "family": "decoder",
         **sizes,
         "kv_heads": _first(config, ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "multi_query_group_num"))
         or sizes["heads"],
         "head_dim": _head_dim(config, sizes, mla),
-        "gated": _gated(config, assumed),
-        "norm": _norm(config, assumed),
+        "gated": _gated(config, norm, assumed),
+        "norm": norm,
         "qk_norm": _switch(config, "qk_norm", "use_qk_norm", "qk_layernorm"),
         "tied_embeddings": _tied(config, assumed),
         "biases": _biases(config),
@@ -71,7 +74,7 @@ def generic_model(config: Config) -> tuple[Tree, list[str]]:
     if mla:
         tree |= {"kv_heads": sizes["heads"]}
     assumed.append("rotary positions and two norms per layer")
-    if _first(config, ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")):
+    if _first(config, ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers"), least=0):
         assumed.append("no layers for multi-token prediction, which the file has")
     return {key: value for key, value in tree.items() if value is not None}, assumed
 
@@ -99,7 +102,12 @@ def _towers(config: Config) -> list[str]:
             continue
         size = _tower_parameters(value)
         named = f"{'vision' if kind in ('vision', 'visual', 'image', 'vit') else kind} tower"
-        of_size = f"a {named} of about {size / 1e9:.2g} B parameters" if size else f"a {named} of unknown size"
+        article = "an" if named[0] in "aeiou" else "a"
+        of_size = (
+            f"{article} {named} of about {size / 1e9:.2g} B parameters"
+            if size
+            else f"{article} {named} of unknown size"
+        )
         found.append(f"{of_size} ({key}) is not modelled")
     return found
 
@@ -231,18 +239,13 @@ def _switch(config: Config, *names: str) -> bool:
     return any(config.keys.get(name) is True for name in names)
 
 
-def _gated(config: Config, assumed: list[str]) -> bool:
-    name = next(
-        (key for key in ("hidden_act", "hidden_activation", "activation_function", "activation") if key in config.keys),
-        None,
-    )
-    stated = config.get(name, "") if name is not None else ""
-    if not stated:
-        assumed.append("a gated feed-forward network")
-        return True
-    gated = stated.lower() in GATED
+def _gated(config: Config, norm: str, assumed: list[str]) -> bool:
+    """Return whether the feed-forward network is gated: with SiLU always, with GELU or nothing said beside RMS norms."""
+    name = next((key for key in ACTIVATIONS if config.keys.get(key) is not None), None)
+    stated = config.get(name, "").lower() if name is not None else ""
+    gated = stated in GATED or (norm == "rmsnorm" and (not stated or "gelu" in stated))
     words = "a gated feed-forward network" if gated else "a feed-forward network without a gate"
-    assumed.append(f"{words}, as {name} is {stated}")
+    assumed.append(f"{words}, as {name} is {stated}" if name is not None else words)
     return gated
 
 
@@ -258,10 +261,10 @@ def _norm(config: Config, assumed: list[str]) -> str:
 
 
 def _tied(config: Config, assumed: list[str]) -> bool:
-    stated = config.keys.get("tie_word_embeddings")
-    if stated is None:
-        assumed.append("separate input and output embeddings")
-    return config.get("tie_word_embeddings", False)
+    """Return whether embeddings are shared; files leave the key out where they are, as that is transformers' default."""
+    if config.keys.get("tie_word_embeddings") is None:
+        assumed.append("one embedding for input and output, as tie_word_embeddings is not there")
+    return config.get("tie_word_embeddings", True)
 
 
 def _biases(config: Config) -> list[str]:

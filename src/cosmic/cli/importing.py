@@ -64,9 +64,13 @@ def import_(  # noqa: PLR0913, PLR0917  its options
         emit_json(_as_json(found, outcome, out))
     elif out:
         emit([*_about(found), "", *_verdict(found, outcome), "", "next:"])
-        emit_commands(_commands(out, origin))
+        emit_commands(_commands(out, found))
     else:
-        lines = [*_about(found), *_verdict(found, outcome)]
+        lines = [
+            *_about(found),
+            *_verdict(found, outcome),
+            "next: add --out design.yaml, then cosmic evaluate design.yaml",
+        ]
         emit_data([*(f"# {line}" for line in lines), *found.text.rstrip("\n").split("\n")])
 
 
@@ -95,14 +99,15 @@ def _verdict(found: Imported, outcome: Metrics | Infeasible) -> list[str]:
     ]
 
 
-def _commands(design: str, origin: str) -> dict[str, str]:
+def _commands(design: str, found: Imported) -> dict[str, str]:
     """Return what to do next, each with its purpose."""
     name = shlex.quote(design)
-    target = "megatron" if origin == "nemo" else origin
+    target = "megatron" if found.origin == "nemo" else found.origin
+    other = "full" if found.point.workload.recompute == "none" else "none"
     return {
         f"cosmic evaluate {name}": "what bounds it, and what would help most",
         f"cosmic sweep {name} --vary tp=1,2,4,8": "one field at a time",
-        f"cosmic diff {name} {name} --set-b recompute=full": "what a change is worth",
+        f"cosmic diff {name} {name} --set-b recompute={other}": "what a change is worth",
         f"cosmic export {name} --to {target}": "back to launch arguments",
     }
 

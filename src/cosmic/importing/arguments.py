@@ -111,7 +111,7 @@ class Arguments:
     def error(self, name: str, rule: str) -> SpecError:
         """Return the error about an argument: where, its value, the rule."""
         argument = self.given.get(name)
-        value: Any = Absent() if argument is None else " ".join(map(self.readable, argument.values))
+        value: Any = Absent() if argument is None else " ".join(map(self.readable, argument.values)) or True
         return SpecError(f"{self.where} {self.spelled(name)}", value, rule)
 
     # ------------------------------------------------------------------------------------------- what is unknown

@@ -10,6 +10,7 @@ import re
 from typing import Any
 
 from cosmic.catalog.yaml_files import parse_json
+from cosmic.design.model import is_moe
 from cosmic.errors import SpecError, require
 from cosmic.importing.keyed import Keyed
 from cosmic.importing.launches import Reading, Request, check_layers
@@ -20,8 +21,6 @@ from cosmic.launching.deepspeed import STAGES
 from cosmic.workload.precision import RECIPES
 
 Tree = dict[str, Any]
-DONE: Tree = {"execution": "eager", "schedule": "1f1b", "cp_comm_type": "ulysses", "grouped_gemm": False}
-"""What DeepSpeed does: kernels one by one, 1F1B, Ulysses, experts one by one."""
 SHARDINGS = {stage: ours for ours, stage in STAGES.items()}
 AXES = ("workload.tp", "workload.cp", "workload.pp")
 WITHOUT_COST = re.compile(
@@ -51,8 +50,8 @@ def read(request: Request) -> Reading:
     keys, scale = _keys(request)
     require(bool(request.model), "--model", "nothing", "name the model: a DeepSpeed configuration does not describe it")
     system, npus = request.placed(scale, keys.assumed)
-    check_layers(request.resolved(request.model), "--model")
-    workload = _workload(keys, request, npus)
+    model = check_layers(request.resolved(request.model), "--model")
+    workload = _workload(keys, request, npus) | ({"grouped_gemm": False} if is_moe(model) else {})
     keys.finish(WITHOUT_COST, EFFECTS)
     return Reading(
         model=request.model,
@@ -88,7 +87,8 @@ def _workload(keys: Keyed, request: Request, npus: int) -> Tree:
     rule = f"{npus:,} accelerators do not divide by tp × cp × pp = {sizes[0]} × {sizes[1]} × {sizes[2]}"
     require(npus % split == 0, f"{keys.where} accelerators", npus, rule)
     tree: Tree = {"tp": sizes[0], "cp": sizes[1], "pp": sizes[2], **_batch(keys, request, npus // split)}
-    tree |= _states(keys) | _precision(keys) | DONE
+    tree |= _states(keys) | _precision(keys) | {"execution": "eager"}
+    tree |= {"cp_comm_type": "ulysses"} if sizes[1] > 1 else {}
     if tp > 1:
         tree["sequence_parallel"] = keys.flag("activation_checkpointing.partition_activations")
     return tree | _recomputation(keys, request)

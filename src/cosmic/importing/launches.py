@@ -23,6 +23,8 @@ from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
+from cosmic.design.schema import slots
+from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.files import LARGEST_BYTES, read_text
 from cosmic.importing.arguments import NotModelled
@@ -32,6 +34,8 @@ from cosmic.loading.designs import assumptions, design_tree, load_design, merge,
 Tree = dict[str, Any]
 SYSTEM = "dgx-h100"
 """On what a launch runs that does not say."""
+HOST = {"name": "host", "capacity": "256 GB", "bandwidth": "55 GB/s"}
+"""What is offloaded to where a system states no outer memory: a share of a host's, over PCIe."""
 MOST_BYTES = 4 * 2**20
 """Of a configuration."""
 _DEFINE = re.compile(r"[A-Za-z_]\w*|[0-9]")
@@ -69,7 +73,7 @@ class Request:
         """Return the system with its size, and the number of its accelerators."""
         stem, colon, _ = (self.system or SYSTEM).partition(":")
         if not self.system:
-            notes.append(f"on {SYSTEM}: say on what it runs with --system")
+            notes.append(f"it runs on {SYSTEM}; say otherwise with --system")
         if stem not in catalog.names("systems"):
             raise UnknownName.among("--system", stem, "system", catalog.names("systems"))
         if not colon and scale.npus is None:
@@ -176,11 +180,20 @@ def parse_defines(settings: list[str]) -> dict[str, str]:
 def _imported(request: Request, reading: Reading) -> Imported:
     model = {"base": reading.model} if isinstance(reading.model, str) else reading.model
     changed = any(path.startswith("model.") for path in request.overrides)
-    tree: Tree = {"model": model, "system": reading.system, "workload": reading.workload}
+    ordered = {key: reading.workload[key] for key in slots(Workload) if key in reading.workload}
+    tree: Tree = {"model": model, "system": reading.system, "workload": ordered}
     tree = merge(tree, unflatten(request.overrides))
     point = load_design(tree)
-    named = isinstance(reading.model, str) and reading.model in catalog.names("models")
-    if named and not changed:
+    assumed = list(reading.assumed)
+    if "sequence" not in tree["workload"]:
+        tree["workload"] = {"sequence": point.workload.sequence, **tree["workload"]}
+        assumed.append(f"sequences of {point.workload.sequence:,} tokens: or --set sequence=N")
+    if point.workload.offload and not point.memory.tiers:
+        tree["memory"] = {**tree.get("memory", {}), "tiers": [dict(HOST)]}
+        point = load_design(tree)
+        assumed.append(f"{HOST['capacity']} of host memory per accelerator at {HOST['bandwidth']}, to offload to")
+    named = model.get("base") in catalog.names("models")
+    if named and len(model) == 1 and not changed:
         tree["model"] = reading.model
     elif not named:
         tree["model"] = design_tree(point)["model"]
@@ -191,7 +204,7 @@ def _imported(request: Request, reading: Reading) -> Imported:
         tree=tree,
         point=point,
         said=reading.said,
-        assumed=(*reading.assumed, *notes),
+        assumed=(*assumed, *notes),
         not_modelled=reading.not_modelled,
     )
 

@@ -45,6 +45,12 @@ WITHOUT_COST = (
 """Sections that say nothing about time or memory."""
 ORDER = ("model", "language_model", "model_parallel", "trainer", "dist", "ddp", "optimizer", "optim", "mixed_precision")
 """Sections, later ones of which win; those that are not listed come first, and `comm_overlap` last."""
+PARTS = {
+    "tokenizer": ("vocab_size",),
+    "data": ("seq_length", "global_batch_size", "micro_batch_size"),
+    "dataset": ("seq_length", "sequence_length", "global_batch_size", "micro_batch_size"),
+}
+"""Sections of which only some keys matter."""
 SAME = {
     "num_moe_experts": "--num-experts",
     "virtual_pipeline_model_parallel_size": "--num-virtual-stages-per-pipeline-rank",
@@ -90,7 +96,7 @@ NOISE = re.compile(
     |fsdp_(all|db|double|manual).*|megatron_fsdp_.*|outer_dp.*|suggested_.*|check_for.*|bucket_size|token_dtype.*|dataloader.*
     |drop_last.*|pin_memory|persistent.*|reset_.*|eod_.*|add_extra.*|allow_.*|mid_level.*|data_sharding|multiple_val.*|test_mode
     |variable_seq.*|should_pad_vocab|make_vocab.*|headscale|layernorm_zero.*|normalize_attention.*|bert_binary.*|nsys.*|gc_interval
-    |precision_aware|seed|legacy|cp_size|ffn_dropout|transformer_impl|transformer_engine|openai_gelu|squared_relu|fast_.*|offload_modules""",
+    |precision_aware|mcore_gpt|seed|legacy|cp_size|ffn_dropout|transformer_impl|transformer_engine|openai_gelu|squared_relu|fast_.*|offload_modules""",
     re.VERBOSE,
 )
 """Keys that say nothing about time or memory, or repeat what others say."""
@@ -115,7 +121,9 @@ def _leaves(tree: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tu
     """Yield plain values with their paths; sections without a cost are passed over."""
     for key, value in tree.items():
         place = (*path, as_key(key))
-        if place[-1] in WITHOUT_COST or len(place) > DEEPEST:
+        wanted = next((PARTS[each] for each in path if each in PARTS), None)
+        plain = not isinstance(value, Mapping)
+        if place[-1] in WITHOUT_COST or len(place) > DEEPEST or (plain and wanted and place[-1] not in wanted):
             continue
         if isinstance(value, Mapping) and "_target_" in value and not path[1:] and len(value) <= 2:
             continue

@@ -164,6 +164,13 @@ class _Parser:
             if self.operator() == ";;":
                 raise self.fail("';;' belongs into a 'case'")
             found.append(self.chain())
+            self.check_end(ends)
+
+    def check_end(self, ends: tuple[str, ...]) -> None:
+        """Refuse what cannot follow a statement: a parenthesis in the middle of a command, for one."""
+        separated = not self.rest or self.operator() in ("\n", ";", "&", ";;", ")") or self.word() in ends
+        if not separated:
+            raise self.fail("does not belong here: quote it if it is part of an argument")
 
     def chain(self) -> Statement:
         found = self.statement()
@@ -184,6 +191,8 @@ class _Parser:
 
     def one(self) -> Statement:
         word = self.word()
+        if not self.rest or word in ("then", "elif", "else", "fi", "do", "done", "esac", "in", "}", "]]"):
+            raise self.fail("stands where a command should")
         if word == "!":
             self.take()
             return Negation(self.statement())

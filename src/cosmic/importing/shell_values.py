@@ -27,6 +27,7 @@ UNKNOWN = re.compile("\ue000(\\d+)\ue001")
 DOUBT = re.compile("\ue002(\\d+)\ue003")
 MARKS = re.compile("[\ue000-\ue003]")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
+_QUOTED_DEFAULT = re.compile(r"([A-Za-z_]\w*|\d):?([-=+])([\"']).*\3", re.DOTALL)
 _INDEXED = re.compile(r"([A-Za-z_]\w*)\[([^\]]*)\]")
 
 
@@ -83,7 +84,7 @@ class State:
         fields: list[str] = []
         current: str | None = None
         for part in word.parts:
-            if part.kind == "text" or (part.quoted and not _is_array(part.text)):
+            if part.kind == "text" or (part.quoted and not _is_array(part.text)) or self.takes_quoted_default(part):
                 current = (current or "") + self.text_of(part)
                 continue
             pieces = self.pieces(part)
@@ -110,6 +111,11 @@ class State:
         found = fields if current is None else [*fields, current]
         require(sum(map(len, found)) <= LONGEST, self.where, found[0][:40] if found else "", "expands to too much")
         return found
+
+    def takes_quoted_default(self, part: Part) -> bool:
+        """Return whether ``${NAME:-"a b"}`` or ``${NAME:+"a b"}`` takes what is quoted, which is one word."""
+        match = _QUOTED_DEFAULT.fullmatch(part.text) if part.kind == "variable" else None
+        return match is not None and bool(self.variables.get(match[1])) is (match[2] == "+")
 
     def text(self, word: Word) -> str:
         """Return a word as one text, as an assignment takes it."""
