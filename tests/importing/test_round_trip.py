@@ -177,14 +177,13 @@ def test_what_is_exported_is_read_back(target: str, seed: int, tmp_path: Path) -
             continue  # the framework would not run it
         path = tmp_path / f"{turn}.sh"
         path.write_text(script(launch))
-        known = {"model": point.model.name, "overrides": {"model.layers": point.model.layers}}  # type: ignore[union-attr]
-        if target == "megatron":
-            known = {"model": "", "overrides": {}}
-        if target == "deepspeed":
-            known["overrides"] |= {"sequence": w.sequence, "cp": w.cp, "pp": w.pp}
-        found = import_launch(path, target, system=system_of(point), **known)
-        assert differences(EXPRESSED[target](point), found.point.workload) == {}, (point.model.name, launch.warnings)
         assert isinstance(point.model, Transformer)
+        name = "" if target == "megatron" else point.model.name
+        changes: dict[str, Any] = {} if target == "megatron" else {"model.layers": point.model.layers}
+        if target == "deepspeed":
+            changes |= {"sequence": w.sequence, "cp": w.cp, "pp": w.pp}
+        found = import_launch(path, target, system=system_of(point), model=name, overrides=changes)
+        assert differences(EXPRESSED[target](point), found.point.workload) == {}, (point.model.name, launch.warnings)
         assert isinstance(found.point.model, Transformer)
         learned = max(w.sequence, point.model.positions) if point.model.positions and target == "megatron" else None
         model = point.model if learned is None else replace(point.model, positions=learned)

@@ -240,7 +240,7 @@ def _switch(config: Config, *names: str) -> bool:
 
 
 def _gated(config: Config, norm: str, assumed: list[str]) -> bool:
-    """Return whether the feed-forward network is gated: with SiLU always, with GELU or nothing said beside RMS norms."""
+    """Return whether the feed-forward network is gated: with SiLU always, with GELU or unsaid beside RMS norms."""
     name = next((key for key in ACTIVATIONS if config.keys.get(key) is not None), None)
     stated = config.get(name, "").lower() if name is not None else ""
     gated = stated in GATED or (norm == "rmsnorm" and (not stated or "gelu" in stated))
@@ -261,7 +261,7 @@ def _norm(config: Config, assumed: list[str]) -> str:
 
 
 def _tied(config: Config, assumed: list[str]) -> bool:
-    """Return whether embeddings are shared; files leave the key out where they are, as that is transformers' default."""
+    """Return whether embeddings are shared; files leave the key out where they are: it is transformers' default."""
     if config.keys.get("tie_word_embeddings") is None:
         assumed.append("one embedding for input and output, as tie_word_embeddings is not there")
     return config.get("tie_word_embeddings", True)

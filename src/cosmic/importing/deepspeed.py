@@ -123,8 +123,8 @@ def _set(request: Request, path: str) -> int | None:
 
 
 def _states(keys: Keyed) -> Tree:
-    stage = keys.get("zero_optimization.stage", 0)
-    if stage not in SHARDINGS or isinstance(stage, bool):
+    stage = keys.whole("zero_optimization.stage", 0, least=0) or 0
+    if stage not in SHARDINGS:
         raise keys.error("zero_optimization.stage", "must be 0, 1, 2 or 3")
     tree: Tree = {"weight_sharding": SHARDINGS[stage]}
     if stage == 2:

@@ -22,6 +22,8 @@ MODULES = RecomputeModule.__args__  # type: ignore[attr-defined]
 CONTEXTS = {arguments: ours for ours, arguments in CONTEXT.items()} | {"all_gather": "all_gather"}
 STRATEGIES = {"no_shard": "none", "optim": "zero1"} | {theirs: ours for ours, theirs in SHARDING.items()}
 LONGEST_LAYOUT = 20_000
+MOST_VIRTUAL = 64
+"""Virtual stages of a pipeline stage, as in a design."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +203,9 @@ def _pipeline(arguments: Arguments, stages: int, layers: int) -> Tree:
         if stated is not None and stages > 1 and stated != sum(_of_stage(dealt, stages, place)):
             arguments.leave_out(name, in_words)
     interleaved = stages > 1 and virtual > 1
+    if stages == 1 and virtual > 1:
+        for name in ("--num-virtual-stages-per-pipeline-rank", "--num-layers-per-virtual-pipeline-stage"):
+            arguments.leave_out(name, "it has no effect without pipeline stages")
     return {"schedule": "interleaved", "virtual_stages": virtual} if interleaved else {"schedule": "1f1b"}
 
 
@@ -219,13 +224,21 @@ def _virtual_stages(arguments: Arguments, stages: int, layers: int, parts: list[
         if len(parts) % stages:
             rule = f"has {len(parts)} parts for {stages} stages: must be a multiple"
             raise arguments.error("--pipeline-model-parallel-layout", rule)
+        if len(parts) // stages > MOST_VIRTUAL:
+            raise arguments.error("--pipeline-model-parallel-layout", f"has more than {MOST_VIRTUAL} parts per stage")
         return len(parts) // stages
+    if (stated or 1) > MOST_VIRTUAL:
+        raise arguments.error("--num-virtual-stages-per-pipeline-rank", f"must be at most {MOST_VIRTUAL}")
     if stated is not None or each is None:
         return stated or 1
     if layers % (stages * each):
         rule = f"must divide the layers of a stage, {layers} ÷ {stages}"
         raise arguments.error("--num-layers-per-virtual-pipeline-stage", rule)
-    return layers // (stages * each)
+    virtual = layers // (stages * each)
+    if virtual > MOST_VIRTUAL:
+        rule = f"gives {virtual} virtual stages: more than {MOST_VIRTUAL}"
+        raise arguments.error("--num-layers-per-virtual-pipeline-stage", rule)
+    return virtual
 
 
 def expanded_layout(arguments: Arguments, text: str) -> list[int]:

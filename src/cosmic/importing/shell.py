@@ -275,6 +275,8 @@ class _Follower:
         expanded = [text for word in words for text in self.state.words(word)]
         if command.document is not None and command.target is not None:
             self.script.files[self.state.text(command.target)] = command.document
+        if command.document is not None and expanded and expanded[0] in ("bash", "sh", "sbatch"):
+            self.again(command.document, command.line)
         return self.command(expanded, command.line) if expanded else True
 
     def assigned(self, word: Word) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from cosmic.errors import SpecError
 from cosmic.importing.shell_words import HereDocument, Operator, Token, Word, tokens
 
-REDIRECTIONS = ("<<<", "<<-", "<<", ">>", ">&", "<&", "&>", ">|", "<", ">")
+REDIRECTIONS = ("&>>", "<<<", "<<-", "<<", ">>", ">&", "<&", "&>", ">|", "<", ">")
 DEEPEST = 50
 """Statements within statements."""
 

@@ -158,6 +158,8 @@ class State:
             return str(calculate(spelled, self.number, self.where))
         except UnknownNumber as error:
             return error.mark
+        except SpecError as error:
+            return self.unknown("", f"is $(({text.strip()})), which cannot be read: it {error.rule}")
 
     def number(self, name: str) -> str:
         """Return the text of a variable in arithmetic, where one that is not set counts as 0 for the shell."""

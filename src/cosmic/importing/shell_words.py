@@ -14,26 +14,10 @@ from cosmic.errors import SpecError
 
 Kind = Literal["text", "variable", "arithmetic", "command"]
 OPERATORS = (
-    "&&",
-    "||",
-    ";;",
-    "<<<",
-    "<<-",
-    "<<",
-    ">>",
-    ">&",
-    "<&",
-    "&>",
-    ">|",
-    ";",
-    "|",
-    "&",
-    "<",
-    ">",
-    "(",
-    ")",
-    "\n",
+    *("&>>", "<<<", "<<-", "&&", "||", ";;", "<<", ">>", ">&", "<&", "&>", ">|"),
+    *(";", "|", "&", "<", ">", "(", ")", "\n"),
 )
+"""The longest first."""
 _ARRAY = re.compile(r"[A-Za-z_]\w*\+?=")
 _PLAIN = re.compile(r"[^\s\\'\"$`#;|&<>()]+")
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?$!-]")
@@ -127,6 +111,9 @@ class _Lexer:
             self.at = number.end()
         if self.text.startswith("((", self.at) and _begins_command(before):
             return self.arithmetic_command()
+        if self.text.startswith(("<(", ">("), self.at):  # the output of a command, or its input, as a file
+            self.at += 2
+            return Word((Part("command", self.balanced("(", ")")),), self.line)
         operator = next((each for each in OPERATORS if self.text.startswith(each, self.at)), None)
         if operator is None:
             last = before[-1] if before else None

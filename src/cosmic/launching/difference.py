@@ -57,15 +57,15 @@ def _entries(launch: Launch) -> Iterator[tuple[tuple[Kind, str], str]]:
     """Yield everything that a launch sets, as it is written there."""
     if launch.command:
         yield ("launcher", "launcher"), launch.command[0]
-    for name, value in launch.environment.items():
-        yield ("environment", name), export(name, value)
+    for name, text in launch.environment.items():
+        yield ("environment", name), export(name, text)
     for name, value in launch.arguments.items():
         if name.startswith("-"):
             yield ("argument", name), options({name: value})[0]
         else:
             yield ("key", name), _key(name, value)
-    for text in (text for file, text in launch.files.items() if file.endswith(".json")):
-        for path, found in _leaves(json.loads(text), ""):
+    for file, content in launch.files.items():
+        for path, found in _leaves(json.loads(content), "") if file.endswith(".json") else ():
             yield ("key", path), f"{path} = {json.dumps(found)}"
 
 
