@@ -22,7 +22,7 @@ from cosmic.workload.precision import RECIPES
 
 FAMILIES = ("dense", "window", "moe", "mla")
 PLACES = {"megatron": (("tp", "cp", "dp", "pp"), ("tp", "cp", "pp", "dp"))}
-REFUSED = ("divides by", "over dp and cp only", "do not divide by pp")
+REFUSED = ("divides by", "over dp and cp only", "of the design")
 """Signs of warnings about designs that a framework does not run at all."""
 NARROWED = {"fp4": "bf16", "int4": "bf16", "fp8": "bf16", "bf16_pure": "bf16"}
 

@@ -187,7 +187,7 @@ def _expert_layers(arguments: Arguments, layers: int) -> tuple[int, int]:
         raise arguments.error("--moe-layer-freq", f"has {len(pattern)} entries for {layers} layers")
     places = [place for place, entry in enumerate(pattern) if entry]
     if not places:
-        raise arguments.error("--moe-layer-freq", "has no MoE layer, but there are experts")
+        return layers, 1
     every = places[1] - places[0] if len(places) > 1 else 1
     dense = places[0] - every + 1
     if dense >= 0:
