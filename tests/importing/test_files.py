@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cosmic.errors import SpecError
+from cosmic.importing import megatron, megatron_model
 from cosmic.importing.launches import Imported, import_launch
+from cosmic.importing.megatron_names import EFFECTS, FLAGS, READ, is_without_cost
 from cosmic.loading.designs import load_design
 
 FILES = Path(__file__).parent / "files"
@@ -296,3 +299,12 @@ def test_a_vocabulary_that_nobody_states_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=r"--vocab-size = 'nothing'.*--set model\.vocab=N"):
         minimal(tmp_path)
     assert minimal(tmp_path, overrides={"model.vocab": 1000}).tree["model"]["vocab"] == 1000
+
+
+def test_every_argument_that_a_reader_asks_for_is_in_the_list_of_those() -> None:
+    asked = set()
+    for module in (megatron, megatron_model):
+        asked |= set(re.findall(r'"(--[a-z0-9-]+)"', Path(module.__file__).read_text()))
+    assert asked - {"--tokenizer-model", "--tokenizer-type"} == set(READ)
+    assert not any(is_without_cost(name) for name in READ - {"--max-position-embeddings"} - FLAGS)
+    assert not READ & set(EFFECTS)

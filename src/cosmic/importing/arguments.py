@@ -36,7 +36,7 @@ class Argument:
 
 @dataclass
 class Arguments:
-    """Arguments by name, in the spelling of Megatron-LM (``--tensor-model-parallel-size``).
+    """Arguments by name, in the spelling of Megatron-LM: two dashes first, single ones between words.
 
     What is asked for is noted, so that in the end nothing is left out silently.
     """

@@ -163,7 +163,7 @@ def _of_variables(script: Script) -> tuple[str, ...]:
 
 
 def from_yaml(request: Request, text: str) -> tuple[Arguments, Scale]:
-    """Return the arguments of a YAML file: nested as for --yaml-cfg, or under their own names (``--bf16: true``)."""
+    """Return the arguments of a YAML file: nested as for --yaml-cfg, or under their own names (--bf16: true)."""
     from cosmic.importing.nested import arguments_of  # noqa: PLC0415  NeMo's reader imports this module
 
     tree = parse_yaml(text, request.where)

@@ -29,7 +29,7 @@ VALUED = re.compile(
     |train-iters|train-samples|eval-.*|save.*|load.*|pretrained-checkpoint|ckpt-.*|dist-ckpt-.*|non-persistent-.*
     |checkpoint-.*|exit-.*|log-.*|logging-.*|tensorboard-.*|wandb-.*|mlflow-.*|comet-.*|timing-.*|profile-.*|nsys-.*
     |one-logger-.*|app-tag-.*|config-logger-dir|straggler-.*|inprocess-.*|ft-.*|memory-snapshot-path
-    |data-.*|train-data-path|valid-data-path|test-data-path|per-split-data-args-path|split|num-workers|dataloader-type
+    |data-(?!parallel).*|train-data-path|valid-data-path|test-data-path|per-split-data-args-path|split|num-workers|dataloader-type
     |num-dataset-builder-threads|multiple-validation-sets|tokenizer-.*|vocab-file|merge-file|vocab-extra-ids
     |tiktoken-.*|make-vocab-size-divisible-by|null-tokenizer-.*|distributed-timeout-.*|distributed-backend|local-rank|rank
     |world-size|manual-gc-.*|empty-unused-memory-level|rotary-.*|rope-.*|mscale.*|yarn-.*|original-max-position-embeddings

@@ -1,7 +1,7 @@
 """Nested configurations of Megatron-Core (NeMo, Megatron-Bridge, --yaml-cfg) as arguments of Megatron-LM.
 
 A key means the same wherever it stands, and mostly what the argument of its name means: `tensor_model_parallel_size` is
-``--tensor-model-parallel-size``. The tables below say where names or senses differ.
+--tensor-model-parallel-size. The tables below say where names or senses differ.
 """
 
 from __future__ import annotations

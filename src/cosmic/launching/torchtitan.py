@@ -165,7 +165,7 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     each = -(-model.layers // (w.pp * virtual))
     parts = -(-model.layers // each)
     draft.warn(
-        f"TorchTitan cuts {model.layers} layers into {parts} parts of {each}, not into the {w.pp * virtual} of the design",
+        f"TorchTitan cuts {model.layers} layers into {parts} parts of {each}, not the {w.pp * virtual} of the design",
         when=parts != w.pp * virtual,
     )
     draft.warn(f"{name} has two chunks per stage", when=w.schedule in ("zero_bubble", "dualpipe"))
