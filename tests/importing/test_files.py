@@ -91,6 +91,22 @@ CASES: dict[str, tuple[dict[str, Any], str, int, dict[str, Any], list[str]]] = {
         | {"grad_reduce_in_fp32": True, "dp_overlap": True, "recompute_modules": ("moe_act", "layernorm")},
         [],
     ),
+    "bridge_deepseek.yaml": (
+        {"origin": "nemo", "system": "dgx-h100:1024"},
+        "deepseek-v3",
+        1024,
+        {"dp": 64, "tp": 2, "pp": 8, "ep": 64, "etp": 1, "virtual_stages": 4, "precision": "fp8", "loss": "fused"}
+        | {"grad_reduce_in_fp32": None, "dp_overlap": False, "recompute_modules": ("mla_up_proj", "mlp")},
+        [
+            "model.moe_token_dispatcher_type = flex",
+            "optimizer.exp_avg_dtype = bf16",
+            "model.pipeline_model_parallel_layout = Et|(tt|)*30mL",
+            "ddp.overlap_param_gather = true",
+            "model.moe_flex_dispatcher_backend = hybridep",
+            "model.mtp_num_layers = 1",
+            "not model.overlap_p2p_comm = true",
+        ],
+    ),
     "titan_70b.toml": (
         {"origin": "torchtitan", "system": "dgx-h100:64"},
         "llama3-70b",

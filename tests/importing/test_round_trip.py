@@ -170,7 +170,7 @@ def system_of(point: DesignPoint) -> str:
 @pytest.mark.parametrize("target", EXPRESSED)
 @pytest.mark.parametrize("seed", range(1))
 def test_what_is_exported_is_read_back(target: str, seed: int, tmp_path: Path) -> None:
-    for turn, point in enumerate(designs(40, seed)):
+    for turn, point in enumerate(designs(24, seed)):
         launch = targets[target](point)
         w = point.workload
         if any(sign in warning for warning in launch.warnings for sign in REFUSED):

@@ -267,7 +267,7 @@ def _overlap(arguments: Arguments, mesh: Tree, dp: int, *, sharded: bool) -> Tre
     if dp * mesh["cp"] > 1:
         found["dp_overlap"] = reduced
         if gathered and not reduced:
-            raise arguments.error("--overlap-param-gather", "needs --overlap-grad-reduce")
+            arguments.leave_out("--overlap-param-gather", "gathers overlap compute only where reductions do")
         if reduced and sharded and not gathered:
             arguments.assume("gathers of weights overlap compute, as reductions of gradients do")
     if mesh["tp"] > 1:

@@ -93,6 +93,8 @@ def _attention(arguments: Arguments, hidden: int, heads: int) -> Tree:
     normed = arguments.flag("--qk-layernorm") or arguments.flag("--qk-l2-norm")
     if arguments.flag("--multi-latent-attention"):
         arguments.asked |= {"--kv-channels", "--group-query-attention", "--num-query-groups"}
+        if arguments.text("--softmax-type", ("learnable", "vanilla", "off-by-one")) == "learnable":
+            arguments.leave_out("--softmax-type", "sinks are left out of MLA")
         mla = {
             "q_lora_rank": arguments.whole("--q-lora-rank"),
             "kv_lora_rank": arguments.whole("--kv-lora-rank") or 32,

@@ -45,6 +45,8 @@ WITHOUT_COST = (
 """Sections that say nothing about time or memory."""
 ORDER = ("model", "language_model", "model_parallel", "trainer", "dist", "ddp", "optimizer", "optim", "mixed_precision")
 """Sections, later ones of which win; those that are not listed come first, and `comm_overlap` last."""
+TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float8_e4m3fn": "fp8"}
+"""Number formats by PyTorch's names."""
 PARTS = {
     "tokenizer": ("vocab_size",),
     "data": ("seq_length", "global_batch_size", "micro_batch_size"),
@@ -86,7 +88,7 @@ NOISE = re.compile(
     |grad_(sync|scale)_func|masked_softmax.*|persist.*|use_(gloo|decentralized|te|transformer_engine|cpu|mcore).*|cuda_graph_(warmup|scope|use|retain).*
     |moe_(router|aux|z_loss|permute|token|input|deepep|hybridep|apply|per_layer).*|num_dataset.*|split|path.*|blend.*|mock.*|defer_npy.*
     |data_parallel_size|sequence_parallel_size|deallocate_.*|clone_scatter.*|transformer_block_type|megatron_amp_o2|apex.*|native_amp.*
-    |name|accelerator|max_(steps|epochs|time)|train_(iters|samples)|eval_.*|exit_.*|val_.*|limit_.*|enable_.*checkpoint.*|benchmark
+    |name|accelerator|max_(steps|epochs|time)|train_(iters|samples)|eval_.*|exit_.*|val_.*|limit_.*|enable_.*(checkpoint|experimental).*|benchmark
     |lr|min_lr|weight_decay|betas|adam_.*|sgd.*|clip_grad|decoupled.*|optimizer|warmup.*|constant_steps|gradient_clip_val
     |accumulate_grad_batches|replace_sampler_ddp|use_distributed_sampler|nccl_communicator.*|hysteresis|.*loss_scale.*
     |hf_model_id|min_offloaded.*|cpu_offloading_(activations|retain|double).*|glu_linear_offset|softmax_scale|mscale.*|beta_.*
@@ -125,9 +127,10 @@ def _leaves(tree: Mapping[Any, Any], path: tuple[str, ...]) -> Iterator[tuple[tu
         plain = not isinstance(value, Mapping)
         if place[-1] in WITHOUT_COST or len(place) > DEEPEST or (plain and wanted and place[-1] not in wanted):
             continue
-        if isinstance(value, Mapping) and "_target_" in value and not path[1:] and len(value) <= 2:
-            continue
-        if isinstance(value, Mapping):
+        if isinstance(value, Mapping) and "_target_" in value and value.keys() <= {"_target_", "_call_"}:
+            named = str(value["_target_"]).removeprefix("torch.")  # a thing by its name, such as torch.bfloat16
+            yield place, TYPES.get(named, named)
+        elif isinstance(value, Mapping):
             yield from _leaves(value, place)
         else:
             yield place, value
@@ -158,7 +161,7 @@ def _add(found: Arguments, path: tuple[str, ...], value: Any) -> None:
         special(found, spelled, value)
         return
     if key in NEGATED and isinstance(value, bool):
-        _put(found, NEGATED[key], spelled, not value)
+        _put(found, NEGATED[key], f"not {spelled}", not value)
         return
     name = SAME.get(key, f"--{key.replace('_', '-')}")
     if name in READ or name in EFFECTS or name in REFUSED:
