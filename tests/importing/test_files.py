@@ -320,7 +320,7 @@ def test_a_vocabulary_that_nobody_states_is_asked_for(tmp_path: Path) -> None:
 def test_every_argument_that_a_reader_asks_for_is_in_the_list_of_those() -> None:
     asked = set()
     for module in (megatron, megatron_model):
-        asked |= set(re.findall(r'"(--[a-z0-9-]+)"', Path(module.__file__).read_text()))
+        asked |= set(re.findall(r'"(--[a-z0-9-]+)"', Path(str(module.__file__)).read_text()))
     assert asked - {"--tokenizer-model", "--tokenizer-type"} == set(READ)
     assert not any(is_without_cost(name) for name in READ - {"--max-position-embeddings"} - FLAGS)
     assert not READ & set(EFFECTS)
