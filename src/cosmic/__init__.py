@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cosmic.evaluation import BatchOutcome, Infeasible, Metrics, evaluate, evaluate_batch
     from cosmic.exploration.searching import Found, search
     from cosmic.exploration.studies.study import Study, open_study
+    from cosmic.importing.launches import import_launch
     from cosmic.loading.designs import dump_design, load_design
     from cosmic.psa.files import json_schema, load_space
     from cosmic.psa.moves import Moves
@@ -42,6 +43,7 @@ _HOMES = {
     "Study": "cosmic.exploration.studies.study",
     "UnknownName": "cosmic.errors",
     "dump_design": "cosmic.loading.designs",
+    "import_launch": "cosmic.importing.launches",
     "json_schema": "cosmic.psa.files",
     "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
@@ -70,6 +72,7 @@ __all__ = [
     "dump_design",
     "evaluate",
     "evaluate_batch",
+    "import_launch",
     "json_schema",
     "load_design",
     "load_space",

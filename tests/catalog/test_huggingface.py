@@ -7,6 +7,7 @@ The files in data/ hold the keys of released configs that shape the model. The c
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.commands import output
 
 import cosmic.catalog
 from cosmic.catalog.huggingface import architectures, model_from_config
@@ -358,3 +360,97 @@ def test_any_config_gives_a_model_or_one_sentence(config: Any) -> None:
         return
     assert parameters(model) >= 1
     assert tree["workload"]["sequence"] >= 1
+
+
+# ------------------------------------------------------------------------------------- architectures without a name
+
+UNKNOWN = {
+    "architectures": ["AcmeForCausalLM"],
+    "model_type": "acme",
+    "hidden_size": 4096,
+    "num_hidden_layers": 36,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 12288,
+    "vocab_size": 151936,
+    "rms_norm_eps": 1e-6,
+    "hidden_act": "silu",
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
+
+
+def test_an_unknown_decoder_is_read_from_the_usual_keys_and_that_is_said() -> None:
+    model = read(UNKNOWN)
+    assert (model.layers, model.hidden, model.heads, model.kv_heads, model.head_dim) == (36, 4096, 32, 8, 128)
+    assert (model.ffn, model.gated, model.norm, model.tied_embeddings) == (12288, True, "rmsnorm", False)
+    entry = model_from_config(UNKNOWN, "config.json")
+    assert entry["assumed"][0] == "the architecture acme is not known: a decoder was read from the usual keys"
+    assert entry["workload"] == {"sequence": 32768}
+    assert "assumed" not in model_from_config({**UNKNOWN, "model_type": "llama"}, "config.json")
+
+
+def test_an_unknown_mixture_is_what_deepseek_s_own_function_makes_of_the_same_keys() -> None:
+    config = CONFIGS["deepseek-v3"]
+    named = read(config)
+    assert replace(read({**config, "model_type": "deepseek_v9"}), name=named.name) == named
+
+
+def test_experts_windows_and_other_names_of_sizes_are_found() -> None:
+    experts = {"num_local_experts": 16, "num_experts_per_tok": 2, "shared_expert_intermediate_size": 4096}
+    found = read({**UNKNOWN, **experts, "decoder_sparse_step": 2, "moe_intermediate_size": 1024}).experts
+    assert found is not None
+    assert (found.count, found.active, found.ffn, found.shared_ffn, found.every) == (16, 2, 1024, 4096, 2)
+    window = read({**UNKNOWN, "sliding_window": 512, "sliding_window_pattern": 6})
+    assert (window.window, window.full_attention_every) == (512, 6)
+    types = (["sliding_attention"] * 3 + ["full_attention"]) * 9
+    assert read({**UNKNOWN, "sliding_window": 512, "layer_types": types}).full_attention_every == 4
+    other = {"n_layer": 2, "n_embd": 64, "n_head": 4, "vocab_size": 100, "n_inner": 256, "activation_function": "relu"}
+    small = read({"model_type": "tiny_gpt", **other})
+    assert (small.layers, small.gated) == (2, False)
+
+
+def test_what_a_model_has_besides_language_is_said_with_its_size() -> None:
+    text = {key: value for key, value in UNKNOWN.items() if key != "architectures"} | {"model_type": "qwen2"}
+    towers = {
+        "vision_config": {"hidden_size": 1152, "num_hidden_layers": 27, "intermediate_size": 4304},
+        "audio_config": {"d_model": 1280},
+    }
+    for key in ("text_config", "llm_config"):
+        entry = model_from_config({"model_type": "fancy_vl", key: text, **towers}, "config.json")
+        assert entry["model"]["biases"] == ["qkv"]  # the function of Qwen2
+        assert entry["assumed"] == [
+            "a vision tower of about 0.41 B parameters (vision_config) is not modelled",
+            "an audio tower of unknown size (audio_config) is not modelled",
+        ]
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"vocab_size": None}, "config.json.vocab_size = (missing): is needed to read an architecture that is not"),
+        ({"intermediate_size": None}, "config.json.intermediate_size = (missing): is needed"),
+        ({"num_attention_heads": 24}, "config.json.head_dim = (missing): is needed, as hidden_size 4096"),
+        ({"mamba_d_state": 16}, "config.json.mamba_d_state = 16: is of state-space, convolution or linear-attention"),
+        ({"layer_types": ["linear_attention", "full_attention"]}, "['linear_attention']: are layers without attention"),
+        ({"attn_layer_period": 8}, "config.json.attn_layer_period = 8: is of state-space"),
+        ({"model_type": "rwkv7"}, "has state-space or recurrent layers"),
+        ({"architectures": ["AcmeForMaskedLM"]}, "its name is not that of a decoder"),
+        ({"is_encoder_decoder": True}, "only decoders are read from unknown architectures"),
+        ({"num_experts": 8}, "config.json.num_experts_per_tok = (missing): is needed"),
+        ({"hidden_size": "4096"}, "config.json.hidden_size = '4096': must be a whole number"),
+        ({"hidden_act": 7}, "config.json.hidden_act = 7: must be text"),
+    ],
+)
+def test_what_is_no_decoder_or_lacks_a_size_is_refused(more: dict[str, Any], message: str) -> None:
+    assert message in refusal({**UNKNOWN, **more})
+
+
+def test_what_was_assumed_is_printed_with_every_evaluation(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "acme").mkdir()
+    (tmp_path / "acme" / "config.json").write_text(json.dumps(UNKNOWN))
+    design = f"{tmp_path / 'acme'}@dgx-h100:16"
+    for command in ("evaluate", "show"):
+        assert "assumed: the architecture acme is not known" in output(capsys, command, design)
+        found = json.loads(output(capsys, command, design, "--json"))
+        assert found["assumed"][0].startswith("the architecture acme is not known")

@@ -81,6 +81,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (1, "export gpt3-175b@dgx-h100:8 --to nccl --set workload.tp=1"),
         (0, "export one --to trials.csv"),
     ],
+    "import": [
+        (0, "import launch.sh --from megatron"),
+        (0, "import launch.sh --from megatron --system dgx-h100:16 --set sequence=1000000 --out imported.yaml"),
+    ],
     "search": [
         (0, f"search {SPACE} -n 40 --agent random --out again"),
         (0, f"search {SPACE} -n 40 --agent random --out front --objective step_s --objective network_usd"),
@@ -122,6 +126,9 @@ workloads:
   long: {workload.sequence: 16384}
 objective: step_s
 """
+LAUNCH = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 24 --hidden-size 2048 \\
+  --num-attention-heads 16 --seq-length 2048 --vocab-size 50257 --micro-batch-size 1 --bf16 --mtp-num-layers 1
+"""
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +136,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a study, one in which nothing can run, traces, measurements and a space of two workloads."""
     here = tmp_path_factory.mktemp("schemas")
     (here / "several.yaml").write_text(SEVERAL)
+    (here / "launch.sh").write_text(LAUNCH)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         for words in (

@@ -27,14 +27,20 @@ DESIGN = "gpt3-13b@dgx-h100:16"
 SPACE = "cosmic-512-full-stack"
 RANKS: list[list[Node]] = [[computation(10**9, 10**6), collective("all_gather", 10**6, after=[0])]] * 2
 SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--network", "network.yml")
+IMPORT = ("import", "launch.sh", "--from", "megatron")
+LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
+  --seq-length 128 --vocab-size 100 --micro-batch-size 1
+"""
 
 OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("compare", "plot"): ("compare", "study", "--plot"),
     ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
     ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
     ("export", "to"): ("export", "study", "--to"),
+    ("import", "out"): (*IMPORT, "--out"),
     ("report", "out"): ("report", "study", "--isolated", "0", "--out"),
     ("schema", "page"): ("schema", "--page"),
+    ("search", "save_space"): ("search", "cosmic-1024-paper", "-n", "1", "--out", "new", "--save-space"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
     ("trace generate", "out"): ("trace", "generate", DESIGN, "--out"),
     ("validate", "page"): ("validate", "rows.csv", "--page"),
@@ -55,6 +61,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("evaluate", "design"): ("evaluate", "{}"),
     ("export", "source"): ("export", "{}", "--to", "megatron"),
     ("importance", "study"): ("importance", "{}"),
+    ("import", "file"): ("import", "{}", "--from", "megatron"),
+    ("import", "model"): (*IMPORT, "--model", "{}"),
     ("psa count", "space"): ("psa", "count", "{}"),
     ("psa sample", "space"): ("psa", "sample", "{}"),
     ("psa schema", "space"): ("psa", "schema", "{}"),
@@ -83,6 +91,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
 TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
+    *("define", "framework", "origin", "system"),
 }
 """Parameters that name no file."""
 
@@ -95,6 +104,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_job(folder, RANKS)
     (folder / "rows.csv").write_text("m,n,k,dtype,ms\n8,8,8,bf16,1\n")
     (folder / "file").write_text("")
+    (folder / "launch.sh").write_text(LAUNCH)
     (folder / "latin.yaml").write_bytes(b"caf\xe9: [\xff")
     (folder / "bomb.0.et.gz").write_bytes(gzip.compress(bytes(2**21)))
     with (folder / "sparse.yaml").open("wb") as file:

@@ -317,3 +317,19 @@ def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SpecError, match=r"--out = .*cannot be written"):
         write(targets["nccl"](design("gpt3-175b")), tmp_path / "file" / "folder")
+
+
+def test_virtual_stages_are_written_only_with_a_pipeline() -> None:
+    alone = with_workload(design("llama3-8b-zero3"), schedule="interleaved", virtual_stages=2)
+    assert "--num-virtual-stages-per-pipeline-rank" not in targets["megatron"](alone).arguments
+
+
+def test_torchtitan_reduces_gradients_in_the_format_of_the_design() -> None:
+    base = design("llama3-8b-zero3")
+    for changes, narrow in (
+        ({}, False),
+        ({"precision": "fp8"}, True),
+        ({"precision": "fp8", "grad_reduce_in_fp32": True}, False),
+    ):
+        found = targets["torchtitan"](with_workload(base, **changes)).arguments
+        assert (found.get("training.mixed_precision_reduce") == "bfloat16") is narrow

@@ -3,6 +3,9 @@
 The file must state layers, hidden size, heads and vocabulary. Other keys default as in transformers, on which many
 released files rely. What the model layer cannot express is refused. The parameters are those of transformers' training
 class: ``…ForCausalLM``, ``BertForPreTraining``, ``T5ForConditionalGeneration``, ``ViTForImageClassification``.
+
+An architecture without a function of its own is read from the usual keys (`cosmic.catalog.huggingface_generic`), with
+what that assumes under ``assumed``.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from cosmic.catalog.config_json import Config
+from cosmic.catalog.huggingface_generic import generic_model, language_part, states_sizes
 from cosmic.design.schema import Absent
 from cosmic.errors import SpecError, UnknownName, join, suggestion
 from cosmic.registry import Registry
@@ -46,16 +50,22 @@ def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
     """
     if not isinstance(config, Mapping):
         raise SpecError(where, config, "must be a mapping of keys to values")
-    given = Config(config, where)
-    name = given.get("model_type", "")
-    if name not in architectures:
+    whole = Config(config, where)
+    outer = whole.get("model_type", "")
+    given, assumed = language_part(whole)  # of a model for images and text, only the language model is read
+    name = outer if outer in architectures else given.get("model_type", "")
+    if name in architectures:
+        model = {key: value for key, value in architectures[name](given).items() if value is not None}
+    elif not states_sizes(given):
         known = suggestion(name, architectures, shown=len(architectures))
         raise UnknownName(join(where, "model_type"), name or Absent(), f"no such architecture{known}")
-    if name == "gemma3":  # images and text: only the language model is read
-        given = given.inner("text_config")
-    model = {key: value for key, value in architectures[name](given).items() if value is not None}
+    else:
+        model, further = generic_model(given)
+        unknown = f"the architecture {name} is not known: a decoder was read from the usual keys"
+        assumed = [*assumed, unknown if name else "the file has no model_type: read from the usual keys", *further]
     sequence = model["positions"] if name == "vit" else _sequence(given, name)
-    return {"model": model, "workload": {"sequence": sequence}}
+    found: Tree = {"model": model, "workload": {"sequence": sequence}}
+    return found | ({"assumed": assumed} if assumed else {})
 
 
 def _sequence(config: Config, architecture: str) -> int:
@@ -63,7 +73,7 @@ def _sequence(config: Config, architecture: str) -> int:
     for place in (config, config.inner("rope_scaling"), config.inner("rope_parameters")):
         if place.keys.get("original_max_position_embeddings") is not None:
             return place.size("original_max_position_embeddings")
-    default = next(tokens for tokens, names in SEQUENCES.items() if architecture in names)
+    default = next((tokens for tokens, names in SEQUENCES.items() if architecture in names), 4096)
     return config.size("max_position_embeddings", "n_positions", "seq_length", default=default)
 
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "tournament": ("tournament", "Rank agents: same space, same budget, several seeds."),
     "replay": ("replay", "Run a study again and compare every trial."),
     "export": ("export", "Write a design as launch arguments, or a study as a table."),
+    "import": ("importing", "Read a launch script as a design: what does it achieve?"),
     "doctor": ("doctor", "Check a study and repair a damaged one."),
     "evaluate": ("evaluate", "Evaluate one design: time, memory, cost, what would help."),
     "simulate": ("simulate", "Simulate execution traces from ASTRA-sim's files."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -46,7 +47,7 @@ def evaluate(
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import assumptions, load_design, parse_overrides  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
@@ -55,13 +56,15 @@ def evaluate(
     overrides = parse_overrides(settings)
     point = load_design(design, overrides)
     notes = _notes(design, overrides, point)
+    assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
             said = {"feasible": False, "reasons": list(base.reasons), "identity": point.identity, "notes": notes}
             emit_json(said | (_advice(design, overrides, point, None) if advice else {}))
         else:
-            emit([*(f"cannot run: {reason}" for reason in base.reasons), *(f"note: {note}" for note in notes), ""])
+            words = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed), ""]
+            emit([*(f"cannot run: {reason}" for reason in base.reasons), *words])
             _print_advice(design, overrides, point, None)
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
@@ -76,9 +79,10 @@ def evaluate(
         _write_timeline(timeline, point, simulated)
     if json:
         found = {"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome), "notes": notes}
+        found |= {"assumed": list(assumed)} if assumed else {}
         emit_json(found | (_advice(design, overrides, point, base) if advice else {}))
     else:
-        _print(point, outcome, notes)
+        _print(point, outcome, notes, assumed)
         emit([""])
         _print_advice(design, overrides, point, base)
 
@@ -112,6 +116,11 @@ def _print_advice(design: str, overrides: dict[str, Any], point: DesignPoint, ba
     print_advice(design, point, advise(design, overrides, point, base), base)
 
 
+def assumed_in_words(assumed: Sequence[str]) -> list[str]:
+    """Return what was assumed about the model as a line, none if nothing was."""
+    return [f"assumed: {'; '.join(assumed)}"] if assumed else []
+
+
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
     """Write the timeline of a step: the simulated one or, where there is none, that of the closed form."""
     from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  heavy
@@ -124,7 +133,7 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     )
 
 
-def _print(point: DesignPoint, metrics: Metrics, notes: list[str]) -> None:
+def _print(point: DesignPoint, metrics: Metrics, notes: list[str], assumed: Sequence[str]) -> None:
     from cosmic.advice import bound_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
@@ -137,6 +146,7 @@ def _print(point: DesignPoint, metrics: Metrics, notes: list[str]) -> None:
             expected_in_words(metrics),
             bound_of(point, metrics),
             *(f"note: {note}" for note in notes),
+            *assumed_in_words(assumed),
             "",
         ]
     )

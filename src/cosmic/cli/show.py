@@ -14,13 +14,24 @@ def show(
     json: Json = False,
 ) -> None:
     """Print one design as YAML, with every name resolved and every default filled in."""
-    from cosmic.loading.designs import design_tree, dump_design, load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.cli.evaluate import assumed_in_words  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import (  # noqa: PLC0415  heavy
+        assumptions,
+        design_tree,
+        dump_design,
+        load_design,
+        parse_overrides,
+    )
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
     from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
 
-    point = load_design(design, parse_overrides(settings))
+    overrides = parse_overrides(settings)
+    point = load_design(design, overrides)
+    assumed = assumptions(design, overrides)
     if json:
-        emit_json({"identity": point.identity, "invalid": list(invalid_reasons(point)), "design": design_tree(point)})
+        found = {"identity": point.identity, "invalid": list(invalid_reasons(point)), "design": design_tree(point)}
+        emit_json(found | ({"assumed": list(assumed)} if assumed else {}))
         return
     reasons = [f"# cannot run: {reason}" for reason in invalid_reasons(point)]
+    reasons += [f"# {line}" for line in assumed_in_words(assumed)]
     emit([f"# {point.identity}", f"# {design_in_words(point)}", *reasons, *dump_design(point).rstrip().split("\n")])

@@ -97,7 +97,7 @@ def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
 
 
 def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
-    virtual = w.virtual_stages if w.schedule == "interleaved" else 1
+    virtual = w.virtual_stages if w.schedule == "interleaved" and w.pp > 1 else 1
     chunks = layers_per_part(model.layers, w.pp, virtual, w.first_stage_layers, w.last_stage_layers)
     ends = _uneven_ends(chunks, w)
     draft.add("--num-virtual-stages-per-pipeline-rank", virtual, when=ends is not None and virtual > 1)
@@ -106,7 +106,9 @@ def _pipeline(draft: Draft, model: Transformer, w: Workload) -> None:
     draft.add("--pipeline-model-parallel-layout", layout(chunks), when=ends is None)
     if w.pp > 1 and w.schedule not in SCHEDULES:
         draft.warn(f"Megatron-LM has no schedule like {w.schedule}: it runs 1F1B, with another bubble and memory")
-    draft.warn("1f1b has one chunk per stage: virtual_stages has no effect", when=virtual < w.virtual_stages)
+    draft.warn(
+        "1f1b has one chunk per stage: virtual_stages has no effect", when=virtual < w.virtual_stages and w.pp > 1
+    )
 
 
 def _uneven_ends(chunks: list[int], w: Workload) -> dict[str, int] | None:

@@ -25,6 +25,7 @@ from cosmic.launching.launch import (
 )
 from cosmic.launching.quoting import toml
 from cosmic.workload.cut import layers_per_part
+from cosmic.workload.precision import recipe_for
 from cosmic.workload.sizes import microbatches
 
 COMMIT = "6404b932421f"
@@ -121,6 +122,7 @@ def _data_parallelism(draft: Draft, w: Workload) -> None:
         "TorchTitan supports DDP only without other parallelism: choose a weight_sharding",
         when=not sharded and w.dp > 1 and w.tp * w.cp * w.pp > 1,
     )
+    draft.warn("TorchTitan shards weights over context-parallel ranks", when=not sharded and w.dp == 1 and w.cp > 1)
     draft.warn("TorchTitan always overlaps FSDP's communication", when=not w.dp_overlap and w.dp > 1)
 
 
@@ -224,7 +226,8 @@ def _recomputation(draft: Draft, w: Workload) -> None:
 
 def _precision(draft: Draft, w: Workload) -> None:
     draft.add("training.mixed_precision_param", "float32" if w.precision == "fp32" else "bfloat16")
-    draft.add("training.mixed_precision_reduce", "bfloat16", when=w.grad_reduce_in_fp32 is False)
+    narrow = recipe_for(w).gradient == 2
+    draft.add("training.mixed_precision_reduce", "bfloat16", when=narrow and w.precision != "fp32")
     if w.precision == "fp8":
         draft.add("model.converters", ["float8"])
         draft.add("float8.recipe_name", "tensorwise")

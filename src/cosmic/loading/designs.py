@@ -61,6 +61,19 @@ def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str
     return frozenset(f"workload.{key}" for key in workload) if isinstance(workload, Mapping) else frozenset()
 
 
+def assumptions(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> tuple[str, ...]:
+    """Return what was assumed about the model of a design that `load_design` takes: what its file leaves open.
+
+    Only a Hugging Face configuration of an unknown architecture leaves something open.
+    """
+    tree, folder = _tree(source)
+    given = (overrides or {}).get("model", _spell_out(tree).get("model"))
+    name = given.get("base") if isinstance(given, Mapping) else given
+    if not isinstance(name, str) or name in catalog.names("models"):
+        return ()
+    return tuple(_model_entry(name, folder)[0].get("assumed", ()))
+
+
 def _in_full(path: str, value: Any) -> str:
     try:
         return full_path(path)

@@ -1,0 +1,221 @@
+"""A launch as a design: what somebody's script or configuration achieves, and on what.
+
+    found = import_launch("train.sh", "megatron", system="dgx-h100:64")
+    found.point                  a design, as `load_design` gives one
+    found.assumed                what the file does not say
+    found.not_modelled           arguments that the design does not express, each with the reason
+
+Nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import gcd
+from pathlib import Path
+from typing import Any
+
+from cosmic import catalog
+from cosmic.catalog.systems import system as system_entry
+from cosmic.catalog.yaml_files import dump_yaml
+from cosmic.design.model import Model, Transformer, is_moe
+from cosmic.design.paths import full_path
+from cosmic.design.point import DesignPoint
+from cosmic.design.schema import slots
+from cosmic.design.workload import Workload
+from cosmic.errors import SpecError, UnknownName, require
+from cosmic.files import LARGEST_BYTES, read_text
+from cosmic.importing.arguments import NotModelled
+from cosmic.importing.scale import Scale, needs_size
+from cosmic.loading.designs import assumptions, design_tree, load_design, merge, unflatten
+
+Tree = dict[str, Any]
+SYSTEM = "dgx-h100"
+"""On what a launch runs that does not say."""
+HOST = {"name": "host", "capacity": "256 GB", "bandwidth": "55 GB/s"}
+"""What is offloaded to where a system states no outer memory: a share of a host's, over PCIe."""
+MOST_BYTES = 4 * 2**20
+"""Of a configuration."""
+_DEFINE = re.compile(r"[A-Za-z_]\w*|[0-9]")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A file, and what the user says besides."""
+
+    path: Path
+    origin: str
+    system: str = ""
+    model: str = ""
+    overrides: Mapping[str, Any] = field(default_factory=dict)
+    """By full path."""
+    defines: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def where(self) -> str:
+        """What the file is called in messages."""
+        return self.path.name
+
+    def text(self) -> str:
+        """Return the text of the file."""
+        text = read_text(self.path, "file", min(MOST_BYTES, LARGEST_BYTES))
+        require("\0" not in text, "file", str(self.path), "is no text")
+        require(bool(text.strip()), "file", str(self.path), "is empty")
+        return text
+
+    def stated(self, path: str) -> bool:
+        """Return whether the user sets a field of the design."""
+        return path in self.overrides
+
+    def placed(self, scale: Scale, notes: list[str]) -> tuple[str, int]:
+        """Return the system with its size, and the number of its accelerators."""
+        stem, colon, _ = (self.system or SYSTEM).partition(":")
+        if not self.system:
+            notes.append(f"it runs on {SYSTEM}; say otherwise with --system")
+        if stem not in catalog.names("systems"):
+            raise UnknownName.among("--system", stem, "system", catalog.names("systems"))
+        if not colon and scale.npus is None:
+            raise needs_size(self.where, scale)
+        name = self.system if colon else f"{stem}:{scale.npus}"
+        npus: int = system_entry(name)["npus"]
+        if colon and scale.npus not in (None, npus):
+            notes.append(f"{npus:,} accelerators as --system says, though {scale.said} are {scale.npus:,}")
+        return name, npus
+
+    def resolved(self, model: str | Tree) -> Model:
+        """Return a model by its name, path or sizes, with what the user sets."""
+        changes = {path: value for path, value in self.overrides.items() if path.startswith("model.")}
+        tree = {"model": model, "system": f"{SYSTEM}:1", "workload": {"sequence": 1, "tp": 1, "cp": 1, "pp": 1}}
+        return load_design(tree, changes).model
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a file says: the layers of a design file, and what is to be said about them."""
+
+    model: str | Tree
+    system: str
+    workload: Tree
+    said: str
+    """What the number of accelerators comes from."""
+    assumed: tuple[str, ...] = ()
+    not_modelled: tuple[NotModelled, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A launch as a design."""
+
+    origin: str
+    file: str
+    tree: Tree
+    """The design as in a file: the model and the system by name where they have one."""
+    point: DesignPoint
+    said: str
+    """What the number of accelerators comes from."""
+    assumed: tuple[str, ...]
+    """What the file does not say."""
+    not_modelled: tuple[NotModelled, ...]
+    """What the design does not express."""
+
+    @property
+    def text(self) -> str:
+        """The design as the text of a design file."""
+        return dump_yaml(self.tree)
+
+
+def import_launch(
+    source: str | Path,
+    origin: str,
+    *,
+    system: str = "",
+    model: str = "",
+    overrides: Mapping[str, Any] | None = None,
+    defines: Mapping[str, str] | None = None,
+) -> Imported:
+    """Return the design that a launch runs.
+
+    *source* is the path of a script or configuration of *origin*: megatron, nemo, torchtitan or deepspeed. *system*
+    says on what it runs (``dgx-h100``, ``dgx-h100:64``), *model* which model, where the file does not say. *overrides*
+    are those of `load_design`; *defines* gives variables of a script their values.
+    """
+    readers = formats()
+    if origin not in readers:
+        raise UnknownName.among("--from", origin, "format", readers)
+    changes = {full_path(path): value for path, value in (overrides or {}).items()}
+    for name in defines or {}:
+        require(_DEFINE.fullmatch(name) is not None, "--define", name, "must be the name of a variable")
+    request = Request(Path(source), origin, system, model, changes, dict(defines or {}))
+    return _imported(request, readers[origin](request))
+
+
+def formats() -> Mapping[str, Callable[[Request], Reading]]:
+    """Return the readers of all formats by name."""
+    from cosmic.importing import deepspeed, megatron_files, nemo, torchtitan  # noqa: PLC0415  they import this module
+
+    return {
+        "deepspeed": deepspeed.read,
+        "megatron": megatron_files.read,
+        "nemo": nemo.read,
+        "torchtitan": torchtitan.read,
+    }
+
+
+def parse_defines(settings: list[str]) -> dict[str, str]:
+    """Return the variables that texts such as ``NNODES=8`` define.
+
+    >>> parse_defines(["NNODES=8"])
+    {'NNODES': '8'}
+    """
+    found = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        require(bool(equals) and _DEFINE.fullmatch(name) is not None, "--define", setting, "write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def _imported(request: Request, reading: Reading) -> Imported:
+    model = {"base": reading.model} if isinstance(reading.model, str) else reading.model
+    changed = any(path.startswith("model.") for path in request.overrides)
+    ordered = {key: reading.workload[key] for key in slots(Workload) if key in reading.workload}
+    tree: Tree = {"model": model, "system": reading.system, "workload": ordered}
+    tree = merge(tree, unflatten(request.overrides))
+    point = load_design(tree)
+    assumed = list(reading.assumed)
+    if "sequence" not in tree["workload"]:
+        tree["workload"] = {"sequence": point.workload.sequence, **tree["workload"]}
+        assumed.append(f"sequences of {point.workload.sequence:,} tokens: or --set sequence=N")
+    if point.workload.offload and not point.memory.tiers:
+        tree["memory"] = {**tree.get("memory", {}), "tiers": [dict(HOST)]}
+        point = load_design(tree)
+        assumed.append(f"{HOST['capacity']} of host memory per accelerator at {HOST['bandwidth']}, to offload to")
+    named = model.get("base") in catalog.names("models")
+    if named and len(model) == 1 and not changed:
+        tree["model"] = reading.model
+    elif not named:
+        tree["model"] = design_tree(point)["model"]
+    notes = assumptions({"model": reading.model}) if isinstance(reading.model, str) else ()
+    return Imported(
+        origin=request.origin,
+        file=str(request.path),
+        tree=tree,
+        point=point,
+        said=reading.said,
+        assumed=(*assumed, *notes),
+        not_modelled=reading.not_modelled,
+    )
+
+
+def check_layers(model: Model, where: str) -> Transformer:
+    """Return a model that training frameworks take: a decoder."""
+    if not (isinstance(model, Transformer) and model.family == "decoder"):
+        raise SpecError(where, model.name, "must be a decoder: other models are not read from launches")
+    return model
+
+
+def usual_etp(model: Model, tp: int, ranks: int, ep: int, etp: int) -> Tree:
+    """Return an etp unless it is the one of a design that states none."""
+    return {} if not is_moe(model) or etp == gcd(tp, max(1, ranks // ep)) else {"etp": etp}
