@@ -61,7 +61,8 @@ def load_design(
     *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
     Paths that *fix* names are held at what they are without the overrides, as otherwise the best mapping is found anew.
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
-    With *plain*, switches of a training step that nobody states are off, as whoever varies a mapping expects.
+    With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
+    that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
@@ -315,8 +316,8 @@ def _workload(
     With it come the fields that were suggested, and how many mappings were searched.
     """
     stated = _typed(given, "workload")
-    if plain and {**usual, **stated}.get("task", "training") == "training":
-        stated = {**({} if "cp" in usual else {"cp": 1}), **mappings.plain_beside(stated), **stated}
+    if plain and {**usual, **stated}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
+        stated = {**mappings.plain_beside(stated, usual), **stated}
     chosen = {**usual, **stated}
     require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
     trained = chosen.get("task", "training") == "training"

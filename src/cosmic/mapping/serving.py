@@ -49,6 +49,7 @@ def _meshes(base: DesignPoint, stated: Mapping[str, Any]) -> list[dict[str, int]
     """Return the meshes to try, the smallest tp × pp first; one where it is stated in full."""
     npus = base.network.npus
     values = {"tp": [1], "pp": [1], "ep": [1]} | values_of(base, stated)
+    values |= {name: [stated[name]] for name in values if name in stated}
     cp = stated.get("cp", 1)
     found = []
     for tp, pp in sorted(product(values["tp"], values["pp"]), key=lambda each: (each[0] * each[1], each[1])):

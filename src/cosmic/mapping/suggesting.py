@@ -15,10 +15,12 @@ from math import floor, gcd, lcm, log2
 from typing import Any
 
 from cosmic.caching import keep, recall
+from cosmic.design.batch import batch_of
 from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES, Workload
-from cosmic.mapping.searching import Found, search
+from cosmic.mapping.choices import USUAL_MODULES
+from cosmic.mapping.searching import Found, runs_and_share, search
 from cosmic.mapping.serving import search_serving
 
 SWITCHES = (
@@ -69,20 +71,31 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
     all others are searched; if none of these fits, the one that needs least memory is returned.
     """
     held = {key: stated[key] for key in MAPPING if key in stated}
+    if "recompute" in held:  # whoever says so much means the modules that are usual
+        held.setdefault("recompute_modules", USUAL_MODULES)
     preferred = {key: usual[key] for key in MAPPING if key in usual}
     if "dp" not in stated and stated.keys() & set(AXES):
         preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the accelerators
-    if preferred.keys() > held.keys():
-        found = _searched(base, {**plain_beside(stated), **preferred}, usual, stated)
+    if not preferred.keys() <= held.keys():
+        found = _searched(base, {**plain_beside(preferred), **preferred}, usual, stated)
         if found.fits:
             return replace(found, searched=0)
     return _searched(base, held, usual, stated)
 
 
-def plain_beside(stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return plain switches for what is not *stated*; a schedule and its virtual stages go together."""
+def plain_beside(stated: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return plain switches for what is not *stated*; a schedule and its virtual stages go together.
+
+    With what is *usual*, a mapping that someone varies: contexts are not split, and beside a mesh that is stated in full
+    nothing is sharded, recomputed or spread.
+    """
     together = {"schedule": "virtual_stages", "virtual_stages": "schedule"}
-    return {key: value for key, value in PLAIN.items() if key not in stated and together.get(key) not in stated}
+    plain = {key: value for key, value in PLAIN.items() if key not in stated and together.get(key) not in stated}
+    if usual is None:
+        return plain
+    if {"tp", "cp", "pp"} <= stated.keys():
+        return {**plain, "ep": 1, "weight_sharding": "none", "recompute": "none"}
+    return plain if "cp" in usual else {**plain, "cp": 1}
 
 
 def _searched(
@@ -92,17 +105,22 @@ def _searched(
     batch = stated["global_batch"] if "global_batch" in stated else suggest_batch(base, held, usual)
     known = {key: value for key, value in held.items() if value is not None}
     point = replace(base, workload=replace(base.workload, **{**known, "global_batch": batch}))
-    found = None
-    if not isinstance(base.model, Recommender) and _is_open(base, held):
-        found = search(point, known)
-    mapping = _as_held(base, held) if found is None else found.mapping
     if isinstance(base.model, Recommender):
-        mapping = {"weight_sharding": "zero1", "micro_batch": max(1, batch // mapping["dp"]), **mapping}
-    if "etp" in mapping and "etp" not in held:
-        mapping = _without_usual(mapping)
-    if found is None:
-        found = Found(mapping, fits=True, searched=0)
+        found = _of_recommender(point, held)
+    else:
+        searched = search(point, known) if _is_open(base, held) else None
+        found = searched or Found(_as_held(base, held), fits=True, searched=0)
+    mapping = found.mapping if "etp" not in found.mapping or "etp" in held else _without_usual(found.mapping)
     return replace(found, mapping={**mapping, **held, "global_batch": batch})
+
+
+def _of_recommender(point: DesignPoint, held: Mapping[str, Any]) -> Found:
+    """Return the mapping of a recommender, which replicas alone train, each with all its samples at once."""
+    mesh = _as_held(point, held)
+    samples = max(1, point.workload.global_batch // mesh["dp"])
+    mapping = {"weight_sharding": "zero1", "micro_batch": samples, **mesh, **held}
+    runs, share = runs_and_share(batch_of(replace(point, workload=replace(point.workload, **mapping))))
+    return Found(mapping, fits=bool(runs.all() and share.max() <= 1), searched=0)
 
 
 def _is_open(base: DesignPoint, held: Mapping[str, Any]) -> bool:
@@ -110,7 +128,7 @@ def _is_open(base: DesignPoint, held: Mapping[str, Any]) -> bool:
     settled = {*held, "dp", *(() if is_moe(base.model) else EXPERTS_ONLY)}
     if "ep" in held:
         settled.add("etp")
-    if held.get("recompute") != "selective":
+    if "recompute" in held:
         settled.add("recompute_modules")
     if held.get("schedule", "interleaved") != "interleaved":
         settled.add("virtual_stages")
