@@ -74,7 +74,9 @@ def test_interleaving_shrinks_the_bubble() -> None:
 def test_sharded_weights_save_memory_and_add_traffic() -> None:
     fixed = {"tp": 8, "pp": 1, "cp": 1, "dp": 64, "recompute": "full"}
     kept = load_design(
-        "llama3-70b@dgx-h100:512", {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()}, plain=True
+        "llama3-70b@dgx-h100:512",
+        {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()},
+        plain=True,
     )
     sharded = schema.assign(kept, {"workload.weight_sharding": "zero3"})
     one, other = evaluate(kept), evaluate(sharded)
@@ -85,7 +87,9 @@ def test_sharded_weights_save_memory_and_add_traffic() -> None:
 
 
 def test_what_does_not_fit_says_how_much_is_missing() -> None:
-    outcome = evaluate(load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.cp": 1}, plain=True))
+    outcome = evaluate(
+        load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.cp": 1}, plain=True)
+    )
     assert isinstance(outcome, Infeasible)
     assert outcome.reasons[0].startswith("needs ")
     assert "GiB of 80 GiB per NPU: " in outcome.reasons[0]
@@ -108,7 +112,9 @@ def test_what_is_offloaded_must_fit_the_outer_tiers() -> None:
 
 
 def test_layers_that_do_not_fit_together_say_so() -> None:
-    outcome = evaluate(load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.cp": 1}, plain=True))
+    outcome = evaluate(
+        load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.cp": 1}, plain=True)
+    )
     assert isinstance(outcome, Infeasible)
     assert any("does not divide the 96 heads" in reason for reason in outcome.reasons)
 
@@ -283,7 +289,9 @@ def test_advice_names_the_bottleneck_and_faster_neighbours() -> None:
     best = improvements(point, found)
     assert [change.speedup for change in best] == sorted((change.speedup for change in best), reverse=True)
     assert best[0].speedup > 1.05
-    assert load_design("gpt3-175b@dgx-h100:512", {**{f"workload.{k}": v for k, v in MESH.items()}, **best[0].settings}, plain=True)
+    assert load_design(
+        "gpt3-175b@dgx-h100:512", {**{f"workload.{k}": v for k, v in MESH.items()}, **best[0].settings}, plain=True
+    )
 
 
 @pytest.mark.parametrize("attention", ["fused", "unfused"])

@@ -115,7 +115,9 @@ def test_laws_find_what_breaks_them() -> None:
 def test_a_comparison_finds_a_law_that_does_not_hold() -> None:
     """Twice the sequences are slower, so the wrong law is contradicted; the command shows the design."""
     wrong = comparison("wrong", "More work is faster.", more_sequences, at_most("step_s"))
-    point = load_design("llama3-8b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048}, plain=True)
+    point = load_design(
+        "llama3-8b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048}, plain=True
+    )
     found = wrong.violations(point, Random(0))
     assert len(found) == 2
     assert found[0].command.startswith("cosmic evaluate llama3-8b@dgx-h100:8 --set task=training --set dp=8 ")

@@ -61,7 +61,8 @@ def drawn(rng: random.Random) -> DesignPoint:
         try:
             point = load_design(
                 f"{model}@dgx-h100:{told['dp'] * tp * cp * pp}",
-                {f"workload.{key}": value for key, value in told.items()}, plain=True,
+                {f"workload.{key}": value for key, value in told.items()},
+                plain=True,
             )
         except SpecError:  # a layer refuses the combination
             continue

@@ -127,7 +127,9 @@ def test_ulysses_exchanges_tokens_for_heads() -> None:
 
 
 def test_stages_send_activations_forward_and_gradients_back() -> None:
-    point = load_design(GPT, {"workload.tp": 8, "workload.dp": 8, "workload.pp": 8, "workload.global_batch": 512}, plain=True)
+    point = load_design(
+        GPT, {"workload.tp": 8, "workload.dp": 8, "workload.pp": 8, "workload.global_batch": 512}, plain=True
+    )
     sends = [use for use in collectives(batch_of(point)) if use.kind == "send"]
     assert [(use.phase, use.calls) for use in sends] == [("forward", 64), ("backward", 64)]
     assert {use.bytes for use in sends} == {2 * 2048 * 12288 / 8}

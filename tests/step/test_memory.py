@@ -32,7 +32,9 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def needs(design: str, **workload: Any) -> Footprint:
-    return footprint(batch_of(load_design(design, {f"workload.{key}": value for key, value in workload.items()}, plain=True)))
+    return footprint(
+        batch_of(load_design(design, {f"workload.{key}": value for key, value in workload.items()}, plain=True))
+    )
 
 
 # ----------------------------------------------------------------------------------------------- one H200
@@ -163,7 +165,9 @@ def layer_activations(**workload: Any) -> float:
             "model.name": "",
             **{f"workload.{key}": value for key, value in workload.items()},
         }
-        point = load_design("gpt3-175b@dgx-h100:8", {"workload.dp": 1, "workload.pp": 1, "workload.cp": 1, **overrides}, plain=True)
+        point = load_design(
+            "gpt3-175b@dgx-h100:8", {"workload.dp": 1, "workload.pp": 1, "workload.cp": 1, **overrides}, plain=True
+        )
         found.append(float(footprint(batch_of(point)).parts["activations"]))
     return found[1] - found[0]
 

@@ -152,7 +152,9 @@ def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, s
 @pytest.mark.parametrize("pp", [1, 4, 16])
 def test_loads_are_those_of_the_stage_that_bounds_the_step(pp: int) -> None:
     """Of DeepSeek-V3's layers the first three have no experts, so that the first stage sends least to any."""
-    point = load_design("deepseek-v3@dgx-h100:1024", {"workload.ep": 8, "workload.pp": pp, "memory.capacity": "2 TiB"}, plain=True)
+    point = load_design(
+        "deepseek-v3@dgx-h100:1024", {"workload.ep": 8, "workload.pp": pp, "memory.capacity": "2 TiB"}, plain=True
+    )
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     sent = [load.seconds for load in network_loads(bounding_profile(batch_of(point))) if load.part == "ep"]

@@ -44,13 +44,14 @@ def evaluate(
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import load, parse_overrides  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     if timeline is not None:
         check_writable(timeline, "--timeline")
-    point = load_design(design, parse_overrides(settings))
+    loaded = load(design, parse_overrides(settings))
+    point = loaded.point
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):
         if json:
@@ -69,9 +70,16 @@ def evaluate(
     if timeline is not None:
         _write_timeline(timeline, point, simulated)
     if json:
-        emit_json({"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome)})
+        about = {"identity": point.identity, "mapping": loaded.mapping_as_data()}
+        emit_json({"feasible": True, "reasons": [], **about, **asdict(outcome)})
     else:
+        emit(loaded.mapping_in_words(_command(design, settings)))
         _print(point, outcome, base)
+
+
+def _command(design: str, settings: list[str]) -> str:
+    """Return the command that searches all mappings of a design."""
+    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each))])
 
 
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:

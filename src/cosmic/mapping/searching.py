@@ -50,7 +50,12 @@ USUALLY_BEST = {
     "placement": PIPELINE_OUTSIDE,
 }
 """The switches that all meshes are tried with first; interleaved with one virtual stage is 1F1B."""
-SAVED = {"bubble": ("bubble", "pp"), "cp": ("cp",), "outside": ("dp", "pp", "ep", "weights"), "compute": ("gemm", "attention")}
+SAVED = {
+    "bubble": ("bubble", "pp"),
+    "cp": ("cp",),
+    "outside": ("dp", "pp", "ep", "weights"),
+    "compute": ("gemm", "attention"),
+}
 """Parts of a step that other switches may save, by a name."""
 MOVES = ("schedule", "weight_sharding", "ep_overlap", "placement", "cp_comm_type")
 """Switches that are tried next, in order. Whoever splits tensors gains by overlapping, and by splitting what is between

@@ -98,9 +98,7 @@ def plain_beside(stated: Mapping[str, Any], usual: Mapping[str, Any] | None = No
     return plain if "cp" in usual else {**plain, "cp": 1}
 
 
-def _searched(
-    base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str, Any], stated: Mapping[str, Any]
-) -> Found:
+def _searched(base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str, Any], stated: Mapping[str, Any]) -> Found:
     """Return the best mapping that agrees with what is *held*, and its batch."""
     batch = stated["global_batch"] if "global_batch" in stated else suggest_batch(base, held, usual)
     known = {key: value for key, value in held.items() if value is not None}

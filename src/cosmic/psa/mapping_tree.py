@@ -91,7 +91,9 @@ def _without(
     places = [place for place, path in enumerate(paths) if path not in held]
     if not places:
         return (), []
-    matching = [row for row in rows if all(schema.get(base, p) == v for p, v in zip(paths, row, strict=True) if p in held)]
+    matching = [
+        row for row in rows if all(schema.get(base, p) == v for p, v in zip(paths, row, strict=True) if p in held)
+    ]
     left = [tuple(row[place] for place in places) for row in matching or rows]
     return tuple(paths[place] for place in places), list(dict.fromkeys(left))
 
@@ -143,7 +145,9 @@ def _compute(base: DesignPoint, _: str) -> Opened:
     """Yield accelerators of the same vendor."""
     own = base.compute.accelerator
     vendor = catalog.entry("accelerators", own).get("vendor") if own in catalog.names("accelerators") else None
-    others = [name for name in catalog.names("accelerators") if catalog.entry("accelerators", name).get("vendor") == vendor]
+    others = [
+        name for name in catalog.names("accelerators") if catalog.entry("accelerators", name).get("vendor") == vendor
+    ]
     if vendor is not None:
         yield ("compute.accelerator",), [(name,) for name in dict.fromkeys((own, *others))]
 
