@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.design.model import Transformer
+from cosmic.design.model import Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.mapping.choices import USUAL_MODULES, choices
 from cosmic.mapping.frameworks import FRAMEWORKS, PIPELINE_OUTSIDE
@@ -59,18 +59,18 @@ class Grid:
         tp, pp, cp, virtual = (self.columns[name][rows] for name in ("tp", "pp", "cp", "virtual_stages"))
         count, workload = self.microbatches[rows], self.base.workload
         schedule = switches["schedule"]
-        runs = (virtual == 1) | (schedule == "interleaved")
+        runs: Mask = (virtual == 1) | (schedule == "interleaved")
         if schedule == "dualpipe":
             runs &= (pp == 1) | ((pp % 2 == 0) & (count % 2 == 0) & (count >= 2 * pp))
         if switches["sequence_parallel"]:
             runs &= workload.sequence % (cp * tp) == 0
         if switches["cp_comm_type"] == "ulysses":
-            assert isinstance(self.base.model, Transformer)
-            runs &= (cp == 1) | (self.base.model.heads % (tp * cp) == 0)
+            runs &= (cp == 1) | (cast(Transformer, self.base.model).heads % (tp * cp) == 0)
         if switches.get("ep_overlap"):
             beside = (pp == 1) | (virtual > 1) | (schedule == "dualpipe")
             runs &= (self.columns["ep"][rows] == 1) | (beside & (switches["recompute"] != "full"))
-        return rows[runs]
+        found: Rows = rows[runs]
+        return found
 
     def as_chosen(self, row: int, switches: Mapping[str, Any]) -> dict[str, Any]:
         """Return the mapping of a row with *switches*: those that have no effect, and are not held, at their first."""
@@ -166,9 +166,8 @@ def modes_of(base: DesignPoint, held: Mapping[str, Any]) -> list[tuple[str, tupl
 def _numbers(base: DesignPoint, held: Mapping[str, Any], *, strict: bool) -> dict[str, Numbers] | None:
     """Return the columns of a grid; None if it has no row."""
     values = values_of(base, held)
-    assert isinstance(base.model, Transformer)
     found = _meshes(base, values, held)
-    if base.model.experts is not None:
+    if is_moe(base.model):
         found = _times(_times(found, "ep", values["ep"]), "etp", values.get("etp", [1]))
         if "etp" not in values:
             found.pop("etp")
@@ -195,8 +194,7 @@ def _meshes(base: DesignPoint, values: Mapping[str, list[Any]], held: Mapping[st
 
 def _kept(base: DesignPoint, found: Mapping[str, Numbers]) -> Mask:
     """Return which rows meet the rules that do not depend on switches."""
-    model, batch, sequence = base.model, base.workload.global_batch, base.workload.sequence
-    assert isinstance(model, Transformer)
+    model, batch, sequence = cast(Transformer, base.model), base.workload.global_batch, base.workload.sequence
     layers = model.layers + model.encoder_layers
     tp, pp, cp, dp, virtual = (found[name] for name in ("tp", "pp", "cp", "dp", "virtual_stages"))
     each = dp * found["micro_batch"]

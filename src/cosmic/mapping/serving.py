@@ -1,7 +1,7 @@
 """The best mapping of a design that serves: all of them are evaluated, as they share all switches.
 
-Latency counts as well as throughput. So the smallest mapping that fits settles the batch, and of all mappings that serve
-that batch the one with the shortest step is taken.
+Latency counts as well as throughput. So the smallest mapping that fits settles the batch, and of all mappings that
+serve that batch the one with the shortest step is taken.
 """
 
 from __future__ import annotations

@@ -86,8 +86,8 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
 def plain_beside(stated: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return plain switches for what is not *stated*; a schedule and its virtual stages go together.
 
-    With what is *usual*, a mapping that someone varies: contexts are not split, and beside a mesh that is stated in full
-    nothing is sharded, recomputed or spread.
+    With what is *usual*, a mapping that someone varies: contexts are not split, and beside a mesh that is stated in
+    full nothing is sharded, recomputed or spread.
     """
     together = {"schedule": "virtual_stages", "virtual_stages": "schedule"}
     plain = {key: value for key, value in PLAIN.items() if key not in stated and together.get(key) not in stated}
@@ -135,7 +135,7 @@ def _is_open(base: DesignPoint, held: Mapping[str, Any]) -> bool:
 
 def _as_held(base: DesignPoint, held: Mapping[str, Any]) -> dict[str, Any]:
     """Return the mesh that is held, and dp as what it leaves: nothing was searched, or nothing goes with it."""
-    mesh = {axis: held.get(axis, 1) for axis in AXES}
+    mesh: dict[str, Any] = {axis: held.get(axis, 1) for axis in AXES}
     rest = base.network.npus // (mesh["tp"] * mesh["cp"] * mesh["pp"])
     return {**mesh, "dp": held.get("dp", max(rest, 1))}
 
@@ -173,7 +173,7 @@ def suggest_batch(base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str
     wanted = usual.get("global_batch", -(-TOKENS_PER_STEP // base.workload.sequence))
     replicas = _replicas(npus, held)
     if replicas is not None:
-        return -(-max(wanted, 1) // (replicas * size)) * replicas * size
+        return int(-(-max(wanted, 1) // (replicas * size)) * replicas * size)
     return shared_batch(wanted, npus, size, keep="global_batch" in usual)
 
 
@@ -210,4 +210,4 @@ def _replicas(npus: int, held: Mapping[str, Any]) -> int | None:
         return int(held["dp"])
     if not {"tp", "cp", "pp"} <= held.keys():
         return None
-    return max(1, npus // (held["tp"] * held["cp"] * held["pp"]))
+    return int(max(1, npus // (held["tp"] * held["cp"] * held["pp"])))
