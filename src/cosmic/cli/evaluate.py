@@ -73,8 +73,7 @@ def evaluate(
         about = {"identity": point.identity, "mapping": loaded.mapping_as_data()}
         emit_json({"feasible": True, "reasons": [], **about, **asdict(outcome)})
     else:
-        emit(loaded.mapping_in_words(_command(design, settings)))
-        _print(point, outcome, base)
+        _print(point, outcome, base, loaded.mapping_in_words(_command(design, settings)))
 
 
 def _command(design: str, settings: list[str]) -> str:
@@ -94,7 +93,7 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     )
 
 
-def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
+def _print(point: DesignPoint, metrics: Metrics, base: Metrics, about: list[str]) -> None:
     from cosmic.advice import bound_of, improvements  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
@@ -106,6 +105,7 @@ def _print(point: DesignPoint, metrics: Metrics, base: Metrics) -> None:
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
             expected_in_words(metrics),
             bound_of(point, metrics),
+            *about,
             "",
         ]
     )
