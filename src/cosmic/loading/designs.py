@@ -76,8 +76,8 @@ def load_design(
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
-    >>> [load_design("llama3-8b@dgx-h100:8", {"tp": 8}, fix=fix).workload.cp for fix in ([], ["workload"])]
-    [1, 2]
+    >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
+    [2, 4]
     """
     return load(source, overrides, fix=fix, files=files, plain=plain).point
 

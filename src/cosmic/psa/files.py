@@ -67,7 +67,7 @@ def mapping_space(
     set does. *stacks* opens other layers besides the workload. dp follows from the other axes.
 
     >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
-    55
+    60
     """
     base = load_design(source, overrides)
     tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*(overrides or {}), *fix], vary=vary)
