@@ -208,7 +208,7 @@ def step() -> str:
     """Return two steps on one machine: a pipeline of four stages, and sharded weights without a pipeline."""
     entries = [Entry(LEGEND[name], patch(f"cc-f{hue}")) for name, hue in KINDS.items()]
     parts, top = heading(f"Two steps of {MACHINE}", entries)
-    timelines = [timeline_of(cosmic.load_design(MACHINE, settings)) for settings in (PIPELINE, SHARDED)]
+    timelines = [timeline_of(cosmic.load_design(MACHINE, settings, plain=True)) for settings in (PIPELINE, SHARDED)]
     titles = ("dp 2 × tp 4 × pp 4, 8 microbatches", "dp 32, weights sharded (zero3), 2 microbatches")
     sentences = []
     for title, timeline in zip(titles, timelines, strict=True):

@@ -23,7 +23,7 @@ SPACE = load_space("cosmic-1024-full-stack")
 
 
 def metrics(design: str, **workload: Any) -> Metrics:
-    outcome = evaluate(load_design(design, {f"workload.{key}": value for key, value in workload.items()}))
+    outcome = evaluate(load_design(design, {f"workload.{key}": value for key, value in workload.items()}, plain=True))
     assert isinstance(outcome, Metrics), outcome
     return outcome
 
@@ -74,7 +74,9 @@ def test_interleaving_shrinks_the_bubble() -> None:
 def test_sharded_weights_save_memory_and_add_traffic() -> None:
     fixed = {"tp": 8, "pp": 1, "cp": 1, "dp": 64, "recompute": "full"}
     kept = load_design(
-        "llama3-70b@dgx-h100:512", {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()}
+        "llama3-70b@dgx-h100:512",
+        {f"workload.{k}": v for k, v in {**fixed, "weight_sharding": "zero1"}.items()},
+        plain=True,
     )
     sharded = schema.assign(kept, {"workload.weight_sharding": "zero3"})
     one, other = evaluate(kept), evaluate(sharded)
@@ -85,18 +87,20 @@ def test_sharded_weights_save_memory_and_add_traffic() -> None:
 
 
 def test_what_does_not_fit_says_how_much_is_missing() -> None:
-    outcome = evaluate(load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.cp": 1}))
+    outcome = evaluate(
+        load_design("gpt3-175b@dgx-h100:8", {"workload.tp": 8, "workload.pp": 1, "workload.cp": 1}, plain=True)
+    )
     assert isinstance(outcome, Infeasible)
     assert outcome.reasons[0].startswith("needs ")
     assert "GiB of 80 GiB per NPU: " in outcome.reasons[0]
 
 
 def test_what_is_offloaded_must_fit_the_outer_tiers() -> None:
-    design = {"workload.offload": ["optimizer"], "workload.dp": 4, "workload.tp": 2}
+    design = {"workload.offload": ["optimizer"], "workload.dp": 4, "workload.tp": 2, "workload.cp": 1, "workload.pp": 1}
 
     def behind(capacity: str) -> Metrics | Infeasible:
         tier = {"name": "host", "capacity": capacity, "bandwidth": "50 GB/s"}
-        return evaluate(load_design("llama3-8b@dgx-h100:8", {**design, "memory.tiers": [tier]}))
+        return evaluate(load_design("llama3-8b@dgx-h100:8", {**design, "memory.tiers": [tier]}, plain=True))
 
     ample, scarce = behind("256 GB"), behind("1 GB")
     assert isinstance(ample, Metrics)
@@ -108,7 +112,9 @@ def test_what_is_offloaded_must_fit_the_outer_tiers() -> None:
 
 
 def test_layers_that_do_not_fit_together_say_so() -> None:
-    outcome = evaluate(load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.cp": 1}))
+    outcome = evaluate(
+        load_design(GPT, {"workload.tp": 5, "workload.dp": 2, "workload.pp": 2, "workload.cp": 1}, plain=True)
+    )
     assert isinstance(outcome, Infeasible)
     assert any("does not divide the 96 heads" in reason for reason in outcome.reasons)
 
@@ -125,7 +131,7 @@ def test_serving_decodes_at_the_pace_of_the_memory() -> None:
 
 def test_every_part_of_a_step_has_a_name() -> None:
     assert set(BREAKDOWN) <= set(PARTS)
-    point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1})
+    point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1}, plain=True)
     waiting = evaluate(point)
     assert isinstance(waiting, Metrics)
     assert bound_of(point, waiting).startswith("kernel launches bound it (")
@@ -169,7 +175,7 @@ def test_the_error_of_serving_is_that_of_steps_that_the_closed_form_predicted(ta
 
 
 def test_the_event_engine_quotes_no_error_of_the_closed_form_as_its_own() -> None:
-    point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1, "global_batch": 8})
+    point = load_design("gpt3-125m@dgx-h100:8", {"sequence": 256, "micro_batch": 1, "global_batch": 8}, plain=True)
     found = evaluate(point, "event")
     assert isinstance(found, Metrics)
     assert found.expected_error is None
@@ -178,7 +184,7 @@ def test_the_event_engine_quotes_no_error_of_the_closed_form_as_its_own() -> Non
 
 def test_what_goes_first_matters_where_gradients_wait() -> None:
     """With the newest first, the next step finds the weights that it needs first."""
-    base = load_design("gpt3-13b@cosmic-1024", {"workload.weight_sharding": "zero1"})
+    base = load_design("gpt3-13b@cosmic-1024", {"workload.weight_sharding": "zero1"}, plain=True)
     slow = {"network.dims.3.bandwidth": 1e8}
     first = schema.assign(base, {**slow, "collective.scheduling": "lifo"})
     last = schema.assign(base, {**slow, "collective.scheduling": "fifo"})
@@ -282,7 +288,7 @@ def test_what_is_not_kept_is_made_again_and_takes_its_time(attention: str, tp: i
     times, sizes = [], []
     for recompute in ("none", "selective", "alternate", "full"):
         changes = {f"workload.{key}": value for key, value in {**settings, "recompute": recompute}.items()}
-        outcome = evaluate(load_design("llama3-8b@dgx-h200:16", {**changes, "memory.capacity": "2 TB"}))
+        outcome = evaluate(load_design("llama3-8b@dgx-h200:16", {**changes, "memory.capacity": "2 TB"}, plain=True))
         assert isinstance(outcome, Metrics)
         times.append(outcome.breakdown["recompute"])
         sizes.append(outcome.memory_bytes)

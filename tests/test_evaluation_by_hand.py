@@ -50,7 +50,8 @@ def design(
             "memory": {"capacity": "1 GiB", "bandwidth": "1 TB/s", **(memory or {})},
             "network": {"dims": dims if dims is not None else [switch] if npus > 1 else []},
             "workload": work,
-        }
+        },
+        plain=True,
     )
 
 

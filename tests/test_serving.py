@@ -58,7 +58,9 @@ def given(**changes: Any) -> Deployment:
 
 def design(model: str, system: str = "dgx-h200:8", **workload: Any) -> DesignPoint:
     mapping = {"tp": 8, "dp": 1, "pp": 1, "ep": 1, "global_batch": 1, "precision": "fp8", "task": "decode"}
-    return load_design(f"{model}@{system}", {f"workload.{key}": each for key, each in {**mapping, **workload}.items()})
+    return load_design(
+        f"{model}@{system}", {f"workload.{key}": each for key, each in {**mapping, **workload}.items()}, plain=True
+    )
 
 
 # ------------------------------------------------------------------------------------------------ by hand

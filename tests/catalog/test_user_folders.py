@@ -44,7 +44,7 @@ def test_entries_of_a_user_stand_beside_the_catalog_s(mine: Path) -> None:
     point = load_design("llama3-8b@pod:32")
     assert (point.compute.accelerator, point.network.npus) == ("tern", 32)
     assert isinstance(evaluate(point), Metrics)
-    assert load_design(mine_file(mine, dump_design(point))) == point
+    assert load_design(mine_file(mine, dump_design(point)), plain=True) == point
 
 
 def mine_file(folder: Path, text: str) -> Path:
@@ -103,8 +103,8 @@ def test_a_system_that_says_too_little_is_one_sentence(mine: Path, text: str, ru
 
 def test_a_user_s_strategy_splits_what_the_switches_leave(mine: Path) -> None:
     settings = {"workload.tp": 8, "workload.sequence_parallel": False}
-    plain = evaluate(load_design("llama3-8b@pod:64", settings))
-    split = evaluate(load_design("llama3-8b@pod:64", {**settings, "workload.strategies": ["mine"]}))
+    plain = evaluate(load_design("llama3-8b@pod:64", settings, plain=True))
+    split = evaluate(load_design("llama3-8b@pod:64", {**settings, "workload.strategies": ["mine"]}, plain=True))
     assert isinstance(plain, Metrics)
     assert isinstance(split, Metrics)
     assert split.memory["activations"] < plain.memory["activations"]
@@ -113,4 +113,4 @@ def test_a_user_s_strategy_splits_what_the_switches_leave(mine: Path) -> None:
 
 def test_a_strategy_that_is_nowhere_is_named_where_it_stands(mine: Path) -> None:
     with pytest.raises(SpecError, match=r"^workload.strategies.0 = 'mien': no such strategy; did you mean 'mine'\?$"):
-        load_design("llama3-8b@pod:64", {"workload.strategies": ["mien"]})
+        load_design("llama3-8b@pod:64", {"workload.strategies": ["mien"]}, plain=True)

@@ -145,9 +145,11 @@ def test_the_quickstart_quotes_the_result_of_its_search() -> None:
 
 
 def test_the_concepts_quote_the_results_of_both_engines() -> None:
-    design = cosmic.load_design(pictures.MACHINE, pictures.PIPELINE)
+    design = cosmic.load_design(pictures.MACHINE, pictures.PIPELINE, plain=True)
     closed, simulated = cosmic.evaluate(design), cosmic.evaluate(design, "event")
-    longer = cosmic.evaluate(cosmic.load_design(pictures.MACHINE, {**pictures.PIPELINE, "global_batch": 64}))
+    longer = cosmic.evaluate(
+        cosmic.load_design(pictures.MACHINE, {**pictures.PIPELINE, "global_batch": 64}, plain=True)
+    )
     assert isinstance(closed, cosmic.Metrics)
     assert isinstance(simulated, cosmic.Metrics)
     assert isinstance(longer, cosmic.Metrics)

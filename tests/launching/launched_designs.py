@@ -31,4 +31,4 @@ DESIGNS: dict[str, tuple[str, dict[str, Any]]] = {
 def design(name: str) -> DesignPoint:
     """Return one of the designs by its name here."""
     source, overrides = DESIGNS[name]
-    return load_design(source, {"workload.recompute": "none", **overrides})
+    return load_design(source, {"workload.recompute": "none", **overrides}, plain=True)

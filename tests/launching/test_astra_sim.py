@@ -45,14 +45,14 @@ def simulated(point: DesignPoint, folder: Path) -> float:
 def test_what_is_written_is_read_back_and_takes_about_as_long_as_the_closed_form(
     overrides: dict[str, object], tmp_path: Path
 ) -> None:
-    point = load_design("gpt3-13b@dgx-h100:16", SMALL | overrides)
+    point = load_design("gpt3-13b@dgx-h100:16", SMALL | overrides, plain=True)
     outcome = cosmic.evaluate(point)
     assert isinstance(outcome, cosmic.Metrics)
     assert simulated(point, tmp_path / "job") == pytest.approx(outcome.step_s, rel=0.25)
 
 
 def test_what_astra_sim_lacks_is_said_and_replaced() -> None:
-    base = load_design("gpt3-13b@dgx-h100:16", SMALL)
+    base = load_design("gpt3-13b@dgx-h100:16", SMALL, plain=True)
     collective = replace(base.collective, algorithms=("in_network", "double_binary_tree"))
     dims = (replace(base.network.dims[0], topology="hypercube"), base.network.dims[1])
     found = targets["astra-sim"](replace(base, collective=collective, network=replace(base.network, dims=dims)))
@@ -66,7 +66,7 @@ def test_what_astra_sim_lacks_is_said_and_replaced() -> None:
 
 
 def test_fully_connected_npus_have_a_link_to_each_peer() -> None:
-    base = load_design("gpt3-175b@cosmic-1024", {"model.layers": 4})
+    base = load_design("gpt3-175b@cosmic-1024", {"model.layers": 4}, plain=True)
     found = targets["astra-sim"](base)
     network = yaml.safe_load(found.files["network.yml"])
     assert network["topology"] == ["Ring", "FullyConnected", "Ring", "Switch"]
@@ -78,6 +78,6 @@ def test_fully_connected_npus_have_a_link_to_each_peer() -> None:
 
 
 def test_traces_of_a_larger_job_are_not_mixed_in(tmp_path: Path) -> None:
-    write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:32", SMALL)), tmp_path)
+    write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:32", SMALL, plain=True)), tmp_path)
     with pytest.raises(SpecError, match=r"trace\.16\.et is there"):
-        write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL)), tmp_path)
+        write(targets["astra-sim"](load_design("gpt3-13b@dgx-h100:16", SMALL, plain=True)), tmp_path)

@@ -39,7 +39,7 @@ PARSED: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json
 @cache
 def base() -> DesignPoint:
     small = {"model.layers": 2, "global_batch": 2, "tp": 8, "dp": 2, "pp": 1, "recompute": "none", "micro_batch": 1}
-    point = load_design("llama3-8b@dgx-h100:16", {**small, "offload": ["optimizer"]})
+    point = load_design("llama3-8b@dgx-h100:16", {**small, "offload": ["optimizer"]}, plain=True)
     tier = Tier(name="host", capacity_bytes=1e12, bandwidth_bytes_per_s=1e10)
     return replace(point, memory=replace(point.memory, tiers=(tier,)))
 

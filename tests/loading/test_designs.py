@@ -154,7 +154,7 @@ def test_given_beats_system_beats_model_beats_rule() -> None:
 
 
 def test_a_batch_that_is_not_given_is_rounded_up_to_equal_parts() -> None:
-    assert load_design("bert-base@dgx-h100", {"workload.micro_batch": 3}).workload.global_batch == 3 * 1024
+    assert load_design("bert-base@dgx-h100", {"workload.micro_batch": 3}).workload.global_batch == 3 * 64
 
 
 def test_data_parallelism_takes_what_the_other_axes_leave() -> None:

@@ -49,7 +49,9 @@ def test_each_value_of_a_class_has_its_row() -> None:
 
 def test_a_design_is_of_its_classes() -> None:
     point = load_design(
-        "deepseek-v3@dgx-h100:16", {"pp": 2, "tp": 1, "cp": 1, "ep": 4, "schedule": "zero_bubble", "dp_overlap": False}
+        "deepseek-v3@dgx-h100:16",
+        {"pp": 2, "tp": 1, "cp": 1, "ep": 4, "schedule": "zero_bubble", "dp_overlap": False},
+        plain=True,
     )
     found = classes_of(point)
     assert found.items() >= {"family": "mla", "schedule": "zero_bubble", "pp": "2 to 4", "ep_overlap": "off"}.items()
@@ -69,7 +71,9 @@ def test_designs_are_small_and_their_own() -> None:
 
 
 def test_both_engines_are_compared() -> None:
-    point = load_design("gpt3-13b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048})
+    point = load_design(
+        "gpt3-13b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048}, plain=True
+    )
     found = compared(point, 5)
     assert found is not None
     assert found.place == 5

@@ -70,7 +70,7 @@ def test_only_relations_that_exist_are_known_to_be_contradicted() -> None:
 def read(command: str) -> DesignPoint:
     """Return the design that a command evaluates."""
     _, _, source, *options = shlex.split(command)
-    return load_design(source, parse_overrides([option for option in options if option != "--set"]))
+    return load_design(source, parse_overrides([option for option in options if option != "--set"]), plain=True)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -118,7 +118,9 @@ def test_laws_find_what_breaks_them() -> None:
 def test_a_comparison_finds_a_law_that_does_not_hold() -> None:
     """Twice the sequences are slower, so the wrong law is contradicted; the command shows the design."""
     wrong = comparison("wrong", "More work is faster.", more_sequences, at_most("step_s"))
-    point = load_design("llama3-8b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048})
+    point = load_design(
+        "llama3-8b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "global_batch": 8, "sequence": 2048}, plain=True
+    )
     found = wrong.violations(point, Random(0))
     assert len(found) == 2
     assert found[0].command.startswith("cosmic evaluate llama3-8b@dgx-h100:8 --set task=training --set dp=8 ")
@@ -129,7 +131,7 @@ def test_a_comparison_finds_a_law_that_does_not_hold() -> None:
 
 
 def test_a_design_that_does_not_fit_is_shown_with_room() -> None:
-    point = load_design("llama3-70b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none"})
+    point = load_design("llama3-70b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none"}, plain=True)
     assert command_of(point).endswith("--set 'memory.capacity=1e15 B'")
 
 

@@ -54,7 +54,7 @@ MAPPING: dict[str, Any] = {
 
 def design(model: str | dict[str, Any], system: str, **workload: Any) -> DesignPoint:
     """Return a design whose mapping is stated in full."""
-    return load_design({"model": model, "system": system, "workload": {**MAPPING, **workload}})
+    return load_design({"model": model, "system": system, "workload": {**MAPPING, **workload}}, plain=True)
 
 
 def run(point: DesignPoint) -> Metrics:

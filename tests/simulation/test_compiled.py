@@ -164,7 +164,9 @@ def test_so_do_ranks_that_are_alike(work: Job, way: dict[str, bool]) -> None:
 @pytest.mark.parametrize("mapping", [{"dp": 2, "tp": 2, "pp": 2}, {"dp": 4, "tp": 2, "pp": 1}])
 def test_a_design_takes_the_same_step(mapping: dict[str, int]) -> None:
     settings = {f"workload.{key}": value for key, value in mapping.items()}
-    point = load_design("gpt3-6.7b@dgx-h100:8", {"model.layers": 4, "workload.global_batch": 16, **settings})
+    point = load_design(
+        "gpt3-6.7b@dgx-h100:8", {"model.layers": 4, "workload.global_batch": 16, **settings}, plain=True
+    )
     assert both(lambda: simulate_design(point))[0]["cycles"] > 0
 
 

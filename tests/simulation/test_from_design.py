@@ -106,7 +106,9 @@ def test_both_engines_hide_what_compute_can(switch: str) -> None:
     shown = {}
     for overlaps in (True, False):
         told = workload | {"pp": 1, "cp": 1, "global_batch": 256, "weight_sharding": "zero1", switch: overlaps}
-        point = load_design("qwen3-235b-a22b@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()})
+        point = load_design(
+            "qwen3-235b-a22b@dgx-h100:64", {f"workload.{key}": value for key, value in told.items()}, plain=True
+        )
         shown[overlaps] = simulate_design(_assigned(point, {"model.layers": 8})).cycles / 1e9
         assert shown[overlaps] == pytest.approx(analytic_seconds(_assigned(point, {"model.layers": 8})), rel=0.05)
     assert shown[True] < shown[False]
@@ -117,7 +119,9 @@ def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     """DeepSeek's first three layers are dense: the first stage is not the fullest."""
     tp = 64 // stages
     workload = {"pp": stages, "tp": tp, "dp": 1, "cp": 1, "ep": tp, "global_batch": 64, "micro_batch": 1}
-    point = load_design("deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in workload.items()})
+    point = load_design(
+        "deepseek-v3@dgx-h100:64", {f"workload.{key}": value for key, value in workload.items()}, plain=True
+    )
     assert simulate_design(point).cycles / 1e9 == pytest.approx(analytic_seconds(point), rel=0.03)
 
 
@@ -130,7 +134,7 @@ def test_the_slowest_stage_counts_where_layers_differ(stages: int) -> None:
     ],
 )
 def test_an_independent_simulator_takes_as_long(name: str, task: str) -> None:
-    point = load_design(name, {"workload.task": task})
+    point = load_design(name, {"workload.task": task}, plain=True)
     batch = point.workload.dp * point.workload.micro_batch * 4
     point = schema.assign(point, {"workload.global_batch": batch})
     assert simulate_design(point).cycles / 1e9 == pytest.approx(simulate_job(generate(point), streams=2), rel=2e-5)

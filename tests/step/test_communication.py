@@ -20,7 +20,7 @@ BIG = 1e6
 
 def uses(design: str, block: str = "layer", **workload: Any) -> list[CollectiveUse]:
     """Return the collectives of any size that a block of a design has, groups of one left out."""
-    point = load_design(design, {f"workload.{key}": value for key, value in workload.items()})
+    point = load_design(design, {f"workload.{key}": value for key, value in workload.items()}, plain=True)
     found = collectives(batch_of(point))
     return [use for use in found if use.block == block and use.group > 1 and use.bytes > BIG and use.kind != "send"]
 
@@ -85,7 +85,7 @@ def test_a_mixture_of_experts_has_four_all_to_alls() -> None:
         ("backward", "all_to_all"): 2,
     }
     sent = next(use for use in found if use.tensor == "sent")
-    point = load_design("mixtral-8x7b@dgx-h100:64", {"workload.ep": 8})
+    point = load_design("mixtral-8x7b@dgx-h100:64", {"workload.ep": 8}, plain=True)
     assert sent.bytes == 2 * point.workload.sequence * 2 * 4096  # every token to two experts
 
 
@@ -127,7 +127,9 @@ def test_ulysses_exchanges_tokens_for_heads() -> None:
 
 
 def test_stages_send_activations_forward_and_gradients_back() -> None:
-    point = load_design(GPT, {"workload.tp": 8, "workload.dp": 8, "workload.pp": 8, "workload.global_batch": 512})
+    point = load_design(
+        GPT, {"workload.tp": 8, "workload.dp": 8, "workload.pp": 8, "workload.global_batch": 512}, plain=True
+    )
     sends = [use for use in collectives(batch_of(point)) if use.kind == "send"]
     assert [(use.phase, use.calls) for use in sends] == [("forward", 64), ("backward", 64)]
     assert {use.bytes for use in sends} == {2 * 2048 * 12288 / 8}

@@ -249,7 +249,7 @@ def all_to_all_s(name: str, **mesh: Any) -> float:
 
     Each of 8 GPUs has 4096 / 8 tokens of 2,048 numbers in 2 bytes, 8 copies of each, and sends 7/8 of that.
     """
-    design = load_design(name, {**QWEN, **mesh})
+    design = load_design(name, {**QWEN, **mesh}, plain=True)
     found = profile(batch_of(design))
     (inside,) = found.network.group(("ep",))
     payload = 4096 / 8 * 8 * 2048 * 2
@@ -265,10 +265,12 @@ def all_to_all_s(name: str, **mesh: Any) -> float:
 
 
 def test_experts_over_cp_cost_what_nvlink_takes_in_both_engines() -> None:
-    design = load_design("qwen3-30b-a3b@dgx-h200:8", {**QWEN, "pp": 1, "global_batch": 2})
+    design = load_design("qwen3-30b-a3b@dgx-h200:8", {**QWEN, "pp": 1, "global_batch": 2}, plain=True)
     once = all_to_all_s("qwen3-30b-a3b@dgx-h200:8", pp=1, global_batch=2)
     assert float(step(batch_of(design)).parts["ep"]) == pytest.approx(4 * 4 * 2 * once)  # 4 layers, 2 microbatches
-    alone = simulate_design(load_design("qwen3-30b-a3b@dgx-h200:8", {**QWEN, "pp": 1, "global_batch": 2, "ep": 1}))
+    alone = simulate_design(
+        load_design("qwen3-30b-a3b@dgx-h200:8", {**QWEN, "pp": 1, "global_batch": 2, "ep": 1}, plain=True)
+    )
     assert simulate_design(design).cycles != alone.cycles
 
 
@@ -279,7 +281,9 @@ def test_with_two_stages_experts_stay_inside_their_node() -> None:
 
 def test_a_published_mapping_of_qwen3_runs() -> None:
     """Megatron-Bridge trains Qwen3-235B with tp 2, pp 8 and ep 32 on 256 H100."""
-    design = load_design("qwen3-235b-a22b@dgx-h100:256", {"tp": 2, "pp": 8, "ep": 32, "cp": 1, "global_batch": 2048})
+    design = load_design(
+        "qwen3-235b-a22b@dgx-h100:256", {"tp": 2, "pp": 8, "ep": 32, "cp": 1, "global_batch": 2048}, plain=True
+    )
     assert (design.workload.dp, design.workload.expert_tensor, design.workload.expert_replicas) == (16, 1, 1)
     assert float(step(batch_of(design)).parts["ep"]) > 0
     (within, across) = NetworkCosts(batch_of(design)).group(("ep",))

@@ -32,7 +32,9 @@ def rows(name: str) -> list[dict[str, str]]:
 
 
 def needs(design: str, **workload: Any) -> Footprint:
-    return footprint(batch_of(load_design(design, {f"workload.{key}": value for key, value in workload.items()})))
+    return footprint(
+        batch_of(load_design(design, {f"workload.{key}": value for key, value in workload.items()}, plain=True))
+    )
 
 
 # ----------------------------------------------------------------------------------------------- one H200
@@ -121,7 +123,7 @@ def published(row: dict[str, str]) -> DesignPoint:
         "execution": "compiled" if titan else "fused",
     }
     system = f"{'dgx-h200' if titan else 'dgx-b200'}:{row['n_accel']}"
-    return load_design({"model": MODELS[row["model"]], "system": system, "workload": workload})
+    return load_design({"model": MODELS[row["model"]], "system": system, "workload": workload}, plain=True)
 
 
 def test_published_peak_memory_is_within_five_per_cent_on_average() -> None:
@@ -163,7 +165,9 @@ def layer_activations(**workload: Any) -> float:
             "model.name": "",
             **{f"workload.{key}": value for key, value in workload.items()},
         }
-        point = load_design("gpt3-175b@dgx-h100:8", {"workload.dp": 1, "workload.pp": 1, "workload.cp": 1, **overrides})
+        point = load_design(
+            "gpt3-175b@dgx-h100:8", {"workload.dp": 1, "workload.pp": 1, "workload.cp": 1, **overrides}, plain=True
+        )
         found.append(float(footprint(batch_of(point)).parts["activations"]))
     return found[1] - found[0]
 
@@ -230,7 +234,7 @@ def test_offloading_moves_bytes_and_makes_traffic() -> None:
     host = [{"name": "host", "capacity": "1 TB", "bandwidth": "50 GB/s"}]
     here = needs("llama3-8b@dgx-h100:8", **mesh)
     changes = {f"workload.{key}": value for key, value in {**mesh, "offload": ["optimizer"]}.items()}
-    away = footprint(batch_of(load_design("llama3-8b@dgx-h100:8", {**changes, "memory.tiers": host})))
+    away = footprint(batch_of(load_design("llama3-8b@dgx-h100:8", {**changes, "memory.tiers": host}, plain=True)))
     assert away.parts["optimizer"] == 0
     assert away.offloaded["optimizer"] == here.parts["optimizer"]
     assert away.offload_traffic == 2 * here.parts["optimizer"]

@@ -64,7 +64,8 @@ def design(model: dict[str, Any] | None = None, **workload: Any) -> DesignPoint:
             "memory": {"capacity": "1 GiB", "bandwidth": "1 TB/s", "tiers": [host]},
             "network": {"dims": dims},
             "workload": work,
-        }
+        },
+        plain=True,
     )
 
 

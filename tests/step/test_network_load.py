@@ -29,7 +29,7 @@ PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 def design(**changes: Any) -> DesignPoint:
     """Return a design whose dimensions all use rings, which send the least that can be sent."""
     rings = {"collective.algorithms": ["ring"] * 4}
-    return load_design(COSMIC, rings | {path.replace("__", "."): value for path, value in changes.items()})
+    return load_design(COSMIC, rings | {path.replace("__", "."): value for path, value in changes.items()}, plain=True)
 
 
 def messages(members: list[int], size: float) -> Iterator[tuple[int, float]]:
@@ -128,7 +128,7 @@ def test_more_ranks_send_more_of_the_same() -> None:
 
 
 def test_parts_are_those_of_the_breakdown() -> None:
-    point = load_design("mixtral-8x7b@dgx-h100:64", {"workload.ep": 8})
+    point = load_design("mixtral-8x7b@dgx-h100:64", {"workload.ep": 8}, plain=True)
     parts = {load.part for load in network_loads(of(point))}
     assert parts <= set(COMMUNICATED)
     assert "ep" in parts
@@ -139,7 +139,7 @@ def test_parts_are_those_of_the_breakdown() -> None:
 @pytest.mark.parametrize("sharding", ["zero1", "zero3"])
 def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, sharding: str) -> None:
     changes = {"collective.multi_dim": multi_dim, "collective.chunks": 8, "workload.weight_sharding": sharding}
-    point = load_design(COSMIC, changes)
+    point = load_design(COSMIC, changes, plain=True)
     network = of(point).network
     for use in sent_collectives(of(point)):
         parts = together([network.shapes[axis] for axis in use.axes])
@@ -152,7 +152,9 @@ def test_no_dimension_is_busy_longer_than_its_collective_takes(multi_dim: str, s
 @pytest.mark.parametrize("pp", [1, 4, 16])
 def test_loads_are_those_of_the_stage_that_bounds_the_step(pp: int) -> None:
     """Of DeepSeek-V3's layers the first three have no experts, so that the first stage sends least to any."""
-    point = load_design("deepseek-v3@dgx-h100:1024", {"workload.ep": 8, "workload.pp": pp, "memory.capacity": "2 TiB"})
+    point = load_design(
+        "deepseek-v3@dgx-h100:1024", {"workload.ep": 8, "workload.pp": pp, "memory.capacity": "2 TiB"}, plain=True
+    )
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     sent = [load.seconds for load in network_loads(bounding_profile(batch_of(point))) if load.part == "ep"]

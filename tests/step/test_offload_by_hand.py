@@ -56,6 +56,7 @@ def test_the_update_waits_for_its_states() -> None:
     point = load_design(
         "llama3-8b@dgx-h100:8",
         {"offload": ["optimizer"], "memory.tiers": [{"name": "host", "capacity": "1 TB", "bandwidth": "50 GB/s"}]},
+        plain=True,
     )
     found = evaluate(point)
     assert isinstance(found, Metrics)

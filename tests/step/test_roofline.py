@@ -25,7 +25,7 @@ DESIGNS: list[tuple[str, dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("source", "changes"), DESIGNS)
 def test_no_operator_is_above_its_roofline(source: str, changes: dict[str, Any]) -> None:
-    point = load_design(source, changes)
+    point = load_design(source, changes, plain=True)
     found = roofline_operators(bounding_profile(batch_of(point)))
     assert found
     for each in found:
@@ -35,7 +35,7 @@ def test_no_operator_is_above_its_roofline(source: str, changes: dict[str, Any])
 
 @pytest.mark.parametrize(("source", "changes"), DESIGNS)
 def test_products_take_what_the_breakdown_says(source: str, changes: dict[str, Any]) -> None:
-    point = load_design(source, {"workload.recompute": "none", "memory.capacity": "4 TiB"} | changes)
+    point = load_design(source, {"workload.recompute": "none", "memory.capacity": "4 TiB"} | changes, plain=True)
     outcome = evaluate(point)
     assert isinstance(outcome, Metrics)
     products = sum(
@@ -49,7 +49,7 @@ def test_products_take_what_the_breakdown_says(source: str, changes: dict[str, A
 def test_decoding_waits_for_memory_and_training_does_not() -> None:
     shares = []
     for changes in (DECODE, {}):
-        point = load_design("llama3-8b@dgx-h100:1", changes)
+        point = load_design("llama3-8b@dgx-h100:1", changes, plain=True)
         products = [each for each in roofline_operators(bounding_profile(batch_of(point))) if each.kind == "einsum"]
         ridge = peak_of(point) / point.memory.bandwidth_bytes_per_s
         below = sum(each.seconds for each in products if each.intensity < ridge)

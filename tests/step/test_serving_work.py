@@ -18,11 +18,11 @@ def work(model: str, npus: int, **workload: Any) -> ServingWork:
     known = {"task": "decode", "sequence": 1024, "tp": npus, "dp": 1, "ep": 1, "pp": 1, "global_batch": 8}
     known |= {"micro_batch": 8, "precision": "bf16", **workload}
     settings = {f"workload.{key}": value for key, value in known.items()}
-    return serving_work(batch_of(load_design(f"{model}@dgx-h200:{npus}", settings)))
+    return serving_work(batch_of(load_design(f"{model}@dgx-h200:{npus}", settings, plain=True)))
 
 
 def shape(model: str) -> Transformer:
-    found = load_design(f"{model}@dgx-h200:1", {"workload.task": "decode"}).model
+    found = load_design(f"{model}@dgx-h200:1", {"workload.task": "decode"}, plain=True).model
     assert isinstance(found, Transformer)
     return found
 

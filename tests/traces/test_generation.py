@@ -34,7 +34,7 @@ ALONE = {"dp": 1, "tp": 1, "cp": 1, "pp": 1, "ep": 1, "weight_sharding": "none"}
 def design(name: str = "gpt3-175b@dgx-h100:8", layers: int | None = 8, **workload: Any) -> DesignPoint:
     """Return a design whose mapping is given in full."""
     settings = {f"workload.{key}": value for key, value in (ALONE | workload).items()}
-    point = load_design(name, settings)
+    point = load_design(name, settings, plain=True)
     return point if layers is None else _assigned(point, {"model.layers": layers})
 
 
@@ -292,7 +292,7 @@ SILENT = ("vit-large", "dlrm-criteo", "bert-base")
 )
 def test_every_kind_of_model_can_be_simulated(name: str, task: str) -> None:
     settings = {"workload.task": task, "workload.pp": 1, "workload.weight_sharding": "none"}
-    point = load_design(f"{name}@dgx-h100:16", settings)
+    point = load_design(f"{name}@dgx-h100:16", settings, plain=True)
     point = schema.assign(point, {"workload.global_batch": point.workload.dp * point.workload.micro_batch * 4})
     late = 0.13 if name == "bert-base" else 0.08  # it waits for the host, block by block or all in all
     assert simulate_job(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=late)

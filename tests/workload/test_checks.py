@@ -18,7 +18,7 @@ PIPELINE = {"dp": 1, "tp": 1, "cp": 1, "pp": 8}
 
 def reasons(design: str, **workload: Any) -> tuple[str, ...]:
     changes = {key if "." in key else f"workload.{key}": value for key, value in workload.items()}
-    return invalid_reasons(load_design(design, changes))
+    return invalid_reasons(load_design(design, changes, plain=True))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def reasons(design: str, **workload: Any) -> tuple[str, ...]:
         ),
         (
             "mixtral-8x7b@dgx-h100:8",
-            {"tp": 8, "dp": 1, "pp": 1, "ep": 1, "model.experts.ffn": 14340},
+            {"tp": 8, "dp": 1, "pp": 1, "cp": 1, "ep": 1, "model.experts.ffn": 14340},
             "etp 8, which is tp where ep leaves it, does not divide the experts' width 14340: choose a divisor as etp",
         ),
         (
@@ -140,14 +140,14 @@ def test_a_batch_is_judged_as_its_points_are() -> None:
 
 def test_a_step_is_not_trained_in_a_format_that_the_accelerator_lacks() -> None:
     told = {"workload.precision": "fp8"}
-    assert invalid_reasons(load_design("llama3-8b@dgx-a100:8", told)) == (
+    assert invalid_reasons(load_design("llama3-8b@dgx-a100:8", told, plain=True)) == (
         "a100-sxm-80gb multiplies no fp8: choose bf16",
     )
-    assert invalid_reasons(load_design("llama3-8b@dgx-h100:8", told)) == ()
+    assert invalid_reasons(load_design("llama3-8b@dgx-h100:8", told, plain=True)) == ()
     assert (
-        invalid_reasons(load_design("llama3-8b@dgx-a100:8", {**told, "workload.task": "decode"})) == ()
+        invalid_reasons(load_design("llama3-8b@dgx-a100:8", {**told, "workload.task": "decode"}, plain=True)) == ()
     )  # weights are widened
-    base = load_design("llama3-8b@dgx-h100:8", told)
+    base = load_design("llama3-8b@dgx-h100:8", told, plain=True)
     rates = np.array([None, 1e15], dtype=object)
     assert np.asarray(held(Batch(base, {"compute.fp8": rates}))["precision"]).tolist() == [False, True]
 
@@ -172,7 +172,7 @@ def test_a_dense_model_may_say_that_experts_are_whole() -> None:
 
 
 def test_the_rules_of_experts_hold_for_each_design_of_a_batch() -> None:
-    point = load_design("mixtral-8x7b@dgx-h100:8", {"tp": 4, "dp": 2, "pp": 1, "cp": 1})
+    point = load_design("mixtral-8x7b@dgx-h100:8", {"tp": 4, "dp": 2, "pp": 1, "cp": 1}, plain=True)
     changes = [{"workload.etp": etp, "workload.ep": ep} for etp, ep in ((None, 2), (2, 4), (2, 8), (3, 1), (1, 8))]
     met = fits(batch_of_changes(point, changes))
     assert met["expert_shards"].tolist() == [True, True, True, False, True]

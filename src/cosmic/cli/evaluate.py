@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -47,14 +48,15 @@ def evaluate(
     """Print the time, utilisation, memory and cost of a design, what bounds it and what would help most."""
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
-    from cosmic.loading.designs import assumptions, load_design, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
     if timeline is not None:
         check_writable(timeline, "--timeline")
     overrides = parse_overrides(settings)
-    point = load_design(design, overrides)
+    loaded = load(design, overrides)
+    point = loaded.point
     notes = _notes(design, overrides, point)
     assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
@@ -78,11 +80,13 @@ def evaluate(
     if timeline is not None:
         _write_timeline(timeline, point, simulated)
     if json:
-        found = {"feasible": True, "reasons": [], "identity": point.identity, **asdict(outcome), "notes": notes}
+        about = {"identity": point.identity, "mapping": loaded.mapping_as_data()}
+        found = {"feasible": True, "reasons": [], **about, **asdict(outcome), "notes": notes}
         found |= {"assumed": list(assumed)} if assumed else {}
         emit_json(found | (_advice(design, overrides, point, base) if advice else {}))
     else:
-        _print(point, outcome, notes, assumed)
+        remarks = [*(f"note: {note}" for note in notes), *assumed_in_words(assumed)]
+        _print(point, outcome, [*loaded.mapping_in_words(_command(design, settings)), *remarks])
         emit([""])
         _print_advice(design, overrides, point, base)
 
@@ -121,6 +125,11 @@ def assumed_in_words(assumed: Sequence[str]) -> list[str]:
     return [f"assumed: {'; '.join(assumed)}"] if assumed else []
 
 
+def _command(design: str, settings: list[str]) -> str:
+    """Return the command that searches all mappings of a design."""
+    return shlex.join(["cosmic", "search", design, *(word for each in settings for word in ("--set", each))])
+
+
 def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) -> None:
     """Write the timeline of a step: the simulated one or, where there is none, that of the closed form."""
     from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415  heavy
@@ -133,7 +142,7 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     )
 
 
-def _print(point: DesignPoint, metrics: Metrics, notes: list[str], assumed: Sequence[str]) -> None:
+def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     from cosmic.advice import bound_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415
@@ -145,8 +154,7 @@ def _print(point: DesignPoint, metrics: Metrics, notes: list[str], assumed: Sequ
             f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
             expected_in_words(metrics),
             bound_of(point, metrics),
-            *(f"note: {note}" for note in notes),
-            *assumed_in_words(assumed),
+            *about,
             "",
         ]
     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,21 +32,83 @@ EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, 
 """How the options are written that set something."""
 
 
+Source = str | Path | Mapping[str, Any]
+"""What describes a design: ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A complete design, and what of it nobody stated."""
+
+    point: DesignPoint
+    suggested: tuple[str, ...] = ()
+    """The fields of the workload that a search for a mapping has set."""
+    searched: int = 0
+    """Of how many mappings it is the best; none where they follow from what is stated."""
+
+    def mapping_as_data(self) -> dict[str, Any]:
+        """Return what of the mapping was suggested, for programs."""
+        return {"suggested": list(self.suggested), "searched": self.searched}
+
+    def mapping_in_words(self, command: str) -> list[str]:
+        """Return a line about the mapping, if some of it was suggested; *command* searches all of them."""
+        if not self.suggested:
+            return []
+        return [f"mapping: best of a quick search ({self.searched:,} mappings); '{command}' goes through all"]
+
+
 def load_design(
-    source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None, *, files: bool = True
+    source: Source,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    fix: Sequence[str] = (),
+    files: bool = True,
+    plain: bool = False,
 ) -> DesignPoint:
     """Return the complete design that *source* and *overrides* describe.
 
     *source* is ``MODEL@SYSTEM`` of the catalog, the path of a YAML file, or such a file's content.
     *overrides* maps paths to values as they stand in files; ``tp`` is short for ``workload.tp``.
+    Paths that *fix* names are held at what they are without the overrides, as otherwise the best mapping is found anew.
     Without *files*, nothing in either is taken for the path of a file: all names are of the catalog.
+    With *plain*, what nobody states of a training step's mapping is off, as whoever varies one expects: only a mesh
+    that is not stated in full is searched, with what must be sharded and recomputed for it to fit.
 
     >>> load_design("gpt3-175b@cosmic-1024", {"tp": 8}).workload.dp
     4
+    >>> [load_design("llama3-70b@dgx-h100:512", {"tp": 8}, fix=fix).workload.pp for fix in ([], ["workload"])]
+    [2, 4]
     """
+    return load(source, overrides, fix=fix, files=files, plain=plain).point
+
+
+def load(
+    source: Source,
+    overrides: Mapping[str, Any] | None = None,
+    *,
+    fix: Sequence[str] = (),
+    files: bool = True,
+    plain: bool = False,
+) -> Loaded:
+    """Return the design that `load_design` returns, with what of it was suggested."""
     tree, folder = _tree(source) if files else (_tree_of_data(source), None)
+    tree = _spell_out(tree)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
-    return complete(merge(_spell_out(tree), unflatten(given)), folder)
+    if fix:
+        tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
+    return _completed(merge(tree, unflatten(given)), folder, plain=plain)
+
+
+def _fixed(point: DesignPoint, fix: Sequence[str], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what *fix* names at its value in *point*; a mesh that is *given* in part has the replicas it leaves."""
+    found: dict[str, Any] = {}
+    for path in fix:
+        whole = full_path(path)
+        value = schema.write(schema.get(point, whole), schema.slot_at(point, whole).dimension if "." in whole else None)
+        found |= {f"{whole}.{key}": each for key, each in value.items()} if isinstance(value, dict) else {whole: value}
+    if given.keys() & {f"workload.{axis}" for axis in ("tp", "cp", "pp")}:
+        found.pop("workload.dp", None)
+    return {path: value for path, value in found.items() if not any(each.startswith(f"{path}.") for each in given)}
 
 
 def stated_fields(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> frozenset[str]:
@@ -146,6 +208,10 @@ def complete(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoi
 
     Paths in it are relative to *folder*; where that is None, nothing is taken for a path.
     """
+    return _completed(tree, folder, plain=False).point
+
+
+def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> Loaded:
     for key in tree:
         if key not in KEYS:
             raise UnknownName.key(as_key(key), tree[key], KEYS)
@@ -163,7 +229,8 @@ def complete(tree: Mapping[str, Any], folder: Path | None = Path()) -> DesignPoi
         compute=compute,
         memory=memory,
     )
-    return replace(draft, workload=_workload(tree.get("workload", {}), usual, draft))
+    workload, suggested, searched = _workload(tree.get("workload", {}), usual, draft, plain=plain)
+    return Loaded(replace(draft, workload=workload), suggested, searched)
 
 
 def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
@@ -276,35 +343,39 @@ def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Netwo
     return chosen
 
 
-def _workload(given: Any, usual: Mapping[str, Any], draft: DesignPoint) -> Workload:
-    """Return the workload: what is given, then what is *usual* for system and model, then a mapping that fits."""
+def _workload(
+    given: Any, usual: Mapping[str, Any], draft: DesignPoint, *, plain: bool
+) -> tuple[Workload, tuple[str, ...], int]:
+    """Return the workload: what is given, then what is *usual* for system and model, then the best mapping of a search.
+
+    With it come the fields that were suggested, and how many mappings were searched.
+    """
     stated = _typed(given, "workload")
+    if plain and {**usual, **stated}.get("task", "training") == "training" and isinstance(draft.model, Transformer):
+        stated = {**mappings.plain_beside(stated, usual), **stated}
     chosen = {**usual, **stated}
     require("sequence" in chosen, "workload.sequence", schema.Absent(), "is required, as the model gives none")
     trained = chosen.get("task", "training") == "training"
+    own = mappings.MAPPING if trained else mappings.SERVED
     if not trained:  # mapping and batch that catalogs give are of training
         chosen = {key: usual[key] for key in usual if key not in (*mappings.MAPPING, *mappings.SERVED)} | stated
-    task = {
-        key: value for key, value in chosen.items() if key not in (mappings.MAPPING if trained else mappings.SERVED)
-    }
+    task = {key: value for key, value in chosen.items() if key not in own}
     base = replace(draft, workload=Workload(**{"global_batch": 1, **task}))
-    chosen |= mappings.suggest(base, chosen, stated) if trained else mappings.suggest_serving(base, stated)
+    found = mappings.suggest(base, chosen, stated) if trained else mappings.suggest_serving(base, stated)
+    suggested = tuple(key for key in own if key in found.mapping and key not in stated) if found.searched else ()
+    chosen |= found.mapping
     npus, others = draft.network.npus, chosen["tp"] * chosen["cp"] * chosen["pp"]
     rule = f"give it: {npus} NPUs do not divide by tp × cp × pp = {others}"
     require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
-    if trained and "global_batch" not in stated:
-        chosen["global_batch"] = mappings.suggest_batch(chosen)
     if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
         layers = draft.model.layers + draft.model.encoder_layers
         ends = [chosen.get(f"{end}_stage_layers") for end in ("first", "last")]
         virtual = mappings.suggest_virtual_stages(layers, chosen["pp"], *ends) if trained else 1
         chosen.setdefault("virtual_stages", virtual)
-    if trained and isinstance(draft.model, Transformer) and "micro_batch" not in chosen:
-        chosen["micro_batch"] = mappings.suggest_micro_batch(base, chosen)
     if isinstance(draft.model, Recommender):  # nothing to gain from passing samples through in turns
         chosen.setdefault("micro_batch", max(1, chosen["global_batch"] // chosen["dp"]))
     workload: Workload = schema.read(Workload, schema.write(chosen), "workload")
-    return workload
+    return workload, suggested, found.searched
 
 
 def _typed(given: Any, where: str) -> dict[str, Any]:

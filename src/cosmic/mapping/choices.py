@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, product
 from math import gcd, log2
 from operator import mul
 from typing import Any
 
 from cosmic.arithmetic import divisors
-from cosmic.design.model import Experts, Recommender, Transformer
+from cosmic.design.model import Experts, Recommender, Transformer, active_parameters
 from cosmic.design.point import DesignPoint
 from cosmic.mapping.frameworks import PIPELINE_OUTSIDE, Framework
 
@@ -58,10 +58,11 @@ def choices(base: DesignPoint, framework: Framework) -> list[Choice]:
     if isinstance(model, Recommender):
         return [_one("micro_batch", _micro_batches(base))]
     experts, tensor = model.experts, _tensor(model, base)
-    found = [_one("tp", tensor), _stages_and_placements(model, base, framework)]
+    trained = base.workload.task == "training"
+    found = [_one("tp", tensor), _pipelines(model, base, framework) if trained else _served_stages(model, base)]
     if experts is not None:
         found.append(_one("ep", divisors(gcd(experts.count, base.network.npus))))
-    if base.workload.task != "training":
+    if not trained:
         return found
     found += [_one("cp", _context(base)), _one("cp_comm_type", framework.cp_comm_types)]
     if experts is not None:
@@ -69,8 +70,6 @@ def choices(base: DesignPoint, framework: Framework) -> list[Choice]:
         found.append(_one("ep_overlap", _switch(framework.ep_overlap)))
     return [
         *found,
-        _one("schedule", framework.schedules),
-        _one("virtual_stages", _virtual(model, base)),
         _one("micro_batch", _micro_batches(base)),
         _one("weight_sharding", framework.shardings),
         Choice(("recompute", "recompute_modules"), tuple(_recomputes(model, framework))),
@@ -101,7 +100,6 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
         f'pp > 1 or schedule == "{framework.schedules[0]}"',
         '(schedule == "interleaved") == (virtual_stages > 1)',
         f"pp * virtual_stages <= {layers}",
-        f"{layers} % (pp * virtual_stages) == 0 or virtual_stages in [1, 2, 4]",
         f'schedule != "interleaved" or {trips} % pp == 0',
         f'schedule != "dualpipe" or (pp % 2 == 0 and {trips} % 2 == 0 and {trips} >= 2 * pp)',
         f'dp * cp > 1 or weight_sharding == "{framework.shardings[0]}"',
@@ -151,16 +149,48 @@ def stages(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
     return tuple(pp for pp in divisors(base.network.npus) if pp <= layers and -(-layers // pp) * pp <= UNEVEN * layers)
 
 
-def _stages_and_placements(model: Transformer, base: DesignPoint, framework: Framework) -> Choice:
-    """Return the stages, each with the orders of axes that differ, and what it may offload where there are tiers."""
-    trained = base.workload.task == "training"
-    places = framework.placements if trained else (PIPELINE_OUTSIDE,)
-    values = [(pp, place) for pp in stages(model, base) for place in (places if pp > 1 else places[:1])]
-    if not (base.memory.tiers and trained):
-        return Choice(("pp", "placement"), tuple(values))
+def _served_stages(model: Transformer, base: DesignPoint) -> Choice:
+    return Choice(("pp", "placement"), tuple((pp, PIPELINE_OUTSIDE) for pp in stages(model, base)))
+
+
+def _pipelines(model: Transformer, base: DesignPoint, framework: Framework) -> Choice:
+    """Return the pipelines: stages with an order of axes, a schedule, virtual stages and layers of the last stage.
+
+    They are one decision, as most of it means nothing without the rest. Where memory has outer tiers, what they hold
+    belongs to it as well: activations are offloaded only without a pipeline.
+    """
+    rows: list[tuple[Any, ...]] = [(1, framework.placements[0], framework.schedules[0], 1, None)]
+    for pp, place, schedule in product(stages(model, base)[1:], framework.placements, framework.schedules):
+        for virtual in _virtual(model, base) if schedule == "interleaved" else (1,):
+            fewer = _fewer_layers(model, pp, virtual) if framework.stage_layers and schedule != "dualpipe" else None
+            if _cuts(model, pp, virtual) and (schedule != "interleaved" or virtual > 1):
+                rows += [(pp, place, schedule, virtual, last) for last in dict.fromkeys((None, fewer))]
+    fields = ("pp", "placement", "schedule", "virtual_stages", "last_stage_layers")
+    if not base.memory.tiers:
+        return Choice(fields, tuple(rows))
     away: list[tuple[str, ...]] = [(), *framework.offloads]
-    spread = [(pp, place, each) for pp, place in values for each in away if pp == 1 or "activations" not in each]
-    return Choice(("pp", "placement", "offload"), tuple(spread))
+    spread = [(*row, each) for row in rows for each in away if row[0] == 1 or "activations" not in each]
+    return Choice((*fields, "offload"), tuple(spread))
+
+
+def _cuts(model: Transformer, pp: int, virtual: int) -> bool:
+    """Return whether layers can be cut into virtual stages: evenly, or into a few."""
+    layers, parts = model.layers + model.encoder_layers, pp * virtual
+    return parts <= layers and (layers % parts == 0 or virtual in (1, 2, 4))
+
+
+def _fewer_layers(model: Transformer, pp: int, virtual: int) -> int | None:
+    """Return the layers of a last stage that takes as long as the others, its head included; None if all are alike.
+
+    A head of h layers' work and L layers make pp stages of (L + h) / pp each.
+    """
+    if model.encoder_layers or not model.layers:
+        return None
+    head = model.vocab * model.hidden
+    layer = (active_parameters(model) - head * (1 if model.tied_embeddings else 2)) / model.layers
+    balanced = (model.layers + head / layer) / pp - head / layer
+    last = int(balanced // virtual) * virtual
+    return last if 1 <= last < model.layers // pp // virtual * virtual else None
 
 
 def _context(base: DesignPoint) -> tuple[int, ...]:

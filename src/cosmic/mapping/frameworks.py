@@ -31,6 +31,8 @@ class Framework:
     ep_overlap: bool = False
     """Whether expert-parallel communication can overlap compute."""
     sequence_parallel: tuple[bool, ...] = (True,)
+    stage_layers: bool = True
+    """Whether the last pipeline stage can have fewer layers than the others."""
     offloads: tuple[tuple[Offloaded, ...], ...] = ()
     """What outer tiers of memory can hold; activations only without a pipeline."""
     rules: tuple[str, ...] = ()
@@ -73,6 +75,7 @@ FRAMEWORKS = {
         shardings=("zero1", "zero2", "zero3"),
         recomputes=("none", "full"),
         cp_comm_types=("ulysses",),
+        stage_layers=False,
         offloads=(("optimizer",),),
         rules=('pp == 1 or weight_sharding == "zero1"', 'tp == 1 or weight_sharding != "zero3"'),
         expert_rules=("dp % ep == 0", "etp in [1, tp]"),

@@ -1,120 +1,156 @@
-"""A first mapping of a model onto a system, for designs that do not state one.
+"""The mapping of a design that does not state one: the best of a quick search, and the batch that it is searched for.
 
-This is what practitioners try, in the order in which they try it, not a search: as little model parallelism as
-lets everything fit, tensor parallelism first and inside the innermost dimension, pipeline stages next, then
-recomputation, then sharded weights. Whether a mapping fits is asked of the same functions that evaluation asks.
-
-Serving, latency counts as well. The smallest mapping that fits settles the batch; of the mappings that fit the same
-batch, the one with the shortest step in closed form is taken.
+What is stated is held, and the rest is searched. A system of the catalog may prefer a mapping: it is kept where it
+fits, with plain switches. Suggestions are kept on disk for other processes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from functools import wraps
-from itertools import groupby, product
-from math import gcd
-from operator import itemgetter
-from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from math import floor, gcd, lcm, log2
+from typing import Any
 
 from cosmic.arithmetic import divisors
 from cosmic.caching import keep, recall
-from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Recommender, Transformer, is_moe
+from cosmic.design.batch import batch_of
+from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
-from cosmic.design.workload import AXES
-from cosmic.mapping.choices import BUDGET, PASS_TOKENS, UNEVEN
-from cosmic.simulation.analytic import step
-from cosmic.step.memory import footprint
-from cosmic.workload.checks import fits
-from cosmic.workload.sizes import structural_paths
+from cosmic.design.workload import AXES, Workload
+from cosmic.mapping.choices import BUDGET, USUAL_MODULES
+from cosmic.mapping.searching import Found, runs_and_share, search
+from cosmic.mapping.serving import search_serving
 
-T = TypeVar("T")
-MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute")
+SWITCHES = (
+    "schedule",
+    "virtual_stages",
+    "micro_batch",
+    "sequence_parallel",
+    "tp_overlap",
+    "ep_overlap",
+    "cp_comm_type",
+    "placement",
+)
+MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute", "recompute_modules", *SWITCHES)
+"""The fields of a mapping for training."""
 SERVED = (*AXES, "ep", "global_batch", "micro_batch")
+"""The fields of a mapping for serving."""
+PLAIN: dict[str, Any] = {each.name: each.default for each in fields(Workload) if each.name in SWITCHES}
+"""Switches as a workload has them that says nothing of them: what a parameter set varies a mapping around."""
 TOKENS_PER_STEP = 2**22
 """In a global batch when neither file nor catalog gives one: about what large language models are trained with."""
-DECODED = 64
-"""Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
-SHORT = 1024
-"""Tokens of a sample below which training passes several together."""
-NODES_OF_EXPERTS = 8
-"""Expert parallelism spans at most so many of the innermost groups: beyond them its all-to-alls dominate."""
+REPLICAS_OF_ONE = 8
+"""Accelerators for each of which a global batch has a sequence, at least: larger machines train with larger batches."""
+EXPERTS_ONLY = ("ep", "etp", "ep_overlap")
 
 
-def _kept(compute: Callable[..., T]) -> Callable[..., T]:
+def _kept(compute: Callable[..., Found]) -> Callable[..., Found]:
     """Keep what a suggestion gives for other processes: it follows from the design and from what is given."""
 
     @wraps(compute)
-    def suggestion(base: DesignPoint, *given: Mapping[str, Any]) -> T:
+    def suggestion(base: DesignPoint, *given: Mapping[str, Any]) -> Found:
         key = f"{compute.__name__} {base.identity} {[sorted(each.items()) for each in given]}"
         if content := recall("mappings", key):
-            with suppress(ValueError):
-                known: T = json.loads(content)
-                return known
+            with suppress(ValueError, TypeError):
+                return Found(**json.loads(content))
         found = compute(base, *given)
         with suppress(TypeError):  # what is no JSON
-            keep("mappings", key, json.dumps(found).encode())
+            keep("mappings", key, json.dumps(asdict(found)).encode())
         return found
 
     return suggestion
 
 
 @_kept
-def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a mapping (the keys of `MAPPING`) that can run and fits, for the task of *base*.
+def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, Any]) -> Found:
+    """Return the mapping for training, with its global batch: what is *stated*, and the best of the rest.
 
-    *usual* is the workload as catalog and user give it, with the mapping that the system prefers; what the user
-    *stated* is kept. If the preferred mapping does not fit, others are tried; if none does, the one that needs
-    least is returned. Of those that fit, dense models take the first; for experts no order is right on every network,
-    and the one with the shortest step in closed form is taken.
+    *usual* is the workload as catalog and user give it, with the mapping that the system prefers. If that does not fit,
+    all others are searched; if none of these fits, the one that needs least memory is returned.
     """
-    if {"tp", "cp", "pp"} <= stated.keys():  # a mesh that is stated in full is kept as it is
-        rest = base.network.npus // (stated["tp"] * stated["cp"] * stated["pp"])
-        return {"dp": max(rest, 1), **{key: usual[key] for key in MAPPING if key in stated}}
+    held = {key: stated[key] for key in MAPPING if key in stated}
+    if "recompute" in held:  # whoever says so much means the modules that are usual
+        held.setdefault("recompute_modules", USUAL_MODULES)
     preferred = {key: usual[key] for key in MAPPING if key in usual}
     if "dp" not in stated and stated.keys() & set(AXES):
-        preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the NPUs
-    best: dict[str, Any] = {axis: usual.get(axis, 1) for axis in AXES}
-    least = np.inf
-    for given in (preferred,) if preferred == stated else (preferred, dict(stated)):
-        if is_moe(base.model) and (fastest := _fastest(base, given, usual)):
-            return fastest
-        for _, group in groupby(_candidates(base, given), key=itemgetter("weight_sharding")):  # each has its own plan
-            candidates = list(group)
-            needed = _needed(base, candidates, usual)
-            suitable = np.flatnonzero(needed <= BUDGET)
-            if len(suitable):
-                return candidates[int(suitable[0])]
-            if needed.min() < least:
-                best, least = candidates[int(needed.argmin())], float(needed.min())
-    return _without_usual(best) if "etp" in best else best
+        preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the accelerators
+    if not preferred.keys() <= held.keys():
+        found = _searched(base, {**plain_beside(preferred), **preferred}, usual, stated)
+        if found.fits:
+            return replace(found, searched=0)
+    return _searched(base, held, usual, stated)
 
 
-def _fastest(base: DesignPoint, given: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the mapping with the shortest step for each sequence among those that fit; None if none does."""
-    candidates = list(_candidates(base, given))
-    if not candidates:
-        return None
-    seconds = np.full(len(candidates), np.inf)
-    batch = _batch(base, _sized_for_training(candidates, usual))
-    fitting = np.flatnonzero(_share_of_memory(batch) <= BUDGET)
-    if not len(fitting):
-        return None
-    for rows, part in batch.take(fitting, {}).groups(structural_paths(batch)):
-        seconds[fitting[rows]] = step(part).seconds / part["workload.global_batch"]
-    return _without_usual(candidates[int(seconds.argmin())])
+def plain_beside(stated: Mapping[str, Any], usual: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return plain switches for what is not *stated*; a schedule and its virtual stages go together.
+
+    With what is *usual*, a mapping that someone varies: contexts are not split, and beside a mesh that is stated in
+    full nothing is sharded, recomputed or spread.
+    """
+    together = {"schedule": "virtual_stages", "virtual_stages": "schedule"}
+    plain = {key: value for key, value in PLAIN.items() if key not in stated and together.get(key) not in stated}
+    if usual is None:
+        return plain
+    if {"tp", "cp", "pp"} <= stated.keys():
+        return {**plain, "ep": 1, "weight_sharding": "none", "recompute": "none"}
+    return plain if "cp" in usual else {**plain, "cp": 1}
 
 
-def _without_usual(mapping: dict[str, Any]) -> dict[str, Any]:
+def _searched(base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str, Any], stated: Mapping[str, Any]) -> Found:
+    """Return the best mapping that agrees with what is *held*, and its batch."""
+    batch = stated["global_batch"] if "global_batch" in stated else suggest_batch(base, held, usual)
+    known = {key: value for key, value in held.items() if value is not None}
+    point = replace(base, workload=replace(base.workload, **{**known, "global_batch": batch}))
+    if isinstance(base.model, Recommender):
+        found = _of_recommender(point, held)
+    else:
+        searched = search(point, known) if _is_open(base, held) else None
+        found = searched or Found(_as_held(base, held), fits=True, searched=0)
+    mapping = found.mapping if "etp" not in found.mapping or "etp" in held else _without_usual(found.mapping)
+    return replace(found, mapping={**mapping, **held, "global_batch": batch})
+
+
+def _of_recommender(point: DesignPoint, held: Mapping[str, Any]) -> Found:
+    """Return the mapping of a recommender, which replicas alone train, each with all its samples at once."""
+    mesh = _as_held(point, held)
+    samples = max(1, point.workload.global_batch // mesh["dp"])
+    mapping = {"weight_sharding": "zero1", "micro_batch": samples, **mesh, **held}
+    runs, share = runs_and_share(batch_of(replace(point, workload=replace(point.workload, **mapping))))
+    return Found(mapping, fits=bool(runs.all() and share.max() <= BUDGET), searched=0)
+
+
+def _is_open(base: DesignPoint, held: Mapping[str, Any]) -> bool:
+    """Return whether something of the mapping is left to choose: etp follows from ep, dp from the other axes."""
+    settled = {*held, "dp", *(() if is_moe(base.model) else EXPERTS_ONLY)}
+    if "ep" in held:
+        settled.add("etp")
+    if "recompute" in held:
+        settled.add("recompute_modules")
+    if held.get("schedule", "interleaved") != "interleaved":
+        settled.add("virtual_stages")
+    return not settled >= set(MAPPING)
+
+
+def _as_held(base: DesignPoint, held: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mesh that is held, and dp as what it leaves: nothing was searched, or nothing goes with it."""
+    mesh: dict[str, Any] = {axis: held.get(axis, 1) for axis in AXES}
+    rest = base.network.npus // (mesh["tp"] * mesh["cp"] * mesh["pp"])
+    return {**mesh, "dp": held.get("dp", max(rest, 1))}
+
+
+def _without_usual(mapping: Mapping[str, Any]) -> dict[str, Any]:
     """Return a mapping without an etp that is the one it has if none is stated."""
-    usual = _usual_etp(mapping["ep"], mapping["tp"], mapping["tp"] * mapping["cp"] * mapping["dp"])
+    usual = gcd(mapping["tp"], max(1, mapping["tp"] * mapping["cp"] * mapping["dp"] // mapping["ep"]))
     return {key: value for key, value in mapping.items() if key != "etp" or value != usual}
+
+
+@_kept
+def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> Found:
+    """Return mesh, global_batch and micro_batch for prefill or decode; what is *stated* is kept."""
+    return search_serving(base, stated)
 
 
 def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, last: int | None = None) -> int:
@@ -138,190 +174,50 @@ def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, l
     return min(each, default=2 if layers >= 2 * stages and layers % stages else 1)
 
 
-@_kept
-def suggest_micro_batch(base: DesignPoint, workload: Mapping[str, Any]) -> int:
-    """Return how many samples a microbatch of training has where none are stated: 1, or several short ones.
+def suggest_batch(base: DesignPoint, held: Mapping[str, Any], usual: Mapping[str, Any]) -> int:
+    """Return the global batch of training where none is stated: the usual one, so that it does not follow the mapping.
 
-    Kernels of a few hundred tokens take less time than their launch. So samples below `SHORT` tokens are passed
-    together, up to `PASS_TOKENS`, as far as they fit, and as every stage still has microbatches to work on.
+    It is rounded so that accelerators can share it out. A mesh that is held in full decides how many replicas do.
     """
-    sequence, per_replica = workload["sequence"], workload["global_batch"] // workload["dp"]
-    if sequence >= SHORT or not base.compute.host_launch_s:
-        return 1
-    least = 4 * workload["pp"] if workload["pp"] > 1 else 1
-    sizes = [size for size in (64, 32, 16, 8, 4, 2) if size * sequence <= PASS_TOKENS and per_replica % size == 0]
-    sizes = [size for size in sizes if per_replica // size >= least]
-    keys = [key for key in (*MAPPING, "global_batch") if key in workload]
-    for size in sizes:
-        candidate = {key: workload[key] for key in keys} | {"micro_batch": size}
-        if _share_of_memory(_batch(base, [candidate]))[0] <= BUDGET:
-            return size
-    return 1
+    npus, size = base.network.npus, held.get("micro_batch", 1)
+    wanted = usual.get("global_batch", -(-TOKENS_PER_STEP // base.workload.sequence))
+    replicas = _replicas(npus, held)
+    if replicas is not None:
+        return int(-(-max(wanted, 1) // (replicas * size)) * replicas * size)
+    return shared_batch(wanted, npus, size, keep="global_batch" in usual)
 
 
-def suggest_batch(workload: Mapping[str, Any]) -> Any:
-    """Return a global batch of the usual size, rounded up so that every replica gets an equal part.
+def shared_batch(wanted: int, npus: int, micro_batch: int = 1, *, keep: bool = True) -> int:
+    """Return a batch near *wanted* that accelerators can share out, and at least one sequence for every eight of them.
 
-    >>> suggest_batch({"dp": 3, "global_batch": 100, "sequence": 2048})
-    102
+    What is odd in their number must divide it. If nothing is, a batch to *keep* is left alone.
+
+    >>> shared_batch(512, 64), shared_batch(1536, 64), shared_batch(512, 16_384)
+    (512, 1536, 2048)
+    >>> shared_batch(1024, 72), shared_batch(1000, 64, keep=False), shared_batch(512, 64, 24)
+    (1152, 1024, 384)
     """
-    whole = workload["dp"] * workload.get("micro_batch", 1)
-    usual = workload.get("global_batch", -(-TOKENS_PER_STEP // workload["sequence"]))
-    return -(-usual // whole) * whole
+    wanted = max(wanted, npus // REPLICAS_OF_ONE, micro_batch)
+    odd = lcm(_odd(npus), _odd(micro_batch))
+    if odd == 1 and keep:
+        return wanted
+    unit: int = odd * 2 ** max(0, floor(log2(wanted / odd)))
+    return max(1, round(wanted / unit)) * unit
 
 
-def _needed(base: DesignPoint, candidates: list[dict[str, Any]], usual: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-    """Return the share of the memory that each candidate needs; one that cannot run needs a million times that."""
-    return _share_of_memory(_batch(base, _sized_for_training(candidates, usual)))
+def _odd(number: int) -> int:
+    """Return the odd part of a number.
 
-
-def _sized_for_training(candidates: list[dict[str, Any]], usual: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return candidates with a global batch that each of their replicas gets an equal part of."""
-    replicas = np.array([each["dp"] for each in candidates])
-    batches = np.broadcast_to(suggest_batch({**usual, "dp": replicas}), len(candidates))
-    return [{**each, "global_batch": int(size)} for each, size in zip(candidates, batches, strict=True)]
-
-
-def _batch(base: DesignPoint, candidates: list[dict[str, Any]]) -> Batch:
-    return Batch(base, {f"workload.{key}": np.array([each[key] for each in candidates]) for key in candidates[0]})
-
-
-def _share_of_memory(batch: Batch) -> npt.NDArray[np.float64]:
-    """Return the share of the memory that designs need, a million times that where they cannot run."""
-    runs = np.logical_and.reduce(list(fits(batch).values()))
-    share = np.broadcast_to(footprint(batch).total / batch.base.memory.capacity_bytes, batch.size)
-    return np.where(runs, share, 1e6 * share)
-
-
-# ------------------------------------------------------------------------------------------------- serving
-
-
-@_kept
-def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> dict[str, int]:
-    """Return mesh, global_batch and micro_batch for prefill or decode.
-
-    What the user *stated* is kept. Where no batch is, the smallest mapping that fits gives it: so many sequences for
-    each of its replicas. All mappings that fit that batch then do the same work, and the fastest is taken.
+    >>> _odd(72), _odd(64)
+    (9, 1)
     """
-    meshes = _meshes(base, stated)
-    if len(meshes) == 1 and "global_batch" in stated:
-        return _served(base, meshes[0], stated["global_batch"], stated)
-    sized, needed = _sized(base, meshes, stated)
-    if needed.min() > BUDGET:
-        return sized[int(needed.argmin())]
-    first = sized[int(np.flatnonzero(needed <= BUDGET)[0])]
-    same, needed = _sized(base, meshes, {**stated, "global_batch": first["global_batch"]})
-    fitting = [each for each, share in zip(same, needed, strict=True) if share <= BUDGET]
-    seconds = np.broadcast_to(step(_batch(base, fitting)).seconds, len(fitting))
-    return fitting[int(seconds.argmin())]
+    return number // (number & -number)
 
 
-def _meshes(base: DesignPoint, stated: Mapping[str, Any]) -> list[dict[str, int]]:
-    """Return the meshes to try, the smallest tp × pp first; one where it is stated in full."""
-    if {"tp", "cp", "pp"} <= stated.keys():
-        rest = base.network.npus // (stated["tp"] * stated["cp"] * stated["pp"])
-        return [{"dp": max(rest, 1), "ep": 1} | {key: stated[key] for key in (*AXES, "ep") if key in stated}]
-    found = [{key: each[key] for key in (*AXES, "ep")} for each in _candidates(base, stated)]
-    return found or [{axis: stated.get(axis, 1) for axis in (*AXES, "ep")}]
-
-
-def _sized(
-    base: DesignPoint, meshes: list[dict[str, int]], stated: Mapping[str, Any]
-) -> tuple[list[dict[str, int]], npt.NDArray[np.float64]]:
-    """Return *meshes* with their batches, the largest that one of them has memory for, and what share they need."""
-    sequences = _sequences(base, stated)
-    while True:
-        sized = [_served(base, mesh, stated.get("global_batch", sequences * mesh["dp"]), stated) for mesh in meshes]
-        needed = _share_of_memory(_batch(base, sized))
-        if needed.min() <= BUDGET or "global_batch" in stated or sequences <= stated.get("micro_batch", 1):
-            return sized, needed
-        sequences //= 2
-
-
-def _sequences(base: DesignPoint, stated: Mapping[str, Any]) -> int:
-    """Return the sequences of a replica where no batch is given; decoding, the most of them."""
-    if isinstance(base.model, Recommender):
-        return int(stated.get("micro_batch", PASS_TOKENS))
-    whole = stated.get("micro_batch", 1)
-    return int(whole * max(1, DECODED // whole)) if base.workload.task == "decode" else int(whole)
-
-
-def _served(base: DesignPoint, mesh: dict[str, int], batch: int, stated: Mapping[str, Any]) -> dict[str, int]:
-    """Return *mesh* with the batch and the microbatch that suits it."""
-    of_replica, rest = divmod(batch, mesh["dp"])
-    most = of_replica // mesh["pp"] if base.workload.task == "decode" else PASS_TOKENS // base.workload.sequence
-    usual = 1 if rest else max((each for each in divisors(of_replica) if each <= most), default=1)
-    return {**mesh, "global_batch": batch, "micro_batch": stated.get("micro_batch", usual)}
-
-
-# ---------------------------------------------------------------------------------------------- candidates
-
-
-def _candidates(base: DesignPoint, given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield mappings that agree with what is *given*, in the order in which practitioners would try them."""
-    npus, model = base.network.npus, base.model
-    inner = base.network.dims[0].npus if base.network.dims else 1
-    heads, layers = (model.heads, model.layers) if isinstance(model, Transformer) else (1, 1)
-    trained = base.workload.task == "training"
-    tensor = (given["tp"],) if "tp" in given else divisors(gcd(heads, inner))
-    stages = (given["pp"],) if "pp" in given else _stages(layers, npus)
-    recomputes = (given["recompute"],) if "recompute" in given else ("none", "full") if trained else ("none",)
-    shardings = _shardings(given, trained)
-    for sharding, recompute in product(shardings, recomputes):
-        order = _widest_first if sharding == "zero3" else _smallest_first
-        for tp, pp in sorted(product(tensor, stages), key=order):
-            for dp, cp in _replicas(npus, tp * pp, given):
-                spread = tp * cp * dp if trained else cp * dp  # who serves splits experts over tp, as other layers
-                for ep in (given["ep"],) if "ep" in given else _expert_spreads(model, spread, inner):
-                    mesh = {"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep}
-                    if trained and is_moe(model):
-                        mesh["etp"] = _expert_tensor(given, ep, tp, spread)
-                    yield {**mesh, "weight_sharding": sharding, "recompute": recompute}
-
-
-def _expert_tensor(given: Mapping[str, Any], ep: int, tp: int, ranks: int) -> int:
-    """Return how many ranks split an expert: none where expert parallelism spans tp already."""
-    if given.get("etp") is not None:
-        return int(given["etp"])
-    return 1 if ep % tp == 0 else _usual_etp(ep, tp, ranks)
-
-
-def _usual_etp(ep: int, tp: int, ranks: int) -> int:
-    """Return the etp of a workload that states none (`Workload.expert_tensor`)."""
-    return gcd(tp, max(1, ranks // ep))
-
-
-def _stages(layers: int, npus: int) -> tuple[int, ...]:
-    """Return the numbers of stages that use every NPU and leave none of them much emptier than the others."""
-    return tuple(pp for pp in divisors(npus) if pp <= layers and -(-layers // pp) * pp <= UNEVEN * layers)
-
-
-def _shardings(given: Mapping[str, Any], trained: bool) -> tuple[str, ...]:
-    if "weight_sharding" in given:
-        return (given["weight_sharding"],)
-    return ("zero1", "zero3") if trained else ("none",)
-
-
-def _replicas(npus: int, split: int, given: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
-    """Yield (dp, cp) that use every NPU; a stated dp leaves the rest to the other axes."""
-    cp = given.get("cp", 1)
-    if npus % (split * cp) == 0 and given.get("dp", npus // (split * cp)) == npus // (split * cp):
-        yield npus // (split * cp), cp
-
-
-def _smallest_first(mesh: tuple[int, int]) -> tuple[int, int]:
-    tp, pp = mesh
-    return tp * pp, pp
-
-
-def _widest_first(mesh: tuple[int, int]) -> tuple[int, int]:
-    tp, pp = mesh
-    return -tp, pp
-
-
-def _expert_spreads(model: Model, replicas: int, inner: int) -> tuple[int, ...]:
-    """Return the degrees of expert parallelism to try: within one innermost group first, then across some."""
-    if not (isinstance(model, Transformer) and model.experts):
-        return (1,)
-    shared = gcd(model.experts.count, replicas)
-    return tuple(ep for ep in divisors(shared) if gcd(shared, inner) <= ep <= NODES_OF_EXPERTS * inner)
+def _replicas(npus: int, held: Mapping[str, Any]) -> int | None:
+    """Return the replicas of a mesh that is held in full; None where it is not."""
+    if "dp" in held:
+        return int(held["dp"])
+    if not {"tp", "cp", "pp"} <= held.keys():
+        return None
+    return int(max(1, npus // (held["tp"] * held["cp"] * held["pp"])))

@@ -13,6 +13,7 @@ from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, requ
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
+from cosmic.mapping.suggesting import MAPPING
 from cosmic.psa.mapping_tree import mapping_tree
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
@@ -68,7 +69,7 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     than `BUDGET` of the memory do not count, unless *constraints* limit it otherwise.
 
     >>> mapping_space("llama3-8b@dgx-h100:8", {"micro_batch": 1}, framework="deepspeed").valid
-    55
+    60
     """
     base = load_design(source, overrides)
     tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*(overrides or {}), *fix], vary=vary)
@@ -92,7 +93,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
             raise UnknownName.key(as_key(key), tree[key], KEYS)
     if tree.get("version", FORMAT) != FORMAT:
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
-    base = _base(tree.get("base"), folder)
+    base = _base(tree.get("base"), folder, plain=_varies_mapping(tree))
     resolved = design_tree(base)
     parameters, derived = read_parameters(base, tree.get("parameters", {})), _derived(base, tree.get("derived", {}))
     searched = {path for each in parameters for path in each.paths} | derived.keys()
@@ -144,7 +145,7 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
             raise SpecError(join(where, "weight"), weight, "must be a number above 0")
         settings = {as_key(path): value for path, value in changes.items() if path != "weight"}
         try:
-            point = load_design(base, settings, files=files)
+            point = load_design(base, settings, files=files, plain=True)
         except SpecError as error:
             raise error.inside(where) from None
         stated = "micro_batch" in base["workload"] or settings.keys() & {"micro_batch", "workload.micro_batch"}
@@ -153,13 +154,20 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
     return tuple(shares)
 
 
-def _base(given: Any, folder: Path | None) -> DesignPoint:
+def _varies_mapping(tree: Mapping[str, Any]) -> bool:
+    """Return whether a set varies the mapping: what it does not vary must then go with all values that it does."""
+    keys = [key for part in ("parameters", "derived") for key in (tree.get(part) or {})]
+    names = [as_key(key).removeprefix("workload.").strip("{}").split(",") for key in keys]
+    return any(name.strip() in MAPPING for each in names for name in each)
+
+
+def _base(given: Any, folder: Path | None, *, plain: bool) -> DesignPoint:
     if isinstance(given, str) and "@" not in given:
         given = given if folder is None else folder / given
     elif not isinstance(given, str | Mapping):
         raise SpecError("base", given, "give MODEL@SYSTEM, a design file, or a design")
     try:
-        return load_design(given, files=folder is not None)
+        return load_design(given, files=folder is not None, plain=plain)
     except SpecError as error:
         raise error.inside("base") from None
 

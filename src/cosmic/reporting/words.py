@@ -52,7 +52,7 @@ def mapping_in_words(point: DesignPoint) -> str:
 
     >>> from cosmic.loading.designs import load_design
     >>> mapping_in_words(load_design("deepseek-v3@dgx-h100:256"))
-    'dp 16 · pp 16 · ep 16 · microbatch 1 · zero1 · recompute full'
+    'dp 8 · tp 2 · cp 2 · pp 8 · ep 32 · vpp 4 · microbatch 1 · zero1 · recompute selective'
     """
     workload = point.workload
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]

