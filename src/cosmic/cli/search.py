@@ -13,7 +13,7 @@ import typer
 from cosmic.cli import candidates
 from cosmic.cli.console import Json, Limits, Settings, emit, emit_commands, emit_json, new_app
 from cosmic.cli.exit_codes import FAILED, INTERRUPTED, TERMINATED
-from cosmic.cli.spaces import Asked, searched_space, write_space
+from cosmic.cli.spaces import Asked, launch_changes, searched_space, write_space
 from cosmic.cli.studies import ProgressLine, free_folder, separate, show, summary, write_best
 from cosmic.errors import require
 
@@ -82,6 +82,22 @@ def search(  # noqa: PLR0913, PLR0917  one option each
             autocompletion=candidates.one_of("megatron", "torchtitan", "deepspeed", "any"),
         ),
     ] = "",
+    origin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="FORMAT",
+            help="The argument is a launch script or configuration: megatron, nemo, torchtitan or deepspeed.",
+            autocompletion=candidates.one_of("deepspeed", "megatron", "nemo", "torchtitan"),
+        ),
+    ] = "",
+    system: Annotated[
+        str, typer.Option(metavar="SYSTEM", help="Of a launch: what it runs on, as in dgx-h100:64.")
+    ] = "",
+    model: Annotated[str, typer.Option(metavar="MODEL", help="Of a launch: the model, where its file has none.")] = "",
+    define: Annotated[
+        list[str], typer.Option("--define", metavar="NAME=VALUE", help="Of a launch: a variable of its script.")
+    ] = [],  # noqa: B006
     save_space: Annotated[
         Path | None, typer.Option("--save-space", metavar="FILE", help="Write what is searched as a YAML space.")
     ] = None,
@@ -104,6 +120,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     """Search for the best mapping of a design, or the best design of a space, and keep every trial in a study."""
     from cosmic.exploration.searching import PoolOptions, found_so_far, resume_study  # noqa: PLC0415  heavy
     from cosmic.exploration.searching import search as run  # noqa: PLC0415  heavy
+    from cosmic.exploration.verdict import best_point  # noqa: PLC0415  heavy
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
 
     require(bool(space) or resume, "SPACE", space, "name MODEL@SYSTEM:N, a space of the catalog or a YAML file")
@@ -117,13 +134,13 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         "settings": parse_overrides(setting, "--setting"),
         "engine": "analytic" if engine == "ray" else engine,
     }
-    asked = Asked(settings, fix, vary, framework, separate(stacks), constraint)
-    searched, limits, stacks_of_space = searched_space(space, asked) if space else (None, [], [])
-    options |= {"constraints": limits, "stacks": stacks_of_space}
+    asked = Asked(settings, fix, vary, framework, separate(stacks), constraint, origin, system, model, tuple(define))
+    searched = searched_space(space, asked) if space else None
+    options |= {"constraints": searched.limits, "stacks": searched.stacks} if searched else {}
     if save_space is not None:
-        write_space(searched, save_space)
+        write_space(searched.space if searched else None, save_space)
     address = address or ("local" if engine == "ray" else "")
-    folder = out or free_folder(RUNS, f"{_stem(space)}-{_agent(searched, options)}-{seed}")
+    folder = out or free_folder(RUNS, f"{_stem(space)}-{_agent(searched.space if searched else None, options)}-{seed}")
     before = signal.signal(signal.SIGTERM, _terminate)
     line, status = ProgressLine(), 0
     found: Found | None
@@ -131,7 +148,7 @@ def search(  # noqa: PLR0913, PLR0917  one option each
         pool = PoolOptions(workers, address or None)
         if searched is not None:
             options |= {"out": folder, "resume": resume, "workers": workers, "address": pool.address}
-            found = run(searched, **options, watch=line)
+            found = run(searched.space, **options, watch=line)
         else:
             found = resume_study(folder, trials, pool, line)
     except KeyboardInterrupt as ended:
@@ -140,13 +157,16 @@ def search(  # noqa: PLR0913, PLR0917  one option each
     finally:
         line.clear()
         signal.signal(signal.SIGTERM, before)
+    changes = launch_changes(searched, best_point(found)) if found is not None and origin else []
     if found is not None and json:
-        emit_json(summary(found))
+        emit_json(summary(found) | ({"changes": changes} if origin else {}))
     elif found is not None and status and found.problem.engine != "analytic":
         emit(_so_far(found))  # a verdict would simulate designs again, and who interrupts does not wait
         _next(found)
     elif found is not None:
         show(found)
+        if origin:
+            emit(["", f"what to change in {space}:" if changes else f"nothing to change in {space}", *changes])
         _next(found)
     if not status and found is not None and found.best is None:
         status = NOTHING_RUNS

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cosmic.errors import SpecError, require
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
+    from cosmic.design.point import DesignPoint
+    from cosmic.importing.launches import Imported
     from cosmic.psa.space import ParameterSet
 
 
@@ -23,35 +26,102 @@ class Asked:
     framework: str
     stacks: list[str]
     constraints: list[str]
+    origin: str = ""
+    """The format of a launch script or configuration whose mapping is searched."""
+    system: str = ""
+    model: str = ""
+    define: tuple[str, ...] = ()
 
 
-def searched_space(source: str, asked: Asked) -> tuple[ParameterSet, list[str], list[str]]:
-    """Return the set that is searched, the limits on metrics, and which layers of the set are opened.
+@dataclass(frozen=True, slots=True)
+class Searched:
+    """What is searched."""
+
+    space: ParameterSet
+    limits: list[str]
+    """Limits on metrics."""
+    stacks: list[str]
+    """Layers of the set that are opened; all if none is named."""
+    launch: Imported | None = None
+    """The launch that the base design was read from."""
+
+    @property
+    def target(self) -> str:
+        """The framework of that launch."""
+        return "" if self.launch is None else target_of(self.launch.origin)
+
+
+def target_of(origin: str) -> str:
+    """Return the framework that launches a format: NeMo's recipes are Megatron's."""
+    return "megatron" if origin == "nemo" else origin
+
+
+def searched_space(source: str, asked: Asked) -> Searched:
+    """Return what is searched: a set as it stands, or the mappings of a design or of a launch.
 
     Of a design, constraints on fields are part of the set; of a set, they stand in its file.
     """
-    from cosmic.psa.files import is_limit, load_space, mapping_space, names_design  # noqa: PLC0415  heavy
+    from cosmic.psa.files import load_space, names_design  # noqa: PLC0415  heavy
 
-    if not names_design(source):
-        given = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
-        for option, value in given.items():
-            require(not value, option, value, "is for designs (MODEL@SYSTEM:N): a space says itself what may vary")
-        return load_space(source), asked.constraints, asked.stacks
-    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415
+    launched = {"--system": asked.system, "--model": asked.model, "--define": asked.define}
+    for option, value in launched.items():
+        require(bool(asked.origin) or not value, option, value, "is for launch scripts: say which format, with --from")
+    if asked.origin:
+        return _of_launch(source, asked)
+    if names_design(source):
+        return _of_design(source, asked)
+    given = {"--set": asked.settings, "--fix": asked.fix, "--vary": asked.vary, "--framework": asked.framework}
+    for option, value in given.items():
+        require(not value, option, value, "is for designs (MODEL@SYSTEM:N): a space says itself what may vary")
+    return Searched(load_space(source), asked.constraints, asked.stacks)
 
-    held = [each for each in asked.fix if "=" not in each]
-    stated = parse_overrides([*asked.settings, *(each for each in asked.fix if "=" in each)])
+
+def _of_launch(source: str, asked: Asked) -> Searched:
+    from cosmic.importing.launches import import_launch, parse_defines  # noqa: PLC0415  heavy
+
+    found = import_launch(
+        source,
+        asked.origin,
+        system=asked.system,
+        model=asked.model,
+        overrides=_stated(asked),
+        defines=parse_defines(list(asked.define)),
+    )
+    searched = _of_design(found.tree, asked, asked.framework or target_of(asked.origin))
+    return replace(searched, launch=found)
+
+
+def _of_design(source: str | Mapping[str, Any], asked: Asked, framework: str = "") -> Searched:
+    from cosmic.psa.files import is_limit, mapping_space  # noqa: PLC0415  heavy
+
     limits = [each for each in asked.constraints if is_limit(each)]
+    own = [each for each in limits if each.startswith("memory_bytes")]  # takes the place of ours
     space = mapping_space(
         source,
-        stated,
-        framework=asked.framework or "any",
+        _stated(asked),
+        framework=framework or asked.framework or "any",
         stacks=[each for each in asked.stacks if each != "workload"],
-        fix=held,
+        fix=[each for each in asked.fix if "=" not in each],
         vary=varied(asked.vary),
-        constraints=[each for each in asked.constraints if each not in limits],
+        constraints=[each for each in asked.constraints if each not in limits or each in own],
     )
-    return space, limits, []
+    return Searched(space, [each for each in limits if each not in own], [])
+
+
+def _stated(asked: Asked) -> dict[str, Any]:
+    """Return the fields that options set: they are held."""
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+
+    return parse_overrides([*asked.settings, *(each for each in asked.fix if "=" in each)])
+
+
+def launch_changes(searched: Searched | None, best: DesignPoint | None) -> list[str]:
+    """Return what to change in the launch whose mapping was searched, a line for each argument."""
+    from cosmic.launching.difference import difference  # noqa: PLC0415  heavy
+
+    if searched is None or searched.launch is None or best is None:
+        return []
+    return [str(each) for each in difference(searched.launch.point, best, searched.target)]
 
 
 def varied(texts: list[str]) -> dict[str, list[Any]]:

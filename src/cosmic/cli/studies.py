@@ -172,7 +172,7 @@ def show(found: Found) -> None:
     metrics = best["metrics"]
     first = facts["objectives"][0]
     say([f"best design (trial {best['trial']:,}): {figure(first, metrics[first])}"])
-    say([*filter(None, [verdict.design]), headline(metrics), *_expected(verdict), *_equals(verdict), ""])
+    say([*filter(None, [verdict.design]), headline(metrics), *_expected(verdict), *_equals(found, verdict), ""])
     emit_table("", ["parameter", "base", "best"], best_rows(found, best))
     if len(facts["objectives"]) > 1:
         _show_front(found, facts)
@@ -182,7 +182,7 @@ def _capital(sentence: str) -> str:
     return sentence[:1].upper() + sentence[1:]
 
 
-def _equals(verdict: Verdict) -> list[str]:
+def _equals(found: Found, verdict: Verdict) -> list[str]:
     """Return how many other designs are as good as the best, as far as the model can tell."""
     from cosmic.exploration.verdict import choice_text  # noqa: PLC0415  heavy
 
@@ -190,7 +190,8 @@ def _equals(verdict: Verdict) -> list[str]:
     if ground is None or ground.count == 1:
         return []
     error = ground.error
-    more = f"; {ground.within_error:,} within the expected error of {100 * error:.0f} %" if error else ""
+    least = "at least " if len(found.trials) < found.problem.space.valid else ""
+    more = f"; {least}{ground.within_error:,} within the expected error of {100 * error:.0f} %" if error else ""
     return [f"{choice_text(ground)}{more}"]
 
 
@@ -253,14 +254,22 @@ def _effort(facts: dict[str, Any]) -> str:
 
 
 def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:
-    """Return each parameter and derived field with its value in the base and in the best design."""
+    """Return each searched and derived field with its value in the base and in the best design."""
     from cosmic.design import schema  # noqa: PLC0415  heavy
-    from cosmic.psa.parameters import label, label_in  # noqa: PLC0415  heavy
+    from cosmic.psa.parameters import ACCELERATOR, label, label_in  # noqa: PLC0415  heavy
 
     space = found.problem.space
-    base = {each.name: label_in(each, space.base) for each in space.parameters}
-    base |= {path: label(space.base, path, schema.get(space.base, path)) for path in space.derived}
-    return [[name, _cell(base[name]), _cell(value)] for name, value in best["point"].items()]
+    rows = []
+    for each in space.parameters:
+        ours, theirs = label_in(each, space.base), best["point"][each.name]
+        several = len(each.paths) > 1 and "{" in each.name and each.name != ACCELERATOR
+        if several:
+            own = [label(space.base, path, schema.get(space.base, path)) for path in each.paths]
+            rows += [[path, _cell(a), _cell(b)] for path, a, b in zip(each.paths, own, theirs, strict=True)]
+        else:
+            rows.append([each.name, _cell(ours), _cell(theirs)])
+    base = {path: label(space.base, path, schema.get(space.base, path)) for path in space.derived}
+    return rows + [[path, _cell(base[path]), _cell(best["point"][path])] for path in space.derived]
 
 
 def _cell(value: Any) -> str:

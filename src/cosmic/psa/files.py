@@ -82,7 +82,8 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
 def _called(source: str | Path | Mapping[str, Any]) -> str:
     """Return what to call the set of a design's mappings: as the design is called."""
     if isinstance(source, Mapping):
-        return "mapping"
+        model, system = source.get("model"), source.get("system")
+        return f"{model}@{system}" if isinstance(model, str) and isinstance(system, str) else "mapping"
     return str(source) if names_design(source) and "@" in str(source) else Path(source).stem
 
 
