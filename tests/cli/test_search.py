@@ -278,13 +278,13 @@ def test_the_mapping_of_a_design_is_searched_in_one_line(
     words = ["search", "llama3-8b@dgx-h100:4", "--framework", "deepspeed", "--fix", "micro_batch=1", "--fix", "cp=1"]
     out = output(capsys, *words, "--save-space", "mine.yaml")
     assert re.match(r"Proven best of \d+ mappings; ", out)
-    assert "study: runs/llama3-8b@dgx-h100-4-exhaustive-0" in out
-    assert "cosmic export runs/llama3-8b@dgx-h100-4-exhaustive-0/best.yaml --to" in out
+    assert "study: runs/llama3-8b@dgx-h100-4-bounded-0" in out
+    assert "cosmic export runs/llama3-8b@dgx-h100-4-bounded-0/best.yaml --to" in out
     first = json.loads(output(capsys, *words, "--json"))
     again = json.loads(output(capsys, "search", "mine.yaml", "--json"))
     assert (first["best"]["point"], first["trials"]) == (again["best"]["point"], again["trials"])
     assert first["plateau"]["count"] >= 1
-    best = json.loads(output(capsys, "evaluate", "runs/llama3-8b@dgx-h100-4-exhaustive-0/best.yaml", "--json"))
+    best = json.loads(output(capsys, "evaluate", "runs/llama3-8b@dgx-h100-4-bounded-0/best.yaml", "--json"))
     assert best["step_s"] == first["best"]["metrics"]["step_s"]
 
 
@@ -293,3 +293,30 @@ def test_a_space_takes_no_options_of_designs(capsys: pytest.CaptureFixture[str])
         status, out, err = run(capsys, "search", SPACE, *option)
         assert (status, out) == (2, "")
         assert "is for designs" in err
+
+
+LAUNCH = """TP=4
+torchrun --nproc-per-node 4 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --seq-length 2048 \\
+  --vocab-size 32000 --micro-batch-size 1 --global-batch-size 32 --tensor-model-parallel-size $TP --bf16 \\
+  --use-distributed-optimizer --sequence-parallel --recompute-granularity full --recompute-method uniform \\
+  --recompute-num-layers 1
+"""
+
+
+def test_a_launch_script_ends_with_what_to_change_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.sh").write_text(LAUNCH)
+    words = ["search", "train.sh", "--from", "megatron", "--system", "dgx-h100", "--fix", "cp=1"]
+    out = output(capsys, *words)
+    assert "what to change in train.sh:" in out
+    assert "~ --tensor-model-parallel-size 4 → --tensor-model-parallel-size 1" in out
+    assert "- --recompute-granularity full" in out
+    found = data(capsys, *words)
+    assert "- --recompute-granularity full" in found["changes"]
+    assert found["gain_over_base"] > 1.2
+
+
+def test_options_of_launches_need_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--system", "dgx-h100"], ["--model", "llama3-8b"], ["--define", "TP=8"]):
+        status, out, err = run(capsys, "search", "llama3-8b@dgx-h100:8", *option)
+        assert (status, out) == (2, "")
+        assert "is for launch scripts" in err
