@@ -1,0 +1,223 @@
+"""Branch and bound over boxes: what is left after pruning holds the optimum.
+
+    roots       every skeleton that can run × the options that are kept, each with its whole ranges
+    a round     bounds of all boxes; those that cannot hold anything better are leaves, the others are halved
+    halving     at the range with most places left (the first of equal ones), into slow and fast
+
+A round is judged as a whole, so that the same boxes are split whatever the number of workers. The candidates are the
+fastest corners, which are designs, and what a few descents from the most promising boxes find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from time import monotonic
+
+import numpy as np
+
+from cosmic.certifying.bounding import Boxes, Judged
+from cosmic.certifying.dominance import Dominance
+from cosmic.certifying.intervals import Flags, Floats
+from cosmic.certifying.skeletons import Division
+from cosmic.exploration.pareto import front
+from cosmic.psa.diagram import Indices
+
+Judge = Callable[[Boxes], Judged]
+SLACK = 1e-9
+"""Share by which something better than the best may go unnoticed: far above what rounding does."""
+STARTS = 48
+"""Boxes from which descents begin."""
+MOST_BOXES = 40_000_000
+"""Boxes of one round, at most: gigabytes."""
+
+
+@dataclass
+class Tree:
+    """What was split: the same rounds of boxes follow from it."""
+
+    splits: list[Flags] = field(default_factory=list)
+    """For each round, which of its boxes were split."""
+
+
+@dataclass(eq=False)
+class Best:
+    """The best losses so far, with their designs: one, or the front of several objectives."""
+
+    losses: Floats
+    rows: Indices
+    gap: float = SLACK
+
+    @classmethod
+    def none(cls, objectives: int, columns: int, gap: float) -> Best:
+        """Return that nothing is known yet."""
+        return cls(np.empty((0, objectives)), np.empty((0, columns), dtype=np.intp), max(gap, SLACK))
+
+    def offer(self, losses: Floats, rows: Callable[[Indices], Indices]) -> None:
+        """Take what is better among designs; *rows* gives the rows of some of them."""
+        able = np.flatnonzero(np.isfinite(losses).all(axis=1))
+        able = able[~self.covers(losses[able], 0.0)] if len(self.losses) else able
+        if not len(able):
+            return
+        able = able[front(losses[able])]
+        joined = np.vstack([self.losses, losses[able]])
+        designs = np.vstack([self.rows, rows(able)])
+        order = np.lexsort((*designs.T[::-1], *joined.T[::-1]))  # by loss, then by row: the same whoever finds it
+        joined, designs = joined[order], designs[order]
+        _, first = np.unique(joined, axis=0, return_index=True)
+        first = np.sort(first[front(joined[first])])
+        self.losses, self.rows = joined[first], designs[first]
+
+    def covers(self, bounds: Floats, gap: float | None = None) -> Flags:
+        """Return which bounds no design can beat by more than the gap: something known is as good in all objectives."""
+        slack = 1 - (self.gap if gap is None else gap)
+        covered = np.zeros(len(bounds), dtype=bool)
+        if bounds.shape[1] == 1:
+            return np.asarray(bounds[:, 0] >= self.losses[:, 0].min(initial=np.inf) * slack)
+        for known in self.losses * slack:
+            left = np.flatnonzero(~covered)
+            covered[left] = (bounds[left] >= known).all(axis=1)
+        return covered
+
+
+def roots(division: Division, groups: Sequence[tuple[Indices, Sequence[Dominance]]]) -> Boxes:
+    """Return a box for every skeleton and every combination of kept options, in their order.
+
+    *groups* are the skeletons of each group, and what dominates what in them.
+    """
+    parts = [_roots(skeletons, dominance) for skeletons, dominance in groups if len(skeletons)]
+    skeletons = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, dtype=np.intp)
+    options = np.concatenate([part[1] for part in parts]) if parts else np.empty((0, len(division.choices)), np.intp)
+    order = np.lexsort((*options.T[::-1], skeletons))
+    low = np.zeros((len(order), len(division.ranges)), dtype=np.int16)
+    high = low + np.array([len(each.values) - 1 for each in division.ranges], dtype=np.int16)
+    return Boxes(skeletons[order], options[order], low, high)
+
+
+def _roots(skeletons: Indices, dominance: Sequence[Dominance]) -> tuple[Indices, Indices]:
+    kinds = np.stack([each.which for each in dominance], axis=1) if dominance else np.zeros((len(skeletons), 0), np.intp)
+    distinct, which = np.unique(kinds, axis=0, return_inverse=True)
+    numbers, options = [], []
+    for place, kind in enumerate(distinct.tolist()):
+        mine = skeletons[which.reshape(-1) == place]
+        grids = np.meshgrid(*(each.kept(one) for each, one in zip(dominance, kind, strict=True)), indexing="ij")
+        combined = np.stack([grid.reshape(-1) for grid in grids], axis=1) if grids else np.zeros((1, 0), np.intp)
+        numbers.append(np.repeat(mine, len(combined)))
+        options.append(np.tile(combined, (len(mine), 1)))
+    return np.concatenate(numbers), np.concatenate(options).astype(np.intp)
+
+
+def halves(boxes: Boxes) -> Boxes:
+    """Return both halves of each box, side by side: the slow one first."""
+    width = boxes.high - boxes.low
+    longest = width.argmax(axis=1)
+    rows = np.arange(len(boxes))
+    middle = boxes.low[rows, longest] + width[rows, longest] // 2
+    slow_high, fast_low = boxes.high.copy(), boxes.low.copy()
+    slow_high[rows, longest], fast_low[rows, longest] = middle, middle + 1
+    low, high = np.stack([boxes.low, fast_low], axis=1), np.stack([slow_high, boxes.high], axis=1)
+    twice = np.repeat(rows, 2)
+    return Boxes(boxes.skeletons[twice], boxes.options[twice], low.reshape(-1, low.shape[2]), high.reshape(-1, low.shape[2]))
+
+
+@dataclass
+class Progress:
+    """Where a search stands after a round."""
+
+    rounds: int
+    judged: int
+    open: int
+    best: Best
+    lower: float
+    """No loss is below it; of several objectives, not a number."""
+
+
+@dataclass
+class Outcome:
+    """What branching proved."""
+
+    best: Best
+    tree: Tree
+    lower: float
+    """The least bound of any leaf: no loss is below it."""
+    judged: int
+    done: bool
+    """Whether nothing is left open."""
+
+
+def branch(
+    division: Division, start: Boxes, judge: Judge, best: Best, until: float = np.inf, told: Callable[[Progress], None] = lambda _: None
+) -> Outcome:
+    """Return the best designs of the boxes *start*; stop with a gap at the time *until*."""
+    boxes, tree = start, Tree()
+    lower, judged = np.inf, 0
+    done = True
+    for rounds in range(10_000):
+        if not len(boxes):
+            break
+        found = judge(boxes)
+        judged += len(boxes)
+        best.offer(found.losses, lambda rows, boxes=boxes: corners(division, boxes, rows))
+        if rounds == 0:
+            judged += _descend(division, boxes, found, judge, best)
+        leaf = best.covers(found.bounds) | boxes.single
+        if found.bounds.shape[1] == 1:
+            lower = min(lower, float(found.bounds[leaf, 0].min(initial=np.inf)))
+        late = monotonic() > until or 2 * np.count_nonzero(~leaf) > MOST_BOXES
+        if late and not leaf.all():
+            done = False
+            lower = min(lower, float(found.bounds[~leaf].min(initial=np.inf))) if found.bounds.shape[1] == 1 else np.nan
+            tree.splits.append(np.zeros(len(boxes), dtype=bool))
+            break
+        tree.splits.append(~leaf)
+        boxes = halves(boxes.take(~leaf))
+        told(Progress(rounds, judged, len(boxes), best, lower))
+    return Outcome(best, tree, lower, judged, done)
+
+
+def corners(division: Division, boxes: Boxes, places: Indices) -> Indices:
+    """Return the rows of the fastest corners of some boxes."""
+    return division.rows(boxes.skeletons[places], boxes.options[places], boxes.high[places])
+
+
+def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best: Best) -> int:
+    """Offer what is found by changing one range or option at a time, from the most promising boxes; return the price."""
+    judged = 0
+    for objective in range(found.bounds.shape[1]):
+        order = np.argsort(found.bounds[:, objective], kind="stable")
+        here = boxes.take(order[: 40 * STARTS : 40] if len(order) > 40 * STARTS else order[:STARTS])
+        here = Boxes(here.skeletons, here.options, here.high, here.high)
+        losses = judge(here).losses[:, objective]
+        for _ in range(40):
+            near, owner = _neighbours(division, here)
+            tried = judge(near)
+            judged += len(near)
+            best.offer(tried.losses, lambda rows, near=near: corners(division, near, rows))
+            order = np.lexsort((tried.losses[:, objective], owner))
+            first = order[np.searchsorted(owner[order], np.arange(len(here)))]
+            better = tried.losses[first, objective] < losses
+            if not better.any():
+                break
+            pick = first[better]
+            here, losses = near.take(pick), tried.losses[pick, objective]
+    return judged
+
+
+def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
+    """Return all designs that differ from some in one range or option, and which they differ from."""
+    options, places, owner = [], [], []
+    for number, choice in enumerate(division.choices):
+        for option in range(len(choice.options)):
+            changed = boxes.options.copy()
+            changed[:, number] = option
+            options.append(changed)
+            places.append(boxes.high)
+    for number, each in enumerate(division.ranges):
+        for place in range(len(each.values)):
+            moved = boxes.high.copy()
+            moved[:, number] = place
+            options.append(boxes.options)
+            places.append(moved)
+    owner = np.tile(np.arange(len(boxes)), len(options))
+    high = np.concatenate(places)
+    return Boxes(boxes.skeletons[owner], np.concatenate(options), high, high), owner
