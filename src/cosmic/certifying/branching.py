@@ -26,8 +26,14 @@ from cosmic.psa.diagram import Indices
 Judge = Callable[[Boxes], Judged]
 SLACK = 1e-9
 """Share by which something better than the best may go unnoticed: far above what rounding does."""
-STARTS = 48
-"""Boxes from which descents begin."""
+STARTS = 24
+"""Boxes from which descents begin, for each way to weigh objectives."""
+MIXES = 17
+"""Ways to weigh two objectives."""
+DESCENT = 40
+"""Steps of a descent, at most."""
+RETRIED = 1
+"""Rounds after which a front is approached again."""
 MOST_BOXES = 40_000_000
 """Boxes of one round, at most: gigabytes."""
 
@@ -158,7 +164,7 @@ def branch(
         found = judge(boxes)
         judged += len(boxes)
         best.offer(found.losses, lambda rows, boxes=boxes: corners(division, boxes, rows))
-        if rounds == 0:
+        if rounds == 0 or (rounds <= RETRIED and best.losses.shape[1] > 1):
             judged += _descend(division, boxes, found, judge, best)
         leaf = best.covers(found.bounds) | boxes.single
         if found.bounds.shape[1] == 1:
@@ -181,26 +187,45 @@ def corners(division: Division, boxes: Boxes, places: Indices) -> Indices:
 
 
 def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best: Best) -> int:
-    """Offer what is found by changing one range or option at a time, from the most promising boxes; return the price."""
+    """Offer what is found by changing one range or option at a time, from the most promising boxes; return the price.
+
+    Several objectives are weighed in many ways, as products of powers, so that all of the front is approached.
+    """
     judged = 0
-    for objective in range(found.bounds.shape[1]):
-        order = np.argsort(found.bounds[:, objective], kind="stable")
-        here = boxes.take(order[: 40 * STARTS : 40] if len(order) > 40 * STARTS else order[:STARTS])
+    with np.errstate(all="ignore"):
+        logs = np.log(found.bounds)
+    for weights in _weights(found.bounds.shape[1]):
+        promise = logs @ weights
+        order = np.argsort(promise, kind="stable")[: 20 * STARTS]
+        _, first = np.unique(boxes.skeletons[order], return_index=True)  # from different skeletons
+        here = boxes.take(order[np.sort(first)[:STARTS]])
         here = Boxes(here.skeletons, here.options, here.high, here.high)
-        losses = judge(here).losses[:, objective]
-        for _ in range(40):
-            near, owner = _neighbours(division, here)
+        for _ in range(DESCENT):
+            near, owner = _neighbours(division, here)  # each is among its own neighbours
             tried = judge(near)
             judged += len(near)
             best.offer(tried.losses, lambda rows, near=near: corners(division, near, rows))
-            order = np.lexsort((tried.losses[:, objective], owner))
+            with np.errstate(all="ignore"):
+                weighed = np.log(tried.losses) @ weights
+            weighed[np.isnan(weighed)] = np.inf
+            order = np.lexsort((weighed, owner))
             first = order[np.searchsorted(owner[order], np.arange(len(here)))]
-            better = tried.losses[first, objective] < losses
-            if not better.any():
+            moved = near.take(first)
+            if np.array_equal(moved.high, here.high) and np.array_equal(moved.options, here.options):
                 break
-            pick = first[better]
-            here, losses = near.take(pick), tried.losses[pick, objective]
+            here = moved
     return judged
+
+
+def _weights(objectives: int) -> Floats:
+    """Return how several objectives are weighed: one after the other, and mixed."""
+    if objectives == 1:
+        return np.ones((1, 1))
+    if objectives == 2:
+        shares = np.linspace(0.0, 1.0, MIXES)
+        return np.stack([shares, 1 - shares], axis=1)
+    rng = np.random.default_rng(0)
+    return np.vstack([np.eye(objectives), rng.dirichlet(np.ones(objectives), MIXES)])
 
 
 def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
