@@ -193,7 +193,7 @@ def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best
     """
     judged = 0
     with np.errstate(all="ignore"):
-        logs = np.log(found.bounds)
+        logs = np.log(np.clip(found.bounds, 1e-300, 1e300))
     for weights in _weights(found.bounds.shape[1]):
         promise = logs @ weights
         order = np.argsort(promise, kind="stable")[: 20 * STARTS]
@@ -206,8 +206,7 @@ def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best
             judged += len(near)
             best.offer(tried.losses, lambda rows, near=near: corners(division, near, rows))
             with np.errstate(all="ignore"):
-                weighed = np.log(tried.losses) @ weights
-            weighed[np.isnan(weighed)] = np.inf
+                weighed = np.log(np.clip(tried.losses, 1e-300, 1e300)) @ weights
             order = np.lexsort((weighed, owner))
             first = order[np.searchsorted(owner[order], np.arange(len(here)))]
             moved = near.take(first)

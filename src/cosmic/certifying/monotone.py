@@ -44,14 +44,17 @@ def worsening(group: Group) -> Walk:
             if path in group.range_nodes:
                 node, (slowest, fastest) = group.range_nodes[path], each.values[[0, -1], place]
                 ends = np.asarray(min(slowest, fastest)), np.asarray(max(slowest, fastest))
-                found.intervals[node] = Interval(*ends)
+                found.intervals[node] = Interval(*ends) if slowest != fastest else point(slowest)
                 found.signs[node] = (bool(fastest <= slowest), bool(slowest <= fastest))
     for place, answer in group.compared.items():
         found.intervals[place], found.signs[place] = point(answer), CONSTANT
     for term in group.terms:
         worse = ORIENTATION.get(term.function, (0, 0))[term.side]
-        found.intervals[term.node] = Interval(term.least, term.most)
-        found.signs[term.node] = (worse > 0, worse < 0)
+        least, most = term.least, term.most
+        if np.array_equal(least, most):
+            found.intervals[term.node], found.signs[term.node] = point(least), CONSTANT
+        else:
+            found.intervals[term.node], found.signs[term.node] = Interval(least, most), (worse > 0, worse < 0)
     return found
 
 
@@ -257,7 +260,7 @@ def _sloped(group: Group, targets: Sequence[int], found: Walk, cut: list[int], *
     sloped = Walk()
     for place, pieces in parts.items():
         least, most, rises, falls = (np.concatenate(each)[boxes.which] for each in zip(*pieces, strict=True))
-        if np.array_equal(least, most):
+        if np.array_equal(least, most) or (rises & falls).all():  # a constant, up to rounding
             sloped.intervals[place], sloped.signs[place] = point(least), CONSTANT
         else:
             sloped.intervals[place], sloped.signs[place] = Interval(least, most), (rises, falls)
