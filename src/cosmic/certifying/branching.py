@@ -32,8 +32,11 @@ MIXES = 17
 """Ways to weigh two objectives."""
 DESCENT = 40
 """Steps of a descent, at most."""
+MOST_ROUNDS = 10_000
 RETRIED = 1
 """Rounds after which a front is approached again."""
+MET = 10
+"""Good designs that are remembered."""
 MOST_BOXES = 40_000_000
 """Boxes of one round, at most: gigabytes."""
 
@@ -53,6 +56,8 @@ class Best:
     losses: Floats
     rows: Indices
     gap: float = SLACK
+    met: tuple[Floats, Indices] | None = None
+    """With one objective: the losses and rows of the best designs that were met, not proven to be the next best."""
 
     @classmethod
     def none(cls, objectives: int, columns: int, gap: float) -> Best:
@@ -62,6 +67,8 @@ class Best:
     def offer(self, losses: Floats, rows: Callable[[Indices], Indices]) -> None:
         """Take what is better among designs; *rows* gives the rows of some of them."""
         able = np.flatnonzero(np.isfinite(losses).all(axis=1))
+        if losses.shape[1] == 1 and len(able):
+            self._meet(losses[:, 0], able, rows)
         able = able[~self.covers(losses[able], 0.0)] if len(self.losses) else able
         if not len(able):
             return
@@ -73,6 +80,20 @@ class Best:
         _, first = np.unique(joined, axis=0, return_index=True)
         first = np.sort(first[front(joined[first])])
         self.losses, self.rows = joined[first], designs[first]
+
+    def _meet(self, losses: Floats, able: Indices, rows: Callable[[Indices], Indices]) -> None:
+        most = np.inf if self.met is None or len(self.met[0]) < MET else self.met[0][-1]
+        some = able[losses[able] < most]
+        some = some[np.argsort(losses[some], kind="stable")[: 2 * MET]]
+        if not len(some):
+            return
+        known, designs = losses[some], rows(some)
+        if self.met is not None:
+            known, designs = np.concatenate([self.met[0], known]), np.vstack([self.met[1], designs])
+        order = np.lexsort((*designs.T[::-1], known))
+        known, designs = known[order], designs[order]
+        again = np.concatenate([[False], (designs[1:] == designs[:-1]).all(axis=1)])
+        self.met = known[~again][:MET], designs[~again][:MET]
 
     def covers(self, bounds: Floats, gap: float | None = None) -> Flags:
         """Return which bounds no design can beat by more than the gap: something known is as good in all objectives."""
@@ -135,7 +156,7 @@ class Progress:
     open: int
     best: Best
     lower: float
-    """No loss is below it; of several objectives, not a number."""
+    """No loss is below it; with several objectives, none of the first."""
 
 
 @dataclass
@@ -156,29 +177,32 @@ def branch(
 ) -> Outcome:
     """Return the best designs of the boxes *start*; stop with a gap at the time *until*."""
     boxes, tree = start, Tree()
-    lower, judged = np.inf, 0
-    done = True
-    for rounds in range(10_000):
+    one = best.losses.shape[1] == 1
+    lower, left, judged = np.inf, -np.inf, 0
+    for rounds in range(MOST_ROUNDS):
         if not len(boxes):
             break
-        found = judge(boxes)
-        judged += len(boxes)
-        best.offer(found.losses, lambda rows, boxes=boxes: corners(division, boxes, rows))
-        if rounds == 0 or (rounds <= RETRIED and best.losses.shape[1] > 1):
-            judged += _descend(division, boxes, found, judge, best)
-        leaf = best.covers(found.bounds) | boxes.single
-        if found.bounds.shape[1] == 1:
-            lower = min(lower, float(found.bounds[leaf, 0].min(initial=np.inf)))
-        late = monotonic() > until or 2 * np.count_nonzero(~leaf) > MOST_BOXES
-        if late and not leaf.all():
-            done = False
-            lower = min(lower, float(found.bounds[~leaf].min(initial=np.inf))) if found.bounds.shape[1] == 1 else np.nan
+        try:
+            found = judge(boxes)
+            judged += len(boxes)
+            best.offer(found.losses, lambda rows, boxes=boxes: corners(division, boxes, rows))  # type: ignore[misc]
+            if rounds == 0 or (rounds <= RETRIED and not one):
+                judged += _descend(division, boxes, found, judge, best)
+        except KeyboardInterrupt:
+            if rounds == 0:
+                raise
             tree.splits.append(np.zeros(len(boxes), dtype=bool))
-            break
+            return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
+        leaf = best.covers(found.bounds) | boxes.single
+        lower = min(lower, float(found.bounds[leaf, 0].min(initial=np.inf)))
+        left = float(found.bounds[~leaf, 0].min(initial=np.inf))
+        if (monotonic() > until or 2 * np.count_nonzero(~leaf) > MOST_BOXES) and not leaf.all():
+            tree.splits.append(np.zeros(len(boxes), dtype=bool))
+            return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
         tree.splits.append(~leaf)
         boxes = halves(boxes.take(~leaf))
-        told(Progress(rounds, judged, len(boxes), best, lower))
-    return Outcome(best, tree, lower, judged, done)
+        told(Progress(rounds, judged, len(boxes), best, min(lower, left)))
+    return Outcome(best, tree, lower if one else np.nan, judged, done=True)
 
 
 def corners(division: Division, boxes: Boxes, places: Indices) -> Indices:

@@ -51,6 +51,8 @@ class Certified:
     """By what share something may be better than the best; None with several objectives that are not proven."""
     within: tuple[float, int | None] | None
     """A share, and how many designs are within it of the best; None for a count that time ran out for."""
+    good: Indices
+    """The best designs that were met, a row each, the best first: the front, if there are several objectives."""
     judged: int
     """Boxes and designs that were evaluated."""
     seconds: float
@@ -199,8 +201,9 @@ class _Run:
             **proof,
         }
         seconds = monotonic() - self.started
+        good = best.rows if best.met is None else best.met[1]
         return Certified(
-            problem, method, why, found.done, best.rows, best.losses, gap, asked, found.judged, seconds, content
+            problem, method, why, found.done, best.rows, best.losses, gap, asked, good, found.judged, seconds, content
         )
 
 

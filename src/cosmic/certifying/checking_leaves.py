@@ -226,7 +226,7 @@ class Leaves:
             return
         refuse_unless(type(stated) in (int, float) and type(gap) in (int, float), "it states no bound")
         refuse_unless(stated <= lower * (1 + EQUAL), "its lower bound is above that of a leaf")
-        refuse_unless(stated >= lower * (1 - 1e-9), "its lower bound is below that of all leaves")
+        refuse_unless(stated >= lower * (1 - 1e-9) or not self.found["proven"], "its lower bound is below that of all leaves")
         left = max(0.0, 1 - stated / float(self.best[0, 0]))
         refuse_unless(abs(gap - left) <= EQUAL, "its gap does not follow from its bound")
 

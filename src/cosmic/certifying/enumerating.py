@@ -63,7 +63,12 @@ def enumerate_all(
     for number in range(-(-problem.space.valid // BLOCK)):
         if blocks and monotonic() > until:
             break
-        rows, losses = losses_of_block(problem, evaluate, number)
+        try:
+            rows, losses = losses_of_block(problem, evaluate, number)
+        except KeyboardInterrupt:
+            if not blocks:
+                raise
+            break
         best.offer(losses, lambda places, rows=rows: rows[places])
         blocks.append(block_of(losses))
         told(number * BLOCK + len(rows), best)
