@@ -42,7 +42,7 @@ CHAPTERS = (
     Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
     Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
     Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
-    Chapter("Themis", ("cost.themis",)),
+    Chapter("Chunks in orders of their own", ("cost.levelling", "cost.themis")),
     Chapter("Compute of a rank", (*WORK, "step.serving_work", "workload.precision")),
     Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.network_costs")),
     Chapter("Communication", ("step.communication", "step.network_load")),

@@ -1,14 +1,13 @@
-"""Themis: the loads of its authors' code, digit by digit, and the same for many designs at once."""
+"""Themis: the loads of its authors' code, digit by digit."""
 
 from __future__ import annotations
 
 import csv
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from cosmic.cost.themis import MIB, ThemisInput, ThemisKind, bottleneck_seconds, chunks, loads, orders
+from cosmic.cost.themis import MIB, ThemisInput, ThemisKind, chunks, loads, orders
 from cosmic.errors import SpecError
 
 ROOT = Path(__file__).parents[2]
@@ -76,28 +75,6 @@ def test_loads_never_fall_below_the_ideal() -> None:
     assert ideal <= max(loads("reduce_scatter", even)) < 1.03 * ideal
 
 
-def test_a_batch_gives_what_single_designs_give() -> None:
-    rng = np.random.default_rng(7)
-    npus = 2 ** rng.integers(0, 5, (4, 300))
-    npus[0] = np.maximum(npus[0], 2)
-    bandwidths = rng.choice([25e9, 50e9, 100e9, 400e9], (4, 300))
-    splits = rng.choice([1, 2, 4, 8, 16, 32], 300)
-
-    seconds = bottleneck_seconds(list(npus), list(bandwidths), 2.0**30, splits)
-
-    alone = [
-        max(loads("reduce_scatter", ThemisInput(npus=tuple(p), bandwidths=tuple(b), size_bytes=2**30, splits=n)))
-        * MIB
-        / b[0]
-        for p, b, n in zip(npus.T.tolist(), bandwidths.T.tolist(), splits.tolist(), strict=True)
-    ]
-    np.testing.assert_allclose(seconds, alone, rtol=1e-12)
-
-
-def test_one_npu_takes_no_time() -> None:
-    assert bottleneck_seconds([1, 1], [1e9, 1e9], 1e9, 4).tolist() == [0.0]
-
-
 def test_one_chunk_takes_the_default_order() -> None:
     (order,) = orders("all_reduce", ThemisInput(npus=(4, 8), bandwidths=(1, 9), size_bytes=2**20, splits=1))
     assert order == (0, 1)
@@ -129,21 +106,3 @@ def test_chunks_by_hand() -> None:
 def test_shards_of_an_all_gather_add_up() -> None:
     shards = ThemisInput(npus=(4, 2), bandwidths=(2, 1), size_bytes=4 * MIB, splits=4)
     assert [chunk.size_bytes for chunk in chunks("all_gather", shards)] == [MIB] * 4
-
-
-def test_chunks_settle_on_the_order_from_the_inside_out_where_that_is_faster() -> None:
-    """8 ranks at 400 bytes a second, 4 such groups at 50: two chunks of half a byte.
-
-    From the inside out, dimension 0 sends 7/8 of a byte, and dimension 1 3/4 of an eighth: 2.19 and 1.88 ms. Levelled,
-    the second chunk goes to dimension 1 first, with all its bytes: 3/4 (1/16 + 1/2) / 50 = 8.44 ms.
-    """
-    group = [8.0, 4.0], [400.0, 50.0], 1.0, 2
-    assert bottleneck_seconds(*group).tolist() == pytest.approx([0.75 * (1 / 16 + 1 / 2) / 50])
-    assert bottleneck_seconds(*group, settles=True).tolist() == pytest.approx([7 / 8 / 400])
-
-
-@pytest.mark.parametrize("chunks", [1, 2, 3, 4, 16])
-def test_a_faster_dimension_is_never_slower(chunks: int) -> None:
-    outer = np.arange(5.0, 900.0, 5.0)
-    found = bottleneck_seconds([8.0, 4.0], [np.full_like(outer, 400.0), outer], 1.0, chunks, settles=True)
-    assert (np.diff(found) <= 1e-15).all()

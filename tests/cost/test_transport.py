@@ -67,6 +67,15 @@ def test_without_a_small_protocol_all_messages_are_large() -> None:
     assert seconds(RING, replace(NCCL, small_efficiency=0.0), 0) == near(17e-6)
 
 
+def test_a_protocol_that_is_faster_throughout_sets_the_pace_of_chunks() -> None:
+    """Small messages at 0.9 of the rate, large ones at 0.5: no call gives back what chunks took."""
+    odd = Transport(efficiency=0.5, small_efficiency=0.9, bulk_s=2e-6)
+    cost = stage_cost(RING, RATE, 0.0, odd)
+    assert cost.per_byte_s == near(RING.traffic / RATE / 0.9)
+    assert cost.per_call_s(1e9) == 0.0
+    assert cost.protocols[0] == near((2e-6, RING.traffic / RATE * (1 / 0.5 - 1 / 0.9)))
+
+
 def test_direct_messages_are_announced_one_way_and_not_passed_on() -> None:
     direct = replace(RING, direct=True)
     assert seconds(direct, NCCL, 0) == near(11e-6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import cache
 from random import Random
 
@@ -12,10 +13,12 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from cosmic.design import schema
+from cosmic.design.batch import Batch
 from cosmic.design.point import DesignPoint
 from cosmic.loading.designs import load_design, parse_overrides
+from cosmic.simulation.analytic import Step, step
 from cosmic.testing.designs import FAMILIES, TASKS, random_design, tasks_of
-from cosmic.testing.relations import RELATIONS
+from cosmic.testing.relations import RELATIONS, network
 from cosmic.testing.relations.commands import command_of, settings_of
 from cosmic.testing.relations.relation import Answer, Finding, at_least, at_most, comparison, equal, stays_feasible
 from cosmic.testing.relations.work import more_sequences
@@ -128,3 +131,36 @@ def test_a_comparison_finds_a_law_that_does_not_hold() -> None:
 def test_a_design_that_does_not_fit_is_shown_with_room() -> None:
     point = load_design("llama3-70b@dgx-h100:8", {"tp": 1, "cp": 1, "pp": 1, "weight_sharding": "none"})
     assert command_of(point).endswith("--set 'memory.capacity=1e15 B'")
+
+
+def test_a_step_that_is_shorter_though_collectives_take_longer_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if what is exposed were taken from the step instead of added to it."""
+    point = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "sequence": 512, "global_batch": 8})
+    relation = RELATIONS["longer collectives"]
+    assert relation.violations(point, Random(0)) == []
+    assert relation.violations(load_design("llama3-8b@dgx-h100:1"), Random(0)) == []  # there are none
+
+    def falls(batch: Batch) -> Step:
+        found = step(batch)
+        return replace(found, seconds=100 - found.seconds)
+
+    monkeypatch.setattr(network, "step", falls)
+    found = relation.violations(point, Random(0))
+    assert {each.finding.text.split(" where ")[1] for each in found} >= {
+        "tp of forward take longer",
+        "tp of backward take longer",
+        "all of them take longer",
+    }
+    assert all(each.command == command_of(point) and each.finding.size > 0 for each in found)
+
+
+def test_links_are_bettered_in_every_dimension_and_in_every_order_of_chunks() -> None:
+    point = load_design("gpt3-13b@cosmic-512")
+    changes = network.in_some_order(point, Random(1))
+    assert len(changes) % 2 == 0
+    pairs = list(zip(changes[::2], changes[1::2], strict=True))
+    assert all(set(before) == {"collective.multi_dim", "collective.chunks"} for before, _ in pairs)
+    changed = [next(iter(set(after) - set(before))) for before, after in pairs]
+    assert {f"network.dims.{place}.bandwidth" for place in range(len(point.network.dims))} <= set(changed)
+    assert {f"network.dims.{place}.latency" for place in range(len(point.network.dims))} <= set(changed)
+    assert network.in_some_order(load_design("llama3-8b@dgx-h100:1"), Random(1)) == []

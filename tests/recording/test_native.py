@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic.cost.themis import settled_seconds
 from cosmic.native import library
 from cosmic.numeric import cbrt
 from cosmic.recording.operations import NAMES, NUMBERS, OPERATIONS
@@ -100,18 +99,6 @@ def test_cube_roots_are_right_to_the_last_bit_or_the_one_beside_it() -> None:
     exact = np.cbrt(values.astype(np.longdouble))
     assert np.max(np.abs(cbrt(values) - exact) / np.spacing(exact.astype(float))) <= 1.0
     assert np.array_equal(cbrt(np.array([0.0, -8.0, np.inf])), [0.0, -2.0, np.inf])
-
-
-@pytest.mark.parametrize("dims", [1, 2, 3, 5])
-@pytest.mark.parametrize("size", [1, 7, 128, 200])
-def test_levelled_chunks_are_the_same_bits(dims: int, size: int) -> None:
-    chunks = RNG.choice([1, 2, 3, 8, 16, 64], size).astype(float)
-    members = RNG.choice([1.0, 2.0, 4.0, 7.0, 16.0], (dims, size))
-    rates = RNG.uniform(1e9, 1e12, (dims, size))
-    found, wanted = both(one_operation("settled_seconds", 1 + 2 * dims), np.stack([chunks, *members, *rates]))
-    assert np.array_equal(found, wanted)
-    alone = [settled_seconds(chunks[0], *members[:, 0], *rates[:, 0]) for _ in range(1)]
-    assert found[0] == alone[0]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4, 8])

@@ -77,12 +77,22 @@ def test_collectives_at_the_end_of_a_step_overlap_the_passes_that_are_left(
     assert _beyond(12.0, pass_s, efficiency, 4, virtual) == pytest.approx(exposed)
 
 
+def stage_of(
+    compute: ComputeTime, communicated: Any, exposed: Any, late_s: float = 0.0, efficiency: float = 1.0
+) -> StageTime:
+    """Return a stage whose host is late in the backward pass; nothing but weights and gradients is hidden."""
+    late = {"forward": 0.0, "backward": late_s}
+    passed = {phase: compute.beside(phase)[2] + late[phase] for phase in PASSES}
+    sent = dict.fromkeys(PASSES, 0.0)
+    return StageTime(compute, communicated, exposed, late, passed, sent, passed, 0.0, efficiency)
+
+
 def ended(reduced: float, updated: float = 0.0, traffic: Any = (), **changes: Any) -> list[float]:
     """Return what is exposed after a step whose passes take 8 and 16 s, in 4 microbatches."""
     fifo = {"scheduling": "fifo"} | changes.pop("collective", {})
     made = plain([], traffic, **{"global_batch": 4, "collective": fifo} | changes)
     communicated: Any = {("weights", "step"): reduced, ("updated", "step"): updated}
-    stage = StageTime(ComputeTime(forward=8.0, backward=16.0), communicated, {}, {"forward": 0.0, "backward": 0.0})
+    stage = stage_of(ComputeTime(forward=8.0, backward=16.0), communicated, {})
     return [float(each) for each in after_step(profile(made, "first"), stage)]
 
 
@@ -99,7 +109,7 @@ def test_what_of_a_pass_hides_other_communication_hides_no_gradients() -> None:
     made = plain([], [], global_batch=4, collective={"scheduling": "fifo"})
     communicated: Any = {("weights", "step"): 10.0, ("weights", "backward"): 9.0}
     exposed: Any = {("weights", "backward"): 3.0}
-    stage = StageTime(ComputeTime(backward=16.0), communicated, exposed, {"forward": 0.0, "backward": 2.0})
+    stage = stage_of(ComputeTime(backward=16.0), communicated, exposed, 2.0, efficiency=6 / 9)
     assert after_step(profile(made, "first"), stage)[0] == 10 - 12 / 4
 
 
@@ -120,13 +130,31 @@ def test_the_gradients_of_the_embedding_are_not_waited_for_twice() -> None:
     made = plain([], traffic, global_batch=4, collective={"scheduling": "fifo"})
     for waited, left in ((3.0, 5 / 4), (9.0, 0.0)):
         exposed: Any = {("weights", "backward"): waited}
-        stage = StageTime(ComputeTime(backward=16.0), exposed, exposed, {"forward": 0.0, "backward": 0.0})
+        stage = stage_of(ComputeTime(backward=16.0), exposed, exposed)
         assert after_step(profile(made, "first"), stage) == (left, 0)
+
+
+@pytest.mark.parametrize(
+    ("updated", "exposed"),
+    [
+        (1.0, 6.0),  # what comes last is exposed in any case, and 1 + 6 - 2 s are less
+        (5.0, 5 + 6 - 2),  # both wait for the network, and have 2 s of the next forward pass beside them
+    ],
+)
+def test_the_newest_first_does_not_hide_the_last_gradients_behind_updated_weights(
+    updated: float, exposed: float
+) -> None:
+    """24 s for the embedding over 4 microbatches: 6 s after the last one, as with ZeRO-2."""
+    traffic = [collective("weights", "backward", 24.0, block="embedding")]
+    found = ended(0.0, updated, traffic, collective={"scheduling": "lifo"})
+    assert found == [pytest.approx(exposed), 0]
+    in_order = ended(0.0, updated, traffic)
+    assert sum(found) <= sum(in_order) == 6 + max(0.0, updated - 2)
 
 
 def test_only_the_stage_with_the_embedding_waits_for_it() -> None:
     communicated: Any = {("weights", "step"): 10.0}
-    stage = StageTime(ComputeTime(backward=16.0), communicated, {}, {"forward": 0.0, "backward": 0.0})
+    stage = stage_of(ComputeTime(backward=16.0), communicated, {})
     for traffic in (
         collective("weights", "step", 9.0, block="embedding"),
         collective("weights", "backward", 4 * 9.0, block="embedding"),
@@ -140,7 +168,7 @@ def test_all_gradients_of_a_recommender_come_last() -> None:
     """It is one block: 12 weights of its perceptrons in 4 bytes, between two at 10 bytes/s, whatever runs beside."""
     model = Recommender(dense_features=3, tables=(5,), embedding=2, bottom=(2,), top=(1,))
     made = batch_of(replace(point(dp=2, collective={"scheduling": "fifo"}), model=model))
-    stage = StageTime(ComputeTime(backward=100.0), {("weights", "step"): 4.8}, {}, {"forward": 0.0, "backward": 0.0})
+    stage = stage_of(ComputeTime(backward=100.0), {("weights", "step"): 4.8}, {})
     assert [float(each) for each in after_step(profile(made, "first"), stage)] == pytest.approx([4.8, 0])
 
 
@@ -160,7 +188,8 @@ def test_virtual_stages_finish_one_after_the_other() -> None:
         (10.0, 5.0, 0.002, 15 - 6 - 2.448),  # and beside the update of 1,224 weights
         (10.0, 0.0, 0.0, 10 - 6),
         (1.0, 0.0, 0.0, 0.0),
-        (0.0, 5.0, 0.0, 0.0),
+        (0.0, 5.0, 0.0, 5 - 2),  # there are no updated weights before the backward pass ends
+        (0.0, 5.0, 0.002, 5 - 2 - 2.448),
     ],
 )
 def test_the_newest_first_overlaps_both_passes_and_the_update(
@@ -182,8 +211,7 @@ def test_a_batch_has_orders_of_its_own() -> None:
     orders = [{"collective.scheduling": "lifo"}, {"collective.scheduling": "fifo"}]
     many = batch_of_changes(point(dp=2, collective={"scheduling": "fifo"}), orders)
     communicated: Any = {("weights", "step"): 1000.0}
-    late = {"forward": 0.0, "backward": 0.0}
-    stage = StageTime(ComputeTime(forward=2.0, backward=4.0), communicated, {}, late)
+    stage = stage_of(ComputeTime(forward=2.0, backward=4.0), communicated, {})
     found = profile(many, "first")
     update = float(optimizer_s(found))
     assert update == pytest.approx(1224 * (2 + 4 + 2 * 12) / 100)  # 30 bytes of a weight, its gradient and its states
@@ -426,9 +454,10 @@ def test_everything_but_offloading_counts_before_it_shows() -> None:
 
 
 def test_the_slower_of_two_stages_counts_design_by_design() -> None:
-    one = Step({"gemm": np.array([1.0, 5.0])}, np.array([10.0, 20.0]))
-    other = Step({"gemm": np.array([2.0, 4.0])}, np.array([9.0, 40.0]))
+    one = Step({"gemm": np.array([1.0, 5.0])}, np.array([10.0, 20.0]), np.array([1.0, 5.0]))
+    other = Step({"gemm": np.array([2.0, 4.0])}, np.array([9.0, 40.0]), np.array([2.0, 4.0]))
     found = _slower(one, other)
+    assert np.asarray(found.seconds).tolist() == [2.0, 5.0]
     assert np.asarray(found.parts["gemm"]).tolist() == [2.0, 5.0]
     assert np.asarray(found.busy_s).tolist() == [9.0, 20.0]
 
@@ -451,7 +480,7 @@ def test_the_slower_of_two_stages_counts_design_by_design() -> None:
 def test_of_equally_long_steps_the_stage_with_more_to_do_counts(
     seconds: tuple[float, float], busy: tuple[float, float], longer: bool
 ) -> None:
-    one, other = (Step({"gemm": took}, does) for took, does in zip(seconds, busy, strict=True))
+    one, other = (Step({"gemm": took}, does, took) for took, does in zip(seconds, busy, strict=True))
     assert bool(_bounds(one, other)) == longer
 
 
@@ -464,9 +493,11 @@ def test_a_single_microbatch_is_bounded_by_the_stage_with_more_to_do() -> None:
 
 
 def test_of_equally_long_steps_the_one_counts_whose_stage_has_more_to_do() -> None:
-    waits = Step({"gemm": 1.0, "bubble": 2.0}, 1.0)
-    works = Step({"gemm": 2.0, "bubble": 1.0}, 2.0)
-    assert [float(_slower(*pair).parts["gemm"]) for pair in ((waits, works), (works, waits))] == [2.0, 2.0]
+    waits = Step({"gemm": 1.0, "bubble": 2.0}, 1.0, 3.0)
+    works = Step({"gemm": 2.0, "bubble": 1.0}, 2.0, 3.0 - 1e-10)
+    for pair in ((waits, works), (works, waits)):
+        assert float(_slower(*pair).parts["gemm"]) == 2.0
+        assert float(_slower(*pair).seconds) == 3.0  # the longer one's all the same
 
 
 def staged(**changes: Any) -> Batch:

@@ -227,10 +227,10 @@ def test_themis_lets_every_second_chunk_begin_outside() -> None:
     assert [load[2] for load in found] == pytest.approx([0.75 * GRADIENTS, 0.75 * GRADIENTS])
 
 
-def test_themis_takes_latency_once_and_the_usual_order_for_all_to_alls() -> None:
+def test_themis_takes_latency_for_every_chunk_and_the_usual_order_for_all_to_alls() -> None:
     slow = (switch(2, latency_s=0.5), switch(2, latency_s=0.5))
     found = loads(dp=4, dims=slow, collective={"multi_dim": "themis", "chunks": 2})
-    assert [load[3] for load in found] == pytest.approx([0.75 * GRADIENTS / 10 + GRADIENT_CALLS * 2 * 2 * 0.5] * 2)
+    assert [load[3] for load in found] == pytest.approx([0.75 * GRADIENTS / 10 + GRADIENT_CALLS * 2 * 2 * 2 * 0.5] * 2)
     changes: dict[str, Any] = {"dp": 4, "ep": 4, "dims": slow, "model": {"experts": FOUR_EXPERTS}, "task": "prefill"}
     algorithms = {"algorithms": ("direct", "direct"), "chunks": 2}
     exchanged = loads(collective=algorithms | {"multi_dim": "themis"}, **changes)
@@ -321,55 +321,42 @@ def test_baseline_sends_all_of_an_all_reduce_everywhere() -> None:
     assert shares("reduce_scatter", [2.0, 4.0], multi_dim="baseline") == [1, 1 / 2]
 
 
-def test_themis_plans_only_groups_of_whole_members_in_several_dimensions() -> None:
+def test_themis_levels_what_groups_send_into_several_dimensions() -> None:
     assert shares("all_reduce", [4.0], multi_dim="themis", chunks=2) == [1]
-    assert shares("all_reduce", [1.5, 2.0], multi_dim="themis", chunks=2) == pytest.approx([1, 2 / 3])
-    assert shares("all_reduce", [2.0, 3.5], multi_dim="themis", chunks=4) == pytest.approx([1, 1 / 2])
-    assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=3) == pytest.approx([5 / 6, 2 / 3])
-    assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=4) == pytest.approx([0.75, 0.75])
+    assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=3) == pytest.approx([0.75, 0.75])
     assert shares("all_reduce", [2.0, 2.0], multi_dim="themis", chunks=64) == pytest.approx([0.75, 0.75])
     assert shares("all_gather", [2.0, 2.0], multi_dim="themis", chunks=1) == pytest.approx([1, 0.5])
+    # 1.5 and 2 on average send 1/3 and 1/2 of what enters, 2/3 in all: half of it each.
+    assert shares("all_reduce", [1.5, 2.0], multi_dim="themis", chunks=2) == pytest.approx([1, 2 / 3])
+
+
+def levelled(members: tuple[int, int], rates: tuple[float, float], chunks: int, **more: float) -> list[float]:
+    """Return what enters two dimensions of rings."""
+    dims = tuple(switch(each) for each in members)
+    made = point(dp=members[0] * members[1], dims=dims, collective={"multi_dim": "themis", "chunks": chunks})
+    network = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in rates]
+    return entering("all_reduce", made, subgroups(network, [Span(float(each), 1.0) for each in members]), **more)
 
 
 def test_themis_counts_what_each_dimension_carries() -> None:
-    """Rings of 2 and 4 members, 4 chunks.
-
-    The first goes inside first and loads 1/2 : 3/8, so that the second goes outside first, which makes it 5/8 : 9/8.
-    The third goes inside first, which makes it 9/8 : 12/8, and so does the fourth.
-    """
-    found = shares("all_reduce", [2.0, 4.0], multi_dim="themis", chunks=4)
-    assert found == pytest.approx([(1 + 1 / 4 + 1 + 1) / 4, (1 / 2 + 1 + 1 / 2 + 1 / 2) / 4])
-    # Of 4 and 2, the first loads 3/4 : 1/8, and the others go outside first, 3/8 : 1/2 each.
-    wide = shares("all_reduce", [4.0, 2.0], multi_dim="themis", chunks=4)
-    assert wide == pytest.approx([(1 + 3 / 2) / 4, (1 / 4 + 3) / 4])
+    """Rings of 2 and 4: 7/8 of the data leave an NPU, half of it in each dimension, of 1/2 and 3/4 of what enters."""
+    assert levelled((2, 4), (10.0, 10.0), 4) == pytest.approx([7 / 8, 7 / 12])
+    # Of 4 and 2, the first chunk sends 3/4 of a quarter inside, and the others 3/8 of three: more than half.
+    assert levelled((4, 2), (10.0, 10.0), 4) == pytest.approx([(3 / 16 + 9 / 32) / (3 / 4), (7 / 8 - 15 / 32) * 2])
 
 
-def test_themis_keeps_to_the_plain_order_where_levelling_costs_time() -> None:
-    """Rings of 2 and 4, 2 chunks, the outer a tenth slower: a chunk loads 1/2 : 3/8 / 0.9, inside more than outside.
-
-    Levelled, the second would go outside first and load 1/8 : 3/4 / 0.9, for 1.25 in all in place of 1.
-    """
-    made = point(dp=8, dims=(switch(2), switch(4)), collective={"multi_dim": "themis", "chunks": 2})
-    dims = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in (10.0, 9.0)]
-    group = subgroups(dims, [Span(2.0, 1.0), Span(4.0, 1.0)])
-    assert entering("all_reduce", made, group) == pytest.approx([1, 1 / 2])
+def test_themis_sends_as_much_as_a_dimension_is_fast() -> None:
+    """Rings of 4 and 4, the outer at 0.7: 15/16 of the data, 1 / 1.7 of it inside."""
+    sent = 15 / 16 / 1.7
+    assert levelled((4, 4), (10.0, 7.0), 4) == pytest.approx([sent / 0.75, 0.7 * sent / 0.75])
 
 
-def test_themis_levels_as_long_as_that_helps() -> None:
-    """Rings of 4 and 4, 4 chunks, the outer at 0.7: inside, outside, inside and outside first.
-
-    Chunks that go inside first load 3/4 : 3/16 / 0.7, the others 3/16 : 3/4 / 0.7. With one of the latter, that is
-    2.44 : 1.88 in all, with two 1.88 : 2.68; so the last keeps the plain order.
-    """
-    made = point(dp=16, dims=(switch(4), switch(4)), collective={"multi_dim": "themis", "chunks": 4})
-    dims = [NetworkDimension("switch", 4, rate, 0.0, "ring") for rate in (10.0, 7.0)]
-    group = subgroups(dims, [Span(4.0, 1.0), Span(4.0, 1.0)])
-    assert entering("all_reduce", made, group) == pytest.approx([3 / 4 + 1 / 16, 3 / 16 + 1 / 4])
+def test_themis_leaves_a_slow_dimension_what_it_cannot_spare_it() -> None:
+    """The outer dimension has a tenth of the speed, and carries what the usual order leaves it: half of the data."""
+    assert levelled((2, 4), (10.0, 1.0), 2) == pytest.approx([1, 1 / 2])
 
 
 def test_themis_begins_with_the_dimension_that_is_least_loaded() -> None:
     """The outer dimension is 100 times faster: only the first of 4 chunks begins inside."""
-    made = point(dp=4, dims=TWO_BY_TWO, collective={"multi_dim": "themis", "chunks": 4})
-    dims = [NetworkDimension("switch", 2, rate, 0.0, "ring") for rate in (10.0, 1000.0)]
-    group = subgroups(dims, [Span(2.0, 1.0), Span(2.0, 1.0)])
-    assert entering("all_reduce", made, group) == pytest.approx([1 / 4 + 3 / 8, 1 / 8 + 3 / 4])
+    found = levelled((2, 2), (10.0, 1000.0), 4)
+    assert found == pytest.approx([1 / 4 + 3 / 8, 1 / 8 + 3 / 4])

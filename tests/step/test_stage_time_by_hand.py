@@ -127,22 +127,43 @@ def test_blocks_count_as_often_as_a_stage_has_them() -> None:
     }
 
 
-def test_a_pass_is_compute_what_it_waits_for_and_lateness() -> None:
+@pytest.mark.parametrize(
+    ("weights", "passed", "left"),
+    [
+        (0.0, 19.0, 13.0),
+        (8.0, 19 + 2, 13 - 6),  # a quarter shows
+        (16.0, 19 + 4, 13 - 12),
+        (40.0, 6 + 40, 0),  # the network is busy throughout: 6 s of tp, 40 s of weights
+    ],
+)
+def test_a_pass_is_compute_what_it_waits_for_and_lateness(weights: float, passed: float, left: float) -> None:
+    """10 s of compute, 4 s of them again, 3 s late; of 6 s of tp 2 s show. Three quarters of weights can hide."""
     found = StageTime(
-        ComputeTime(forward=8.0, backward=10.0, recompute=4.0),
-        {("tp", "forward"): 5.0, ("tp", "backward"): 6.0},
-        {("tp", "forward"): 1.0, ("tp", "backward"): 2.0},
-        {"forward": 0.5, "backward": 3.0},
+        ComputeTime(backward=10.0, recompute=4.0),
+        {("tp", "backward"): 6.0, ("weights", "backward"): weights},
+        {},
+        {"backward": 3.0},
+        passed={"backward": 10 + 4 + 2 + 3.0},
+        sent={"backward": 6.0},
+        free={"backward": 10 + 4 + 3 - 4.0},
+        input_gradients_s=0.0,
+        efficiency=0.75,
     )
-    assert [found.seconds(phase) for phase in PASSES] == [8 + 1 + 0.5, 10 + 4 + 2 + 3]
-    assert [found.free_s(phase) for phase in PASSES] == [8 + 0.5 - 4, 10 + 4 + 3 - 4]
+    assert found.seconds("backward") == passed
+    assert found.free_s("backward") == left
 
 
 def test_half_of_the_backward_pass_makes_the_gradients_of_weights() -> None:
-    """Of its compute and of its lateness; not of what it recomputes, nor of what it waits for."""
-    waited: Any = {("tp", "backward"): 2.0}
-    found = StageTime(ComputeTime(backward=10.0, recompute=4.0), waited, waited, {"forward": 1.0, "backward": 3.0})
-    assert found.weight_gradients_s == (10 + 3) / 2
+    """Of its compute and of its lateness; not of what it recomputes, nor of what it waits for.
+
+    10 s of compute; 30 s to launch it and a collective (1/8 s), for which the device waits 5 s: 15 s late.
+    """
+    operators = [operator(NORM, "backward", 10.0, launch_s=30 - 1 / 8)]
+    found = layer(operators, [collective("cp", "backward", 5.0)])
+    assert found.weight_gradients_s == (10 + 15) / 2
+    assert found.input_gradients_s == 30 - (10 + 15) / 2
+    early = layer([operator(NORM, "backward", 10.0)], [collective("cp", "backward", 5.0)])
+    assert (early.weight_gradients_s, early.input_gradients_s) == (5, 5 + 5)
 
 
 # ----------------------------------------------------------------------------------------------------- launching
@@ -421,10 +442,10 @@ def test_no_second_of_compute_hides_two_things() -> None:
     assert found.free_s("forward") == 0
 
 
-def test_compute_that_one_pass_lends_the_other_is_gone_there(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_passes_hide_all_to_alls_as_far_as_they_have_compute(monkeypatch: pytest.MonkeyPatch) -> None:
     """All-to-alls of 20 s a pass, all of which may hide, beside half of 2 + 58 s: 15 s of each hide.
 
-    Forward that is 15 s beside 2 s, so 13 s of the backward pass, of which 58 - 15 - 13 s are left for weights.
+    That is half of either pass, whichever an all-to-all belongs to: 1 s and 29 s are left for weights.
     """
     monkeypatch.setattr(network_costs, "OVERLAP", OverlapEfficiency(tp=0.5, ep=1.0))
     operators = [operator(NORM, "forward", 2.0), operator(NORM, "backward", 58.0)]
@@ -435,10 +456,13 @@ def test_compute_that_one_pass_lends_the_other_is_gone_there(monkeypatch: pytest
         {
             ("ep", "forward"): 5,
             ("ep", "backward"): 5,
-            ("weights", "forward"): 99,
-            ("weights", "backward"): 99 - 30,
+            ("weights", "forward"): 99 - 1,
+            ("weights", "backward"): 99 - 29,
         }
     )
+    assert [found.free[phase] for phase in PASSES] == pytest.approx([1, 29])
+    assert [found.sent[phase] for phase in PASSES] == pytest.approx([5 + 1, 5 + 29])
+    assert [found.seconds(phase) for phase in PASSES] == pytest.approx([5 + 1 + 99, 5 + 29 + 99])
 
 
 def test_gradients_of_a_step_are_no_part_of_its_passes() -> None:

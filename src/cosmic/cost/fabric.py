@@ -10,6 +10,8 @@
 e_d is the topology's share for such a group. Without switches it is less where an algorithm uses fewer neighbours than
 there are links, and where its partners are several links apart and share them with others.
 
+With `themis` each chunk has an order of its own, and T is that of `cosmic.cost.levelling`.
+
 A real library takes longer, by an amount that depends on S_d: `cosmic.cost.transport` adds it, once for each dimension
 and not for each chunk.
 """
@@ -22,18 +24,16 @@ from functools import cached_property, lru_cache
 from math import inf, prod
 from typing import Any
 
-import numpy as np
-
 from cosmic.cost.collectives import depth
+from cosmic.cost.levelling import NOTHING, Lane, levelled_seconds
 from cosmic.cost.shapes import Span
-from cosmic.cost.themis import settled_seconds
 from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, stage_cost, transport_of
 from cosmic.design.batch import Batch, Label
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import Dimension, Transport, topologies
 from cosmic.errors import BackendError, CosmicError, in_words
-from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, smaller, sum_of, where
+from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, sum_of, where
 
 MOST_SHARE = 1 + 1e-9
 """Of bandwidth: all of it, but for rounding."""
@@ -225,9 +225,8 @@ def collective_seconds(
     levelling = multi_dim == "themis"
     if kind == "all_to_all" or not anywhere(levelling):
         return in_turn
-    turns = choose(levelling, chunks, 1)  # other designs need no levelling: one turn is the least
-    levelled = _levelled_seconds(stages, [each.span for each in group], size_bytes, turns) + calls
-    return where(levelling, smaller(in_turn, levelled), in_turn)
+    levelled = levelled_seconds(lanes(stages, group, times), size_bytes, chunks) + calls
+    return where(levelling, levelled, in_turn)
 
 
 def deduplicated_share(copies: Numeric, members: Numeric, inside: Numeric) -> Numeric:
@@ -265,17 +264,17 @@ def ring_factor(kind: CollectiveKind, each: Subgroup, inside: Numeric) -> Numeri
     return choose(auto & (members > 1), factor, 1.0)
 
 
-def _levelled_seconds(
-    stages: Sequence[StageCost], spans: Sequence[Span], size_bytes: Numeric, chunks: Numeric
-) -> Numeric:
-    """Return the seconds when each chunk visits the dimensions in the order that levels their loads (Themis).
+def lanes(stages: Sequence[StageCost], group: Sequence[Subgroup], first_s: Sequence[Numeric]) -> list[Lane]:
+    """Return what each dimension of a group takes where chunks visit them in orders of their own (Themis).
 
-    Rashidi et al., ISCA 2022. The most loaded dimension is the bottleneck; the first chunk takes the latency of all.
+    *first_s* are the seconds of the first chunk, which goes from the inside out.
     """
-    members = [span.members for span in spans]
-    shares = [np.maximum((p - 1) / p, 1e-12) for p in members]
-    rates = [share / np.maximum(each.per_byte_s, 1e-30) for share, each in zip(shares, stages, strict=True)]
-    return settled_seconds(chunks, *members, *rates) * size_bytes + sum_of(each.per_chunk_s for each in stages)
+    found = []
+    for stage, each, first in zip(stages, group, first_s, strict=True):
+        members = each.span.members
+        rate = choose(members > 1, (1 - 1 / members) / larger(stage.per_byte_s, NOTHING), 0.0)
+        found.append(Lane(members, rate, first, stage.per_chunk_s))
+    return found
 
 
 def broadcast_seconds(group: Sequence[Subgroup], size_bytes: Numeric) -> Numeric:

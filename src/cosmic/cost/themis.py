@@ -4,8 +4,8 @@ In the usual order the first dimension carries nearly all bytes and the last har
 it is still large, first through the dimension that has carried least so far, so that all dimensions end together.
 
 Source: Rashidi et al., "Themis: a network bandwidth-aware collective scheduling policy", ISCA 2022, as in
-ASTRA-sim (`OfflineGreedy`), with its integer divisions and its order among equals. Bandwidth only: no latency, and no
-time for the first chunk to fill the pipeline.
+ASTRA-sim (`OfflineGreedy`), with its integer divisions and its order among equals. The event engine plays these orders;
+the closed form has the seconds of the best orders that there are (`cosmic.cost.levelling`).
 """
 
 from __future__ import annotations
@@ -15,17 +15,12 @@ from dataclasses import dataclass
 from math import prod
 from typing import Literal
 
-import numpy as np
-from numpy.typing import ArrayLike, NDArray
-
 from cosmic.errors import require
-from cosmic.numeric import Numeric, elementwise
 
 MIB = 2**20
 EVEN_ENOUGH = 16
 """A chunk takes the default order if less than 1 / 16 of it would level the loads."""
 
-Rows = NDArray[np.float64]
 ThemisKind = Literal["all_reduce", "reduce_scatter", "all_gather"]
 
 
@@ -125,92 +120,6 @@ def loads(kind: ThemisKind, inputs: ThemisInput) -> tuple[float, ...]:
     (605.625, 834.75)
     """
     return chunks(kind, inputs)[-1].loads
-
-
-def bottleneck_seconds(
-    npus: Sequence[ArrayLike],
-    bandwidths_bytes_per_s: Sequence[ArrayLike],
-    size_bytes: ArrayLike,
-    splits: ArrayLike,
-    *,
-    settles: bool = False,
-) -> NDArray[np.float64]:
-    """Return the seconds of the most loaded dimension in a reduce-scatter, for many designs at once.
-
-    *npus* and *bandwidths_bytes_per_s* hold one array (or number) for each dimension, *splits* the number of chunks.
-    The rules are those of `chunks` without its integer divisions; dimensions of one member carry nothing. An
-    all-reduce takes twice as long.
-
-    Levelling chunk by chunk may end worse than it began: a chunk that goes to the slow dimension first sends all its
-    bytes there. With *settles*, chunks from some turn on keep the order from the inside out, where that is faster; so
-    more bandwidth does not cost time.
-
-    >>> seconds = bottleneck_seconds([4, [4, 1]], [200e9, 100e9], 256 * MIB, 4)
-    >>> (seconds * 200e9 / MIB).tolist()
-    [168.0, 192.0]
-    """
-    p, bandwidth, size, many = _rows(npus, bandwidths_bytes_per_s, size_bytes, splits)
-    longest_first = np.argsort(-many, kind="stable")
-    p, bandwidth, size, many = (each[..., longest_first] for each in (p, bandwidth, size, many))
-    reference = bandwidth[(p > 1).argmax(axis=0), np.arange(len(many))]  # one that carries something
-    part, speed, share, load = size / many, bandwidth / reference, (p - 1) / p, np.zeros_like(p)
-    pairs = [(lower, upper) for upper in range(len(p)) for lower in range(upper)]
-    earlier = {pair: np.ones(len(many), dtype=bool) for pair in pairs}  # is the lower dimension visited first?
-    inside = np.cumprod(np.vstack([np.ones_like(p[:1]), p[:-1]]), axis=0)
-    plain = part * share / speed / inside
-    best = (many * plain).max(axis=0)
-    for turn in range(int(many.max(initial=0))):
-        rows = np.count_nonzero(many > turn)
-        for pair in pairs:
-            lower, upper = load[list(pair), :rows]
-            earlier[pair] = (lower < upper) | ((lower == upper) & earlier[pair][:rows])
-        even = _even(p[:, :rows], speed[:, :rows], load[:, :rows], part[:rows], earlier)
-        arriving = np.tile(part[:rows], (len(p), 1))
-        for lower, upper in pairs:
-            first = earlier[lower, upper] = earlier[lower, upper] | even
-            arriving[upper] /= np.where(first, p[lower, :rows], 1.0)
-            arriving[lower] /= np.where(first, 1.0, p[upper, :rows])
-        load[:, :rows] += arriving * share[:, :rows] / speed[:, :rows]
-        rest = many[:rows] - turn - 1
-        best[:rows] = np.minimum(best[:rows], (load[:, :rows] + rest * plain[:, :rows]).max(axis=0))
-    seconds = np.empty(len(many))
-    seconds[longest_first] = (best if settles else load.max(axis=0)) / reference
-    return seconds
-
-
-@elementwise
-def settled_seconds(splits: Numeric, *dimensions: Numeric) -> Numeric:
-    """Return `bottleneck_seconds` of one byte, settled: of the members of each dimension, then of their bandwidths.
-
-    >>> float(settled_seconds(4, 4, 4, 200e9, 100e9)) * 200e9
-    0.65625
-    """
-    count = len(dimensions) // 2
-    seconds = bottleneck_seconds(dimensions[:count], dimensions[count:], 1.0, splits, settles=True)
-    return seconds if any(np.ndim(each) for each in (splits, *dimensions)) else float(seconds[0])
-
-
-def _even(
-    p: Rows, speed: Rows, load: Rows, part: Rows, earlier: dict[tuple[int, int], NDArray[np.bool_]]
-) -> NDArray[np.bool_]:
-    """Return in which designs less than 1/16 of a chunk would lift the first dimension to the most loaded one."""
-    place = np.where(p > 1, 0, len(p))  # dimensions of one member are skipped
-    for (lower, upper), first in earlier.items():
-        place[upper] += first
-        place[lower] += ~first
-    least = place.argmin(axis=0), np.arange(len(part))
-    share = np.where(p[least] > 1, (p[least] - 1) / p[least], 1.0)
-    levelling = (load.max(axis=0) - load[least]) * speed[least] / share
-    return np.asarray(np.floor(levelling) < np.floor(part / EVEN_ENOUGH))
-
-
-def _rows(
-    npus: Sequence[ArrayLike], bandwidths: Sequence[ArrayLike], size_bytes: ArrayLike, splits: ArrayLike
-) -> tuple[Rows, Rows, Rows, Rows]:
-    """Return the arguments as arrays: dimensions by designs, twice, and designs, twice."""
-    given = [np.atleast_1d(np.asarray(each, dtype=np.float64)) for each in (*npus, *bandwidths, size_bytes, splits)]
-    *by_dimension, size, many = np.broadcast_arrays(*given)
-    return np.array(by_dimension[: len(npus)]), np.array(by_dimension[len(npus) :]), size, many
 
 
 def _levelling_bytes(inputs: ThemisInput, ranking: Sequence[int], loads: Sequence[float], *, gathers: bool) -> int:

@@ -143,19 +143,20 @@ def stage_cost(
     if route.direct:
         large, small = large / transport.direct_share, small / transport.direct_small_share
         bulk = several * transport.bulk_s * CONSTANTS.announced
-    pipelined = choose(route.auto, latency, 0.0)
-    overhead = several * transport.overhead_s + pipelined
-    protocols: list[Protocol] = [(overhead + bulk, 0.0)]
+    called = several * transport.overhead_s
+    overhead = called + choose(route.auto, latency, 0.0)
+    least = smaller(large, small)  # what chunks pipeline at: no protocol beside it gives time back
+    protocols: list[Protocol] = [(overhead + bulk, large - least)]
     if anywhere(transport.small_efficiency):
-        protocols.append((overhead, small - large))
+        protocols.append((overhead, small - least))
     in_switch = route.auto & route.alone
     if reduces and anywhere(in_switch) and anywhere(transport.reduction_efficiency):
         per_byte = reduction_traffic(route.members) * contention / rate / larger(transport.reduction_efficiency, NEVER)
-        once = overhead - pipelined + transport.reduction_s
-        protocols.append((choose(in_switch, once, np.inf), per_byte - large))
+        once = called + transport.reduction_s
+        protocols.append((choose(in_switch, once, np.inf), per_byte - least))
     if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
         protocols += _tree(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
-    return StageCost(latency - pipelined, large, tuple(protocols))
+    return StageCost(choose(route.auto, 0.0, latency), least, tuple(protocols))
 
 
 def _tree(

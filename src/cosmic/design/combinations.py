@@ -17,7 +17,7 @@ from cosmic.design.batch import Column, Label, Names, combined, numbered
 from cosmic.numeric import Numeric, recorder
 
 CODE_LIMIT = 2**19
-"""Whole numbers below it are part of a design's code as they are."""
+"""Whole numbers from 0 to below it are part of a design's code as they are."""
 
 
 class Combinations:
@@ -68,9 +68,10 @@ def _codes(columns: Sequence[Label | Numeric], length: int) -> npt.NDArray[np.in
 
 def _part(column: Label | Numeric) -> tuple[int, npt.NDArray[Any]] | None:
     """Return how many codes a column has room for, and the code of each design; None for a name that all share."""
-    whole = np.asarray(column, dtype=np.int64) if not isinstance(column, Names | str) else None
-    if whole is not None and np.array_equal(whole, cast(Numeric, column)) and whole.max(initial=0) < CODE_LIMIT:
-        return CODE_LIMIT, whole
+    if not isinstance(column, Names | str):
+        values = np.asarray(column)
+        if np.all((values >= 0) & (values < CODE_LIMIT) & (values == np.floor(values))):
+            return CODE_LIMIT, values.astype(np.int64)
     return numbered(column) if _varies(column) else None
 
 

@@ -11,7 +11,6 @@
 
 #define LANES 128        /* designs at a time */
 #define MOST_KEYS 8      /* columns of a lookup */
-#define MOST_DIMS 16     /* network dimensions that Themis levels */
 #define MOST_LISTED 68   /* operands of an instruction: 64 virtual stages */
 #define WIDTH 5          /* numbers of an instruction: operation, result, three operands */
 #define TROUBLE (FE_OVERFLOW | FE_DIVBYZERO | FE_INVALID)
@@ -19,8 +18,7 @@
 enum {
     NEGATIVE, ABSOLUTE, FLOOR, CEIL, RINT, SQRT, CBRT, EXPM1, LOG, LOG2, TRUNC, ISNAN, LOGICAL_NOT,
     ADD, SUBTRACT, MULTIPLY, DIVIDE, FLOOR_DIVIDE, REMAINDER, POWER, MAXIMUM, MINIMUM,
-    LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, GCD, WHERE, INDEX, GATHER, SETTLED_SECONDS,
-    INTERLEAVED_BYTES
+    LESS, LESS_EQUAL, EQUAL, NOT_EQUAL, LOGICAL_AND, LOGICAL_OR, GCD, WHERE, INDEX, GATHER, INTERLEAVED_BYTES
 };
 
 /* The distinct combinations of some columns that were met so far, with what functions of them give. */
@@ -136,79 +134,7 @@ static inline double smaller(double a, double b) {
 }
 
 #define MOST_TURNS 64 /* that designs are sorted by */
-#define BLOCK 8 /* designs whose chunks are levelled together */
-
-/* cosmic.cost.themis.settled_seconds: see there. *given* is the chunks, then members and bandwidth of each dimension,
- * all of a block of designs, whose chunks differ little. */
-COSMIC_WIDE static void settle(double given[][BLOCK], int dims, double *seconds) {
-    double(*p)[BLOCK] = given + 1, (*bandwidth)[BLOCK] = given + 1 + dims, *many = given[0];
-    double speed[MOST_DIMS][BLOCK], share[MOST_DIMS][BLOCK], load[MOST_DIMS][BLOCK], plain[MOST_DIMS][BLOCK];
-    double arriving[MOST_DIMS][BLOCK], places[MOST_DIMS][BLOCK], part[BLOCK], inside[BLOCK], best[BLOCK];
-    double reference[BLOCK], turns = 0.0; /* speeds are relative to the first dimension that carries something */
-    double earlier[MOST_DIMS][MOST_DIMS][BLOCK]; /* [lower][upper]: is the lower dimension visited first? */
-    for (int i = 0; i < BLOCK; i++) {
-        part[i] = 1.0 / many[i];
-        inside[i] = 1.0;
-        best[i] = 0.0;
-        int first = 0;
-        for (int d = dims - 1; d >= 0; d--) first = p[d][i] > 1 ? d : first;
-        reference[i] = bandwidth[first][i];
-        turns = larger(turns, many[i]);
-    }
-    for (int d = 0; d < dims; d++)
-        for (int i = 0; i < BLOCK; i++) {
-            speed[d][i] = bandwidth[d][i] / reference[i];
-            share[d][i] = (p[d][i] - 1) / p[d][i];
-            load[d][i] = 0.0;
-            plain[d][i] = part[i] * share[d][i] / speed[d][i] / inside[i];
-            inside[i] *= p[d][i];
-            best[i] = larger(best[i], many[i] * plain[d][i]);
-            for (int upper = d + 1; upper < dims; upper++) earlier[d][upper][i] = 1.0;
-        }
-    for (double turn = 0.0; turn < turns; turn++) {
-        double most[BLOCK] = {0}, lowest[BLOCK] = {0}, gap[BLOCK] = {0}, own[BLOCK] = {0}, even[BLOCK], ends[BLOCK] = {0};
-        for (int d = 0; d < dims; d++)
-            for (int i = 0; i < BLOCK; i++) {
-                places[d][i] = p[d][i] > 1 ? 0.0 : dims;
-                arriving[d][i] = part[i];
-                most[i] = d == 0 ? load[0][i] : larger(most[i], load[d][i]);
-            }
-        for (int upper = 1; upper < dims; upper++)
-            for (int lower = 0; lower < upper; lower++)
-                for (int i = 0; i < BLOCK; i++) {
-                    double before = load[lower][i] == load[upper][i] ? earlier[lower][upper][i] : 0.0;
-                    double first = load[lower][i] < load[upper][i] ? 1.0 : before;
-                    earlier[lower][upper][i] = first;
-                    places[upper][i] += first;
-                    places[lower][i] += 1.0 - first;
-                }
-        for (int d = 0; d < dims; d++)
-            for (int i = 0; i < BLOCK; i++) {
-                int less = d == 0 || places[d][i] < lowest[i];
-                lowest[i] = less ? places[d][i] : lowest[i];
-                gap[i] = less ? (most[i] - load[d][i]) * speed[d][i] : gap[i];
-                own[i] = less ? (p[d][i] > 1 ? share[d][i] : 1.0) : own[i];
-            }
-        for (int i = 0; i < BLOCK; i++) even[i] = floor(gap[i] / own[i]) < floor(part[i] / 16) ? 1.0 : 0.0;
-        for (int upper = 1; upper < dims; upper++)
-            for (int lower = 0; lower < upper; lower++)
-                for (int i = 0; i < BLOCK; i++) {
-                    double first = earlier[lower][upper][i] = larger(earlier[lower][upper][i], even[i]);
-                    double low = arriving[lower][i], high = arriving[upper][i];
-                    double less = (first != 0 ? high : low) / (first != 0 ? p[lower][i] : p[upper][i]);
-                    arriving[upper][i] = first != 0 ? less : high;
-                    arriving[lower][i] = first != 0 ? low : less;
-                }
-        for (int d = 0; d < dims; d++)
-            for (int i = 0; i < BLOCK; i++) {
-                load[d][i] += arriving[d][i] * share[d][i] / speed[d][i];
-                double end = load[d][i] + (many[i] - turn - 1) * plain[d][i];
-                ends[i] = d == 0 ? end : larger(ends[i], end);
-            }
-        for (int i = 0; i < BLOCK; i++) best[i] = turn < many[i] ? smaller(best[i], ends[i]) : best[i];
-    }
-    for (int i = 0; i < BLOCK; i++) seconds[i] = best[i] / reference[i];
-}
+#define BLOCK 8 /* designs whose turns are taken together */
 
 /* Quotient and remainder of whole numbers below 2^52, as they are here: stages, microbatches, turns. */
 static inline double rounds_of(double a, double b) { return floor(a / b); }
@@ -254,8 +180,8 @@ COSMIC_WIDE static void interleave(double given[][BLOCK], int count, double *byt
 }
 
 /* A function that is recorded as a whole, for n designs, *count* numbers each; those that take equally long together. */
-static void run_whole(int32_t operation, double given[][LANES], int count, int n, double *results) {
-    const double *turns = given[operation == SETTLED_SECONDS ? 0 : 3];
+static void run_whole(double given[][LANES], int count, int n, double *results) {
+    const double *turns = given[3];
     int order[LANES], keys[LANES], starts[MOST_TURNS + 2] = {0};
     for (int i = 0; i < n; i++) { /* counted, most turns first */
         keys[i] = MOST_TURNS - (int)smaller(larger(turns[i], 0), MOST_TURNS);
@@ -267,10 +193,7 @@ static void run_whole(int32_t operation, double given[][LANES], int count, int n
         double block[MOST_LISTED][BLOCK], found[BLOCK];
         for (int k = 0; k < count; k++)
             for (int i = 0; i < BLOCK; i++) block[k][i] = given[k][order[start + i < n ? start + i : start]];
-        if (operation == SETTLED_SECONDS)
-            settle(block, (count - 1) / 2, found);
-        else
-            interleave(block, count, found);
+        interleave(block, count, found);
         for (int i = 0; i < BLOCK && start + i < n; i++) results[order[start + i]] = found[i];
     }
 }
@@ -376,12 +299,11 @@ static void run_single(const Program *program, Missing *missing) {
             break;
         }
         case GATHER: *result = value_of(program->tables[at[4]], at[4], at[3], a, missing); break;
-        case SETTLED_SECONDS:
         case INTERLEAVED_BYTES: {
             double given[MOST_LISTED][LANES];
             const int32_t *list = program->single_lists + at[3];
             for (int i = 0; i < at[4]; i++) given[i][0] = s[list[i]];
-            run_whole(at[0], given, at[4], 1, result);
+            run_whole(given, at[4], 1, result);
             break;
         }
         }
@@ -499,13 +421,12 @@ COSMIC_WIDE static void run_vector(const Program *program, int n, Missing *missi
             for (int i = 0; i < n; i++) r[i] = value_of(table, at[4], at[3], x[i], missing);
             break;
         }
-        case SETTLED_SECONDS:
         case INTERLEAVED_BYTES: {
             double given[MOST_LISTED][LANES];
             const int32_t *list = program->vector_lists + at[3];
             for (int k = 0; k < at[4]; k++)
                 for (int i = 0; i < n; i++) given[k][i] = operand(program, list[k], i);
-            run_whole(at[0], given, at[4], n, r);
+            run_whole(given, at[4], n, r);
             break;
         }
         }
@@ -633,7 +554,7 @@ typedef struct {
 } Layout;
 
 static int is_listed(int32_t operation) {
-    return operation == INDEX || operation == SETTLED_SECONDS || operation == INTERLEAVED_BYTES;
+    return operation == INDEX || operation == INTERLEAVED_BYTES;
 }
 
 static int operands_of(int32_t operation) {
@@ -712,7 +633,7 @@ COSMIC_EXPORT void cosmic_layout(Layout *layout) {
 COSMIC_EXPORT const char *cosmic_operations(void) {
     return "negative absolute floor ceil rint sqrt cbrt expm1 log log2 trunc isnan logical_not add subtract "
            "multiply divide floor_divide remainder power maximum minimum less less_equal equal not_equal logical_and "
-           "logical_or gcd where index gather settled_seconds interleaved_bytes";
+           "logical_or gcd where index gather interleaved_bytes";
 }
 
 COSMIC_EXPORT int64_t cosmic_lanes(void) { return LANES; }

@@ -57,8 +57,8 @@ OPERATIONS: dict[str, Callable[..., Array]] = {
     "where": lambda condition, then, otherwise: np.where(np.asarray(condition) != 0, then, otherwise),
 }
 """What each operation does, in NumPy: the reference, and the fallback."""
-NAMES = (*OPERATIONS, "index", "gather", "settled_seconds", "interleaved_bytes")
+NAMES = (*OPERATIONS, "index", "gather", "interleaved_bytes")
 NUMBERS = {name: number for number, name in enumerate(NAMES)}
 """The number of each operation. The last are no plain arithmetic: *index* is the place of a combination of several
-columns in a table (`tables`), *gather* a number of such a table; the others are functions of the physics that are
+columns in a table (`tables`), *gather* a number of such a table; the last is a function of the physics that is
 recorded as a whole (`cosmic.numeric.elementwise`)."""

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.cost.themis import settled_seconds
 from cosmic.recording.operations import NAMES, OPERATIONS
 from cosmic.recording.program import Program
 from cosmic.recording.tables import table_of
@@ -16,7 +15,7 @@ from cosmic.recording.tape import GATHER, INDEX, reads
 from cosmic.step.stages import interleaved_bytes
 
 Floats = npt.NDArray[np.float64]
-WHOLE: dict[str, Callable[..., Any]] = {"settled_seconds": settled_seconds, "interleaved_bytes": interleaved_bytes}
+WHOLE: dict[str, Callable[..., Any]] = {"interleaved_bytes": interleaved_bytes}
 """Functions of the physics that are recorded as a whole."""
 AT_ONCE = 10_000
 """Designs at a time: their columns take some hundred megabytes at most."""

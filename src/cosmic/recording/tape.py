@@ -31,8 +31,8 @@ CONSTANT, INPUT = -1, -2
 
 
 INDEX, GATHER = NUMBERS["index"], NUMBERS["gather"]
-LISTED = (INDEX, NUMBERS["settled_seconds"], NUMBERS["interleaved_bytes"])
-LONGEST = {"settled_seconds": 33, "interleaved_bytes": 68}
+LISTED = (INDEX, NUMBERS["interleaved_bytes"])
+LONGEST = {"interleaved_bytes": 68}
 """Operands that functions recorded as a whole can have (native/program.c)."""
 OPERANDS = [1 if number < NUMBERS["add"] else 3 if name == "where" else 2 for number, name in enumerate(NAMES)]
 OPERANDS[GATHER] = 1

@@ -11,7 +11,8 @@
           whole step
 
 What a stage takes, and how much of its communication compute hides, is `cosmic.step.stage_time`'s. The breakdown
-names every term, and sums to the step.
+names every term, and sums to the step. The step itself is written so that it never falls when communication takes
+longer: of two terms where one hides behind the other it is the larger, and not one and what the other exceeds it by.
 """
 
 from __future__ import annotations
@@ -47,11 +48,8 @@ class Step:
     parts: Mapping[str, Numeric]
     busy_s: Numeric
     """Of these, what the stage that bounds it does: both passes of all microbatches."""
-
-    @property
-    def seconds(self) -> Numeric:
-        """The whole step."""
-        return sum_of(self.parts.values())
+    seconds: Numeric
+    """The whole step: the sum of its parts, but for rounding."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def _slower(one: Step, other: Step) -> Step:
     """Return the longer of two steps, design by design."""
     longer = _bounds(one, other)
     parts = {name: np.where(longer, value, other.parts[name]) for name, value in one.parts.items()}
-    return Step(parts, np.where(longer, one.busy_s, other.busy_s))
+    return Step(parts, np.where(longer, one.busy_s, other.busy_s), np.maximum(one.seconds, other.seconds))
 
 
 def _bounds(one: Step, other: Step) -> Condition:
@@ -117,24 +115,45 @@ def anatomy_of(profile: StepProfile) -> Anatomy:
     parts["dp"] = parts["dp"] + sum_of(after_step(profile, stage))
     parts["bubble"], parts["pp"] = _between_stages(profile, stage, others)
     passing_s, updating_s = offloaded_s(profile)
-    whole_s = sum_of(parts[name] for name in SUMMED)
+    whole_s = _passes_s(profile, stage, others)
     parts["offload"] = np.maximum(0.0, passing_s - whole_s) + np.maximum(0.0, updating_s - parts["optimizer"])
     busy = stage.seconds("forward") + stage.seconds("backward")
-    whole = Step({name: parts[name] for name in BREAKDOWN}, busy)
-    return Anatomy(whole, profile, stage, others)
+    seconds = np.maximum(whole_s, passing_s) + np.maximum(parts["optimizer"], updating_s)
+    return Anatomy(Step({name: parts[name] for name in BREAKDOWN}, busy, seconds), profile, stage, others)
 
 
 def offloaded_s(profile: StepProfile) -> tuple[Numeric, Numeric]:
     """Return the seconds of traffic with outer tiers: beside the passes, and at the update.
 
     Optimizer states come in when gradients are reduced, and go out again: only the update itself runs beside them.
+    All the rest of the step runs beside the other traffic.
     """
     seconds, share = profile.network.offload_seconds(profile.memory.tier_traffic), profile.memory.update_share
     return seconds * (1 - share), seconds * share
 
 
-SUMMED = (*COMPUTE_PARTS, "recompute", *BLOCKING, "launch", "weights", "pp", "bubble")
-"""Every part but the end of the step: offloading overlaps all of them, except for the states of the optimizer."""
+def _passes_s(profile: StepProfile, stage: StageTime, others: tuple[Numeric, Numeric, Numeric]) -> Numeric:
+    """Return the seconds of a step up to the update: all passes, the bubble, and what is exposed of communication.
+
+    A pass and back of n takes o on this stage and o' on the others. Of n - 1, some wait for a transfer there and back
+    (x) as far as the stage has no other work: max(o, x + min(o, o')) in place of o. The last one ends with what is
+    exposed after it.
+    """
+    count, workload = profile.microbatches, profile.batch.base.workload
+    bubble, _ = _between_stages(profile, stage, others)
+    ending = sum_of(_ending(profile, stage))
+    if workload.task != "training":
+        stages, forward = profile.batch["workload.pp"], stage.seconds("forward")
+        passing = (stages - 1) * (others[0] + transfer_s(profile, "forward"))
+        whole: Numeric = forward + passing
+        if workload.task == "decode":
+            whole = np.maximum(forward, forward / count + passing)
+        return whole + ending
+    own = (stage.seconds("forward") + stage.seconds("backward")) / count
+    fill, steady, once = _transfers(profile)
+    held = np.maximum(own, once + np.minimum(own, sum_of(others)))
+    last = (stage.seconds("forward") + stage.passed["backward"]) / count + ending
+    return (count - 1 - steady) * own + steady * held + last + fill * once + bubble
 
 
 def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
@@ -143,53 +162,71 @@ def after_step(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric
     Gradients overlap the backward pass of the last microbatch, except those that come last, of the embedding; updated
     weights overlap the first forward pass of the next step. Virtual stages finish one after the other, so that all but
     the last of them have more passes beside them. Where the newest collective goes first, gradients overlap the next
-    forward pass too, and the update of what is already reduced.
+    forward pass too, and the update of what is already reduced; so do updated weights, and both share these seconds.
+    """
+    waited = stage.exposed.get(("weights", "backward"), 0.0) / profile.microbatches
+    reducing, returning = _ending(profile, stage)
+    return np.maximum(0.0, reducing - waited), returning
+
+
+def _ending(profile: StepProfile, stage: StageTime) -> tuple[Numeric, Numeric]:
+    """Return what `after_step` says; with the former, what the last backward pass waits for its own gradients.
+
+    So gradients of the embedding count once: what a backward pass waits for is not waited for again.
+
+        in order        max(w + beyond(r, b),  g + l)        and        beyond(u, f)
+        newest first    max(g + l,  (1 - e) (r + u + l) + e w,  r + u + l - b - f - o,  g + u + l - f - o),
+                        or what it is in order, if that is less
+
+        r, u     gradients of the step, and updated weights    g  those of r that come last: the embedding's
+        w        what a backward pass waits for its gradients  l  the same, or the embedding's, if they take longer
+        b, f, o  what a backward pass, a forward pass and the update have free
     """
     batch, count = profile.batch, profile.microbatches
     efficiency = profile.network.efficiency("weights")
     reduced = stage.communication.get(("weights", "step"), 0.0)
     updated = stage.communication.get(("updated", "step"), 0.0)
-    passes = {phase: stage.free_s(phase) / count for phase in PASSES}
+    backward, forward = (stage.free_s(phase) / count for phase in ("backward", "forward"))
     virtual = batch["workload.virtual_stages"]
     turns = np.minimum(batch["workload.pp"], count)
-    last = _last_gradients(profile, stage)
-    in_order = (
-        np.maximum(_beyond(reduced, passes["backward"], efficiency, turns, virtual), last),
-        _beyond(updated, passes["forward"], efficiency, turns, virtual),
-    )
-    both = reduced + updated
-    together = both - np.minimum(both * efficiency, passes["forward"] + passes["backward"] + optimizer_s(profile))
-    together = np.maximum(last, np.minimum(together, in_order[0] + in_order[1]))
+    waited = stage.exposed.get(("weights", "backward"), 0.0)
+    once, each = _last_gradients(profile)
+    late = np.maximum(waited, each) / count
+    waited = waited / count
+    reducing = np.maximum(waited + _beyond(reduced, backward, efficiency, turns, virtual), once + late)
+    returning = _beyond(updated, forward, efficiency, turns, virtual)
+    both, update = reduced + updated + late, optimizer_s(profile)
+    together = np.maximum((1 - efficiency) * both + efficiency * waited, both - (backward + forward + update))
+    together = np.maximum(together, once + updated + late - (forward + update))
+    together = np.maximum(once + late, np.minimum(together, reducing + returning))
     newest_first = batch["collective.scheduling"] == "lifo"
-    return np.where(newest_first, together, in_order[0]), np.where(newest_first, 0.0, in_order[1])
+    return np.where(newest_first, together, reducing), np.where(newest_first, 0.0, returning)
 
 
-def _last_gradients(profile: StepProfile, stage: StageTime) -> Numeric:
-    """Return the seconds to reduce the gradients that come last, once, beyond what a backward pass waits for.
+def _last_gradients(profile: StepProfile) -> tuple[Numeric, Numeric]:
+    """Return the seconds to reduce the gradients that come last: once a step, and for all microbatches.
 
     Those of the embedding; of a recommender, which is one block, all of them.
     """
     planned = plan_of(profile.batch)
     first = planned[0].block
     if first.part != "first" and len(planned) > 1:
-        return 0.0
-    found = block_times(profile.batch)[first.name]
-    count, here = profile.microbatches, profile.counts[first.name]
-    once = here * found.communication.get(("weights", "step"), 0.0)
-    each = here * found.communication.get(("weights", "backward"), 0.0)
-    return once + np.maximum(0.0, each - stage.exposed.get(("weights", "backward"), 0.0)) / count
+        return 0.0, 0.0
+    found = block_times(profile.batch)[first.name].communication
+    here = profile.counts[first.name]
+    return here * found.get(("weights", "step"), 0.0), here * found.get(("weights", "backward"), 0.0)
 
 
 def _beyond(sent_s: Numeric, pass_s: Numeric, efficiency: Numeric, turns: Numeric, virtual: Numeric) -> Numeric:
     """Return what is exposed of collectives at the end of v virtual stages, each of which runs in *turns*.
 
-        max((t - c) / v,   t - min(e t, (1 + (v - 1) n) c / v))        c  pass_s       n  turns
+        max((t - c) / v,   (1 - e) t,   t - (1 + (v - 1) n) c / v)        c  pass_s       n  turns
 
     The last virtual stage has one pass of its own beside its v-th; all together have those of the virtual stages that
     are still to run.
     """
     alone = (sent_s - pass_s) / virtual
-    whole = sent_s - np.minimum(sent_s * efficiency, pass_s * (1 + (virtual - 1) * turns) / virtual)
+    whole = np.maximum((1 - efficiency) * sent_s, sent_s - pass_s * (1 + (virtual - 1) * turns) / virtual)
     return np.maximum(alone, whole)
 
 
@@ -209,12 +246,11 @@ def _other_stages(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
     others = {name: np.maximum(total - profile.counts[name], 0) for name, total in whole.items()}
     stage = stage_time(batch, others)
     ahead = np.minimum(1.0, FETCHED_AHEAD * rest / np.maximum(sum_of(others.values()), 1))
-    passes = (stage.seconds(phase) - ahead * stage.exposed.get(("weights", phase), 0.0) for phase in PASSES)
-    forward, backward = (each / rest / count for each in passes)
+    forward = (ahead * stage.passed["forward"] + (1 - ahead) * stage.seconds("forward")) / rest / count
     if batch.base.workload.task != "training":
         return forward, 0.0, 0.0
-    weight_s = stage.weight_gradients_s / rest / count
-    return forward, backward - weight_s, weight_s
+    waited = (1 - ahead) * stage.exposed.get(("weights", "backward"), 0.0)
+    return forward, (stage.input_gradients_s + waited) / rest / count, stage.weight_gradients_s / rest / count
 
 
 def _between_stages(
@@ -227,20 +263,25 @@ def _between_stages(
     """
     batch, count = profile.batch, profile.microbatches
     stages, workload = batch["workload.pp"], batch.base.workload
-    sent_s = {phase: transfer_s(profile, phase) for phase in PASSES}
     if workload.task == "training":
-        virtual = batch["workload.virtual_stages"]
-        schedule = schedules[workload.schedule]
         slack = np.maximum(0.0, (stage.seconds("forward") + stage.seconds("backward")) / count - sum_of(others))
-        fill, steady = schedule.transfers(stages, count, virtual)
-        once = sent_s["forward"] + sent_s["backward"]
-        return schedule.bubble(stages, count, *others, virtual), fill * once + steady * np.maximum(0.0, once - slack)
-    idle, sent = (stages - 1) * others[0], (stages - 1) * sent_s["forward"]
+        fill, steady, once = _transfers(profile)
+        bubble = schedules[workload.schedule].bubble(stages, count, *others, batch["workload.virtual_stages"])
+        return bubble, fill * once + steady * np.maximum(0.0, once - slack)
+    idle, sent = (stages - 1) * others[0], (stages - 1) * transfer_s(profile, "forward")
     if workload.task == "prefill":
         return idle, sent
     busy = stage.seconds("forward") * (1 - 1 / count)
     bubble = np.maximum(0.0, idle - busy)
     return bubble, np.maximum(0.0, idle + sent - busy) - bubble
+
+
+def _transfers(profile: StepProfile) -> tuple[Numeric, Numeric, Numeric]:
+    """Return how many transfers there and back a step waits for, and for how many if nothing else is to do; and one."""
+    batch = profile.batch
+    schedule = schedules[batch.base.workload.schedule]
+    counts = schedule.transfers(batch["workload.pp"], profile.microbatches, batch["workload.virtual_stages"])
+    return *counts, transfer_s(profile, "forward") + transfer_s(profile, "backward")
 
 
 def transfer_s(profile: StepProfile, phase: str) -> Numeric:

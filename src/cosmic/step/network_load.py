@@ -6,33 +6,27 @@
     S_d  what enters the dimension: S shared out over the members in dimensions inside it (see `cosmic.cost.fabric`)
     C    chunks, each of which pays for latency
 
-With Themis each chunk visits the dimensions in an order of its own, S_d follows from these orders, and latency shows
-once, as in `cosmic.cost.fabric`. Seconds are
-those in which a dimension is busy: several dimensions work on one collective at once, so that they add up to more than
-it takes. Reductions inside switches send less than what is counted here, which is the rings' part.
+With Themis each chunk visits the dimensions in an order of its own, and S_d follows from these orders
+(`cosmic.cost.levelling`). Seconds are those in which a dimension is busy: several dimensions work on one collective at
+once, so that they add up to more than it takes. Reductions inside switches send less than what is counted here, which
+is the rings' part.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-import numpy.typing as npt
-
-from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, ring_factor, subgroups
+from cosmic.cost.fabric import NetworkDimension, Subgroup, deduplicated_share, lanes, ring_factor, subgroups
+from cosmic.cost.levelling import levelled_shares
 from cosmic.cost.shapes import Span, together
-from cosmic.cost.themis import ThemisInput, orders
 from cosmic.cost.transport import StageCost
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Numeric
 from cosmic.step.communication import CollectiveUse
 from cosmic.step.profile import StepProfile
-
-SCHEDULED_BYTES = 2**30
-"""Themis' orders depend on the ratio of bandwidths; this is large enough for its whole numbers not to matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +61,21 @@ def sent_collectives(profile: StepProfile) -> list[CollectiveUse]:
 def _sent(
     use: CollectiveUse,
     point: DesignPoint,
-    lanes: Sequence[NetworkDimension],
+    dims: Sequence[NetworkDimension],
     parts: Sequence[Span],
     copies: Numeric = 1,
 ) -> Iterator[tuple[int, float, float]]:
     """Yield for each dimension that one collective crosses the bytes that an accelerator sends, and the seconds."""
     places = [place for place, part in enumerate(parts) if part.members > 1]
-    group = subgroups(lanes, parts)
+    group = subgroups(dims, parts)
     payload = float(use.bytes)
     if use.kind in ("send", "collective_permute"):
         place, door = places[-1], group[-1].point_to_point()
         yield place, payload, _busy(door, payload, 1)
         return
     kind: CollectiveKind = use.kind  # type: ignore[assignment]  # the others were handled above
-    chunks = 1 if point.collective.multi_dim == "themis" and kind != "all_to_all" else point.collective.chunks
-    alone = len(group) == 1
-    for place, each, share in zip(places, group, entering(kind, point, group, copies), strict=True):
+    chunks, alone = point.collective.chunks, len(group) == 1
+    for place, each, share in zip(places, group, entering(kind, point, group, copies, payload), strict=True):
         traffic = float(algorithms[str(each.dimension.algorithm)].traffic(kind, each.span.members))
         yield place, payload * share * traffic, _busy(each.collective(kind, alone), payload * share, chunks)
 
@@ -91,47 +84,24 @@ def _busy(phase: StageCost, size_bytes: float, chunks: int) -> float:
     return float(chunks * phase.per_chunk_s + phase.per_byte_s * size_bytes + phase.per_call_s(size_bytes))
 
 
-def entering(kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: Numeric = 1) -> list[float]:
+def entering(
+    kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], copies: Numeric = 1, size_bytes: float = 1.0
+) -> list[float]:
     """Return the share of a collective's payload that enters each dimension of a group, innermost first."""
     members = [float(each.span.members) for each in group]
     inside = [prod(members[:place]) for place in range(len(members))]
     if kind == "all_to_all":
         return [float(deduplicated_share(copies, own, within)) for own, within in zip(members, inside, strict=True)]
     how = point.collective.multi_dim
-    if how == "themis" and len(group) > 1 and all(own.is_integer() for own in members):
-        return _levelled(kind, point, group, members)
+    chunks = point.collective.chunks
+    if how == "themis" and size_bytes:
+        stages = [each.collective(kind) for each in group]
+        first_s = [
+            stage.per_chunk_s + stage.per_byte_s * size_bytes / chunks * ring_factor(kind, each, within) / within
+            for stage, each, within in zip(stages, group, inside, strict=True)
+        ]
+        return levelled_shares(lanes(stages, group, first_s), size_bytes, chunks)
     if how == "baseline" and kind == "all_reduce":
         inside = [1.0] * len(inside)
     pairs = zip(group, inside, strict=True)
     return [float(ring_factor(kind, each, within) / within) for each, within in pairs]
-
-
-def _levelled(
-    kind: CollectiveKind, point: DesignPoint, group: Sequence[Subgroup], members: Sequence[float]
-) -> list[float]:
-    """Return the shares when each chunk takes the order that Themis gives it, until they settle.
-
-    As in `cosmic.cost.themis.bottleneck_seconds`, chunks from some turn on go from the inside out, if that is faster.
-    """
-    rates = [
-        float((own - 1) / own / each.collective(kind).per_byte_s) for own, each in zip(members, group, strict=True)
-    ]
-    chunks = point.collective.chunks
-    given = ThemisInput(
-        npus=tuple(int(own) for own in members), bandwidths=tuple(rates), size_bytes=SCHEDULED_BYTES, splits=chunks
-    )
-    plain = _order_shares(range(len(members)), members) / chunks
-    levelled = [_order_shares(order, members) / chunks for order in orders("reduce_scatter", given)]
-    settled = [sum(levelled[:turn], (chunks - turn) * plain) for turn in range(chunks + 1)]
-    sent = (np.array(members) - 1) / np.array(members) / np.array(rates)
-    best = min(settled, key=lambda shares: float((shares * sent).max()))
-    return [float(each) for each in best]
-
-
-def _order_shares(order: Iterable[int], members: Sequence[float]) -> npt.NDArray[np.float64]:
-    """Return the share of a payload that enters each dimension, visited in an order."""
-    shares, left = np.zeros(len(members)), 1.0
-    for place in order:
-        shares[place] = left
-        left /= members[place]
-    return shares

@@ -16,6 +16,7 @@ block; `stages_of` names those one of which bounds the step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -71,6 +72,8 @@ class StepProfile:
     batch: Batch
     stage: Stage | None
     """None for one layer of each kind, the embedding and the head."""
+    longer: Callable[[CollectiveUse], Numeric] | None = None
+    """How many times longer each collective takes than it would (`prolonged`)."""
 
     @cached_property
     def kernels(self) -> KernelCosts:
@@ -145,7 +148,7 @@ class StepProfile:
 
     def _cost(self, use: CollectiveUse) -> CollectiveCost:
         calls = use.calls * (use.group > 1)  # in a batch, some designs have groups of one
-        seconds = calls * self.seconds(use)
+        seconds = calls * self.seconds(use) * (1.0 if self.longer is None else self.longer(use))
         return CollectiveCost(
             use.role, use.phase, use.kind, use.axes, calls, use.bytes, seconds, use.block, use.recomputed
         )
@@ -157,6 +160,21 @@ class StepProfile:
 def profile(batch: Batch, stage: Stage | None = None) -> StepProfile:
     """Return what a pipeline stage does in a step: the same value each time it is asked of *batch*."""
     return batch.once((profile, stage), lambda: StepProfile(batch, stage))
+
+
+def prolonged(batch: Batch, longer: Callable[[CollectiveUse], Numeric]) -> Batch:
+    """Return the same designs with collectives that take so many times longer: numbers, or arrays to try several.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> from cosmic.design.batch import batch_of
+    >>> plain = batch_of(load_design("llama3-8b@dgx-h100:8", {"tp": 8}))
+    >>> slow = prolonged(plain, lambda use: 2.0 if use.role == "tp" else 1.0)
+    >>> (profile(slow).traffic[0].seconds / profile(plain).traffic[0].seconds).tolist()
+    2.0
+    """
+    found = Batch(batch.base, batch.columns)
+    found.once((profile, None), lambda: StepProfile(found, None, longer))
+    return found
 
 
 def stages_of(batch: Batch) -> tuple[Stage, ...]:

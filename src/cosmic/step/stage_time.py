@@ -3,9 +3,9 @@
     block_times(batch)          seconds of one layer of each kind, of the embedding and of the head
     stage_time(batch, counts)   their sum over what a stage has, with what communication exposes
 
-Communication of t seconds beside c seconds of compute hides min(e t, c) of them. The rest of its efficiency e is what
-it takes from the compute that runs meanwhile: SMs and memory bandwidth. No second of compute hides two things; it is
-given out in the order of what each may overlap:
+Communication of t seconds beside c seconds of compute hides min(e t, c) of them, and exposes max((1 - e) t, t - c). The
+rest of its efficiency e is what it takes from the compute that runs meanwhile: SMs and memory bandwidth. No second of
+compute hides two things; it is given out in the order of what each may overlap:
 
     ring      keys and values: the attention of their layer
     tp        (`tp_overlap`) the GEMMs of their layer, chunk by chunk
@@ -14,6 +14,10 @@ given out in the order of what each may overlap:
               what it waits for the host
 
 All seconds are sums over the profile of one layer of each kind (`cosmic.step.profile`), of all microbatches together.
+
+No pass is shorter if any communication takes longer. Formulas say so by their form: they add, and take the larger of,
+what rises with communication; what falls with it (the seconds that are left) is only ever taken away. So bounds on
+communication give bounds on a step.
 """
 
 from __future__ import annotations
@@ -83,10 +87,29 @@ class StageTime:
     """What compute waits for, of all roles but those of the end of the step."""
     delay: Mapping[str, Numeric]
     """What the device waits for its host, by phase."""
+    passed: Mapping[str, Numeric]
+    """Seconds of a pass but for its weights and gradients: compute and what it waits for, or its host if that takes
+    longer."""
+    sent: Mapping[str, Numeric]
+    """Those of them in which this communication runs, hidden or not."""
+    free: Mapping[str, Numeric]
+    """The others: they hide no communication yet."""
+    input_gradients_s: Numeric
+    """Seconds of a backward pass, weights and gradients aside, that do not make the gradients of weights."""
+    efficiency: Numeric
+    """Of hiding weights and gradients."""
 
     def seconds(self, phase: str) -> Numeric:
-        """Return the seconds of a pass: compute, exposed communication and launch delay."""
-        return self.compute.beside(phase)[2] + self.delay[phase] + _waited(self.exposed, phase)
+        """Return the seconds of a pass: compute, exposed communication and launch delay.
+
+        max(P + (1 - e) t, s + t) for t seconds of weights and gradients: beside what the pass has free, or the network
+        is busy throughout.
+        """
+        weights = self.communication.get(("weights", phase))
+        if weights is None:
+            return self.passed[phase]
+        seconds: Numeric = np.maximum(self.passed[phase] + (1 - self.efficiency) * weights, self.sent[phase] + weights)
+        return seconds
 
     @property
     def weight_gradients_s(self) -> Numeric:
@@ -94,16 +117,9 @@ class StageTime:
         return (self.compute.backward + self.delay["backward"]) / 2
 
     def free_s(self, phase: str) -> Numeric:
-        """Return the seconds of a pass, all microbatches together, that hide no communication yet.
-
-        Where experts' collectives of one pass overlap the other too, that one has so much less.
-        """
-        left = {
-            each: self.compute.beside(each)[2] + self.delay[each] - _hidden(self.communication, self.exposed, each)
-            for each in PASSES
-        }
-        lent = sum_of(np.minimum(0.0, value) for value in left.values())
-        free: Numeric = np.maximum(0.0, left[phase] + lent)
+        """Return the seconds of a pass, all microbatches together, that hide no communication, nor weights."""
+        weights = self.communication.get(("weights", phase), 0.0)
+        free: Numeric = np.maximum(0.0, self.free[phase] - self.efficiency * weights)
         return free
 
 
@@ -118,6 +134,8 @@ class BlockTime:
     communication: Communicated
     exposed: Communicated
     """Of keys and values in a ring, and of tensor parallelism: what compute waits for."""
+    hidden: Mapping[str, Numeric]
+    """Of these, what compute hides, by phase."""
     launched: Mapping[str, Numeric]
     """Blocking collectives that the host launches, by phase."""
 
@@ -142,7 +160,7 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
             if call.role in BLOCKING:
                 _add(launched[call.block], {phase: call.calls * share})
     return {
-        name: _beside(BlockTime(ComputeTime(**found), communication[name], {}, launched[name]), unit)
+        name: _beside(BlockTime(ComputeTime(**found), communication[name], {}, {}, launched[name]), unit)
         for name, found in compute.items()
     }
 
@@ -150,11 +168,14 @@ def _block_times(unit: StepProfile) -> dict[str, BlockTime]:
 def _beside(block: BlockTime, unit: StepProfile) -> BlockTime:
     """Return a block with what it exposes of the communication that its own attention and its own GEMMs overlap."""
     exposed: dict[tuple[Role, str], Numeric] = {}
+    hidden: dict[str, Numeric] = {}
     for phase in PASSES:
         gemms, attention, _ = block.compute.beside(phase)
-        _expose(block.communication, exposed, ("ring", phase), 1.0, attention)
-        _expose(block.communication, exposed, ("tp", phase), unit.network.efficiency("tp"), gemms)
-    return replace(block, exposed=exposed)
+        rings = _expose(block.communication, exposed, ("ring", phase), 1.0, attention)
+        hidden[phase] = rings + _expose(
+            block.communication, exposed, ("tp", phase), unit.network.efficiency("tp"), gemms
+        )
+    return replace(block, exposed=exposed, hidden=hidden)
 
 
 def _add(total: dict[Key, Numeric], more: Mapping[Key, Numeric]) -> None:
@@ -195,9 +216,14 @@ def stage_time(batch: Batch, counts: Counts) -> StageTime:
         for phase, calls in blocks[name].launched.items():
             key = f"launch_{phase}"
             compute[key] = compute[key] + count * calls * kernels.collective_launch_s(phase)
+    hidden = {phase: sum_of((n * blocks[name].hidden[phase] for name, n in counts.items()), 0.0) for phase in PASSES}
     heads = [(count, blocks[name]) for name, count in counts.items() if name == "head"]
-    head_s = sum_of(count * (each.compute.forward + _waited(each.exposed, "forward")) for count, each in heads)
-    return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed, head_s)
+    head = Head(
+        sum_of((count * each.compute.forward for count, each in heads), 0.0),
+        sum_of((count * _waited(each.exposed, "forward") for count, each in heads), 0.0),
+        sum_of((n * _waited(blocks[name].exposed, "forward") for name, n in counts.items() if name != "head"), 0.0),
+    )
+    return _overlapped(profile(batch), ComputeTime(**compute), communication, exposed, hidden, head)
 
 
 def part_times(batch: Batch) -> list[StageTime]:
@@ -218,37 +244,61 @@ def part_times(batch: Batch) -> list[StageTime]:
 # ----------------------------------------------------------------------------------------------- overlap
 
 
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What the head of a stage, if it has one, takes in a forward pass."""
+
+    compute_s: Numeric
+    waited_s: Numeric
+    """What it waits for, of the communication that its own compute overlaps."""
+    before_s: Numeric
+    """The same of all other blocks, which come before it."""
+
+
 def _overlapped(
     unit: StepProfile,
     compute: ComputeTime,
     communication: Communicated,
     exposed: dict[tuple[Role, str], Numeric],
-    head_s: Numeric,
+    hidden: Mapping[str, Numeric],
+    head: Head,
 ) -> StageTime:
     """Return a stage with what all kinds of communication expose, given what those inside its blocks do.
 
-    The host is late with the layers of a forward pass; when they are launched, the device still has the head to run,
-    for *head_s* seconds. In a backward pass the head comes first, and the host launches layers meanwhile.
+    The host is late with the layers of a forward pass; when they are launched, the device still has the *head* to run.
+    In a backward pass the head comes first, and the host launches layers meanwhile.
+
+        P = max(c + w, l + h)        s = w + c_h        f = P - s = max(c, l + h - w) - c_h
+
+        P  seconds of a pass, weights and gradients aside    c, l  its compute, and what its host takes to launch it
+        w  what it waits for                                 h     the head, with what that waits for
+        s, f  seconds in which communication runs, and the others        c_h  compute that hides communication
     """
-    left = {phase: compute.beside(phase)[2] - _hidden(communication, exposed, phase) for phase in PASSES}
-    _expose_experts(unit, communication, exposed, left)
+    left = {phase: compute.beside(phase)[2] - hidden[phase] for phase in PASSES}
+    inside = dict(exposed)
+    share = _expose_experts(unit, communication, exposed, left)
     for role, phase in communication:
         if role in ("cp", "dp"):
             exposed[role, phase] = communication[role, phase]
-    delay = {}
-    for phase, after in zip(PASSES, (head_s, 0.0), strict=True):
-        busy = compute.beside(phase)[2] + _waited(exposed, phase)
-        delay[phase] = launch_delay_s(getattr(compute, f"launch_{phase}"), busy - after)
-    found = StageTime(compute, communication, exposed, delay)
-    free = {phase: found.free_s(phase) for phase in PASSES}
+    delay, passed, sent, free = {}, {}, {}, {}
+    inputs_s: Numeric = 0.0
     for phase in PASSES:
-        _expose(communication, exposed, ("weights", phase), unit.network.efficiency("weights"), free[phase])
-    return found
-
-
-def _hidden(communication: Communicated, exposed: Communicated, phase: str) -> Numeric:
-    """Return the seconds of communication that the compute of a pass hides."""
-    return sum_of((communication[key] - value for key, value in exposed.items() if key[1] == phase), 0.0)
+        forward = phase == "forward"
+        whole, launched = compute.beside(phase)[2], getattr(compute, f"launch_{phase}")
+        waited = _waited(exposed, phase)
+        host = launched + head.compute_s + head.waited_s if forward else launched
+        beyond = _waited({key: value for key, value in exposed.items() if key not in inside}, phase)
+        ahead = launched + head.compute_s - (head.before_s + beyond) if forward else launched - waited
+        covered = hidden[phase] + share * left[phase]
+        delay[phase] = launch_delay_s(host, whole + waited)
+        passed[phase] = np.maximum(whole + waited, host)
+        sent[phase] = waited + covered
+        free[phase] = np.maximum((1 - share) * left[phase], ahead - covered)
+        inputs_s = whole - compute.backward / 2 + (waited + np.maximum(waited, host - whole)) / 2
+    efficiency = unit.network.efficiency("weights")
+    for phase in PASSES:
+        _expose(communication, exposed, ("weights", phase), efficiency, free[phase])
+    return StageTime(compute, communication, exposed, delay, passed, sent, free, inputs_s, efficiency)
 
 
 def _waited(exposed: Communicated, phase: str) -> Numeric:
@@ -261,10 +311,14 @@ def _expose(
     key: tuple[Role, str],
     efficiency: Numeric,
     beside_s: Numeric,
-) -> None:
-    """Note what a role exposes beside so much compute."""
-    if key in communication:
-        exposed[key] = communication[key] - np.minimum(communication[key] * efficiency, beside_s)
+) -> Numeric:
+    """Note what a role exposes beside so much compute, and return what that hides."""
+    if key not in communication:
+        return 0.0
+    seconds = communication[key]
+    exposed[key] = np.maximum((1 - efficiency) * seconds, seconds - beside_s)
+    hidden: Numeric = np.minimum(efficiency * seconds, beside_s)
+    return hidden
 
 
 def _expose_experts(
@@ -272,18 +326,20 @@ def _expose_experts(
     communication: Communicated,
     exposed: dict[tuple[Role, str], Numeric],
     left: Mapping[str, Numeric],
-) -> None:
-    """Note what expert parallelism exposes: both passes overlap those of other microbatches.
+) -> Numeric:
+    """Note what expert parallelism exposes, and return the share of what is *left* of both passes that hides the rest.
 
-    The first microbatch of a step meets no other. Serving engines cut a batch in two instead.
+    Both passes overlap those of other microbatches. The first microbatch of a step meets no other. Serving engines cut
+    a batch in two instead.
     """
     mine = {phase: communication["ep", phase] for phase in PASSES if ("ep", phase) in communication}
     if not mine:
-        return
+        return 0.0
     others = unit.microbatches if unit.batch.base.workload.task == "training" else np.maximum(unit.microbatches, 2)
-    beside = (left["forward"] + left["backward"]) * (1 - 1 / others)
+    efficiency, both = unit.network.efficiency("ep"), left["forward"] + left["backward"]
     whole = sum_of(mine.values(), 0.0)
-    hidden = np.minimum(unit.network.efficiency("ep") * whole, beside)
-    share = 1 - hidden / np.where(whole > 0, whole, 1.0)
+    shown = np.maximum(1 - efficiency, 1 - both * (1 - 1 / others) / np.where(whole > 0, whole, 1.0))
     for phase, seconds in mine.items():
-        exposed["ep", phase] = seconds * share
+        exposed["ep", phase] = seconds * shown
+    share: Numeric = np.minimum(efficiency * whole / np.where(both > 0, both, 1.0), 1 - 1 / others)
+    return share

@@ -11,7 +11,7 @@
 `benchmarks/metamorphic.py` checks them on thousands of designs, `tests/physics` on a few.
 """
 
-from cosmic.testing.relations import answers, hardware, invariance, memory, work
+from cosmic.testing.relations import answers, hardware, invariance, memory, network, work
 from cosmic.testing.relations.relation import Relation, Violation
 
 RELATIONS: dict[str, Relation] = {
@@ -19,6 +19,7 @@ RELATIONS: dict[str, Relation] = {
     for relation in (
         *answers.RELATIONS,
         *hardware.RELATIONS,
+        *network.RELATIONS,
         *work.RELATIONS,
         *memory.RELATIONS,
         *invariance.RELATIONS,

@@ -58,8 +58,9 @@ class ZeroBubble(Undivided):
         >>> int(ZeroBubble.bubble(4, 8, forward_s=1, backward_s=1, weight_s=1))
         3
         """
-        filled = (np.minimum(microbatches, stages) - 1) * np.minimum(np.minimum(forward_s, backward_s), weight_s)
-        return (stages - 1) * (forward_s + backward_s) - filled
+        both, filled = forward_s + backward_s, np.minimum(microbatches, stages) - 1
+        longest: Number = np.maximum(np.maximum(forward_s, backward_s), both - weight_s)  # F + B - min(F, B, W)
+        return (stages - 1 - filled) * both + filled * longest
 
     @staticmethod
     def transfers(stages: Number, microbatches: Number, virtual: Number = 1) -> tuple[Number, Number]:
