@@ -6,7 +6,7 @@ the maximum over the network's dimensions, before any of it is hidden behind com
 
 From the last nodes with a sign we go back through linear operations, but not into a sum that has a term and its maximum
 with others, such as t1 + t2 + (C - 1) max(t1, t2): as a whole it has slope 1, and taken apart its slope is an interval.
-No variable may depend on another.
+A maximum or minimum of what is a variable already is taken apart.
 """
 
 from __future__ import annotations
@@ -130,4 +130,6 @@ class Cut:
         return found
 
     def _below(self, place: int, cut: set[int]) -> bool:
-        return any(self._ancestors[place] >> each & 1 for each in cut)
+        """Return whether a selection is one of what another variable is, too: what is hidden, and the whole of it."""
+        bent = self._group.named(place) in ("maximum", "minimum", "where")
+        return bent and any(self._ancestors[place] >> each & 1 for each in cut)

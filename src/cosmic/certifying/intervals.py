@@ -174,29 +174,3 @@ RULES: dict[str, Callable[..., tuple[Any, Any]]] = {
     "where": _where,
 }
 """How each operation that does not rise with all its operands bounds its result."""
-
-
-def settled_seconds(splits: Interval, *dimensions: Interval) -> Interval:
-    """Return the interval of `cosmic.cost.themis.settled_seconds`.
-
-    Whatever the order, a byte's share of every dimension adds up to 1 - 1 / P of it, so that the busiest dimension is
-    busy for at least (1 - 1 / P) / (sum of rates); the order from the inside out is always among the choices.
-
-    >>> four, rate = point(4.0), point(100e9)
-    >>> found = settled_seconds(four, four, four, rate, rate)
-    >>> float(found.least) * 100e9, float(found.most) * 100e9
-    (0.46875, 0.75)
-    """
-    count = len(dimensions) // 2
-    members, rates = dimensions[:count], dimensions[count:]
-    whole: Any = 1.0
-    total: Any = 0.0
-    inside: Any = 1.0
-    plain: Any = 0.0
-    for size, rate in zip(members, rates, strict=True):
-        whole, total = whole * size.least, total + np.where(size.most > 1, rate.most, 0.0)
-        plain = np.maximum(plain, (size.most - 1) / size.most / inside / rate.least)
-        inside = inside * size.least
-    with np.errstate(all="ignore"):
-        least = np.where(whole > 1, (1 - 1 / whole) / np.where(total > 0, total, np.inf), 0.0)
-    return Interval(np.asarray(least), np.asarray(plain * (1 + 1e-12)))

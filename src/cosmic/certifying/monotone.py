@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.certifying.intervals import RISING, Flags, Interval, applied, hull, point, settled_seconds
+from cosmic.certifying.intervals import RISING, Flags, Interval, applied, hull, point
 from cosmic.certifying.cut import CONSTANT, NEITHER, Cut, Sign, Walk, needed_until, selected
 from cosmic.certifying.programs import Group, computed
 from cosmic.psa.diagram import Indices
@@ -87,8 +87,6 @@ def _interval(group: Group, node: list[int], operands: list[Interval]) -> Interv
             return point(computed(group.program, node, [each.least for each in operands]))
     if name in OPERATIONS:
         return applied(name, operands)
-    if name == "settled_seconds":
-        return settled_seconds(*operands)
     return Interval(np.asarray(-np.inf), np.asarray(np.inf))
 
 
