@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cosmic.certifying import certificate as files
-from cosmic.certifying.branching import Best, Outcome, Progress, branch, roots
+from cosmic.certifying.branching import Best, Outcome, Progress, Tree, branch, roots
 from cosmic.certifying.counting import count_within
 from cosmic.certifying.enumerating import BLOCK, MOST, Block, count_blocks, enumerate_all
 from cosmic.certifying.intervals import Floats
@@ -170,8 +170,8 @@ class _Run:
                     self.problem, evaluate, blocks, threshold(self.problem, float(best.losses[0, 0]), self.within)
                 )
         one = len(self.problem.objectives) == 1
-        lower = (float(best.losses[0, 0]) if whole and one and len(best.losses) else 0.0) if one else None
-        found = Outcome(best, None, lower or 0.0, min(len(blocks) * BLOCK, space.valid), whole)  # type: ignore[arg-type]
+        lower = (float(best.losses[0, 0]) if whole else 0.0) if one and len(best.losses) else None
+        found = Outcome(best, Tree(), lower or 0.0, min(len(blocks) * BLOCK, space.valid), whole)
         return self._certified("enumerated", why, found, lower, counted, {"blocks": [_row(each) for each in blocks]})
 
     # ----------------------------------------------------------------------------------------- the result

@@ -23,7 +23,7 @@ from cosmic.recording.plan import Plan
 from cosmic.recording.program import Program
 from cosmic.recording.replay import WHOLE
 from cosmic.recording.structure import is_structural, structure_of
-from cosmic.recording.tables import Table
+from cosmic.recording.tables import Table, table_of
 from cosmic.recording.tape import GATHER, INDEX, reads
 
 Floats = npt.NDArray[np.float64]
@@ -215,9 +215,16 @@ class Group:
 
 
 def computed(program: Program, node: list[int], operands: list[Any]) -> Any:
-    """Return what a node gives for numbers that are known; nothing is looked up."""
-    if node[0] in (INDEX, GATHER):
-        raise NotProvable("a number is looked up for other sizes")
+    """Return what a node gives for numbers that are known."""
+    if node[0] == INDEX:
+        keys = np.broadcast_arrays(*(np.atleast_1d(each) for each in operands))
+        places = table_of(program.tables[node[1]]).places_of(np.stack(keys, axis=1).astype(np.float64))
+        return places if any(np.ndim(each) for each in operands) else places[0]
+    if node[0] == GATHER:
+        lookup = program.lookups[node[2]]
+        table = table_of(lookup.known)
+        found = table.value(table.column(lookup) + node[3], np.atleast_1d(operands[0]).astype(np.intp))
+        return found if np.ndim(operands[0]) else found[0]
     name = NAMES[node[0]]
     return OPERATIONS[name](*operands) if name in OPERATIONS else WHOLE[name](*operands)
 
