@@ -77,14 +77,18 @@ def test_latency_can_be_a_range() -> None:
 
 
 def test_themis_is_proven_or_gone_through() -> None:
-    agree(with_parameters(collective__multi_dim=["baseline", "blueconnect", "themis"]), ["step_s"])
+    assert agree(with_parameters(collective__multi_dim=["blueconnect", "themis"]), ["step_s"]).method == "bounded"
 
 
 def test_other_sets_are_gone_through() -> None:
     space = cosmic.load_space(
         {
             "base": "llama3-8b@dgx-h100:16",
-            "parameters": {"workload.tp": [1, 2, 4], "workload.micro_batch": [1, 2], "workload.recompute": ["none", "full"]},
+            "parameters": {
+                "workload.tp": [1, 2, 4],
+                "workload.micro_batch": [1, 2],
+                "workload.recompute": ["none", "full"],
+            },
             "derived": {"workload.dp": "npus // (tp * pp)"},
         }
     )
@@ -119,7 +123,7 @@ def test_nothing_that_runs_is_proven_too() -> None:
 
 
 def test_a_gap_is_left_where_time_runs_out() -> None:
-    found = certify("cosmic-512-full-stack", limit_s=1e-6)
+    found = certify(small(), limit_s=1e-6)
     assert not found.proven
     assert found.gap is not None
     assert 0 < found.gap < 1

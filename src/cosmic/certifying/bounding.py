@@ -172,7 +172,10 @@ class Bounding:
         base = group.division.space.base
         given = {path: columns[place] for place, path in enumerate(group.paths)}
         room = given.get("memory.capacity", base.memory.capacity_bytes)
-        outer = sum(given.get(f"memory.tiers.{place}.capacity", each.capacity_bytes) for place, each in enumerate(base.memory.tiers))
+        outer = sum(
+            given.get(f"memory.tiers.{place}.capacity", each.capacity_bytes)
+            for place, each in enumerate(base.memory.tiers)
+        )
         fits = (results[self._places["memory_bytes"]] <= room) & (results[self._places["offloaded_bytes"]] <= outer)
         return np.logical_and.reduce([fits, *rules])
 

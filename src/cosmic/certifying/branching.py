@@ -122,7 +122,9 @@ def roots(division: Division, groups: Sequence[tuple[Indices, Sequence[Dominance
 
 
 def _roots(skeletons: Indices, dominance: Sequence[Dominance]) -> tuple[Indices, Indices]:
-    kinds = np.stack([each.which for each in dominance], axis=1) if dominance else np.zeros((len(skeletons), 0), np.intp)
+    kinds = (
+        np.stack([each.which for each in dominance], axis=1) if dominance else np.zeros((len(skeletons), 0), np.intp)
+    )
     distinct, which = np.unique(kinds, axis=0, return_inverse=True)
     numbers, options = [], []
     for place, kind in enumerate(distinct.tolist()):
@@ -144,7 +146,9 @@ def halves(boxes: Boxes) -> Boxes:
     slow_high[rows, longest], fast_low[rows, longest] = middle, middle + 1
     low, high = np.stack([boxes.low, fast_low], axis=1), np.stack([slow_high, boxes.high], axis=1)
     twice = np.repeat(rows, 2)
-    return Boxes(boxes.skeletons[twice], boxes.options[twice], low.reshape(-1, low.shape[2]), high.reshape(-1, low.shape[2]))
+    return Boxes(
+        boxes.skeletons[twice], boxes.options[twice], low.reshape(-1, low.shape[2]), high.reshape(-1, low.shape[2])
+    )
 
 
 @dataclass
@@ -173,7 +177,12 @@ class Outcome:
 
 
 def branch(
-    division: Division, start: Boxes, judge: Judge, best: Best, until: float = np.inf, told: Callable[[Progress], None] = lambda _: None
+    division: Division,
+    start: Boxes,
+    judge: Judge,
+    best: Best,
+    until: float = np.inf,
+    told: Callable[[Progress], None] = lambda _: None,
 ) -> Outcome:
     """Return the best designs of the boxes *start*; stop with a gap at the time *until*."""
     boxes, tree = start, Tree()

@@ -39,7 +39,10 @@ KEYS = {
     "proven": bool,
     "within": (dict, type(None)),
 }
-PROOF = {"bounded": {"ranges": list, "choices": list, "able": dict, "dominance": list, "tree": dict}, "enumerated": {"blocks": list}}
+PROOF = {
+    "bounded": {"ranges": list, "choices": list, "able": dict, "dominance": list, "tree": dict},
+    "enumerated": {"blocks": list},
+}
 
 
 def model_digest() -> str:
@@ -134,5 +137,10 @@ def check_form(found: Any) -> dict[str, Any]:
     method = found.get("method")
     require(isinstance(method, str) and method in PROOF, "certificate.method", method, "must be bounded or enumerated")
     for key, kind in {**KEYS, **PROOF[str(method)]}.items():
-        require(key in found and isinstance(found[key], kind), f"certificate.{key}", found.get(key), "is missing or malformed")
+        require(
+            key in found and isinstance(found[key], kind),
+            f"certificate.{key}",
+            found.get(key),
+            "is missing or malformed",
+        )
     return dict(found)

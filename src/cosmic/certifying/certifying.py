@@ -1,7 +1,7 @@
 """Proves the optimum of a parameter set: the one composition of this package. Read this first.
 
-    space ──▶ bounded: skeletons, dominance, boxes      where corners are shown to bound boxes
-          └─▶ enumerated: every design                  elsewhere, if there are few enough
+space ──▶ bounded: skeletons, dominance, boxes      where corners are shown to bound boxes
+      └─▶ enumerated: every design                  elsewhere, if there are few enough
 """
 
 from __future__ import annotations
@@ -153,7 +153,9 @@ class _Run:
         space = self.problem.space
         if space.valid > MOST:
             raise SpecError(
-                "space", space.name, f"has {space.valid:.3g} designs, too many to go through, and cannot be bounded: {why}"
+                "space",
+                space.name,
+                f"has {space.valid:.3g} designs, too many to go through, and cannot be bounded: {why}",
             )
         best = self._best()
 
@@ -191,7 +193,8 @@ class _Run:
             "objectives": list(problem.objectives),
             "limits": [each.text for each in problem.limits],
             "front": [
-                {"row": row.tolist(), "losses": losses.tolist()} for row, losses in zip(best.rows, best.losses, strict=True)
+                {"row": row.tolist(), "losses": losses.tolist()}
+                for row, losses in zip(best.rows, best.losses, strict=True)
             ],
             "lower": lower if lower is not None and np.isfinite(lower) else None,
             "gap": gap,

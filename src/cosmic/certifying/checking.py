@@ -108,8 +108,14 @@ def _check_front(found: Mapping[str, Any], problem: Problem) -> str:
     refuse_unless(bool(problem.space.contains(rows).all()), "its best design is not in the space")
     results = problem.evaluate(rows)
     refuse_unless(bool(results.feasible.all()), "its best design cannot run")
-    refuse_unless(bool((losses_of(problem.objectives, results.columns) == stated).all()), "its best design achieves something else")
-    refuse_unless(bool(front(stated).all()) and len(np.unique(stated, axis=0)) == len(stated), "one of its designs is better than another")
+    refuse_unless(
+        bool((losses_of(problem.objectives, results.columns) == stated).all()),
+        "its best design achieves something else",
+    )
+    refuse_unless(
+        bool(front(stated).all()) and len(np.unique(stated, axis=0)) == len(stated),
+        "one of its designs is better than another",
+    )
     return f"{len(rows)} design{'s' if len(rows) > 1 else ''} achieve what is claimed, to the bit"
 
 

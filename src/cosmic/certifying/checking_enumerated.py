@@ -25,13 +25,17 @@ def check_blocks(found: Mapping[str, Any], problem: Problem) -> list[str]:
     objectives, valid = len(problem.objectives), problem.space.valid
     blocks, whole = found["blocks"], -(-valid // BLOCK)
     shaped = all(isinstance(each, list) and len(each) == 1 + objectives and isinstance(each[0], str) for each in blocks)
-    refuse_unless(shaped and all(type(v) in (int, float, type(None)) for each in blocks for v in each[1:]), "a block is malformed")
+    refuse_unless(
+        shaped and all(type(v) in (int, float, type(None)) for each in blocks for v in each[1:]), "a block is malformed"
+    )
     refuse_unless(len(blocks) == whole or not found["proven"], "it has not as many blocks as the space")
     refuse_unless(0 < len(blocks) <= whole, "it has not as many blocks as the space")
     least = np.array([[np.inf if each is None else each for each in block[1:]] for block in blocks], dtype=np.float64)
     best = np.array([each["losses"] for each in found["front"]], dtype=np.float64).reshape(-1, objectives)
     lowest = best.min(axis=0) if len(best) else np.full(objectives, np.inf)
-    refuse_unless(bool((least.min(axis=0) == lowest).all()), "its blocks have something better than its best, or nothing as good")
+    refuse_unless(
+        bool((least.min(axis=0) == lowest).all()), "its blocks have something better than its best, or nothing as good"
+    )
     chosen = _chosen(least, len(blocks))
     counts = {}
     for number in chosen:
@@ -53,7 +57,9 @@ def check_blocks(found: Mapping[str, Any], problem: Problem) -> list[str]:
 
 def _check_gap(found: Mapping[str, Any], best: npt.NDArray[np.float64]) -> None:
     if found["proven"] and len(best):
-        refuse_unless(found["lower"] == float(best[0, 0]) and found["gap"] == 0, "its gap does not follow from its blocks")
+        refuse_unless(
+            found["lower"] == float(best[0, 0]) and found["gap"] == 0, "its gap does not follow from its blocks"
+        )
 
 
 def _check_count(found: Mapping[str, Any], problem: Problem, least: Any, best: Any) -> str:
@@ -80,7 +86,8 @@ def _losses(problem: Problem, number: int) -> npt.NDArray[np.float64]:
     results = problem.evaluate(problem.space.listed(start, min(BLOCK, problem.space.valid - start)))
     with np.errstate(all="ignore"):
         columns = [
-            results.columns[name] if BETTER[name] == "less" else 1 / results.columns[name] for name in problem.objectives
+            results.columns[name] if BETTER[name] == "less" else 1 / results.columns[name]
+            for name in problem.objectives
         ]
     found = np.stack(columns, axis=1)
     found[~results.feasible | np.isnan(found).any(axis=1)] = np.inf

@@ -68,12 +68,16 @@ class Leaves:
         refuse_unless(shaped, "a table of options is malformed")
         tables = stated["tables"]
         fine = all(
-            isinstance(row, list) and len(row) == options and all(type(each) is int and 0 <= each < options for each in row)
+            isinstance(row, list)
+            and len(row) == options
+            and all(type(each) is int and 0 <= each < options for each in row)
             for row in tables
         )
         refuse_unless(fine, "a table of options is malformed")
         which = unpack_bytes(stated["which"], f"certificate.dominance.{number}")
-        refuse_unless(len(which) == able and int(which.max(initial=-1)) < len(tables), "a skeleton has no table of options")
+        refuse_unless(
+            len(which) == able and int(which.max(initial=-1)) < len(tables), "a skeleton has no table of options"
+        )
         stands = np.array(tables, dtype=np.intp).reshape(-1, options)
         twice = np.take_along_axis(stands, stands, axis=1)
         refuse_unless(bool((twice == stands).all()), "an option stands for others and is itself left out")
@@ -144,7 +148,9 @@ class Leaves:
         return f"{len(out):,} of {self.parts.count:,} skeletons cannot run"
 
     def _random(self, rng: np.random.Generator, count: int) -> tuple[Whole, Whole]:
-        options = np.stack([rng.integers(0, len(each), count) for each in self.parts.options] or [np.zeros(count)], axis=1)
+        options = np.stack(
+            [rng.integers(0, len(each), count) for each in self.parts.options] or [np.zeros(count)], axis=1
+        )
         places = np.stack([rng.integers(0, each, count) for each in self.parts.widths] or [np.zeros(count)], axis=1)
         options, places = options[:, : len(self.parts.options)], places[:, : len(self.parts.widths)]
         return options.astype(np.intp), places.astype(np.intp)
@@ -226,7 +232,9 @@ class Leaves:
             return
         refuse_unless(type(stated) in (int, float) and type(gap) in (int, float), "it states no bound")
         refuse_unless(stated <= lower * (1 + EQUAL), "its lower bound is above that of a leaf")
-        refuse_unless(stated >= lower * (1 - 1e-9) or not self.found["proven"], "its lower bound is below that of all leaves")
+        refuse_unless(
+            stated >= lower * (1 - 1e-9) or not self.found["proven"], "its lower bound is below that of all leaves"
+        )
         left = max(0.0, 1 - stated / float(self.best[0, 0]))
         refuse_unless(abs(gap - left) <= EQUAL, "its gap does not follow from its bound")
 
@@ -250,7 +258,9 @@ class Leaves:
             before = self.evaluated(able, self._stood(options), self._places(rungs[0]))["step_s"]
             for rung in rungs:
                 now = self.evaluated(able, options, self._places(rung))["step_s"]
-                refuse_unless(bool((now >= before * (1 - 1e-9)).all()), "a step gets shorter when its network gets slower")
+                refuse_unless(
+                    bool((now >= before * (1 - 1e-9)).all()), "a step gets shorter when its network gets slower"
+                )
                 before = now
         return f"{LADDERS * len(able):,} ladders of worse and worse networks are never faster"
 

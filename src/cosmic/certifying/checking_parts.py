@@ -61,7 +61,10 @@ class Parts:
         refuse_unless(all(type(each) is int for each in indices), "a range is malformed")
         parameter = self.space.parameters[column]
         ends = {path.rpartition(".")[2] for path in parameter.paths}
-        known = all(path.startswith("network.dims.") for path in parameter.paths) and ends in ({"bandwidth"}, {"latency"})
+        known = all(path.startswith("network.dims.") for path in parameter.paths) and ends in (
+            {"bandwidth"},
+            {"latency"},
+        )
         refuse_unless(known, "a range is of something else than bandwidth or latency")
         refuse_unless(sorted(indices) == sorted(self._values(free[column])), "a range leaves out values, or has others")
         values = np.array([parameter.values[index] for index in indices], dtype=np.float64)
@@ -71,19 +74,28 @@ class Parts:
 
     def _choice(self, stated: Any, free: Mapping[int, Any]) -> None:
         columns, options = (stated.get("columns"), stated.get("options")) if isinstance(stated, dict) else (None, None)
-        refuse_unless(isinstance(columns, list) and isinstance(options, list) and len(columns) > 0, "a choice is malformed")
+        refuse_unless(
+            isinstance(columns, list) and isinstance(options, list) and len(columns) > 0, "a choice is malformed"
+        )
         refuse_unless(all(type(each) is int and each in free for each in columns), "a choice is malformed")
         dimensions = set()
         for column in columns:
             paths = self.space.parameters[column].paths
             words = paths[0].split(".")
-            named = words[0] == "collective" and words[1] == "algorithms" or words[:2] == ["network", "dims"] and words[-1] == "topology"
+            named = (
+                words[0] == "collective"
+                and words[1] == "algorithms"
+                or words[:2] == ["network", "dims"]
+                and words[-1] == "topology"
+            )
             refuse_unless(len(paths) == 1 and named, "a choice is of something else than topology and algorithm")
             dimensions.add(int(words[2]))
         refuse_unless(len(dimensions) == 1, "a choice is of several dimensions")
         whole = np.stack(np.meshgrid(*(self._values(free[column]) for column in columns), indexing="ij"), axis=-1)
         wanted = whole.reshape(-1, len(columns)).tolist()
-        refuse_unless(sorted(map(tuple, wanted)) == sorted(map(tuple, options)), "a choice leaves out options, or has others")
+        refuse_unless(
+            sorted(map(tuple, wanted)) == sorted(map(tuple, options)), "a choice leaves out options, or has others"
+        )
         self.choice_columns.append(columns)
         self.options.append(np.array(options, dtype=np.intp))
         self.dimensions.append(dimensions.pop())

@@ -35,9 +35,7 @@ class Walk:
     signs: dict[int, Sign] = field(default_factory=dict)
 
 
-def needed_until(
-    group: Group, wanted: Iterable[int], given: Mapping[int, Any], found: Walk | None = None
-) -> list[int]:
+def needed_until(group: Group, wanted: Iterable[int], given: Mapping[int, Any], found: Walk | None = None) -> list[int]:
     """Return the nodes that some results need, in order; of *given* ones nothing more is asked.
 
     What selections that were *found* to be the same in all skeletons do not select is not needed.

@@ -228,7 +228,9 @@ def _learned(group: Group, found: Walk, sloped: Walk) -> set[int]:
         operands = [found.intervals[each] for each in read]
         ruled = _sign(group.named(place), operands, [signs[each] for each in read], found.intervals[place])
         new = sloped.signs[place]
-        if sloped.intervals[place].known or any(bool(np.all(one)) and not bool(np.all(other)) for one, other in zip(new, ruled, strict=True)):
+        if sloped.intervals[place].known or any(
+            bool(np.all(one)) and not bool(np.all(other)) for one, other in zip(new, ruled, strict=True)
+        ):
             learned.add(place)
             signs[place] = new
         else:

@@ -152,8 +152,12 @@ class Group:
 
     def _terms(self) -> Iterator[Term]:
         program, choices = self.program, self.division.choices
-        owner = {node: (number, path) for number, each in enumerate(choices) for path in each.paths
-                 if (node := self.choice_nodes.get(path)) is not None}
+        owner = {
+            node: (number, path)
+            for number, each in enumerate(choices)
+            for path in each.paths
+            if (node := self.choice_nodes.get(path)) is not None
+        }
         gathers: dict[int, list[int]] = {}
         for place, node in enumerate(program.nodes.tolist()):
             if node[0] == GATHER:
@@ -183,7 +187,9 @@ class Group:
                     if source not in read or name not in ("equal", "not_equal"):
                         continue
                     others = [self.program.constants.get(each) for each in read if each != source]
-                    answers = {float(OPERATIONS[name](code, other)) for code in codes for other in others if other is not None}
+                    answers = {
+                        float(OPERATIONS[name](code, other)) for code in codes for other in others if other is not None
+                    }
                     if len(others) == 1 and len(answers) == 1:
                         found[place] = answers.pop()
         return found
@@ -195,7 +201,9 @@ class Group:
         if any(self.opened[each] for each in sizes):
             raise NotProvable("a number is looked up for sizes that the network's names decide")
         found = self.settled(sizes)
-        keys = np.stack(np.broadcast_arrays(*(found[each] for each in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1)
+        keys = np.stack(
+            np.broadcast_arrays(*(found[each] for each in sizes), np.zeros(len(self.skeletons)))[:-1], axis=1
+        )
         kinds, which = np.unique(keys, axis=0, return_inverse=True)
         number = next(owner[each][0] for each in read if each in owner)
         choice = self.division.choices[number]

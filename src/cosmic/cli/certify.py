@@ -174,14 +174,23 @@ def _show(space: str, found: Certified, simulated: Any, note: str, out: Path | N
         _show_designs(found)
     if found.within is not None:
         part, count = found.within
-        emit([f"{'unknown: time ran out; how many' if count is None else f'{count:,}'} designs are within {100 * part:g} % of the best"])
+        emit(
+            [
+                f"{'unknown: time ran out; how many' if count is None else f'{count:,}'} designs are within {100 * part:g} % of the best"
+            ]
+        )
     if (expected := _expected(found)) is not None:
         from cosmic.evaluation import expected_in_words  # noqa: PLC0415
 
         say(["", f"This is proven of the closed form, whose step is {expected_in_words(expected)}."])
     if simulated:
-        rows = [[place + 1, each.step_s, each.simulated_s, f"{100 * (each.simulated_s / each.step_s - 1):+.1f} %"] for place, each in enumerate(simulated)]
-        emit_table("The best designs that were met, simulated:", ["design", "closed form_s", "simulated_s", "apart"], rows)
+        rows = [
+            [place + 1, each.step_s, each.simulated_s, f"{100 * (each.simulated_s / each.step_s - 1):+.1f} %"]
+            for place, each in enumerate(simulated)
+        ]
+        emit_table(
+            "The best designs that were met, simulated:", ["design", "closed form_s", "simulated_s", "apart"], rows
+        )
     emit([f"({note})"] if note else [])
     emit([f"certificate: {out}", f"  cosmic certify --check {out}"] if out is not None else [])
 
@@ -212,6 +221,8 @@ def _show_designs(found: Certified) -> None:
         return
     names = list(dict.fromkeys((*found.problem.objectives, "step_s")))
     figures = [found.results.figures(place) for place in range(min(len(found.rows), MOST_SHOWN))]
-    emit_table("", ["design", *names], [[place + 1, *(each[name] for name in names)] for place, each in enumerate(figures)])
+    emit_table(
+        "", ["design", *names], [[place + 1, *(each[name] for name in names)] for place, each in enumerate(figures)]
+    )
     if len(found.rows) > MOST_SHOWN:
         emit([f"… and {len(found.rows) - MOST_SHOWN} more: --json has all"])
