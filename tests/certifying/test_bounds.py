@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.certifying.spaces import small
 
 from cosmic.certifying.bounding import Boxes
 from cosmic.certifying.branching import Best, halves
@@ -15,6 +14,7 @@ from cosmic.certifying.intervals import Interval, applied, point
 from cosmic.certifying.judging import Judging
 from cosmic.certifying.monotone import _sign, _slope
 from cosmic.exploration.problem import make_problem
+from tests.certifying.spaces import small
 
 HALF = Interval(np.array(-1.0), np.array(2.0))
 ABOVE = Interval(np.array(1.0), np.array(4.0))

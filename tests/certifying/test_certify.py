@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pytest
-from tests.certifying.spaces import all_losses, restricted, small, with_parameters
 
 import cosmic
 from cosmic.certifying import judging
@@ -16,6 +15,7 @@ from cosmic.evaluation import BETTER
 from cosmic.exploration.pareto import front
 from cosmic.exploration.problem import make_problem
 from cosmic.psa.space import ParameterSet
+from tests.certifying.spaces import all_losses, restricted, small, with_parameters
 
 FULL = ("cosmic-512-full-stack", "cosmic-1024-full-stack", "cosmic-2048-full-stack")
 NEVER_KNOWN = ("ttft_s", "tpot_s", "cost_usd", "cost_usd_per_token", "energy_j")

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.certifying.spaces import small
 
 from cosmic.certifying.certificate import (
     check_form,
@@ -27,6 +26,7 @@ from cosmic.certifying.checking_parts import Refused
 from cosmic.errors import SpecError
 from cosmic.evaluation import RECORDER
 from cosmic.step.network_costs import NetworkCosts
+from tests.certifying.spaces import small
 
 Certificate = dict[str, Any]
 

@@ -1,8 +1,8 @@
 """What no design of a box can beat: a program that runs the fastest corner at the cheapest corner's price.
 
-A box is a skeleton, an option of every choice, and a stretch of every range. The step of its fastest corner is no longer
-than that of any design inside (`monotone`), and its cheapest corner costs no more. In the program of the bound, what
-follows from a bandwidth other than by way of the step reads a second input, *thrift*:
+A box is a skeleton, an option of every choice, and a stretch of every range. The step of its fastest corner is not
+longer than that of any design inside (`monotone`), and its cheapest corner costs no more. In the program of the
+bound, what follows from a bandwidth other than by way of the step reads a second input, *thrift*:
 
     perf_per_bandwidth = 1 / (step(bandwidth) * sum(bandwidth))      the metric
                          1 / (step(fastest)   * sum(cheapest))       its bound
@@ -86,7 +86,7 @@ class Judged:
 def twin(program: Program, ranges: dict[str, int], metrics: Sequence[str], reading: Sequence[Sequence[int]]) -> Program:
     """Return a program with a bound for each of *metrics*: inputs other than by way of the step are doubled."""
     step = program.results[STEP]
-    nodes = [row for row in program.nodes.tolist()]
+    nodes: list[list[int]] = program.nodes.tolist()
     lists = program.lists.tolist()
     inputs = dict(program.inputs)
     copies: dict[int, int] = {}
@@ -98,14 +98,14 @@ def twin(program: Program, ranges: dict[str, int], metrics: Sequence[str], readi
         if not any(each in copies for each in reading[place]):
             continue
         moved = [copies.get(each, each) for each in reading[place]]
-        node = list(program.nodes[place].tolist())
-        if node[0] in LISTED:
-            node[2] = len(lists)
+        copied = list(nodes[place])
+        if copied[0] in LISTED:
+            copied[2] = len(lists)
             lists += moved
         else:
-            node[1 : 1 + len(moved)] = moved
+            copied[1 : 1 + len(moved)] = moved
         copies[place] = len(nodes)
-        nodes.append(node)
+        nodes.append(copied)
     bounds = {BOUND + name: copies.get(node, node) for name, node in wanted.items()}
     measured = {name: program.results[name] for name in dict.fromkeys((*metrics, STEP, *POSSIBLE, *JUDGED))}
     rules = {name: node for name, node in program.results.items() if name.startswith("rule.")}
@@ -160,7 +160,7 @@ class Bounding:
 
     @cached_property
     def able(self) -> Flags:
-        """Which of the group's skeletons can run: mapping, memory and outer tiers, none of which the network decides."""
+        """Which of the group's skeletons can run: mapping, memory and outer tiers, which no network decides."""
         group = self._whole
         count = len(group.skeletons)
         results = np.empty((len(self.program.results), count))
@@ -177,7 +177,7 @@ class Bounding:
             for place, each in enumerate(base.memory.tiers)
         )
         fits = (results[self._places["memory_bytes"]] <= room) & (results[self._places["offloaded_bytes"]] <= outer)
-        return np.logical_and.reduce([fits, *rules])
+        return np.asarray(np.logical_and.reduce([fits, *rules]))
 
     def _run(self, columns: Floats, results: Floats) -> None:
         if not self._plan.run(columns, np.arange(columns.shape[1]), results):

@@ -10,8 +10,9 @@ fastest corners, which are designs, and what a few descents from the most promis
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from time import monotonic
 
 import numpy as np
@@ -116,8 +117,8 @@ def roots(division: Division, groups: Sequence[tuple[Indices, Sequence[Dominance
     skeletons = np.concatenate([part[0] for part in parts]) if parts else np.empty(0, dtype=np.intp)
     options = np.concatenate([part[1] for part in parts]) if parts else np.empty((0, len(division.choices)), np.intp)
     order = np.lexsort((*options.T[::-1], skeletons))
-    low = np.zeros((len(order), len(division.ranges)), dtype=np.int16)
-    high = low + np.array([len(each.values) - 1 for each in division.ranges], dtype=np.int16)
+    low = np.zeros((len(order), len(division.ranges)), dtype=np.intp)
+    high = low + np.array([len(each.values) - 1 for each in division.ranges], dtype=np.intp)
     return Boxes(skeletons[order], options[order], low, high)
 
 
@@ -194,7 +195,7 @@ def branch(
         try:
             found = judge(boxes)
             judged += len(boxes)
-            best.offer(found.losses, lambda rows, boxes=boxes: corners(division, boxes, rows))  # type: ignore[misc]
+            best.offer(found.losses, partial(corners, division, boxes))
             if rounds == 0 or (rounds <= RETRIED and not one):
                 judged += _descend(division, boxes, found, judge, best)
         except KeyboardInterrupt:
@@ -237,7 +238,7 @@ def _descend(division: Division, boxes: Boxes, found: Judged, judge: Judge, best
             near, owner = _neighbours(division, here)  # each is among its own neighbours
             tried = judge(near)
             judged += len(near)
-            best.offer(tried.losses, lambda rows, near=near: corners(division, near, rows))
+            best.offer(tried.losses, partial(corners, division, near))
             with np.errstate(all="ignore"):
                 weighed = np.log(np.clip(tried.losses, 1e-300, 1e300)) @ weights
             order = np.lexsort((weighed, owner))
@@ -262,7 +263,7 @@ def _weights(objectives: int) -> Floats:
 
 def _neighbours(division: Division, boxes: Boxes) -> tuple[Boxes, Indices]:
     """Return all designs that differ from some in one range or option, and which they differ from."""
-    options, places, owner = [], [], []
+    options, places = [], []
     for number, choice in enumerate(division.choices):
         for option in range(len(choice.options)):
             changed = boxes.options.copy()

@@ -24,7 +24,7 @@ FORMAT = 1
 KIND = "cosmic certificate"
 LARGEST = 64 * 2**20
 """Bytes of a certificate, and of what is packed in it, at most."""
-KEYS = {
+KEYS: dict[str, Any] = {
     "kind": str,
     "format": int,
     "method": str,
@@ -39,7 +39,7 @@ KEYS = {
     "proven": bool,
     "within": (dict, type(None)),
 }
-PROOF = {
+PROOF: dict[str, dict[str, Any]] = {
     "bounded": {"ranges": list, "choices": list, "able": dict, "dominance": list, "tree": dict},
     "enumerated": {"blocks": list},
 }

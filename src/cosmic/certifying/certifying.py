@@ -69,7 +69,7 @@ class Certified:
         return len(self.rows) > 0
 
 
-def certify(
+def certify(  # noqa: PLR0913  one option each
     space: str | ParameterSet,
     objectives: Sequence[str] = (),
     constraints: Sequence[str] = (),

@@ -26,7 +26,7 @@ from cosmic.certifying.certificate import check_form, content_of, model_digest, 
 from cosmic.certifying.checking_enumerated import check_blocks
 from cosmic.certifying.checking_leaves import Leaves
 from cosmic.certifying.checking_options import check_options
-from cosmic.certifying.checking_parts import Refused, refuse_unless
+from cosmic.certifying.checking_parts import Refused, is_whole, refuse_unless
 from cosmic.errors import CosmicError, SpecError
 from cosmic.exploration.objectives import losses as losses_of
 from cosmic.exploration.pareto import front
@@ -94,7 +94,7 @@ def _check_front(found: Mapping[str, Any], problem: Problem) -> str:
         and isinstance(each.get("losses"), list)
         and len(each["row"]) == width
         and len(each["losses"]) == count
-        and all(type(value) is int for value in each["row"])
+        and is_whole(each["row"])
         and all(type(value) in (int, float) for value in each["losses"])
         for each in found["front"]
     )

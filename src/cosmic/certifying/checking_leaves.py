@@ -148,12 +148,10 @@ class Leaves:
         return f"{len(out):,} of {self.parts.count:,} skeletons cannot run"
 
     def _random(self, rng: np.random.Generator, count: int) -> tuple[Whole, Whole]:
-        options = np.stack(
-            [rng.integers(0, len(each), count) for each in self.parts.options] or [np.zeros(count)], axis=1
-        )
-        places = np.stack([rng.integers(0, each, count) for each in self.parts.widths] or [np.zeros(count)], axis=1)
-        options, places = options[:, : len(self.parts.options)], places[:, : len(self.parts.widths)]
-        return options.astype(np.intp), places.astype(np.intp)
+        many = [len(each) for each in self.parts.options]
+        options = rng.integers(0, np.array(many, dtype=np.intp), (count, len(many)))
+        places = rng.integers(0, np.array(self.parts.widths, dtype=np.intp), (count, len(self.parts.widths)))
+        return options, places
 
     def roots(self) -> Leaf:
         """Return every able skeleton with every combination of options that stand for themselves, in order."""
@@ -220,7 +218,7 @@ class Leaves:
 
     def covered(self, bounds: Floats) -> npt.NDArray[np.bool_]:
         """Return which bounds some design of the front is as good as, but for the slack."""
-        found = np.isinf(bounds).any(axis=1)
+        found = np.asarray(np.isinf(bounds).any(axis=1))
         for each in self.best * (1 - self.slack) * (1 - EQUAL):
             found |= (bounds >= each).all(axis=1)
         return found
@@ -265,7 +263,8 @@ class Leaves:
         return f"{LADDERS * len(able):,} ladders of worse and worse networks are never faster"
 
     def _places(self, shares: Floats) -> Whole:
-        return (shares * np.array(self.parts.widths)).astype(np.intp)
+        found: Whole = (shares * np.array(self.parts.widths)).astype(np.intp)
+        return found
 
     def _stood(self, options: Whole) -> Whole:
         """Return the options that stand for those of all able skeletons."""

@@ -75,10 +75,13 @@ def _names(leaves: Leaves, number: int) -> list[tuple[str, str]]:
 
 def _distinct(tables: Whole, *columns: Any) -> list[list[float]]:
     joined = np.stack(np.broadcast_arrays(tables.astype(np.float64), *columns), axis=1)
-    return np.unique(joined, axis=0).tolist()
+    found: list[list[float]] = np.unique(joined, axis=0).tolist()
+    return found
 
 
-def _check_use(leaves: Leaves, number: int, tables: Whole, kind: str, npus: Any, members: Any, step: Any) -> int:
+def _check_use(  # noqa: PLR0913, PLR0917  what a use is made of
+    leaves: Leaves, number: int, tables: Whole, kind: str, npus: Any, members: Any, step: Any
+) -> int:
     names, checked = _names(leaves, number), 0
     for table, size, many, apart in _distinct(tables, npus, members, step):
         if many <= 1:
@@ -87,7 +90,7 @@ def _check_use(leaves: Leaves, number: int, tables: Whole, kind: str, npus: Any,
             terms = [point_to_point_terms(*each, size, many, apart) for each in names]
             costs = np.array([(hops, 1 / share) for hops, share in terms])
         else:
-            costs = np.array([collective_terms(kind, *each, size, many, apart) for each in names])  # type: ignore[arg-type]
+            costs = np.array([collective_terms(kind, *each, size, many, apart) for each in names])
         checked += _check_stands(leaves.tables[number][int(table)], costs, f"a {kind}")
     return checked
 

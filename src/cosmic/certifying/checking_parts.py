@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import product
 from math import prod
 from typing import Any
 
@@ -23,6 +24,11 @@ def refuse_unless(holds: bool, why: str) -> None:
     """Raise `Refused` unless *holds*."""
     if not holds:
         raise Refused(f"the certificate is refused: {why}")
+
+
+def is_whole(values: Any) -> bool:
+    """Return whether *values* is a list of numbers that can be indices."""
+    return isinstance(values, list) and all(type(each) is int and 0 <= each < 2**31 for each in values)
 
 
 class Parts:
@@ -51,21 +57,21 @@ class Parts:
         self.widths = [len(each) for each in self.range_indices]
         self.skeletons = self._listed()
 
+    @staticmethod
+    def _fields(stated: Any, *names: str) -> list[Any]:
+        return [stated.get(name) if isinstance(stated, dict) else None for name in names]
+
     def _values(self, component: Any) -> list[int]:
         found: list[int] = component.diagram.nth(np.arange(component.diagram.count))[:, 0].tolist()
         return found
 
     def _range(self, stated: Any, free: Mapping[int, Any]) -> tuple[int, Whole]:
-        column, indices = (stated.get("column"), stated.get("indices")) if isinstance(stated, dict) else (None, None)
-        refuse_unless(type(column) is int and column in free and isinstance(indices, list), "a range is malformed")
-        refuse_unless(all(type(each) is int for each in indices), "a range is malformed")
+        column, indices = self._fields(stated, "column", "indices")
+        refuse_unless(type(column) is int and column in free and is_whole(indices), "a range is malformed")
         parameter = self.space.parameters[column]
         ends = {path.rpartition(".")[2] for path in parameter.paths}
-        known = all(path.startswith("network.dims.") for path in parameter.paths) and ends in (
-            {"bandwidth"},
-            {"latency"},
-        )
-        refuse_unless(known, "a range is of something else than bandwidth or latency")
+        named = all(path.startswith("network.dims.") for path in parameter.paths)
+        refuse_unless(named and ends in ({"bandwidth"}, {"latency"}), "a range is of something other than speed")
         refuse_unless(sorted(indices) == sorted(self._values(free[column])), "a range leaves out values, or has others")
         values = np.array([parameter.values[index] for index in indices], dtype=np.float64)
         steps = np.diff(values, axis=0) * (1 if ends == {"bandwidth"} else -1)
@@ -73,29 +79,22 @@ class Parts:
         return column, np.array(indices, dtype=np.intp)
 
     def _choice(self, stated: Any, free: Mapping[int, Any]) -> None:
-        columns, options = (stated.get("columns"), stated.get("options")) if isinstance(stated, dict) else (None, None)
-        refuse_unless(
-            isinstance(columns, list) and isinstance(options, list) and len(columns) > 0, "a choice is malformed"
-        )
-        refuse_unless(all(type(each) is int and each in free for each in columns), "a choice is malformed")
+        columns, options = self._fields(stated, "columns", "options")
+        shaped = is_whole(columns) and len(columns) > 0 and all(each in free for each in columns)
+        refuse_unless(shaped and isinstance(options, list) and all(map(is_whole, options)), "a choice is malformed")
         dimensions = set()
         for column in columns:
             paths = self.space.parameters[column].paths
             words = paths[0].split(".")
-            named = (
-                words[0] == "collective"
-                and words[1] == "algorithms"
-                or words[:2] == ["network", "dims"]
-                and words[-1] == "topology"
+            named = words[:2] == ["collective", "algorithms"] or (words[:2], words[3:]) == (
+                ["network", "dims"],
+                ["topology"],
             )
             refuse_unless(len(paths) == 1 and named, "a choice is of something else than topology and algorithm")
             dimensions.add(int(words[2]))
         refuse_unless(len(dimensions) == 1, "a choice is of several dimensions")
-        whole = np.stack(np.meshgrid(*(self._values(free[column]) for column in columns), indexing="ij"), axis=-1)
-        wanted = whole.reshape(-1, len(columns)).tolist()
-        refuse_unless(
-            sorted(map(tuple, wanted)) == sorted(map(tuple, options)), "a choice leaves out options, or has others"
-        )
+        wanted = sorted(product(*(self._values(free[column]) for column in columns)))
+        refuse_unless(wanted == sorted(map(tuple, options)), "a choice leaves out options, or has others")
         self.choice_columns.append(columns)
         self.options.append(np.array(options, dtype=np.intp))
         self.dimensions.append(dimensions.pop())

@@ -1,12 +1,12 @@
 """Which nodes of a program to make variables, so that slopes with respect to them say most.
 
 Any choice is sound; a poor one proves nothing. Slopes are exact as long as operations are linear with coefficients that
-the skeleton decides, and become intervals at maxima and minima. So variables are best the seconds of collectives: behind
-the maximum over the network's dimensions, before any of it is hidden behind compute.
+the skeleton decides, and become intervals at maxima and minima. So variables are best the seconds of collectives:
+behind the maximum over the network's dimensions, before any of it is hidden behind compute.
 
-From the last nodes with a sign we go back through linear operations, but not into a sum that has a term and its maximum
-with others, such as t1 + t2 + (C - 1) max(t1, t2): as a whole it has slope 1, and taken apart its slope is an interval.
-A maximum or minimum of what is a variable already is taken apart.
+From the last nodes with a sign we go back through linear operations, but not into a sum that has a term and its
+maximum with others, such as t1 + t2 + (C - 1) max(t1, t2): as a whole it has slope 1, and taken apart its slope is an
+interval. A maximum or minimum of what is a variable already is taken apart.
 """
 
 from __future__ import annotations

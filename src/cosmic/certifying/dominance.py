@@ -57,7 +57,7 @@ def _dominance(group: Group, choice: int, terms: Sequence[Term]) -> Dominance:
 
 
 def _worse(group: Group, terms: Sequence[Term]) -> Iterable[tuple[Indices, Floats]]:
-    """Yield what must not be more in an option that dominates: its kinds of skeletons, and numbers by kind and option."""
+    """Yield what must not be more in an option that dominates: kinds of skeletons, and numbers by kind and option."""
     priced = [each for each in terms if each.function == "block_terms"]
     for term in terms:
         if term in priced:
@@ -95,10 +95,12 @@ def standing(worse: Floats) -> Indices:
     [0, 0, 0, 3]
     """
     room = ALIKE * np.abs(worse)
-    better = (worse[:, :, None] <= (worse + room)[:, None, :]).all(axis=0)  # is the first no worse than the second?
+    better = np.asarray(
+        (worse[:, :, None] <= (worse + room)[:, None, :]).all(axis=0)
+    )  # is the first no worse than the second?
     options = np.arange(worse.shape[1])
     drops = better & (~better.T | (options[:, None] < options[None, :]))
     np.fill_diagonal(drops, val=False)
-    kept = ~drops.any(axis=0)
+    kept = np.asarray(~drops.any(axis=0))
     first = np.argmax(better & kept[:, None], axis=0)
     return np.where(kept, options, first)

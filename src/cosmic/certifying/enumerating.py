@@ -69,7 +69,7 @@ def enumerate_all(
             if not blocks:
                 raise
             break
-        best.offer(losses, lambda places, rows=rows: rows[places])
+        best.offer(losses, rows.__getitem__)
         blocks.append(block_of(losses))
         told(number * BLOCK + len(rows), best)
     return blocks

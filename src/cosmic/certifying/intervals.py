@@ -53,8 +53,8 @@ def hull(parts: Sequence[Interval]) -> Interval:
     return Interval(np.asarray(least), np.asarray(most))
 
 
-RISING = ("floor", "ceil", "rint", "trunc", "sqrt", "cbrt", "expm1", "log", "log2", "add", "maximum", "minimum")
-RISING = (*RISING, "logical_or")
+ROUNDED = ("floor", "ceil", "rint", "trunc")
+RISING = (*ROUNDED, "sqrt", "cbrt", "expm1", "log", "log2", "add", "maximum", "minimum", "logical_or")
 """Operations that never fall when an operand rises."""
 
 
@@ -73,7 +73,8 @@ def applied(name: str, operands: Sequence[Interval]) -> Interval:
         if name in RISING:
             ends = (OPERATIONS[name](*side) for side in zip(*operands, strict=True))
             return _checked(*ends)
-        return _checked(*RULES.get(name, _unknown)(*operands))
+        rule: Callable[..., tuple[Any, Any]] = RULES.get(name, _unknown)
+        return _checked(*rule(*operands))
 
 
 def _checked(least: Any, most: Any) -> Interval:

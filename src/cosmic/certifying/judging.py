@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor, ProcessPoolExecutor
 from contextlib import contextmanager
 from functools import cached_property
@@ -16,7 +16,7 @@ from cosmic.certifying.bounding import Bounding, Boxes, Judged
 from cosmic.certifying.dominance import Dominance, dominances
 from cosmic.certifying.intervals import Floats
 from cosmic.certifying.programs import NotProvable, groups
-from cosmic.certifying.skeletons import Division, divide
+from cosmic.certifying.skeletons import divide
 from cosmic.exploration.problem import Problem
 
 AT_ONCE = 50_000
@@ -113,6 +113,3 @@ def _start(problem: Problem) -> None:
 
 def _remote(number: int, name: str, boxes: Boxes) -> Any:
     return _judged(_HERE[0].boundings[number], name, boxes)
-
-
-Told = Callable[[str], None]

@@ -7,7 +7,8 @@ what it is. A condition of the form
     where(|p - q| <= 1e-9 p,  …,  0 < p - q)
 
 selects the larger of p and q, or one that is within 1e-9 of it. If the result is p wherever the condition is true,
-operation by operation, and q wherever it is false, then it is their maximum up to 1e-9, and never falls if neither does.
+operation by operation, and q wherever it is false, then it is their maximum up to 1e-9, and never falls if neither
+does.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from cosmic.certifying.intervals import RISING, Flags, Interval, applied, hull, point
 from cosmic.certifying.cut import CONSTANT, NEITHER, Cut, Sign, Walk, needed_until, selected
+from cosmic.certifying.intervals import RISING, Flags, Interval, applied, hull, point
 from cosmic.certifying.programs import Group, computed
 from cosmic.psa.diagram import Indices
 from cosmic.recording.operations import NAMES, OPERATIONS
@@ -344,7 +344,7 @@ class _Box:
         with np.errstate(all="ignore"):
             ends = [each * self.turned.least for each in self.slopes[place]]
         least, most = np.minimum(*ends), np.maximum(*ends)
-        return (least >= 0).all(axis=0), (most <= 0).all(axis=0)
+        return np.asarray((least >= 0).all(axis=0)), np.asarray((most <= 0).all(axis=0))
 
     def visit(self, place: int, *, given: bool) -> None:
         """Work out the slopes of a node, and its value where they say more than intervals do."""

@@ -174,11 +174,8 @@ def _show(space: str, found: Certified, simulated: Any, note: str, out: Path | N
         _show_designs(found)
     if found.within is not None:
         part, count = found.within
-        emit(
-            [
-                f"{'unknown: time ran out; how many' if count is None else f'{count:,}'} designs are within {100 * part:g} % of the best"
-            ]
-        )
+        many = "it is not known how many" if count is None else f"{count:,}"
+        emit([f"{many} designs are within {100 * part:g} % of the best"])
     if (expected := _expected(found)) is not None:
         from cosmic.evaluation import expected_in_words  # noqa: PLC0415
 
