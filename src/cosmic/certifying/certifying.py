@@ -210,6 +210,18 @@ class _Run:
         )
 
 
+def proven_loss(problem: Problem, limit_s: float = LIMIT_S) -> float | None:
+    """Return the least loss of a problem of one objective; None where it cannot be proven in that time."""
+    if len(problem.objectives) > 1 or problem.engine != "analytic":
+        return None
+    limits = [each.text for each in problem.limits if each.text not in problem.space.limits]
+    try:
+        found = certify(problem.space, problem.objectives, limits, limit_s=limit_s)
+    except SpecError:
+        return None
+    return float(found.losses[0, 0]) if found.proven and found.feasible else None
+
+
 def threshold(problem: Problem, best: float, share: float) -> float:
     """Return the loss of a design that is a share worse than the best: of a time so much more, of a rate so much less.
 

@@ -116,7 +116,8 @@ def _check_front(found: Mapping[str, Any], problem: Problem) -> str:
         bool(front(stated).all()) and len(np.unique(stated, axis=0)) == len(stated),
         "one of its designs is better than another",
     )
-    return f"{len(rows)} design{'s' if len(rows) > 1 else ''} achieve what is claimed, to the bit"
+    said = "1 design achieves" if len(rows) == 1 else f"{len(rows)} designs achieve"
+    return f"{said} what is claimed, to the bit"
 
 
 __all__ = ["Refused", "SpecError", "check_certificate"]

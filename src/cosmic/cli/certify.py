@@ -204,7 +204,7 @@ def _verdict(space: str, found: Certified) -> str:
     if len(found.problem.objectives) > 1:
         return f"{space}: proven: of {designs}, these {len(found.rows)} are the front of {names} ({took})"
     missed = max(found.gap or 0.0, 1e-9)
-    return f"{space}: proven: of {designs}, none is better in {names} by more than {100 * missed:.2g} % ({took})"
+    return f"{space}: proven: of {designs}, none is better in {names} by more than a share of {missed:.2g} ({took})"
 
 
 def _show_designs(found: Certified) -> None:
