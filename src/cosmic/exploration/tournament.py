@@ -79,7 +79,7 @@ class Leaderboard:
     objective: str
     trials: int
     optimum: str
-    """What regret is relative to: the ``exhaustive`` optimum, a ``proven`` one, or the best that any agent ``found``."""
+    """What regret is relative to: the ``exhaustive`` optimum, a ``proven`` one, or the best that any ``found``."""
     standings: tuple[Standing, ...]
 
     def rows(self) -> list[dict[str, Any]]:
