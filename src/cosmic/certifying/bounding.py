@@ -20,7 +20,6 @@ import numpy as np
 
 from cosmic.certifying.cut import CONSTANT, Walk
 from cosmic.certifying.intervals import Flags, Interval
-from cosmic.certifying.longer import longest
 from cosmic.certifying.monotone import never_falls, walk
 from cosmic.certifying.programs import Floats, Group, NotProvable
 from cosmic.evaluation import BETTER, POSSIBLE
@@ -191,7 +190,7 @@ class Bounding:
         if not len(group.skeletons):
             return
         step = group.program.results[STEP]
-        held = never_falls(group, longest(group, step))
+        held = never_falls(group, [step])
         if not held.all():
             raise NotProvable(
                 f"the step of {np.count_nonzero(~held):,} of {len(held):,} skeletons is not shown "
