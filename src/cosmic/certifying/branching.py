@@ -196,13 +196,16 @@ def branch(
             found = judge(boxes)
             judged += len(boxes)
             best.offer(found.losses, partial(corners, division, boxes))
-            if rounds == 0 or (rounds <= RETRIED and not one):
-                judged += _descend(division, boxes, found, judge, best)
         except KeyboardInterrupt:
             if rounds == 0:
                 raise
             tree.splits.append(np.zeros(len(boxes), dtype=bool))
             return Outcome(best, tree, min(lower, left) if one else np.nan, judged, done=False)
+        try:
+            if rounds == 0 or (rounds <= RETRIED and not one):
+                judged += _descend(division, boxes, found, judge, best)
+        except KeyboardInterrupt:
+            until = -np.inf  # this round is the last
         leaf = best.covers(found.bounds) | boxes.single
         lower = min(lower, float(found.bounds[leaf, 0].min(initial=np.inf)))
         left = float(found.bounds[~leaf, 0].min(initial=np.inf))

@@ -408,17 +408,11 @@ def _slope(name: str, values: Sequence[Interval], slopes: Sequence[Interval]) ->
 
 
 def _either(name: str, values: Sequence[Interval], slopes: Sequence[Interval]) -> Interval:
-    """Return the slope of a maximum or minimum: of the operand that decides, or between both."""
-    one, other = values if name == "maximum" else (values[1], values[0])
-    both = hull(list(slopes))
-    first, second = one.least > other.most, other.least > one.most
-    if name == "minimum":
-        slope_one, slope_other = slopes[1], slopes[0]
-    else:
-        slope_one, slope_other = slopes
-    least = np.where(first, slope_one.least, np.where(second, slope_other.least, both.least))
-    most = np.where(first, slope_one.most, np.where(second, slope_other.most, both.most))
-    if name == "minimum":  # the lesser decides
-        least = np.where(first, slopes[0].least, np.where(second, slopes[1].least, both.least))
-        most = np.where(first, slopes[0].most, np.where(second, slopes[1].most, both.most))
+    """Return the slope of a maximum or minimum: of the operand that decides, or anything between both."""
+    (one, other), (slope, other_slope) = values, slopes
+    above, below = one.least > other.most, one.most < other.least
+    first, second = (above, below) if name == "maximum" else (below, above)
+    both = hull([slope, other_slope])
+    least = np.where(first, slope.least, np.where(second, other_slope.least, both.least))
+    most = np.where(first, slope.most, np.where(second, other_slope.most, both.most))
     return Interval(least, most)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cosmic.certifying.skeletons import Division
+from cosmic.certifying.skeletons import MOST_SKELETONS, Division
 from cosmic.design.batch import Batch, Names, combined, known, numbered
 from cosmic.evaluation import RECORDER
 from cosmic.psa.diagram import Indices
@@ -245,7 +245,7 @@ def groups(division: Division) -> tuple[Group, ...]:
     space = division.space
     if len(space.workloads) > 1:
         raise NotProvable("several workloads share the system")
-    if division.count > 4_000_000:
+    if division.count > MOST_SKELETONS:
         raise NotProvable("there are too many skeletons to list")
     fields = space.columns(division.skeletons)
     structural = [path for path, column in fields.items() if is_structural(path, column)]
