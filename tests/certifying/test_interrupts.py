@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.certifying.spaces import small
 
 from cosmic.certifying import branching, judging
 from cosmic.certifying.certifying import certify
 from cosmic.certifying.checking import check_certificate
+from tests.certifying.spaces import small
 
 
 def interrupted_after(calls: int, function: Any) -> Any:
