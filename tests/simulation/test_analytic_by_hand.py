@@ -29,7 +29,7 @@ from cosmic.simulation.analytic import (
 )
 from cosmic.step import network_costs
 from cosmic.step.communication import Role
-from cosmic.step.memory import updated_elements
+from cosmic.step.memory import Footprint, updated_elements
 from cosmic.step.network_costs import OverlapEfficiency
 from cosmic.step.profile import CollectiveCost, OperatorCost, StepProfile, profile
 from cosmic.step.stage_time import PASSES, ComputeTime, StageTime, stage_time
@@ -132,6 +132,30 @@ def test_the_gradients_of_the_embedding_are_not_waited_for_twice() -> None:
         exposed: Any = {("weights", "backward"): waited}
         stage = stage_of(ComputeTime(backward=16.0), exposed, exposed)
         assert after_step(profile(made, "first"), stage) == (left, 0)
+
+
+@pytest.mark.parametrize(
+    ("reduced", "updated", "efficiency", "exposed"),
+    [
+        # A microbatch waits 2 s for gradients; of the embedding's, 1 s in each, and 3 s at the end.
+        (8.0, 0.5, 0.5, 0.5 * (8 + 0.5 + 2) + 0.5 * 2),  # half of all shows, and all of what was waited for
+        (3.0, 9.0, 1.0, 3 + 9 + 2 - 2),  # the embedding's, updated weights, and what was waited for: 2 s beside them
+        (9.0, 9.0, 1.0, 9 + 9 + 2 - 6),
+    ],
+)
+def test_the_newest_first_counts_what_a_backward_pass_waits_for_once(
+    reduced: float, updated: float, efficiency: float, exposed: float
+) -> None:
+    traffic = [
+        collective("weights", "step", 3.0, block="embedding"),
+        collective("weights", "backward", 4.0, block="embedding"),
+    ]
+    lifo = {"scheduling": "lifo", "overlap_efficiency": efficiency}
+    made = plain([], traffic, global_batch=4, collective=lifo)
+    communicated: Any = {("weights", "step"): reduced, ("updated", "step"): updated}
+    waited: Any = {("weights", "backward"): 8.0}
+    stage = stage_of(ComputeTime(forward=8.0, backward=16.0), communicated, waited)
+    assert float(after_step(profile(made, "first"), stage)[0]) == pytest.approx(exposed - 2)
 
 
 @pytest.mark.parametrize(
@@ -278,6 +302,8 @@ def between(stage: Stage = "first", sent: float = 0.0, operators: Any = None, **
     training = changes.get("task", "training") == "training"
     made = plain(operators or layers(4.0, 8.0 * training), traffic, **{"global_batch": 4} | changes)
     found = profile(made, stage)
+    whole = anatomy_of(found).step
+    assert float(whole.seconds) == pytest.approx(sum(float(each) for each in whole.parts.values()), rel=1e-12)
     return [float(each) for each in _between_stages(found, stage_time(made, found.counts), _other_stages(found))]
 
 
@@ -378,6 +404,7 @@ def one(operators: list[OperatorCost], traffic: list[CollectiveCost], **changes:
     """Return the parts of a step of one layer that take any time."""
     settings: dict[str, Any] = {"model": {"layers": 1}, "global_batch": 4} | changes
     found = step(plain(operators, traffic, **settings))
+    assert float(found.seconds) == pytest.approx(sum(float(each) for each in found.parts.values()), rel=1e-12)
     return {name: float(value) for name, value in found.parts.items() if value}
 
 
@@ -433,6 +460,16 @@ def test_offloading_overlaps_all_but_the_update() -> None:
     assert sum(offloaded(0.0).values()) == pytest.approx(13)
     assert "offload" not in offloaded(119.0)
     assert offloaded(180.0)["offload"] == pytest.approx(18 - 12)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
+def test_states_come_in_beside_the_update(monkeypatch: pytest.MonkeyPatch, share: float) -> None:
+    """18 s of traffic, of which a *share* runs beside an update of 1 s, the rest beside 12 s."""
+    monkeypatch.setattr(Footprint, "update_share", share)
+    found = offloaded(180.0)
+    passing, updating = 18 * (1 - share), 18 * share
+    assert sum(found.values()) == pytest.approx(max(12, passing) + max(1, updating))
+    assert found["offload"] == pytest.approx(max(0, passing - 12) + max(0, updating - 1))
 
 
 def test_everything_but_offloading_counts_before_it_shows() -> None:

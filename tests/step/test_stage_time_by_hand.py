@@ -36,7 +36,17 @@ def layer(
 ) -> StageTime:
     """Return a stage of some layers."""
     made = plain(operators, traffic, **{"global_batch": 4} | changes)
-    return stage_time(made, ONE_LAYER | {"layer": count})
+    return whole(stage_time(made, ONE_LAYER | {"layer": count}))
+
+
+def whole(found: StageTime) -> StageTime:
+    """Return a stage, each of whose passes is what communication takes and what is free, and is all named."""
+    for phase in PASSES:
+        assert found.passed[phase] == pytest.approx(found.sent[phase] + found.free[phase])
+        waited = sum(value for (_, when), value in found.exposed.items() if when == phase)
+        named = found.compute.beside(phase)[2] + found.delay[phase] + waited
+        assert found.seconds(phase) == pytest.approx(named)
+    return found
 
 
 def exposed(found: StageTime) -> dict[tuple[str, str], float]:
@@ -209,6 +219,40 @@ def test_the_head_waits_for_its_own_collectives_after_the_layers_are_launched() 
     found = stage_time(plain([operator(NORM, "forward", 6.0, launch_s=9.0)], traffic), ONE_LAYER | {"head": 1.0})
     assert found.delay["forward"] == 9 - (6 + 1)
     assert found.seconds("forward") == 9 + 4
+    assert (whole(found).sent["forward"], found.free["forward"]) == (4 + 1, 9 - 1)
+
+
+def test_what_hides_communication_hides_no_weights_while_the_host_is_late() -> None:
+    """A layer of 6 s takes 20 s to launch, then the head runs for 4 s and waits for 3 of its 5 s of tp.
+
+    Of 10 s of tp in the layer 3 s hide behind its GEMMs and 7 show; cp takes 2 s. So a pass takes 20 + 4 + 3 s, and in
+    10 + 5 + 2 of them tp and cp run. The host is 20 + 4 + 3 - (6 + 4) - (7 + 3 + 2) s late.
+    """
+    operators = [
+        operator(GEMM, "forward", 3.0, launch_s=20.0),
+        operator(NORM, "forward", 3.0),
+        operator(GEMM, "forward", 2.0, block="head"),
+        operator(NORM, "forward", 2.0, block="head"),
+    ]
+    traffic = [
+        collective("tp", "forward", 10.0, calls=0),
+        collective("cp", "forward", 2.0, calls=0),
+        collective("tp", "forward", 5.0, block="head", calls=0),
+    ]
+    made = plain(operators, traffic, tp_overlap=True)
+    found = whole(stage_time(made, ONE_LAYER | {"head": 1.0}))
+    assert found.passed["forward"] == 20 + 4 + 3
+    assert found.sent["forward"] == 10 + 5 + 2
+    assert found.delay["forward"] == 5
+    assert found.free["forward"] == 27 - 17
+
+
+def test_no_all_to_alls_and_no_compute_leave_no_share() -> None:
+    """A pass without any compute hides nothing; nor does one that has nothing to hide."""
+    nothing = layer([], [collective("ep", "forward", 3.0)], ep_overlap=True)
+    assert (nothing.exposed["ep", "forward"], nothing.sent["forward"], nothing.free["forward"]) == (3, 3, 0)
+    quick = layer([operator(NORM, "forward", 0.5)], [collective("ep", "forward", 0.0)], ep_overlap=True)
+    assert (quick.exposed["ep", "forward"], quick.sent["forward"], quick.free["forward"]) == (0, 0, 0.5)
 
 
 def test_the_host_launches_blocking_collectives_too() -> None:
