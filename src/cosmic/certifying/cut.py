@@ -76,7 +76,9 @@ class Cut:
         needed = needed_until(self._group, targets, dict.fromkeys(signed), self._found)
         cut = {each for place in needed if place not in signed for each in self._read(place) if each in signed}
         while taken := {
-            place for place in cut if place not in self._held and (self._divides(place) or self._below(place, cut))
+            place
+            for place in cut - set(self._held)
+            if place not in signed or self._divides(place) or self._below(place, cut)
         }:
             cut = (cut - taken) | {each for place in taken for each in self._read(place)}
         return sorted(cut)
