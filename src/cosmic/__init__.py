@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cosmic._version import __version__
 
 if TYPE_CHECKING:
+    from cosmic.certifying.certifying import Certified, certify
+    from cosmic.certifying.checking import check_certificate
     from cosmic.design.batch import Batch
     from cosmic.design.point import DesignPoint
     from cosmic.errors import CosmicError, SpecError, UnknownName
@@ -34,6 +36,7 @@ _HOMES = {
     "Metrics": "cosmic.evaluation",
     "evaluate": "cosmic.evaluation",
     "evaluate_batch": "cosmic.evaluation",
+    "Certified": "cosmic.certifying.certifying",
     "CosmicError": "cosmic.errors",
     "DesignPoint": "cosmic.design.point",
     "Moves": "cosmic.psa.moves",
@@ -42,6 +45,8 @@ _HOMES = {
     "SpecError": "cosmic.errors",
     "Study": "cosmic.exploration.studies.study",
     "UnknownName": "cosmic.errors",
+    "certify": "cosmic.certifying.certifying",
+    "check_certificate": "cosmic.certifying.checking",
     "dump_design": "cosmic.loading.designs",
     "import_launch": "cosmic.importing.launches",
     "json_schema": "cosmic.psa.files",
@@ -57,6 +62,7 @@ _HOMES = {
 __all__ = [
     "Batch",
     "BatchOutcome",
+    "Certified",
     "CosmicError",
     "DesignPoint",
     "Found",
@@ -69,6 +75,8 @@ __all__ = [
     "Study",
     "UnknownName",
     "__version__",
+    "certify",
+    "check_certificate",
     "dump_design",
     "evaluate",
     "evaluate_batch",

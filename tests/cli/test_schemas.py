@@ -92,6 +92,13 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (1, f"search {SPACE} -n 10 --agent random --out none2 --constraint memory_bytes<=1kB"),
         (0, "search --resume --out one"),
     ],
+    "certify": [
+        (0, "certify small.yaml --within 5% --out certificate.json"),
+        (0, "certify --check certificate.json"),
+        (0, "certify small.yaml --objective step_s --objective network_usd --simulate 0"),
+        (1, "certify small.yaml --constraint memory_bytes<=1kB"),
+        (3, f"certify {SPACE} --limit 1us --simulate 0"),
+    ],
     "demo": [(0, "demo -n 20 --out demo")],
     "compare": [(0, "compare one"), (0, "compare one none")],
     "importance": [(0, "importance one"), (0, "importance one --objective offloaded_bytes")],
@@ -131,12 +138,22 @@ LAUNCH = """torchrun --nnodes 2 --nproc-per-node 8 pretrain_gpt.py --num-layers 
 """
 
 
+PROVABLE = """
+base: llama3-8b@dgx-h100:16
+parameters:
+  workload.tp: [1, 2]
+  network.dims.1.bandwidth: [25 GB/s, 50 GB/s, 100 GB/s]
+objective: step_s
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a study, one in which nothing can run, traces, measurements and a space of two workloads."""
     here = tmp_path_factory.mktemp("schemas")
     (here / "several.yaml").write_text(SEVERAL)
     (here / "launch.sh").write_text(LAUNCH)
+    (here / "small.yaml").write_text(PROVABLE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         for words in (

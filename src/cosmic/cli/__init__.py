@@ -27,6 +27,7 @@ COMMANDS = {
     "search": ("search", "Find the best design of a parameter set; keep every trial."),
     "ui": ("ui", "Open a live page: watch and start searches, change a design."),
     "report": ("report", "Write a study as one page: verdict, why, trials, designs."),
+    "certify": ("certify", "Prove that no design of a parameter set is better."),
     "compare": ("compare", "Compare studies: best designs and convergence."),
     "importance": ("importance", "Show which parameters of a study matter, and how much."),
     "tournament": ("tournament", "Rank agents: same space, same budget, several seeds."),

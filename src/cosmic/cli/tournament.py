@@ -12,6 +12,11 @@ from cosmic.cli.evaluate import seconds
 from cosmic.cli.studies import separate, worth
 
 app = new_app()
+AGAINST = {
+    "exhaustive": "the exhaustive optimum",
+    "proven": "the proven optimum",
+    "found": "the best that any agent found",
+}
 NATIVE = "random,genetic,ant_colony,annealing,policy"
 
 
@@ -32,6 +37,9 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
     engine: Annotated[
         str, typer.Option(help="analytic or event.", autocompletion=candidates.one_of("analytic", "event"))
     ] = "analytic",
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Prove the optimum of a large space, and state regret against it.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Let agents search the same space with the same budget, and rank them by regret."""
@@ -49,7 +57,9 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
             done = seed * len(rivals) + rivals.index(agent)
             line.show(f"search {done + 1:,} of {seeds * len(rivals):,}: {agent}, seed {seed}")
 
-        board = hold_tournament(load_space(space), rivals, seeds=seeds, options=options, watch=announce)
+        board = hold_tournament(
+            load_space(space), rivals, seeds=seeds, options=options, watch=announce, prove=_proven if prove else None
+        )
     rows = board.rows()
     if json:
         emit_json(
@@ -63,10 +73,16 @@ def tournament(  # noqa: PLR0913, PLR0917  one option each
             }
         )
         return
-    against = "the exhaustive optimum" if board.optimum == "exhaustive" else "the best that any agent found"
+    against = AGAINST[board.optimum]
     say([f"{space}: {trials:,} trials for each of {seeds} seeds, {board.objective}; regret is against {against}", ""])
     names = ["agent", "median", "regret", "worst", "within 2 %", "trials to 5 %", "time", "winners checked"]
     emit_table("", names, [_line(board.objective, row) for row in rows])
+
+
+def _proven(problem: Any) -> float | None:
+    from cosmic.certifying.certifying import proven_loss  # noqa: PLC0415  heavy
+
+    return proven_loss(problem)
 
 
 def _line(objective: str, row: dict[str, Any]) -> list[Any]:

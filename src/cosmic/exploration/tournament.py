@@ -79,7 +79,7 @@ class Leaderboard:
     objective: str
     trials: int
     optimum: str
-    """What regret is relative to: the ``exhaustive`` optimum, or the best that any agent ``found``."""
+    """What regret is relative to: the ``exhaustive`` optimum, a ``proven`` one, or the best that any ``found``."""
     standings: tuple[Standing, ...]
 
     def rows(self) -> list[dict[str, Any]]:
@@ -87,7 +87,7 @@ class Leaderboard:
         return [standing.row(self.objective) for standing in self.standings]
 
 
-def hold_tournament(
+def hold_tournament(  # noqa: PLR0913  one option each
     space: ParameterSet,
     names: Sequence[str],
     *,
@@ -95,8 +95,12 @@ def hold_tournament(
     options: Options,
     workers: int = 1,
     watch: Callable[[str, int], None] | None = None,
+    prove: Callable[[Problem], float | None] | None = None,
 ) -> Leaderboard:
-    """Return the leaderboard of the agents *names* with the same budget; *options* hold all but agent and seed."""
+    """Return the leaderboard of the agents *names* with the same budget; *options* hold all but agent and seed.
+
+    *prove* gives the least loss of a set that is too large to go through, or None; regret is then against it.
+    """
     require(bool(names), "agents", list(names), "name at least one")
     for name in names:
         agents.check(name, "agents")
@@ -117,11 +121,13 @@ def hold_tournament(
     problem = inputs.problem  # the same for all
     listed = problem.space.valid <= LISTED and problem.engine == "analytic"
     known = [entry.course.best for each in entries.values() for entry in each]
-    target = optimum(problem) if listed else min(known)
+    proven = None if listed or prove is None or problem.engine != "analytic" else prove(problem)
+    target = optimum(problem) if listed else min(known) if proven is None else min(proven, *known)
+    against = "exhaustive" if listed else "found" if proven is None else "proven"
     standings = [Standing(name, tuple(each), target) for name, each in entries.items()]
     standings.sort(key=lambda standing: float(np.mean(standing.regrets)))
     objective = problem.objectives[0]
-    return Leaderboard(objective, trials, "exhaustive" if listed else "found", tuple(standings))
+    return Leaderboard(objective, trials, against, tuple(standings))
 
 
 def optimum(problem: Problem) -> float:

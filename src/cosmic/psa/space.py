@@ -338,6 +338,11 @@ class ParameterSet:
             path: [at for at, each in numbered if not names.isdisjoint(each.paths)] for path, names in needed.items()
         }
 
+    @property
+    def following(self) -> frozenset[int]:
+        """The columns of the parameters that some derived field depends on."""
+        return frozenset(column for used in self._used.values() for column in used)
+
     @cached_property
     def _derived(self) -> dict[str, DerivedValues]:
         """The known values of each derived field."""

@@ -1,0 +1,52 @@
+"""Ctrl-C ends a proof with what is proven by then."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cosmic.certifying import branching, judging
+from cosmic.certifying.certifying import certify
+from cosmic.certifying.checking import check_certificate
+from tests.certifying.spaces import small
+
+
+def interrupted_after(calls: int, function: Any) -> Any:
+    """Return *function*, interrupted once it was called so often."""
+    left = [calls]
+
+    def call(*given: Any, **more: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0:
+            raise KeyboardInterrupt
+        return function(*given, **more)
+
+    return call
+
+
+def test_an_interrupted_descent_leaves_the_bounds_of_the_roots(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(branching, "_descend", interrupted_after(1, branching._descend))
+    found = certify(small())
+    assert (found.proven, found.feasible) == (False, True)
+    assert found.gap is not None
+    assert 0 < found.gap < 1
+    assert check_certificate(found.certificate)
+
+
+def test_an_interrupted_round_leaves_the_bounds_of_the_one_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = certify(small(), ["perf_per_network_cost"])
+    monkeypatch.setattr(branching, "_descend", lambda *_: 0)
+    monkeypatch.setattr(judging.Judging, "judge", interrupted_after(3, judging.Judging.judge))
+    found = certify(small(), ["perf_per_network_cost"])
+    assert not found.proven
+    assert found.gap is not None
+    assert found.losses[0, 0] * (1 - found.gap) <= whole.losses[0, 0] <= found.losses[0, 0]
+    monkeypatch.undo()
+    assert check_certificate(found.certificate)
+
+
+def test_who_interrupts_before_anything_is_known_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(judging.Judging, "judge", interrupted_after(1, judging.Judging.judge))
+    with pytest.raises(KeyboardInterrupt):
+        certify(small())
