@@ -296,7 +296,8 @@ def test_a_space_takes_no_options_of_designs(capsys: pytest.CaptureFixture[str])
 
 
 LAUNCH = """TP=4
-torchrun --nproc-per-node 4 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 8 --seq-length 2048 \\
+torchrun --nproc-per-node 4 pretrain_gpt.py --num-layers 4 --hidden-size 1024 --num-attention-heads 8 \\
+  --seq-length 2048 \\
   --vocab-size 32000 --micro-batch-size 1 --global-batch-size 32 --tensor-model-parallel-size $TP --bf16 \\
   --use-distributed-optimizer --sequence-parallel --recompute-granularity full --recompute-method uniform \\
   --recompute-num-layers 1
