@@ -47,12 +47,24 @@ REPLICAS_OF_ONE = 8
 EXPERTS_ONLY = ("ep", "etp", "ep_overlap")
 
 
+KNOWN: dict[str, Found] = {}
+"""Suggestions of this process."""
+MOST_KNOWN = 1000
+
+
 def _kept(compute: Callable[..., Found]) -> Callable[..., Found]:
-    """Keep what a suggestion gives for other processes: it follows from the design and from what is given."""
+    """Keep what a suggestion gives, in memory and for other processes: it follows from the design and what is given."""
 
     @wraps(compute)
     def suggestion(base: DesignPoint, *given: Mapping[str, Any]) -> Found:
         key = f"{compute.__name__} {base.identity} {[sorted(each.items()) for each in given]}"
+        if key not in KNOWN:
+            if len(KNOWN) >= MOST_KNOWN:
+                KNOWN.clear()
+            KNOWN[key] = computed(key, base, *given)
+        return KNOWN[key]
+
+    def computed(key: str, base: DesignPoint, *given: Mapping[str, Any]) -> Found:
         if content := recall("mappings", key):
             with suppress(ValueError, TypeError):
                 return Found(**json.loads(content))
