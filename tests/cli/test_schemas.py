@@ -50,7 +50,7 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, f"evaluate {SMALL} --engine event --set workload.global_batch=2 --set model.layers=2"),
         (0, f"evaluate {DESIGN} --advice --set cp_comm_type=ring"),
         (1, "evaluate gpt3-175b@dgx-h100:8 --set workload.tp=1"),
-        (1, "evaluate llama3-70b@dgx-h100:64 --set tp=8 --set pp=2 --set cp=1 --advice"),
+        (1, "evaluate gpt3-175b@dgx-h100:8 --set workload.tp=1 --advice"),
     ],
     "show": [(0, f"show {DESIGN}"), (0, f"show {DESIGN} --set workload.dp=3 --set workload.tp=1")],
     "list": [(0, "list"), *((0, f"list {kind}") for kind in listings())],
@@ -94,7 +94,7 @@ CASES: dict[str, list[tuple[int, str]]] = {
     ],
     "certify": [
         (0, "certify small.yaml --within 5% --out certificate.json"),
-        (0, "certify --check certificate.json"),
+        (0, "certify --check made.json"),
         (0, "certify small.yaml --objective step_s --objective network_usd --simulate 0"),
         (1, "certify small.yaml --constraint memory_bytes<=1kB"),
         (3, f"certify {SPACE} --limit 1us --simulate 0"),
@@ -124,7 +124,7 @@ CASES: dict[str, list[tuple[int, str]]] = {
 }
 ALL = [(name, status, words) for name, cases in CASES.items() for status, words in cases]
 SEVERAL = """
-base: llama3-8b@dgx-h100:16
+base: {model: llama3-8b, system: "dgx-h100:16", workload: {tp: 2, cp: 1, pp: 1, weight_sharding: zero1, recompute: full}}
 parameters:
   workload.tp: [1, 2]
   collective.chunks: [1, 4]
@@ -160,6 +160,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("search", SPACE, "-n", "60", "--agent", "random", "--out", "one"),
             ("search", SPACE, "-n", "10", "--agent", "random", "--out", "none", *NOTHING_FITS),
             ("export", SMALL, "--to", "astra-sim", "--out", "astra-files", *TRACE),
+            ("certify", "small.yaml", "--out", "made.json", "--simulate", "0"),
         ):
             with redirect_stdout(StringIO()), suppress(SystemExit):
                 main([*words, "--json"])

@@ -48,7 +48,7 @@ def test_the_table_has_a_column_for_what_moved_and_a_sentence_says_how_to_hold_i
         name = path.removeprefix("workload.")
         assert f"{name} " in sentence
         values = {row.moved[path][1] if path in row.moved else None for row in rows}
-        assert (name.replace("_", " ") in [each.strip() for each in head]) == (len(values) > 1)
+        assert (name.replace("_", " ") in [each.strip() for each in head]) <= (len(values) > 1)
 
 
 def test_fix_holds_what_would_move(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,6 +33,7 @@ LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-
 """
 
 OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("certify", "out"): ("certify", "small.yaml", "--simulate", "0", "--out"),
     ("compare", "plot"): ("compare", "study", "--plot"),
     ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
     ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
@@ -57,6 +58,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("compare", "studies"): ("compare", "study", "{}"),
     ("diff", "a"): ("diff", "{}", DESIGN),
     ("diff", "b"): ("diff", DESIGN, "{}"),
+    ("certify", "check"): ("certify", "--check", "{}"),
+    ("certify", "space"): ("certify", "{}"),
     ("doctor", "study"): ("doctor", "--check", "{}"),
     ("evaluate", "design"): ("evaluate", "{}"),
     ("export", "source"): ("export", "{}", "--to", "megatron"),
@@ -91,7 +94,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
 TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
-    *("define", "framework", "origin", "system"),
+    *("define", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
 
@@ -105,6 +108,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.csv").write_text("m,n,k,dtype,ms\n8,8,8,bf16,1\n")
     (folder / "file").write_text("")
     (folder / "launch.sh").write_text(LAUNCH)
+    (folder / "small.yaml").write_text("base: llama3-8b@dgx-h100:8\nparameters: {collective.chunks: [1, 4]}\n")
     (folder / "latin.yaml").write_bytes(b"caf\xe9: [\xff")
     (folder / "bomb.0.et.gz").write_bytes(gzip.compress(bytes(2**21)))
     with (folder / "sparse.yaml").open("wb") as file:

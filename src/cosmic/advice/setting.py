@@ -19,6 +19,7 @@ from cosmic.design.workload import schedules
 from cosmic.errors import SpecError
 from cosmic.evaluation import Metrics
 from cosmic.loading.designs import load_design, stated_fields
+from cosmic.mapping.suggesting import MAPPING
 
 MESH = ("workload.tp", "workload.cp", "workload.pp")
 """A mesh that is stated is kept; where it is not, one is looked for."""
@@ -66,18 +67,28 @@ def settings_of(
     settings |= {path: change[path] for path, whole in wholes.items() if whole == path}
     stated = stated_fields(source, settings)
     settings |= {path: target.fields[path] for path in MESH if path not in stated}
-    for _ in range(ROUNDS):
+    for turn in range(ROUNDS):
         try:
             found = load_design(source, settings)
         except SpecError:
             return None
-        apart = [path for path, value in found.fields.items() if target.fields.get(path) != value]
+        apart = _apart(found, target)
         if not apart:
             return settings if found == target else None
         if any(path in settings or not path.startswith("workload.") for path in apart):
             return None
-        settings |= {path: written(target, path, target.fields[path]) for path in apart}
+        if turn == ROUNDS - 2:  # each change of the rest moves something else: state all of the mapping
+            apart += [f"workload.{name}" for name in MAPPING if f"workload.{name}" not in settings]
+        settings |= {path: written(target, path, schema.get(target, path)) for path in apart}
     return None
+
+
+def _apart(found: DesignPoint, target: DesignPoint) -> list[str]:
+    """Return the fields in which two designs differ; a list of the workload is one field."""
+    paths = [path for path in found.fields | target.fields if found.fields.get(path) != target.fields.get(path)]
+    return list(
+        dict.fromkeys(".".join(path.split(".")[:2]) if path.startswith("workload.") else path for path in paths)
+    )
 
 
 def changed(point: DesignPoint, change: Mapping[str, Any]) -> DesignPoint:

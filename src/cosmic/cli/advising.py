@@ -46,7 +46,8 @@ def print_advice(source: str, point: DesignPoint, changes: Sequence[Advised], ba
         emit(["what would help most" if runs else "what would make it run, fastest first"])
         _print(source, point, done, base)
     else:
-        say(["no move, nor two together, is faster" if runs else "no move, nor two together, makes it run"])
+        what = "what would help most: no move, nor two together, is faster"
+        say([what if runs else "no move, nor two together, makes it run"])
     if bought:
         emit(["", "what to buy"])
         _print(source, point, bought, base)

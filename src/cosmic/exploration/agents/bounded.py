@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.exploration.agent import Flags, Floats, Outcomes, Task, agents
-from cosmic.exploration.agents.exhaustive import by_structure, structures
+from cosmic.exploration.agents.exhaustive import SORTED, ExhaustiveAgent, by_structure, structures
 from cosmic.exploration.plateau import TIE
 from cosmic.psa.diagram import Indices
 
@@ -19,13 +19,16 @@ AT_ONCE = 8
 class BoundedAgent:
     """Asks for points, the most promising structure first, until no other can be on the plateau of the best.
 
-    When it has nothing left to ask for, the best is proven, and so is how many designs are as good.
+    When it has nothing left to ask for, the best is proven, and so is how many designs are as good. A set too large to
+    be sorted, or one without bounds, it lists as `exhaustive` does.
     """
 
     batch = 4096
 
     def __init__(self, task: Task, rng: np.random.Generator) -> None:
-        self._task, self._rng = task, rng  # nothing is drawn
+        self._task = task
+        plain = task.bound is None or task.space.valid > SORTED
+        self._plain = ExhaustiveAgent(task, rng) if plain else None
         self._points: Indices = np.empty((0, 0), dtype=np.intp)
         self._starts: Indices = np.empty(0, dtype=np.intp)
         """Where each structure begins among the points."""
@@ -43,6 +46,8 @@ class BoundedAgent:
 
     def ask(self, n: int) -> Indices:
         """Return up to *n* points that may be as good as the best, of the structures that promise most."""
+        if self._plain is not None:
+            return self._plain.ask(n)
         if not len(self._bounds):
             self._prepare()
         least = np.minimum.reduceat(self._bounds, self._starts)
@@ -56,7 +61,9 @@ class BoundedAgent:
 
     def tell(self, outcomes: Outcomes) -> None:
         """Learn the best loss so far, and which points are known."""
-        if not len(self._bounds):
+        if self._plain is not None:
+            self._plain.tell(outcomes)
+        elif not len(self._bounds):
             self._known.append(outcomes.rows)
         elif not np.array_equal(outcomes.rows, self._asked):
             self._forget(outcomes.rows)
@@ -73,7 +80,7 @@ class BoundedAgent:
         self._points = by_structure(space)
         self._starts = np.flatnonzero(np.diff(structures(space, self._points), prepend=-1))
         rows = self._points.astype(np.intp)
-        self._bounds = np.zeros(len(rows)) if bound is None else bound(rows)
+        self._bounds = np.zeros(len(rows)) if bound is None else bound(rows)  # None only where it lists plainly
         for each in self._known:
             self._forget(each)
 
