@@ -124,7 +124,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
 }
 ALL = [(name, status, words) for name, cases in CASES.items() for status, words in cases]
 SEVERAL = """
-base: {model: llama3-8b, system: "dgx-h100:16", workload: {tp: 2, cp: 1, pp: 1, weight_sharding: zero1, recompute: full}}
+base:
+  model: llama3-8b
+  system: dgx-h100:16
+  workload: {tp: 2, cp: 1, pp: 1, weight_sharding: zero1, recompute: full}
 parameters:
   workload.tp: [1, 2]
   collective.chunks: [1, 4]

@@ -72,6 +72,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("psa show", "space"): ("psa", "show", "{}"),
     ("replay", "study"): ("replay", "{}"),
     ("report", "study"): ("report", "{}"),
+    ("search", "model"): ("search", "launch.sh", "--from", "megatron", "--model", "{}"),
     ("search", "space"): ("search", "{}", "--out", "new"),
     ("show", "design"): ("show", "{}"),
     ("simulate", "comm_groups"): (*SIMULATION, "--comm-groups", "{}"),
