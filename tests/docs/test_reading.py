@@ -137,7 +137,9 @@ def test_the_quickstart_quotes_the_result_of_its_search() -> None:
     assert f"`{judge(found).sentence}`" in text
     best = best_point(found)
     assert best is not None
-    first, second, *_ = (each.worth_s for each in compare_designs(found.problem.space.base, best).differences)
+    first, second, *_ = (
+        each.worth_s for each in compare_designs(cosmic.load_design(EXAMPLES / "design.yaml"), best).differences
+    )
     assert first is not None
     assert second is not None
     assert f"saves {-first:.1f} s" in text

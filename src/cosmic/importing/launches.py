@@ -23,13 +23,14 @@ from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.model import Model, Transformer, is_moe
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
-from cosmic.design.schema import slots
+from cosmic.design.schema import slots, write
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.files import LARGEST_BYTES, read_text
 from cosmic.importing.arguments import NotModelled
 from cosmic.importing.scale import Scale, needs_size
 from cosmic.loading.designs import assumptions, design_tree, load_design, merge, unflatten
+from cosmic.mapping.suggesting import MAPPING
 
 Tree = dict[str, Any]
 SYSTEM = "dgx-h100"
@@ -180,7 +181,8 @@ def parse_defines(settings: list[str]) -> dict[str, str]:
 def _imported(request: Request, reading: Reading) -> Imported:
     model = {"base": reading.model} if isinstance(reading.model, str) else reading.model
     changed = any(path.startswith("model.") for path in request.overrides)
-    ordered = {key: reading.workload[key] for key in slots(Workload) if key in reading.workload}
+    whole = {**_unsaid(reading.workload), **reading.workload}
+    ordered = {key: whole[key] for key in slots(Workload) if key in whole}
     tree: Tree = {"model": model, "system": reading.system, "workload": ordered}
     tree = merge(tree, unflatten(request.overrides))
     point = load_design(tree)
@@ -207,6 +209,18 @@ def _imported(request: Request, reading: Reading) -> Imported:
         assumed=(*assumed, *notes),
         not_modelled=reading.not_modelled,
     )
+
+
+def _unsaid(stated: Tree) -> Tree:
+    """Return what a launch does that says nothing of it: a framework searches for no mapping. dp follows."""
+    usual = Workload(sequence=1, global_batch=1)
+    plain = {key: getattr(usual, key) for key in MAPPING if key not in ("dp", "etp")}
+    together = {"virtual_stages": "schedule", "recompute_modules": "recompute"}
+    return {
+        key: write(value)
+        for key, value in plain.items()
+        if key not in stated and not (key in together and stated.get(together[key]) in ("interleaved", "selective"))
+    }
 
 
 def check_layers(model: Model, where: str) -> Transformer:
