@@ -13,7 +13,7 @@ from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load_design
 
 pytestmark = pytest.mark.usefixtures("without_programs")
-POINT = load_design("llama3-8b@dgx-h100:8")
+POINT = load_design("llama3-8b@dgx-h100:8", {"tp": 8, "pp": 1, "cp": 1}, plain=True)
 LEAST, MOST = evaluation.POSSIBLE["step_s"]
 
 

@@ -343,8 +343,8 @@ def test_what_launches_a_design_is_what_export_writes() -> None:
     point = load_design("llama3-8b@dgx-h100:16", {"tp": 2})
     assert launch["export"] == "cosmic export 'my best.yaml' --to megatron"
     assert f"#!/usr/bin/env bash\n{launch['script']}" == script(targets["megatron"](point))
-    assert [len(targets[name](point).warnings) for name in ("megatron", "torchtitan", "deepspeed")] == [0, 2, 1]
-    assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (1 note) can launch it."
+    assert [len(targets[name](point).warnings) for name in ("megatron", "torchtitan", "deepspeed")] == [0, 2, 2]
+    assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (2 notes) can launch it."
 
 
 def test_a_task_that_no_framework_runs_is_said() -> None:

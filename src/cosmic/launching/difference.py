@@ -42,8 +42,8 @@ def difference(before: DesignPoint, after: DesignPoint, target: str) -> list[Cha
     """Return what differs between the launches of two designs, in the order of the second one.
 
     >>> from cosmic.loading.designs import load_design
-    >>> first = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "cp": 1, "pp": 1})
-    >>> second = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "cp": 1, "pp": 1, "micro_batch": 2})
+    >>> first = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "micro_batch": 1})
+    >>> second = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "micro_batch": 2}, fix=["workload"])
     >>> print(*difference(first, second, "megatron"), sep="; ")
     ~ --micro-batch-size 1 → --micro-batch-size 2
     """

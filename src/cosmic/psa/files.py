@@ -157,7 +157,8 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
 
 def _varies_mapping(tree: Mapping[str, Any]) -> bool:
     """Return whether a set varies the mapping: what it does not vary must then go with all values that it does."""
-    keys = [key for part in ("parameters", "derived") for key in (tree.get(part) or {})]
+    parts = [part for part in (tree.get("parameters"), tree.get("derived")) if isinstance(part, Mapping)]
+    keys = [key for part in parts for key in part]
     names = [as_key(key).removeprefix("workload.").strip("{}").split(",") for key in keys]
     return any(name.strip() in MAPPING for each in names for name in each)
 

@@ -51,8 +51,8 @@ def mapping_in_words(point: DesignPoint) -> str:
     """Return how a design's model is mapped: every degree that is not 1, then what decides memory and time.
 
     >>> from cosmic.loading.designs import load_design
-    >>> mapping_in_words(load_design("deepseek-v3@dgx-h100:256"))
-    'dp 8 · tp 2 · cp 2 · pp 8 · ep 32 · vpp 4 · microbatch 1 · zero1 · recompute selective'
+    >>> mapping_in_words(load_design("llama3-70b@dgx-h100:512"))
+    'dp 32 · tp 4 · pp 4 · vpp 10 · microbatch 1 · zero1 · recompute none · tp overlap'
     """
     workload = point.workload
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
