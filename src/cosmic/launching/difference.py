@@ -43,8 +43,7 @@ def difference(before: DesignPoint, after: DesignPoint, target: str) -> list[Cha
 
     >>> from cosmic.loading.designs import load_design
     >>> first = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "micro_batch": 1})
-    >>> second = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "micro_batch": 2}, fix=["workload"])
-    >>> print(*difference(first, second, "megatron"), sep="; ")
+    >>> print(*difference(first, first.changed({"workload.micro_batch": 2}), "megatron"), sep="; ")
     ~ --micro-batch-size 1 → --micro-batch-size 2
     """
     targets.check(target, "target")
