@@ -58,7 +58,7 @@ def _fastest(workload: Workload) -> bool:
     ("name", "settings", "framework"),
     [
         ("llama3-8b@dgx-h100:8", {"micro_batch": 1, "cp": 1, "weight_sharding": "zero1"}, "megatron"),
-        ("mixtral-8x7b@dgx-h100:16", {"micro_batch": 1, "cp": 1, "pp": 1, "weight_sharding": "zero1"}, "megatron"),
+        ("mixtral-8x7b@dgx-h200:16", {"sequence": 4096, "micro_batch": 1, "cp": 1, "pp": 1}, "megatron"),
         ("llama3-70b@dgx-h200:32", {"micro_batch": 1, "cp": 1}, "torchtitan"),
     ],
 )
