@@ -122,7 +122,7 @@ class Candidate:
 
 def design(mapping: Mapping[str, Any], npus: int = NPUS, **changes: Any) -> DesignPoint:
     """Return the training of LLaMA-3 70B with a mapping."""
-    return cosmic.load_design(f"llama3-70b@dgx-h100:{npus}", {**TASK, **mapping, **changes})
+    return cosmic.load_design(f"llama3-70b@dgx-h100:{npus}", {**TASK, **mapping, **changes}, plain=True)
 
 
 def candidate(name: str, point: DesignPoint) -> Candidate:
