@@ -25,6 +25,7 @@ def test_a_page_needs_fewer_than_forty_lines_of_code(page: Path) -> None:
     assert 0 < how_to.user_lines(page.read_text()) < MOST_LINES
 
 
+@pytest.mark.long
 @by_page
 def test_commands_of_a_page_print_what_it_shows(page: Path) -> None:
     text = page.read_text()

@@ -13,6 +13,7 @@ PAGE = ROOT / "docs" / "published-mappings.md"
 PROGRAM = run_path(str(ROOT / "benchmarks" / "published_mappings.py"))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["mbridge-241", "titan-t2-1"])
 def test_a_run_of_the_page_is_what_a_search_finds(name: str) -> None:
     with PROGRAM["CARRIED"].open(newline="") as file:

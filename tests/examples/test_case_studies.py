@@ -45,6 +45,7 @@ CHECKS: dict[str, Callable[[str], None]] = {"full_stack": check_full_stack, "age
 """What else must hold of a page, by the name of its program."""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_case_study_writes_a_page_with_all_its_figures_and_sane_numbers(program: str, tmp_path: Path) -> None:
     command = [sys.executable, str(FOLDER / f"{program}.py"), "--effort", EFFORT, "--out", str(tmp_path)]

@@ -195,6 +195,7 @@ def test_what_a_worker_raises_is_raised_here_and_no_points_are_no_work(problem: 
             evaluate(some(problem, 3))
 
 
+@pytest.mark.long
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is an extra")
 @pytest.mark.filterwarnings("ignore")
 def test_ray_finds_the_same_though_a_worker_dies(

@@ -6,6 +6,8 @@ import time
 from collections import Counter
 from itertools import islice
 
+import pytest
+
 from cosmic.live.app import application
 from tests.live.asking import Client, tell
 from tests.live.malformed import requests
@@ -13,6 +15,7 @@ from tests.live.malformed import requests
 REQUESTS = 10_000
 
 
+@pytest.mark.long
 def test_ten_thousand_malformed_requests_fail_nothing(client: Client) -> None:
     statuses: Counter[int] = Counter()
     slowest = 0.0

@@ -64,6 +64,7 @@ def run(hook: ModuleType, tree: Path, version: str) -> dict[str, Any]:
     return data
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stated", [WITH_COMPILER])
 def test_a_wheel_with_a_library_is_for_this_platform(
     hook: ModuleType, tree: Path, monkeypatch: pytest.MonkeyPatch, stated: str
@@ -77,6 +78,7 @@ def test_a_wheel_with_a_library_is_for_this_platform(
     assert not list((tree / "src").rglob("*.so")), "the source stays as it is"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stated", [WITH_COMPILER])
 def test_an_editable_installation_has_it_in_the_source(
     hook: ModuleType, tree: Path, monkeypatch: pytest.MonkeyPatch, stated: str
