@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from functools import wraps
-from math import floor, gcd, lcm, log2
+from math import floor, gcd, lcm, log2, prod
 from typing import Any
 
 from cosmic.arithmetic import divisors
@@ -89,7 +89,8 @@ def suggest(base: DesignPoint, usual: Mapping[str, Any], stated: Mapping[str, An
     preferred = {key: usual[key] for key in MAPPING if key in usual}
     if "dp" not in stated and stated.keys() & set(AXES):
         preferred.pop("dp", None)  # takes what the other axes, now changed, leave of the accelerators
-    if not preferred.keys() <= held.keys():
+    ways = prod(preferred.get(axis, 1) for axis in ("tp", "cp", "pp"))
+    if not preferred.keys() <= held.keys() and base.network.npus % ways == 0:
         found = _searched(base, {**plain_beside(preferred), **preferred}, usual, stated)
         if found.fits:
             return replace(found, searched=0)
