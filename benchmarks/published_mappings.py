@@ -67,7 +67,7 @@ def framework_of(row: dict[str, str]) -> str:
 def judged(row: dict[str, str], known: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the published and the best mapping of a row with their predictions, or why there are none."""
     try:
-        require("lora" not in row["set"], "set", row["set"], "training of adapters is not modelled")
+        require("lora" not in row["set"], "set", row["set"], "training of adapters is left out")
         found = read_run(Fields(row))
         published = evaluate(found.point)
         base = {

@@ -1,76 +1,91 @@
-"""Write the mean error of predictions by kind of design: ``python calibration/expected_errors.py``.
+"""Learn how far off predictions are: ``python calibration/expected_errors.py``.
 
-The script predicts every measured step that the package carries in closed form, groups the runs by kind
-(`cosmic.catalog.accuracy`), and writes the mean absolute errors into the catalog, where `cosmic evaluate` reads them.
-What `cosmic.serving` predicts is not among them: another model made those numbers. Run it last: it checks what the
-other scripts fitted.
+The script takes the errors of published runs, each predicted by constants that were fitted without its source
+(`fit_runs.py` writes them), and those of our own steps, which depend on none of these constants. From them it learns
+the ranges that `cosmic evaluate` prints (`cosmic.validation.conformal`), and how far off ratios of predictions are
+(`cosmic.validation.pairs`). It writes both into the catalog, and prints how many runs of each source are
+within ranges that were learned without that source. Run it last, after ``fit_runs.py --write``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+import csv
+
+import numpy as np
 
 from cosmic import catalog
-from cosmic.catalog.accuracy import KEYS, design_kind
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import evaluate_batch
-from cosmic.validation.rows import Fields, Row, carried_files, read_rows
-from cosmic.validation.single_gpu_rows import inference_design, training_design
-from cosmic.validation.training_rows import read_run, require_fit
+from cosmic.catalog.accuracy import Known, Learned
+from cosmic.validation.baseline import COVERAGE, COVERED
+from cosmic.validation.conformal import Covered, Residuals, covered, learn
+from cosmic.validation.pairs import learn_pairs
+from cosmic.validation.residuals import residuals
 
 TARGET = catalog.FOLDER / "accuracy.yaml"
 HEADER = """\
-# Mean absolute error of predicted steps, by kind of design: written by calibration/expected_errors.py from the
-# measured runs that the package carries (src/cosmic/validation/data), each predicted by the closed form.
-kinds:
+# How far off predicted steps are: written by calibration/expected_errors.py from measured runs, each predicted by
+# constants that were fitted without its source. cosmic.catalog.accuracy says what it means.
 """
 
 
-def runs() -> Iterator[tuple[str, DesignPoint, float]]:
-    """Yield source, design and measured seconds of every run."""
-    for path in carried_files():
-        _, rows = read_rows(path)
-        for row in rows:
-            try:
-                found = _run(path.stem, row)
-            except SpecError:  # validation skips it too, and says why
-                continue
-            if found is not None:
-                yield (row.get("set") or path.stem, *found)
+def text_of(found: Learned, pairs: dict[str, dict[str, object]]) -> str:
+    """Return the file of the catalog."""
+    lines = ["scale: # of errors: the logarithm is a sum over features"]
+    lines += [f"  {name}: {value:.3f}" for name, value in found.coefficients.items()]
+    lines += ["quantiles: # of errors over their scale"]
+    lines += [f"  {name}: {getattr(found, name):.3f}" for name in ("mean", "half", "nine_tenths")]
+    lines += ["pairs: # errors of ratios of two predictions over their scale, at each tenth of the pairs and at 0.95"]
+    lines += [f"  {name}: {_flow(entry)}" for name, entry in pairs.items()]
+    lines += ["measured: # runs by source and traits, with their mean error"]
+    lines += [f"  - {_flow(_fields(each))}" for each in found.known]
+    return HEADER + "\n".join(lines) + "\n"
 
 
-def _run(name: str, row: Row) -> tuple[DesignPoint, float] | None:
-    fields = Fields(row)
-    if name in ("training_published", "training_single_node_a100"):
-        run = read_run(fields)
-        require_fit(run.point)
-        return run.point, run.measured_s
-    if name == "h200_training":
-        return training_design(fields), fields.seconds("step_ms", 1e-3)
-    if name == "h200_inference":
-        return inference_design(fields), fields.seconds("ms", 1e-3)
-    return None
+def _fields(each: Known) -> dict[str, object]:
+    return {name: getattr(each, name) for name in Known.__slots__}
+
+
+def _flow(entry: dict[str, object]) -> str:
+    return "{" + ", ".join(f"{key}: {_plain(value)}" for key, value in entry.items()) + "}"
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_plain, value))}]"
+    return f"{value:.3f}" if isinstance(value, float) else str(value)
+
+
+def write_coverage(table: list[Covered]) -> None:
+    """Write the coverage of each source, left out, for the page on accuracy."""
+    with COVERAGE.open("w", newline="") as file:
+        lines = csv.writer(file, lineterminator="\n")
+        lines.writerow(COVERED)
+        lines.writerows([_plain(getattr(each, key)) for key in COVERED] for each in table)
+
+
+def show(table: list[Covered]) -> None:
+    """Print the coverage of each source, left out."""
+    print(f"{'source':16} {'runs':>5} {'P25-P75':>8} {'P5-P95':>8} {'width':>8}")
+    for each in table:
+        print(f"{each.source:16} {each.runs:5d} {each.half:8.0%} {each.nine_tenths:8.0%} {'±':>2}{each.width:6.0%}")
+    runs = np.array([each.runs for each in table])
+    for name, weight in (("mean of sources", np.ones(len(table))), ("all runs", runs)):
+        half, nine, width = (
+            np.average([getattr(each, key) for each in table], weights=weight)
+            for key in ("half", "nine_tenths", "width")
+        )
+        print(f"{name:16} {runs.sum():5d} {half:8.1%} {nine:8.1%} {'±':>2}{width:6.0%}")
 
 
 def main() -> None:
-    """Predict, average by kind, and write."""
-    table: dict[tuple[str, ...], list[tuple[str, float]]] = {}
-    for source, point, measured in runs():
-        step = float(evaluate_batch(batch_of(point)).columns["step_s"][0])
-        kind = design_kind(point)
-        table.setdefault(tuple(kind[key] for key in KEYS), []).append((source, abs(step / measured - 1)))
-    lines = []
-    for values, found in sorted(table.items()):
-        row: dict[str, Any] = dict(zip(KEYS, values, strict=True))
-        row["error"] = f"{sum(error for _, error in found) / len(found):.3f}"
-        row["runs"] = str(len(found))
-        row["sources"] = f"[{', '.join(sorted({source for source, _ in found}))}]"
-        lines.append("  - {" + ", ".join(f"{key}: {value}" for key, value in row.items()) + "}")
-    TARGET.write_text(HEADER + "\n".join(lines) + "\n")
-    print(TARGET.read_text())
+    """Learn, write, and say how many runs are within their ranges."""
+    found = residuals()
+    gathered = Residuals([each.residual for each in found])
+    known = learn(gathered)
+    TARGET.write_text(text_of(known, learn_pairs(found, known)))
+    print(TARGET.read_text().partition("measured:")[0])
+    table = covered(gathered)
+    write_coverage(table)
+    show(table)
 
 
 if __name__ == "__main__":

@@ -1,189 +1,239 @@
 """Fit the few parameters that only whole runs determine: ``python calibration/fit_runs.py``.
 
-    overlap_efficiency        largest share of weight gathers and gradient reductions that compute overlaps
-    straggler_slack           spread of the ranks' times; the slowest sets the pace
-    steady, narrow_steady     share of the GEMM rate that accelerators of full nodes keep in long runs
-    tp, ep                    share of tensor- and expert-parallel communication that compute beside it can hide
+`run_parameters` says what they are, and what is known of them before. The runs are all that the package carries
+(`cosmic.validation.sources`). With r the logarithm of predicted over measured time, the fit minimises
 
-The fit uses every second row of each source and checks the others; with ``--leave-out`` it also predicts each source by
-a fit to the others. The runs are those that the package carries (cosmic.validation). The loss is the mean over sources
-of their mean absolute error, so that sources count equally, whatever their number of rows. With ``--write``
-the catalog takes what is found; tp and ep go to `constants/overlap.yaml` there.
+    Σ over runs  n^-½ h(r / c)  +  ½ Σ over parameters  ((x - mean) / spread)²
+
+    n   runs of the source; a source so counts as √n runs: rows of one source err alike
+    h   quadratic up to 1, growing like a root beyond: what these parameters cannot explain hardly moves them
+
+by Gauss and Newton's method. Each source is then predicted by a fit to the others. All these fits go on at the same
+time: every run is evaluated once a round, with all their parameters and a small change of each as arrays.
+With ``--write`` the catalog takes what is found. The residuals of left-out sources, which `expected_errors.py` needs,
+are always written to ``baselines/left_out.csv`` of the
+package.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from fit_gemm import CATALOG, write_entry
+import numpy.typing as npt
+from run_parameters import QUANTITIES, Floats, Values, is_linked, names_of, paths, prior, start, value, write
 
-from cosmic.design.batch import batch_of
-from cosmic.design.point import DesignPoint
-from cosmic.errors import SpecError
-from cosmic.evaluation import evaluate_batch
+from cosmic.design.batch import Batch
+from cosmic.simulation.analytic import step
 from cosmic.step import network_costs
-from cosmic.validation.rows import Fields, carried_files, read_rows
-from cosmic.validation.training_rows import read_run, require_fit
+from cosmic.validation.baseline import LEFT_OUT
+from cosmic.validation.sources import MeasuredStep, measured_steps
 
-SOURCES = ("korthikanti", "sc21", "vtrain-multi", "mosaic", "torchtitan", "simumax", "mbridge", "nemo", "mlperf")
-START = {
-    "overlap_efficiency": 0.6,
-    "straggler_slack": 0.01,
-    "tp": 0.5,
-    "ep": 0.8,
-    "steady h100": 0.94,
-    "steady b200": 0.7,
-    "narrow h100": 0.9,
-}
-LIKE = {"h200": "h100", "h800": "h100", "gh200": "h100", "b300": "b200"}
-"""Accelerators that take the shares of another one, of which more runs were published. Those named nowhere keep their
-whole rate, as the runs of A100, GB200 and GB300 show."""
-LIMITS = {"overlap_efficiency": (0.0, 1.0), "straggler_slack": (0.0, 0.05), "tp": (0.0, 1.0), "ep": (0.0, 1.0)}
-STEPS = (0.85, 0.95, 1.05, 1.15)
-Parameters = Mapping[str, float]
+SCALE = 0.06
+"""c: errors of runs beyond it count less and less."""
+COLLECTED = "training_collected"
+"""The file of runs that were collected to test predictions: what they leave open is read from less."""
+OF_COLLECTED = 0.1
+"""The weight of such a run over that of others: they decide on accelerators that no other run has."""
+CHANGE = 0.02
+"""By how much a quantity's parameters are changed to find how the step depends on it."""
+FARTHEST = 0.5
+"""Largest change of a parameter in one round."""
+ROUNDS = 4
+REWEIGHTED = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
-    """A published run."""
+class Runs:
+    """Measured runs, and which parameters make each quantity of each."""
 
-    source: str
-    point: DesignPoint
-    measured_s: float
-    fitted: bool
+    steps: tuple[MeasuredStep, ...]
+    names: tuple[str, ...]
+    uses: npt.NDArray[np.float64]
+    """1 where a parameter is part of a quantity of a run: runs × quantities × parameters."""
 
+    @property
+    def sources(self) -> npt.NDArray[Any]:
+        """The source of each run."""
+        return np.array([each.source for each in self.steps])
 
-def cases() -> list[Case]:
-    """Return the runs that can be predicted; every second one of each source is for the fit."""
-    found: list[Case] = []
-    seen = dict.fromkeys(SOURCES, 0)
-    path = next(path for path in carried_files() if path.name == "training_published.csv")
-    for row in read_rows(path)[1]:
-        source = next((name for name in SOURCES if row["set"].startswith(name)), None)
-        if source is None:
-            continue
-        try:
-            run = read_run(Fields(row))
-            require_fit(run.point)
-        except SpecError:
-            continue
-        seen[source] += 1
-        found.append(Case(source, run.point, run.measured_s, seen[source] % 2 == 1))
-    return found
+    @property
+    def measured_s(self) -> Floats:
+        """The measured seconds of each run."""
+        return np.array([each.measured_s for each in self.steps])
 
 
-def predicted(case: Case, given: Parameters) -> float:
-    """Return the predicted seconds of a run with the parameters *given*."""
-    kept = of_accelerator(case.point.compute.accelerator, given)
-    compute = replace(case.point.compute, **kept)
-    collective = replace(case.point.collective, overlap_efficiency=given["overlap_efficiency"])
-    network_costs.OVERLAP = network_costs.OverlapEfficiency(tp=given["tp"], ep=given["ep"])
-    point = replace(case.point, compute=compute, collective=collective)
-    return float(evaluate_batch(batch_of(point)).columns["step_s"][0])
+def gather(found: Iterable[MeasuredStep]) -> Runs:
+    """Return the runs of several accelerators with their parameters; one alone depends on none of these."""
+    steps = tuple(each for each in found if each.point.network.npus > 1)
+    parts = [names_of(each.point.compute.accelerator, linked=is_linked(each.point)) for each in steps]
+    names = tuple(sorted({name for part in parts for used in part.values() for name in used}))
+    uses = np.zeros((len(steps), len(QUANTITIES), len(names)))
+    for place, part in enumerate(parts):
+        for quantity, used in part.items():
+            for name in used:
+                uses[place, QUANTITIES.index(quantity), names.index(name)] = 1.0
+    return Runs(steps, names, uses)
 
 
-def of_accelerator(name: str, given: Parameters) -> dict[str, Any]:
-    """Return the fields of an accelerator that the parameters set."""
-    family = name.partition("-")[0]
-    family = LIKE.get(family, family)
-    return {
-        "straggler_slack": given["straggler_slack"],
-        "steady_efficiency": given.get(f"steady {family}", 1.0),
-        "narrow_steady_efficiency": given.get(f"narrow {family}", 1.0),
+def predict(runs: Runs, tried: Floats) -> tuple[Floats, Floats]:
+    """Return log seconds of every run with each set of parameters, and their slopes.
+
+    *tried* is sets × parameters; the results are sets × runs, and sets × runs × quantities.
+    """
+    count, width = len(tried), len(QUANTITIES)
+    logs = np.empty((count, len(runs.steps)))
+    slopes = np.zeros((count, len(runs.steps), width))
+    changes = np.concatenate([np.zeros((1, width)), CHANGE * np.eye(width)])
+    kept = network_costs.OVERLAP
+    try:
+        for place, each in enumerate(runs.steps):
+            totals = (runs.uses[place] @ tried.T).T[:, None, :] + changes  # sets × changes × quantities
+            used = runs.uses[place].any(axis=1)
+            found = np.log(_seconds(each, totals.reshape(-1, width), used)).reshape(count, width + 1)
+            logs[:, place] = found[:, 0]
+            slopes[:, place] = (found[:, 1:] - found[:, :1]) / CHANGE * used
+    finally:
+        network_costs.OVERLAP = kept
+    return logs, slopes
+
+
+def _seconds(run: MeasuredStep, totals: Floats, used: npt.NDArray[np.bool_]) -> Floats:
+    """Return the seconds of a run with quantities by their *totals*: cases × quantities."""
+    fields = paths(run.point)
+    values = {
+        kind: value(kind, totals[:, place])
+        for place, kind in enumerate(QUANTITIES)
+        if used[place] and (kind in fields or kind in ("tp", "ep"))
     }
+    network_costs.OVERLAP = network_costs.OverlapEfficiency(tp=values["tp"], ep=values["ep"])
+    batch = Batch(run.point, {fields[kind]: numbers for kind, numbers in values.items() if kind in fields})
+    return np.broadcast_to(np.asarray(step(batch).seconds, dtype=float), len(totals))
 
 
-def write(given: Parameters) -> None:
-    """Write the parameters into the files of accelerators and systems whose kernels and links were fitted."""
-    for path in sorted(CATALOG.glob("*.yaml")):
-        if "sms:" in path.read_text():
-            fields = {key: f"{value:.3g}" for key, value in of_accelerator(path.stem, given).items()}
-            write_entry(path.stem, fields, {"runs": "fitted by calibration/fit_runs.py on published runs"}, "runs")
-    write_overlap(given, CATALOG.parent / "constants" / "overlap.yaml")
-    for path in sorted((CATALOG.parent / "systems").glob("*.yaml")):
-        path.write_text(
-            re.sub(
-                r"overlap_efficiency: [\d.]+",
-                f"overlap_efficiency: {given['overlap_efficiency']:.3g}",
-                path.read_text(),
-            )
-        )
+def weights(sources: npt.NDArray[Any], chosen: npt.NDArray[np.bool_], collected: npt.NDArray[np.bool_]) -> Floats:
+    """Return the weight of each run: n^-½ of the *chosen*, less of those that were collected to test, else 0."""
+    _, place, sizes = np.unique(sources, return_inverse=True, return_counts=True)
+    return np.where(chosen, sizes[place] ** -0.5 * np.where(collected, OF_COLLECTED, 1.0), 0.0)
 
 
-def write_overlap(given: Parameters, path: Path) -> None:
-    """Put the overlap efficiencies of tp and ep into their file."""
-    text = path.read_text()
-    for axis in ("tp", "ep"):
-        if axis in given:
-            text = re.sub(rf"(?m)^({axis}:\n  value: )[\d.]+", rf"\g<1>{given[axis]:.3g}", text)
-    path.write_text(text)
+def improve(residual: Floats, slope: Floats, weight: Floats, now: Floats, priors: tuple[Floats, Floats]) -> Floats:
+    """Return the parameters that minimise the loss of a linear model around *now*: *residual* + *slope* × change."""
+    mean, spread = priors
+    change: Floats = np.zeros_like(now)
+    for _ in range(REWEIGHTED):
+        size = np.abs(residual + slope @ change) / SCALE
+        each = weight / np.maximum(size, 1.0) ** 1.5 / SCALE**2  # h by reweighting
+        curve = slope.T @ (each[:, None] * slope) + np.diag(spread**-2.0)
+        pull = -slope.T @ (each * residual) + (mean - now) / spread**2
+        change = np.asarray(np.linalg.solve(curve, pull), dtype=np.float64)
+    moved: Floats = now + np.clip(change, -FARTHEST, FARTHEST)
+    return moved
 
 
-def errors(found: list[Case], given: Parameters) -> dict[str, Any]:
-    """Return the relative errors of each source."""
-    table: dict[str, list[float]] = {}
-    for case in found:
-        table.setdefault(case.source, []).append(predicted(case, given) / case.measured_s - 1)
-    return {source: np.array(values) for source, values in table.items()}
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """What a fit found, and what fits without each source found."""
+
+    runs: Runs
+    values: Values
+    without: Mapping[str, Values]
+    error: Floats
+    """Log of predicted over measured time of each run, by the fit to all."""
+    left_out: Floats
+    """The same, by the fit that did not see the run's source."""
+
+    def spread(self, name: str) -> tuple[float, float]:
+        """Return the least and the largest value of a parameter among the fits without a source."""
+        place = self.values.names.index(name)
+        found = [each.numbers[place] for each in self.without.values()]
+        return min(found, default=0.0), max(found, default=0.0)
 
 
-def loss(found: list[Case], given: Parameters) -> float:
-    """Return the mean over sources of their mean absolute error."""
-    return float(np.mean([np.abs(values).mean() for values in errors(found, given).values()]))
+def fit(runs: Runs, rounds: int = ROUNDS) -> Iterator[Fit]:
+    """Yield what is found after each round."""
+    sources = runs.sources
+    collected = np.array([each.collection == COLLECTED for each in runs.steps])
+    left = sorted(set(sources))
+    chosen = [np.full(len(sources), fill_value=True), *(sources != name for name in left)]
+    known = [prior(name) for name in runs.names]
+    priors = np.array([each.value for each in known]), np.array([each.spread for each in known])
+    tried = np.tile(start(runs.names).numbers, (len(chosen), 1))
+    target = np.log(runs.measured_s)
+    for number in range(rounds + 1):
+        sets = tried[:1] if number == 0 else tried  # all start alike
+        logs, slopes = predict(runs, sets)
+        if number == 0:
+            logs, slopes = np.repeat(logs, len(chosen), 0), np.repeat(slopes, len(chosen), 0)
+        error = logs - target
+        own = np.array([error[1 + left.index(name), place] for place, name in enumerate(sources)])
+        whole, *rest = (Values(runs.names, numbers.copy()) for numbers in tried)
+        yield Fit(runs, whole, dict(zip(left, rest, strict=True)), error[0], own)
+        if number < rounds:
+            for place, those in enumerate(chosen):
+                slope = np.einsum("rq,rqp->rp", slopes[place], runs.uses)
+                weight = weights(sources, those, collected)
+                tried[place] = improve(error[place], slope, weight, tried[place], priors)
 
 
-def fit(found: list[Case], start: Parameters, rounds: int, report: Callable[[str], None]) -> dict[str, float]:
-    """Return the parameters that a coordinate search finds."""
-    best, least = dict(start), loss(found, start)
-    for _ in range(rounds):
-        before = least
-        for name in start:
-            low, high = LIMITS.get(name, (0.5, 1.0))
-            for step in STEPS:
-                tried = best | {name: min(high, max(low, best[name] * step))}
-                if tried != best and (value := loss(found, tried)) < least - 1e-6:
-                    best, least = tried, value
-        report(f"  loss {least:.4f}")
-        if before - least < 1e-4:
-            break
-    return best
+# ------------------------------------------------------------------------------------------------- results
 
 
-def show(title: str, table: Mapping[str, Any]) -> None:
-    """Print the errors of each source."""
-    for source, values in table.items():
-        size = np.abs(values)
+def show(found: Fit) -> None:
+    """Print parameters with their spread, and the errors of each source, in sample and left out."""
+    print(f"{'parameter':28} {'value':>9} {'least':>9} {'most':>9}   (least and most without one source)")
+    for name, number in zip(found.values.names, found.values.numbers, strict=True):
+        kind = name.partition(" ")[0]
+        alone = name in found.values.of("").keys() | {"host old", "host new", "host grace"}
+        shown = value if alone else lambda _, each: np.exp(each)
+        said = [shown(kind, number), *sorted(shown(kind, each) for each in found.spread(name))]
+        print(f"{name:28} " + " ".join(f"{each:9.3g}" for each in said) + ("" if alone else "   times the loss"))
+    print(f"\n{'source':16} {'rows':>5} {'in sample':>10} {'left out':>10} {'median':>8} {'worst':>8} {'bias':>8}")
+    sources = found.runs.sources
+    means = []
+    for name in sorted(set(sources)):
+        inside, outside = (np.expm1(each[sources == name]) for each in (found.error, found.left_out))
+        means.append((np.abs(inside).mean(), np.abs(outside).mean()))
+        size = np.abs(outside)
         print(
-            f"{title:22} {source:14} n {len(values):4d} mean {size.mean():6.1%} median {np.median(size):6.1%}"
-            f" worst {size.max():6.1%} bias {values.mean():+6.1%}"
+            f"{name:16} {len(outside):5d} {means[-1][0]:10.1%} {size.mean():10.1%} {np.median(size):8.1%}"
+            f" {size.max():8.1%} {outside.mean():+8.1%}"
         )
+    every = np.abs(np.expm1(found.left_out))
+    least, most = np.mean(means, axis=0)
+    print(f"{'mean of sources':16} {'':5} {least:10.1%} {most:10.1%}")
+    print(f"{'all rows':16} {len(every):5d} {np.abs(np.expm1(found.error)).mean():10.1%} {every.mean():10.1%}", end="")
+    print(f" {np.median(every):8.1%} {every.max():8.1%}")
 
 
-def main() -> None:
-    """Fit on half, check on the other half, and leave out one source at a time."""
+def write_left_out(found: Fit, path: Path = LEFT_OUT) -> None:
+    """Write the error of every run by the fits to all and to the other sources."""
+    with path.open("w", newline="") as file:
+        table = csv.writer(file, lineterminator="\n")
+        table.writerow(("id", "source", "log_error", "log_error_left_out"))
+        for each, inside, outside in zip(found.runs.steps, found.error, found.left_out, strict=True):
+            table.writerow((each.id, each.source, f"{inside:.5f}", f"{outside:.5f}"))
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Fit to all sources, and to all but one; say what is found, and write it if asked to."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--write", action="store_true", help="write the parameters into the catalog")
-    parser.add_argument("--leave-out", action="store_true", help="also predict each source by a fit to the others")
-    asked = parser.parse_args()
-    found = cases()
-    fitted, kept = [case for case in found if case.fitted], [case for case in found if not case.fitted]
-    best = {name: round(value, 3) for name, value in fit(fitted, START, asked.rounds, print).items()}
+    asked = parser.parse_args(arguments)
+    runs = gather(measured_steps())
+    for number, found in enumerate(fit(runs, asked.rounds)):
+        inside, outside = (np.abs(np.expm1(each)).mean() for each in (found.error, found.left_out))
+        print(f"round {number}: mean error {inside:.2%}, of left-out sources {outside:.2%}", flush=True)
+    show(found)
+    write_left_out(found)
     if asked.write:
-        write(best)
-    for name, value in best.items():
-        print(f"{name:14} {value:.3g}")
-    show("fitted", errors(fitted, best))
-    show("kept to check", errors(kept, best))
-    for source in SOURCES if asked.leave_out else ():
-        without = fit([case for case in found if case.source != source], START, 1, lambda _: None)
-        show("left out", errors([case for case in found if case.source == source], without))
+        write(found.values)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from cosmic import evaluation
+from cosmic import step_evaluation as evaluation
 
 os.environ["COSMIC_CACHE"] = ""  # tests compute what they check, and leave nothing behind
 os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = (

@@ -243,3 +243,26 @@ def test_any_metric_can_be_attributed_and_groups_of_one_layer_change_apart() -> 
     both = evaluate(b)
     assert isinstance(both, Metrics)
     assert between.value([("network bandwidth",), ("network shape",)]) == pytest.approx(both.network_usd)
+
+
+def test_a_pool_that_one_deployment_lacks_changes_with_the_mapping() -> None:
+    load = {"serving.load.isl": 1000, "serving.load.osl": 200}
+    one = load_design("llama3-8b@dgx-h100:8", {"tp": 2, "dp": 4, "pp": 1, **load, "serving.load.concurrency": 16})
+    pools = {"serving.prefill.replicas": 1, "serving.prefill.tp": 2}
+    two = load_design(
+        "llama3-8b@dgx-h100:8", {"tp": 2, "dp": 3, "pp": 1, **load, "serving.load.concurrency": 64, **pools}
+    )
+    fields = differing_fields(one, two, finer_group_of)
+    between = Between(one, two, fields, lambda metrics: metrics["tokens_per_s"])
+    groups = coupled([(name,) for name in fields], between.fits)
+    assert sorted(sorted(each) for each in groups) == [["load"], ["mapping", "prefill pool"]]
+    assert between.value(()) == pytest.approx(evaluated(one).tokens_per_s)
+    assert between.value(groups) == pytest.approx(evaluated(two).tokens_per_s)
+    found = compare_designs(one, two)
+    assert found.a.metrics["tokens_per_s"] == pytest.approx(evaluated(one).tokens_per_s)
+
+
+def evaluated(point: DesignPoint) -> Metrics:
+    outcome = evaluate(point)
+    assert isinstance(outcome, Metrics)
+    return outcome

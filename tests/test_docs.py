@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from cosmic import catalog
 from cosmic.cli import main
 from cosmic.loading.designs import load_design
 from cosmic.psa.files import load_space
@@ -83,3 +84,34 @@ def test_the_readme_shows_the_two_commands() -> None:
     assert "pip install uv && uv run cosmic demo" in readme
     assert "uv run --extra dev pytest" in readme
     assert "uv run --extra dev pytest" in CI
+
+
+SETS = {
+    "training runs, each source left out of the fit": "all runs",
+    "training steps on one H200": "h200-training",
+    "loads of a serving engine on one H200, simulated": "h200-serving",
+    "vLLM, SGLang and TensorRT-LLM": "serving agg",
+    "disaggregated": "serving disagg",
+}
+"""What the README says of accuracy, and the rows of the page of accuracy that it is taken from."""
+
+
+def test_the_errors_of_the_readme_are_those_of_the_page_of_accuracy() -> None:
+    page = (ROOT / "docs" / "accuracy.md").read_text()
+    table = (ROOT / "README.md").read_text().partition("| predicted | rows |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    subject = ""
+    for label, count, *errors in rows:
+        subject, _, what = label.partition(": ") if label not in ("TTFT", "TPOT") else (subject, "", label)
+        name = f"{SETS[subject]} {what.lower()}".strip()
+        whole = re.escape(f"| {name} | {count} |") + r"(?: [\d,]+ \|)? " + re.escape(" | ".join(errors))
+        assert re.search(whole, page), label
+    assert {label.partition(": ")[0] for label, *_ in rows} - {"TTFT"} == SETS.keys()
+
+
+def test_the_readme_counts_what_the_catalog_has() -> None:
+    said = re.search(r"# (\d+) models, (\d+) accelerators, (\d+) systems", (ROOT / "README.md").read_text())
+    assert said
+    assert [int(each) for each in said.groups()] == [
+        len(catalog.names(kind)) for kind in ("models", "accelerators", "systems")
+    ]

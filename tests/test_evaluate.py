@@ -140,16 +140,27 @@ def test_every_part_of_a_step_has_a_name() -> None:
 def test_the_expected_error_is_that_of_measured_runs_alike() -> None:
     alone = metrics("llama3-8b@dgx-h200:1", sequence=2048, global_batch=1, precision="bf16_pure", recompute="full")
     assert alone.expected_error is not None
-    assert alone.expected_error < 0.04
-    assert alone.expected_on.endswith("runs: training, one accelerator, dense, 16 bits")
+    assert alone.expected_error < 0.08
+    assert "runs of " in alone.expected_on
+    assert alone.expected_on.endswith(": training, one accelerator, dense, 16 bits")
     cluster = metrics(GPT, **MESH)
     assert cluster.expected_error is not None
-    assert alone.expected_error < cluster.expected_error < 0.1
+    assert alone.expected_error < cluster.expected_error < 0.15
     assert "several nodes" in cluster.expected_on
     guess = metrics("gpt3-13b@tpu-v5p:64")
     assert guess.expected_error is not None
-    assert guess.expected_error > 0.2
+    assert guess.expected_error > cluster.expected_error
     assert guess.expected_on.endswith("its kernels were not measured")
+
+
+def test_a_step_has_a_range_around_its_prediction() -> None:
+    found = metrics(GPT, **MESH)
+    step, rate = found.step_s_range, found.tokens_per_s_range
+    assert step.p05 < step.p25 < step.p50 == found.step_s < step.p75 < step.p95
+    assert rate.p50 == found.tokens_per_s
+    assert rate.p95 / rate.p50 == pytest.approx(step.p50 / step.p05)
+    unlike = metrics("dlrm-criteo@dgx-h100:8").step_s_range
+    assert unlike.p95 / unlike.p50 > step.p95 / step.p50
 
 
 NOT_MEASURED = "not measured: no run like this was predicted by this model"
@@ -161,8 +172,8 @@ def test_the_error_of_serving_is_that_of_steps_that_the_closed_form_predicted(ta
     one = {"task": task, "sequence": 2048, "global_batch": 1}
     alike = metrics("llama3-8b@dgx-h200:1", execution="eager", **one)
     assert alike.expected_error is not None
-    assert alike.expected_error < 0.03
-    assert alike.expected_on.endswith(f"runs: {task}, one accelerator, dense, 16 bits")
+    assert alike.expected_error < 0.1
+    assert alike.expected_on.endswith(f": {task}, one accelerator, dense, 16 bits")
     unlike: list[tuple[str, dict[str, Any]]] = [
         ("llama3-8b@dgx-h200:1", {}),
         ("llama3-8b@dgx-h200:1", {"execution": "eager", "precision": "fp8"}),
@@ -180,6 +191,11 @@ def test_the_event_engine_quotes_no_error_of_the_closed_form_as_its_own() -> Non
     assert isinstance(found, Metrics)
     assert found.expected_error is None
     assert found.expected_on.startswith("not measured: no run like this was predicted by the event engine; the closed")
+    closed = evaluate(point)
+    assert isinstance(closed, Metrics)
+    assert found.step_s_range.p50 == found.step_s
+    narrow, wide = (each.p95 / each.p50 for each in (closed.step_s_range, found.step_s_range))
+    assert wide >= narrow
 
 
 def test_what_goes_first_matters_where_gradients_wait() -> None:
@@ -281,7 +297,20 @@ def test_twice_the_bandwidth_never_hurts(place: int, dim: int) -> None:
         assert after.network_usd > before.network_usd
 
 
-@pytest.mark.parametrize("attention", ["fused", "unfused"])
+def test_each_generation_of_attention_kernels_is_faster_and_those_on_chip_need_equal_memory() -> None:
+    found = [
+        evaluate(load_design("llama3-8b@dgx-h100:8", {"workload.attention": each}, plain=True))
+        for each in ("unfused", "flash1", "flash2", "fused")
+    ]
+    metrics = [each for each in found if isinstance(each, Metrics)]
+    assert len(metrics) >= 3  # unfused scores may not fit
+    steps, memory = [each.step_s for each in metrics[-3:]], [each.memory_bytes for each in metrics[-3:]]
+    assert steps == sorted(steps, reverse=True)
+    assert len(set(steps)) == 3
+    assert len(set(memory)) == 1
+
+
+@pytest.mark.parametrize("attention", ["fused", "flash1", "unfused"])
 @pytest.mark.parametrize(("tp", "cp"), [(1, 1), (4, 1), (2, 2)])
 def test_what_is_not_kept_is_made_again_and_takes_its_time(attention: str, tp: int, cp: int) -> None:
     settings = {"tp": tp, "cp": cp, "pp": 1, "weight_sharding": "zero3", "attention": attention, "global_batch": 64}

@@ -13,6 +13,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
+from cosmic.catalog.accuracy import Range
 from cosmic.design import schema
 from cosmic.design.batch import Batch, batch_of_changes
 from cosmic.design.point import DesignPoint
@@ -124,8 +125,9 @@ def test_training_needs_three_times_the_flop_of_a_forward_pass() -> None:
     assert needed(design(dp=2, global_batch=6)) == pytest.approx(6 * 3 * 4 * (2 * 1104 + 160))
 
 
-def test_a_prefill_needs_a_forward_pass() -> None:
-    assert needed(design(task="prefill", global_batch=3)) == pytest.approx(3 * 4 * (2 * WEIGHTS + CAUSAL))
+def test_a_prefill_needs_a_forward_pass_and_the_head_for_one_token() -> None:
+    found = needed(design(task="prefill", global_batch=3))
+    assert found == pytest.approx(3 * (4 * (2 * (WEIGHTS - 80) + CAUSAL) + 2 * 80))
 
 
 def test_a_decoded_token_sees_the_whole_sequence() -> None:
@@ -352,6 +354,8 @@ def closed_form(**changes: Any) -> Metrics:
     values |= {"cost_usd_per_token": 4.0, "energy_j": 8.0, "perf_per_bandwidth": 10.0, "perf_per_network_cost": 20.0}
     values |= {"memory": {}, "breakdown": {"gemm": 2e-6}, "provenance": "estimate"}
     values |= {"memory_stage": 0, "expected_error": 0.1, "expected_on": "nothing", "unknown": {}}
+    values |= {"step_s_range": Range(1e-6, 1.5e-6, 2e-6, 3e-6, 4e-6)}
+    values |= {"tokens_per_s_range": Range(5e5, 7e5, 1e6, 1.5e6, 2e6)}
     return Metrics(**{**values, **changes})
 
 
@@ -399,7 +403,7 @@ def test_a_design_says_on_how_many_measured_runs_its_error_was_found() -> None:
     found = metrics(design(compute={"provenance": "measured"}))
     assert found.provenance == "measured"
     assert found.expected_on.startswith("on ")
-    assert found.expected_on.endswith(" runs: training, one accelerator, dense, 16 bits")
+    assert found.expected_on.endswith(": training, one accelerator, dense, 16 bits")
     model = {"dense_features": 4, "tables": [6, 10], "embedding": 2, "bottom": [3, 2], "top": [3, 1]}
     tree = {
         "model": {"family": "recommender", **model},

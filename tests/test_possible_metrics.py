@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import evaluation
+from cosmic import step_evaluation as evaluation
 from cosmic.design.batch import Batch
 from cosmic.evaluation import Infeasible, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load_design

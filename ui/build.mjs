@@ -21,14 +21,19 @@ const common = {
   target: ["es2022"],
 };
 
+/** Of each bundle, whether it can show serving: a report about training does not carry what it never shows. */
+const bundles = [
+  { entryPoints: { report: "src/report.tsx" }, serving: false },
+  { entryPoints: { "report-serving": "src/report.tsx", app: "src/app.tsx", style: "src/style.css" }, serving: true },
+];
+
+function flags(serving) {
+  return { SERVING: String(serving) };
+}
+
 async function pages() {
-  await build({
-    ...common,
-    entryPoints: { report: "src/report.tsx", app: "src/app.tsx", style: "src/style.css" },
-    format: "iife",
-    minify: true,
-    outdir: out,
-  });
+  for (const { entryPoints, serving } of bundles)
+    await build({ ...common, entryPoints, define: flags(serving), format: "iife", minify: true, outdir: out });
 }
 
 async function tests() {
@@ -36,7 +41,7 @@ async function tests() {
   try {
     const files = readdirSync(join(here, "tests")).filter((name) => name.endsWith(".test.ts"));
     const entryPoints = files.map((name) => join("tests", name));
-    await build({ ...common, entryPoints, format: "esm", platform: "node", outdir: folder, outExtension: { ".js": ".mjs" } });
+    await build({ ...common, entryPoints, define: flags(true), format: "esm", platform: "node", outdir: folder, outExtension: { ".js": ".mjs" } });
     const built = files.map((name) => join(folder, name.replace(/\.ts$/, ".mjs")));
     process.exitCode = spawnSync(process.execPath, ["--test", ...built], { stdio: "inherit" }).status ?? 1;
   } finally {

@@ -41,7 +41,7 @@ class Live:
         """Clear the caches of all functions that may call a target."""
         for cache in self._caches:
             cache.cache_clear()
-        if evaluation := sys.modules.get("cosmic.evaluation"):
+        if evaluation := sys.modules.get("cosmic.step_evaluation"):
             evaluation.RECORDER.forget()
 
     def put(self, mutant: Mutant) -> None:

@@ -16,7 +16,7 @@ TARGETS: Mapping[str, tuple[str, ...]] = {
     "step": ("step/**/*.py",),
     "sizes and precision": ("workload/sizes.py", "workload/precision.py"),
     "closed form": ("simulation/analytic.py",),
-    "evaluation": ("evaluation.py",),
+    "evaluation": ("step_evaluation.py",),
 }
 """What is mutated, by label: globs within the package; those with a ! are left out."""
 TESTS = (

@@ -35,20 +35,32 @@ class Chapter(NamedTuple):
 
 
 WORK = ("workload.sizes", "step.compute")
+GRAPHS = ("workload.operators", "workload.adapters")
 CHAPTERS = (
     Chapter(
-        "GEMM, attention, memory-bound operators", ("cost.compute", "cost.gemm", "cost.attention", "cost.streaming")
+        "GEMM, attention, memory-bound operators",
+        ("cost.compute", "cost.gemm", "cost.power", "cost.attention", "cost.scan", "cost.streaming"),
     ),
     Chapter("Topologies", ("design.network", "cost.topologies.product"), topologies),
     Chapter("Collective algorithms", ("cost.collectives", "design.collective"), algorithms),
     Chapter("Collectives in several dimensions", ("cost.shapes", "cost.fabric", "cost.transport")),
     Chapter("Chunks in orders of their own", ("cost.levelling", "cost.themis")),
-    Chapter("Compute of a rank", (*WORK, "step.serving_work", "workload.precision")),
-    Chapter("Seconds of operators and collectives", ("step.kernel_costs", "step.network_costs")),
+    Chapter("Compute of a rank", (*WORK, *GRAPHS, "workload.precision")),
+    Chapter(
+        "Seconds of operators and collectives",
+        ("step.kernel_costs", "step.casts", "step.experts", "step.launches", "step.network_costs"),
+    ),
     Chapter("Communication", ("step.communication", "step.network_load")),
     Chapter("Memory", ("step.memory", "step.stages", "step.activations", "step.tables")),
     Chapter("Pipeline schedules", ("workload.schedule",), schedules),
-    Chapter("A step", ("step.profile", "step.stage_time", "simulation.analytic", "serving", "evaluation")),
+    Chapter("A step", ("step.profile", "step.stage_time", "simulation.analytic", "step_evaluation")),
+    Chapter(
+        "Serving",
+        (
+            *("serving.price", "serving.batching", "serving.batch_steps", "serving.batch_prompts"),
+            *("serving.closed_form", "serving.disaggregated", "serving.two_pools"),
+        ),
+    ),
     Chapter("Money and energy", ("pricing.network", "pricing.ownership")),
 )
 

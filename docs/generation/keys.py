@@ -16,6 +16,7 @@ from cosmic.design.engine import Engine
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model
 from cosmic.design.network import Network
+from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
 from cosmic.loading.designs import KEYS as DESIGN_KEYS
 from cosmic.psa.files import KEYS as SPACE_KEYS
@@ -36,6 +37,7 @@ LAYERS: dict[str, Any] = {
     "network": Network,
     "compute": Compute,
     "memory": Memory,
+    "serving": Serving,
 }
 IN_DESIGN = {
     "model": "A name of the catalog, the path of a model file or of a Hugging Face `config.json`, or the keys below. "
@@ -46,6 +48,7 @@ IN_DESIGN = {
     "network": "The keys below; required without a system.",
     "compute": "A name of the catalog, the path of a file as `accelerator`, or the keys below.",
     "memory": "The keys below; by default, the memory of the accelerator.",
+    "serving": "The keys below, for a design that serves a load of requests; a design without it is a single step.",
 }
 IN_SPACE = {
     "version": "The format: 1.",
@@ -57,7 +60,7 @@ IN_SPACE = {
     "parameters": "The fields that vary: paths, and the values of each (below).",
     "derived": "Fields that follow from others: paths, and an expression for each.",
     "constraints": "Expressions that must hold, and limits on metrics, such as `memory_bytes <= 80 GB`.",
-    "objective": "The metric to optimise; by default `step_s`.",
+    "objective": "The metric to optimise; by default `step_s`; of designs that serve, `tokens_per_s` or `tpot_s`.",
     "workloads": "Several workloads on one system: for each its `weight`, and the fields of the base that it changes.",
     "stacks": "The layers to search; the others stay as in the base.",
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cosmic._version import __version__
 
 if TYPE_CHECKING:
+    from cosmic.advice.asking import plan_serving, serve
     from cosmic.certifying.certifying import Certified, certify
     from cosmic.certifying.checking import check_certificate
     from cosmic.design.batch import Batch
@@ -53,8 +54,10 @@ _HOMES = {
     "load_design": "cosmic.loading.designs",
     "load_space": "cosmic.psa.files",
     "open_study": "cosmic.exploration.studies.study",
+    "plan_serving": "cosmic.advice.asking",
     "report": "cosmic.publishing.report",
     "search": "cosmic.exploration.searching",
+    "serve": "cosmic.advice.asking",
     "simulate": "cosmic.simulation.event.engine",
     "validate": "cosmic.validation.validating",
 }
@@ -85,8 +88,10 @@ __all__ = [
     "load_design",
     "load_space",
     "open_study",
+    "plan_serving",
     "report",
     "search",
+    "serve",
     "simulate",
     "validate",
 ]

@@ -21,8 +21,20 @@ from cosmic.registry import PATH, entry_points
 FOLDER = "COSMIC_CACHE"
 """Environment variable: another folder for the cache; none where it is empty."""
 PACKAGE = Path(__file__).parent
-SOURCES = ("advice", "catalog", "cost", "design", "loading", "mapping", "pricing", "recording", "step", "workload")
-FILES = ("evaluation.py", "numeric.py", "simulation/analytic.py", "units.py")
+SOURCES = (
+    "advice",
+    "catalog",
+    "cost",
+    "design",
+    "loading",
+    "mapping",
+    "pricing",
+    "recording",
+    "serving",
+    "step",
+    "workload",
+)
+FILES = ("evaluation.py", "step_evaluation.py", "numeric.py", "simulation/analytic.py", "units.py")
 ENTRIES = ("models", "systems", "accelerators", "links", "spaces")
 """What entries of the cache follow from: packages, modules; not entries of the catalog, which are in their keys."""
 GROUPS = ("schedules", "operator_kinds", "topologies", "collectives")

@@ -13,6 +13,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable
 from difflib import SequenceMatcher, get_close_matches
+from pathlib import PurePath
 from reprlib import Repr
 from typing import Any, Self
 
@@ -21,7 +22,16 @@ LONGEST_NAME = 200
 """The most characters of a name: of a model, an accelerator, a set, a variant."""
 LONGEST_PATH = 4096
 """The most characters of text that may be a name or the path of a file."""
-_BRIEF = Repr()  # bounds depth and breadth: a small file can unfold into a huge tree
+
+
+class _Brief(Repr):
+    """As messages quote values: a path is what its author wrote, text."""
+
+    def repr1(self, x: Any, level: int) -> str:
+        return super().repr1(str(x) if isinstance(x, PurePath) else x, level)
+
+
+_BRIEF = _Brief()  # bounds depth and breadth: a small file can unfold into a huge tree
 _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 4, SHOWN_CHARACTERS, SHOWN_CHARACTERS
 
 
@@ -181,7 +191,12 @@ def _renamed(name: str) -> str:
 
 
 def shorten(value: Any) -> str:
-    """Return *value* as messages quote it: its repr on one line, cut if long."""
+    """Return *value* as messages quote it: its repr on one line, cut if long; a path as its text.
+
+    >>> from pathlib import PurePosixPath
+    >>> print(shorten(PurePosixPath("a/b.csv")), shorten([PurePosixPath("c")]))
+    'a/b.csv' ['c']
+    """
     try:
         text = _BRIEF.repr(value)
     except ValueError:  # an int of thousands of digits has no repr

@@ -132,6 +132,7 @@ def test_every_change_gives_exactly_what_it_promises(seed: int) -> None:
         ("llama3-8b@dgx-a100:8", {"task": "prefill", "collective.algorithms": ["ring"], "network.dims.0.npus": 8}),
     ],
 )
+@pytest.mark.long
 def test_settings_complete_what_loading_would_choose_anew(design: str, overrides: dict[str, Any]) -> None:
     point = load_design(design, overrides)
     base = metrics(point)

@@ -236,7 +236,7 @@ def test_a_model_on_a_system_is_evaluated_and_searched(live: Open) -> None:
     page.fill("#trials", "5")
     page.fill("#name", "served")
     page.get_by_role("button", name="start the search").click()
-    page.locator("p.starting, #verdict").first.wait_for(timeout=5000)  # what it does is said before anything is found
+    page.locator("p.starting, #verdict").first.wait_for()  # what it does is said before anything is found
     page.wait_for_selector("#verdict .headline", timeout=30_000)
     assert page.inner_text("#verdict .headline").startswith("llama3-8b on 8 × h100-sxm-80gb: ")
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import expected_errors
 import fit_collectives
 import fit_gemm
 import fit_kernels
@@ -18,10 +19,15 @@ import fit_serving
 import numpy as np
 import pytest
 import yaml
+from run_parameters import QUANTITIES, Floats, Values, start, write
 
 from cosmic import catalog
+from cosmic.catalog.accuracy import learned
+from cosmic.catalog.pair_accuracy import pair_errors
+from cosmic.loading.designs import load_design
 from cosmic.validation.hardware import AICONFIGURATOR
 from cosmic.validation.rows import CARRIED, carried_files, read_rows
+from cosmic.validation.sources import MeasuredStep
 
 DATA = Path(fit_gemm.__file__).parent / "data"
 H200 = "h200-sxm-141gb"
@@ -66,6 +72,8 @@ def test_samples_of_serving_of_the_package_are_a_fifth_of_the_whole() -> None:
     whole, part = table("serving.csv.gz"), read_rows(CARRIED / "serving.csv")[1]
     assert all(row in whole for row in part)
     assert 4.9 < len(whole) / len(part) < 5.1
+    pools, some = table("serving_pools.csv.gz"), read_rows(CARRIED / "serving_pools.csv")[1]
+    assert all(row in pools for row in some)
 
 
 def test_gemms_of_the_package_are_a_thirtieth_of_the_whole() -> None:
@@ -206,65 +214,142 @@ def test_every_accelerator_whose_sms_are_known_is_of_one_family() -> None:
 # ---------------------------------------------------------------------------------------------- whole runs
 
 
-def test_an_accelerator_keeps_as_much_of_its_rate_as_its_relative() -> None:
-    given = {"straggler_slack": 0.02, "steady h100": 0.9, "narrow h100": 0.8, "steady b200": 0.7}
-    hopper = {"straggler_slack": 0.02, "steady_efficiency": 0.9, "narrow_steady_efficiency": 0.8}
-    assert fit_runs.of_accelerator(H200, given) == fit_runs.of_accelerator("h100-sxm-80gb", given) == hopper
-    assert fit_runs.of_accelerator("b300-sxm", given)["steady_efficiency"] == 0.7
-    assert fit_runs.of_accelerator("a100-sxm-80gb", given)["steady_efficiency"] == 1.0
+def simple_runs(sizes: Mapping[str, int]) -> fit_runs.Runs:
+    """Return runs of made-up sources that all depend on two quantities alike."""
+    point = load_design("llama3-8b@dgx-h100:16", {"tp": 8, "pp": 1, "cp": 1})
+    steps = [MeasuredStep(f"{name}-{place}", name, point, 1.0) for name, size in sizes.items() for place in range(size)]
+    return fit_runs.gather(steps)
 
 
-def test_the_search_goes_downhill_and_stays_within_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    target = {"overlap_efficiency": 2.0, "straggler_slack": 0.012, "steady h100": 0.8}
-    monkeypatch.setattr(
-        fit_runs, "loss", lambda _, given: sum(abs(given[name] / value - 1) for name, value in target.items())
-    )
-    start = {"overlap_efficiency": 0.6, "straggler_slack": 0.01, "steady h100": 0.94}
-    reported: list[str] = []
-    found = fit_runs.fit([], start, 20, reported.append)
-    assert found["overlap_efficiency"] == 1.0
-    assert found["straggler_slack"] == pytest.approx(0.012, rel=0.05)
-    assert found["steady h100"] == pytest.approx(0.8, rel=0.05)
-    assert reported == sorted(reported, reverse=True)
+def test_runs_depend_on_what_their_accelerator_and_links_are() -> None:
+    point = load_design("llama3-8b@dgx-h100:16", {"tp": 8, "pp": 1, "cp": 1})
+    runs = fit_runs.gather([MeasuredStep("a", "a", point, 1.0)])
+    used = {
+        name: {runs.names[place] for place in np.flatnonzero(row)}
+        for name, row in zip(QUANTITIES, runs.uses[0], strict=True)
+    }
+    assert used["steady"] == {"steady", "steady Hopper", "steady h100-sxm-80gb"}
+    assert used["link"] == {"link"}
+    assert used["host"] == {"host new"}
+    logs, slopes = fit_runs.predict(runs, start(runs.names).numbers[None])
+    assert logs.shape == (1, 1)
+    slope = dict(zip(QUANTITIES, slopes[0, 0], strict=True))
+    assert slope["steady"] > 0  # the more is lost, the longer a step
+    assert slope["narrow"] == 0  # no GEMM has 8 bits
+    assert slope["slack"] > 0
 
 
-def test_what_runs_determine_is_written_to_accelerators_and_systems(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    accelerators, systems, constants = (tmp_path / name for name in ("accelerators", "systems", "constants"))
-    systems.mkdir()
-    constants.mkdir()
-    shutil.copy(fit_gemm.CATALOG.parent / "systems" / "dgx-h100.yaml", systems)
-    shutil.copy(fit_gemm.CATALOG.parent / "constants" / "overlap.yaml", constants)
-    accelerators.mkdir()
-    folder = copied(monkeypatch, accelerators, H200)
-    monkeypatch.setattr(fit_runs, "CATALOG", folder)
-    before = entry(systems / "dgx-h100.yaml")
-    fit_runs.write({"overlap_efficiency": 0.25, "straggler_slack": 0.03, "steady h100": 0.9, "tp": 0.4, "ep": 0.3})
-    overlap = entry(constants / "overlap.yaml")
+def test_a_fit_finds_what_runs_were_made_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Log seconds that are linear in the parameters; a third source is off by its own reasons."""
+    runs = simple_runs({"a": 20, "b": 20, "odd": 1})
+    truth = start(runs.names).numbers + np.where(np.array(runs.names) == "slack", 0.3, 0.0)
+    quantities = np.einsum("rqp,sp->srq", runs.uses, truth[None])
+    measured = np.exp(0.5 * quantities.sum(axis=2)[0] + np.where(runs.sources == "odd", 2.0, 0.0))
+    steps = tuple(replace(each, measured_s=float(s)) for each, s in zip(runs.steps, measured, strict=True))
+    runs = replace(runs, steps=steps)
+
+    def linear(given: fit_runs.Runs, tried: Floats) -> tuple[Floats, Floats]:
+        found = np.einsum("rqp,sp->srq", given.uses, tried)
+        return 0.5 * found.sum(axis=2), np.full_like(found, 0.5)
+
+    monkeypatch.setattr(fit_runs, "predict", linear)
+    *_, found = fit_runs.fit(runs, 4)
+    seen = runs.sources != "odd"
+    assert np.abs(found.error[seen]).max() < 0.03
+    assert np.abs(found.left_out[seen]).max() < 0.06
+    assert found.left_out[~seen][0] < -1.5
+    assert set(found.without) == {"a", "b", "odd"}
+    least, most = found.spread("slack")
+    assert least <= most
+
+
+def test_few_runs_leave_a_parameter_near_its_prior() -> None:
+    """A run that takes twice as long as predicted moves a parameter by less than its spread; many agree on more."""
+    mean, spread = np.zeros(1), np.full(1, 0.3)
+    slope = np.full((1, 1), 0.1)  # a tenth of the step depends on it
+    found = fit_runs.improve(np.array([-0.7]), slope, np.ones(1), np.zeros(1), (mean, spread))
+    assert 0 < found[0] < 0.3
+    many = fit_runs.improve(np.full(100, -0.03), np.full((100, 1), 0.1), np.full(100, 0.1), np.zeros(1), (mean, spread))
+    assert found[0] < many[0] < 0.31
+
+
+def test_a_large_source_weighs_as_the_root_of_its_runs() -> None:
+    sources = np.array(["a"] * 100 + ["b"])
+    found = fit_runs.weights(sources, np.ones(101, dtype=bool), np.zeros(101, dtype=bool))
+    assert found[:100].sum() == pytest.approx(10)
+    assert found[100] == 1
+    assert fit_runs.weights(sources, sources == "b", sources == "b")[:100].sum() == 0
+    assert fit_runs.weights(sources, sources == "b", sources == "b")[100] == fit_runs.OF_COLLECTED
+
+
+def test_an_accelerator_without_runs_is_as_its_architecture() -> None:
+    names = ("steady", "steady Hopper", "steady h100-sxm-80gb")
+    found = Values(names, np.array([np.log(0.1), np.log(2.0), np.log(1.5)]))
+    assert found.of("h100-sxm-80gb")["steady"] == pytest.approx(np.exp(-0.3))
+    assert found.of("h800-sxm-80gb")["steady"] == pytest.approx(np.exp(-0.2))
+    assert found.of("tpu-v4")["steady"] == pytest.approx(np.exp(-0.1))
+    assert "host" not in found.of(H200) | found.of("tpu-v4")
+
+
+def test_what_runs_determine_is_written_where_it_belongs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = fit_gemm.CATALOG.parent
+    for name in ("accelerators", "systems/dgx-h100.yaml", "constants/overlap.yaml", "links/infiniband-ndr.yaml"):
+        target = tmp_path / name
+        (target if name == "accelerators" else target.parent).mkdir(exist_ok=True)
+        if target.suffix:
+            shutil.copy(root / name, target)
+    folder = copied(monkeypatch, tmp_path / "accelerators", H200)
+    before = entry(tmp_path / "systems" / "dgx-h100.yaml")
+    lost = {"dp": 0.25, "tp": 0.4, "ep": 0.3, "link": 0.8, "steady": 0.9, "narrow": 0.85}
+    values = {name: np.log(-np.log(share)) for name, share in lost.items()} | {"slack": np.log(0.03)}
+    write(Values(tuple(values), np.array(list(values.values()))), folder)
+    overlap = entry(tmp_path / "constants" / "overlap.yaml")
     assert (overlap["tp"]["value"], overlap["ep"]["value"]) == (0.4, 0.3)
-    assert entry(folder / f"{H200}.yaml")["compute"]["straggler_slack"] == 0.03
-    after = entry(systems / "dgx-h100.yaml")
+    compute = entry(folder / f"{H200}.yaml")["compute"]
+    assert (compute["straggler_slack"], compute["steady_efficiency"]) == (0.03, 0.9)
+    assert entry(tmp_path / "links" / "infiniband-ndr.yaml")["transport"]["efficiency"] == 0.8
+    after = entry(tmp_path / "systems" / "dgx-h100.yaml")
     assert after["collective"].pop("overlap_efficiency") == 0.25
     before["collective"].pop("overlap_efficiency")
     assert after == before
 
 
+def test_what_is_learned_of_errors_is_written_as_the_catalog_reads_it() -> None:
+    known = learned()
+    pairs: dict[str, dict[str, Any]] = {
+        name: {"pairs": each.pairs, "sources": each.sources, "sizes": list(each.sizes)}
+        for name, each in pair_errors().items()
+    }
+    tree = yaml.safe_load(expected_errors.text_of(known, pairs))
+    assert tree["measured"][0]["source"] == known.known[0].source
+    assert tree["scale"].keys() == known.coefficients.keys()
+    assert tree["pairs"].keys() == pairs.keys()
+
+
 # ------------------------------------------------------------------------------------------------- serving
 
 
-def test_samples_are_gathered_and_predicted_together(tmp_path: Path) -> None:
-    path = tmp_path / "some.csv"
+def _some(folder: Path) -> fit_serving.Data:
+    path = folder / "some.csv"
     lines = (CARRIED / "serving.csv").read_text().splitlines()
-    path.write_text("\n".join(lines[:1] + lines[1::15]) + "\n")
-    data = fit_serving.gather(path)
-    assert 10 < len(data.rows) <= 20
+    path.write_text("\n".join(lines[:1] + lines[1::36]) + "\n")
+    return fit_serving.gather(path)
+
+
+@pytest.mark.long
+def test_engines_are_fitted_without_some_samples(tmp_path: Path) -> None:
+    data = _some(tmp_path)
+    unseen = fit_serving.left_out(data, np.arange(len(data.rows)) % 2)
+    assert np.isfinite(unseen).all()
+
+
+def test_samples_are_gathered_and_predicted_together(tmp_path: Path) -> None:
+    data = _some(tmp_path)
+    assert 5 <= len(data.rows) <= 10
     first, further = fit_serving.errors(fit_serving.start(), data)
     assert first.shape == further.shape == data.ttft_s.shape
     assert np.isfinite(first).all()
     assert np.isfinite(further).all()
-    unseen = fit_serving.left_out(data, np.arange(len(data.rows)) % 2)
-    assert np.isfinite(unseen).all()
     shown = fit_serving.table("engine", (first, further), data.column(lambda row: row.engine))
     assert shown.splitlines()[-1].startswith("all")
 
@@ -282,10 +367,10 @@ def test_what_was_fitted_of_an_engine_replaces_what_was_and_nothing_else(
     fit_serving.write_recipes(recipes)
     after = entry(path)
     assert after["engine"].keys() == before["engine"].keys()
-    assert (after["engine"]["frontend"], after["engine"]["prefill_first"]) == ("30 ms", True)
+    assert (after["engine"]["frontend"], after["engine"]["prefill_first"]) == ("20 ms", True)
     assert after["residuals"] == {"ttft": "none"}
     assert all(after[key] == before[key] for key in before.keys() - {"engine", "residuals"})
-    assert entry(tmp_path / "serving_recipes.yaml")["recipes"] == {"tokens_per_step": 1.5, "polled": 0.5, "held": 0.5}
+    assert entry(tmp_path / "serving_recipes.yaml")["recipes"] == {"acceptance": 0.65, "polled": 0.35, "held": 0.5}
 
 
 def test_offsets_of_measurements_are_written_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ def test_an_engine_that_is_nowhere_is_refused_with_a_near_miss() -> None:
         ({"layer_gap": "-1 us"}, "engine.layer_gap = -1e-06: must not be negative"),
         ({"decode_factor": 0}, "engine.decode_factor = 0.0: must be positive"),
         ({"memory_fraction": 1.5}, "engine.memory_fraction = 1.5: must be at most 1"),
-        ({"kv_element": "0 B"}, "engine.kv_element = 0.0: must be positive"),
+        ({"all_reduce": "-1 us"}, "engine.all_reduce = -1e-06: must not be negative"),
         ({"prefil_first": True}, "engine.prefil_first = True: no such key; did you mean 'prefill_first'?"),
     ],
 )
@@ -49,6 +49,6 @@ def test_what_no_engine_does_is_refused(tree: dict[str, object], rule: str) -> N
 
 
 def test_a_field_may_be_an_array_over_deployments() -> None:
-    assert Engine(hold_steps=np.array([0.0, 2.0])).decode_factor == 1  # type: ignore[arg-type]  # as a batch has it
+    assert Engine(taken_steps=np.array([0.0, 2.0])).decode_factor == 1  # type: ignore[arg-type]  # as a batch has it
     with pytest.raises(SpecError, match="must not be negative"):
-        Engine(hold_steps=np.array([0.0, -2.0]))  # type: ignore[arg-type]
+        Engine(taken_steps=np.array([0.0, -2.0]))  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from cosmic.units import BYTES, BYTES_PER_S, FLOP_PER_S, USD, WATTS, PhysicalDim
 COLLECTED = Path(__file__).parents[2].parent / "shared" / "reference" / "hardware.csv"
 PARTS = [(kind, name) for kind in ("nodes", "links") for name in catalog.names(kind)]
 KEYS = {
-    "accelerators": {"compute", "memory", "fabric", "calibration"},
+    "accelerators": {"compute", "memory", "fabric", "calibration", "host"},
     "nodes": {"kind", "npus", "fabric", "scale_out", "power", "price"},
     "links": {"kind", "bandwidth", "power", "price", "latency", "transport", "residuals"},
 }

@@ -24,7 +24,8 @@ def test_a_system_says_what_it_is_and_where_its_numbers_come_from(name: str) -> 
     entry = catalog.entry("systems", name)
     assert entry["source"].strip()
     assert entry["title"].strip()
-    assert set(entry) <= {"source", "title", "notes", "accelerator", "npus", "network", "collective", "workload"}
+    known = {"source", "title", "notes", "aliases", "accelerator", "npus", "network", "collective", "workload"}
+    assert set(entry) <= known
 
 
 @every_system
@@ -34,7 +35,13 @@ def test_a_system_makes_a_design_of_its_size(name: str) -> None:
     assert point.compute.accelerator == catalog.entry("systems", name)["accelerator"]
 
 
-@pytest.mark.parametrize("name", [name for name in catalog.names("systems") if not name.startswith("cosmic-")])
+LIKE_NO_ACCELERATOR = ("cosmic-", "trn2-ultra")
+"""Systems with links that the entry of their accelerator does not have."""
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in catalog.names("systems") if not name.startswith(LIKE_NO_ACCELERATOR)]
+)
 def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
     fabric = catalog.entry("accelerators", system(name)["accelerator"])["fabric"]
     dims = load_design(f"gpt3-13b@{name}").network.dims
@@ -66,6 +73,15 @@ def test_scale_up_bandwidth_is_that_of_the_accelerator(name: str) -> None:
         ("tpu-v4:8", [2, 2, 2]),
         ("tpu-v4:7", [7]),
         ("tpu-v5p:8960", [16, 20, 28]),
+        ("tpu-v5p:2x64", [4, 4, 4, 2]),
+        ("tpu-v5e:256", [16, 16]),
+        ("tpu-v6e:4x256", [16, 16, 4]),
+        ("trillium:64", [8, 8]),
+        ("trn1", [4, 4, 64]),
+        ("trn1:8", [2, 4]),
+        ("trn1:4", [2, 2]),
+        ("trn2-ultra:64", [4, 4, 4]),
+        ("gaudi2:64", [8, 8]),
         ("cosmic-1024:1024", [4, 8, 4, 8]),
         ("cosmic-512", [4, 4, 4, 8]),
         ("cosmic-2048", [8, 16, 4, 4]),
@@ -111,3 +127,32 @@ def test_published_systems_keep_the_published_mapping() -> None:
     workload = load_design("gpt3-175b@cosmic-1024").workload
     assert (workload.dp, workload.tp, workload.cp, workload.pp) == (8, 4, 8, 4)
     assert (workload.weight_sharding, workload.global_batch, workload.sequence) == ("zero3", 2048, 2048)
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ("h100", "dgx-h100"),
+        ("H200", "dgx-h200"),
+        ("b200", "dgx-b200"),
+        ("b300", "dgx-b300"),
+        ("a100", "dgx-a100"),
+        ("gb200", "gb200-nvl72"),
+        ("GB300", "gb300-nvl72"),
+        ("MI300X", "mi300x"),
+        ("DGX H100", "dgx-h100"),
+        ("hgx-h100", "dgx-h100"),
+    ],
+)
+def test_a_system_is_known_by_its_accelerator(said: str, name: str) -> None:
+    assert catalog.known_as("systems", said) == name
+    assert load_design(f"llama3-8b@{said}:8") == load_design(f"llama3-8b@{name}:8")
+
+
+def test_no_two_systems_are_called_alike() -> None:
+    called = [
+        catalog._plain("systems", each)
+        for name in catalog.names("systems")
+        for each in {name, *catalog.entry("systems", name).get("aliases", [])}
+    ]
+    assert len(called) == len(set(called))

@@ -11,7 +11,7 @@ import cosmic
 from cosmic.certifying import judging
 from cosmic.certifying.certifying import Certified, certify, threshold
 from cosmic.errors import SpecError
-from cosmic.evaluation import BETTER
+from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.pareto import front
 from cosmic.exploration.problem import make_problem
 from cosmic.psa.space import ParameterSet
@@ -19,7 +19,7 @@ from tests.certifying.spaces import all_losses, restricted, small, with_paramete
 
 FULL = ("cosmic-512-full-stack", "cosmic-1024-full-stack", "cosmic-2048-full-stack")
 NEVER_KNOWN = ("ttft_s", "tpot_s", "cost_usd", "cost_usd_per_token", "energy_j")
-OBJECTIVES = [name for name in BETTER if name not in NEVER_KNOWN]
+OBJECTIVES = [name for name in OF_STEPS if name not in NEVER_KNOWN]
 
 
 def agree(space: ParameterSet, objectives: list[str], limits: tuple[str, ...] = (), share: float = 0.05) -> Certified:

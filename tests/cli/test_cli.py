@@ -228,7 +228,7 @@ def test_a_design_that_cannot_run_is_a_result_with_reasons(capsys: pytest.Captur
 def test_sweep_prints_tables_maps_csv_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     words = ["sweep", "llama3-8b@dgx-h100:8", "--vary", "workload.tp=1,2,3", "--vary", "workload.micro_batch=1,2"]
     out = output(capsys, *words)
-    assert "do not divide" in out
+    assert "does not divide" in out
     assert "workload.tp down, workload.micro_batch across" in out
     rows = data(capsys, *words)
     assert len(rows) == 6
@@ -370,6 +370,8 @@ def test_a_sweep_of_a_metric_that_no_design_has_is_refused(capsys: pytest.Captur
 def test_an_error_that_nobody_measured_is_not_quoted(capsys: pytest.CaptureFixture[str]) -> None:
     words = ("evaluate", "gpt-oss-120b@dgx-h200:1", "--set", "task=prefill", "--set", "precision=fp4")
     said = "not measured: no run like this was predicted by this model"
-    assert run(capsys, *words)[1].splitlines()[2] == f"expected error {said}"
+    lines = run(capsys, *words)[1].splitlines()
+    assert " per step (P5–P95 " in lines[1]
+    assert lines[2] == f"expected error {said}; the range is that of other kinds, widened"
     found = json.loads(run(capsys, *words, "--json")[1])
     assert (found["expected_error"], found["expected_on"]) == (None, said)

@@ -36,7 +36,9 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ("se", ["search"]),
+        ("se", ["search", "serve"]),
+        ("serve x --eng", ["--engine"]),
+        ("serve x --precision f", ["fp4", "fp8"]),
         ("--v", ["--version"]),
         ("psa co", ["count"]),
         ("search --tri", ["--trials"]),
@@ -53,7 +55,7 @@ def words(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         ("diff gpt3-13b@dgx-h100 llama3-8", ["llama3-8b@"]),
         ("evaluate x --set workload.sch", ["workload.schedule="]),
         ("evaluate x --set workload.recompute=s", ["workload.recompute=selective"]),
-        ("evaluate x --set tp", ["tp=", "tp_overlap="]),
+        ("evaluate x --set tp", ["tp=", "tp_overlap=", "tp_hiding=", "tpot_slo="]),
         ("evaluate x --set recompute=s", ["recompute=selective"]),
         ("evaluate x --set network.dims.0.topology=sw", ["network.dims.0.topology=switch"]),
         ("sweep x --vary dp_overlap=", ["dp_overlap=true", "dp_overlap=false"]),

@@ -12,7 +12,7 @@ from cosmic.loading.designs import load_design
 
 DESIGN = "llama3-70b@dgx-h100:512"
 OTHER = "llama3-70b@dgx-b200:512"
-KEYS = {"verdict", "a", "b", "mapping", "metrics", "differences", "attribution", "breakdown"}
+KEYS = {"verdict", "certainty", "a", "b", "mapping", "metrics", "differences", "attribution", "breakdown"}
 
 
 def test_the_verdict_comes_first_then_metrics_differences_and_parts(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,17 +42,33 @@ def commands() -> list[str]:
     return [name for name, leaf in found.items() if any("--json" in each.opts for each in leaf.params)]
 
 
+SERVED = "llama3-8b@dgx-h100:8 --set isl=200 --set osl=20 --set concurrency=8 --set tp=2 --set pp=1"
 SERVES = "ui"  # it goes on after it has printed, and is tested by itself
+MEASURES = "probe"  # needs PyTorch, and is tested with a fake device by itself
 CASES: dict[str, list[tuple[int, str]]] = {
     "evaluate": [
         (0, f"evaluate {DESIGN}"),
         (0, f"evaluate {DESIGN} --set workload.task=decode --set workload.global_batch=64"),
         (0, f"evaluate {SMALL} --engine event --set workload.global_batch=2 --set model.layers=2"),
         (0, f"evaluate {DESIGN} --advice --set cp_comm_type=ring"),
+        (0, f"evaluate {SERVED} --set ttft_slo=1s"),
+        (0, f"evaluate {SERVED} --engine event --set prefill.replicas=2 --set prefill.tp=1"),
+        (1, f"evaluate {SERVED} --set dp=3"),
         (1, "evaluate gpt3-175b@dgx-h100:8 --set workload.tp=1"),
         (1, "evaluate gpt3-175b@dgx-h100:8 --set workload.tp=1 --advice"),
     ],
-    "show": [(0, f"show {DESIGN}"), (0, f"show {DESIGN} --set workload.dp=3 --set workload.tp=1")],
+    "serve": [
+        (0, f"serve {SMALL} --input 500 --output 50 --concurrency 8 --ttft 1s"),
+        (0, f"serve {SMALL} --input 1 --output 1 --simulate --requests 20"),
+        (1, "serve llama3-70b@h100:1 --precision bf16"),
+        (0, f"serve {SMALL} --search --rate 5 --tpot 50ms"),
+        (1, f"serve {SMALL} --search --rate 5 --tpot 1us"),
+    ],
+    "show": [
+        (0, f"show {SERVED}"),
+        (0, f"show {DESIGN}"),
+        (0, f"show {DESIGN} --set workload.dp=3 --set workload.tp=1"),
+    ],
     "list": [(0, "list"), *((0, f"list {kind}") for kind in listings())],
     "psa show": [(0, f"psa show {SPACE}"), (0, f"psa show {SPACE} --stacks workload"), (0, "psa show several.yaml")],
     "psa count": [(0, f"psa count {SPACE} --stacks workload"), (0, "psa count several.yaml")],
@@ -65,6 +81,7 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "workload gpt3-175b@dgx-h100:8 --set workload.tp=1"),
     ],
     "sweep": [
+        (0, f"sweep {SERVED} --vary concurrency=1,8 --vary serving.engine=vllm,trtllm"),
         (0, f"sweep {SMALL} --vary workload.tp=1,2 --vary workload.micro_batch=1,2"),
         (0, f"sweep {SMALL} --vary tp=1,2"),
         (0, "sweep gpt3-175b@dgx-h100:8 --vary workload.tp=1"),
@@ -119,6 +136,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
     ],
     "trace generate": [(0, f"trace generate {SMALL} --out made/x {' '.join(TRACE)}")],
     "validate": [(0, "validate measured.csv"), (0, "validate measured.csv --by layers")],
+    "calibrate": [
+        (0, "calibrate measured.csv --system dgx-h200 --out mine.yaml"),
+        (0, "calibrate steps.csv"),
+    ],
     "schema": [(0, "schema"), (0, "schema evaluate")],
     "completion": [(0, "completion bash")],
 }
@@ -156,6 +177,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("schemas")
     (here / "several.yaml").write_text(SEVERAL)
     (here / "launch.sh").write_text(LAUNCH)
+    (here / "steps.csv").write_text(f"design,tp,step_s\n{SMALL},2,100\n")
     (here / "small.yaml").write_text(PROVABLE)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
@@ -187,7 +209,7 @@ def strictly(text: str) -> Any:
 
 def test_every_command_that_prints_json_has_a_schema_and_is_tried_here() -> None:
     assert {name.partition(" ")[0] for name in commands()} == set(COMMANDS)
-    assert sorted(commands()) == published() == sorted([*CASES, SERVES])
+    assert sorted(commands()) == published() == sorted([*CASES, MEASURES, SERVES])
 
 
 @pytest.mark.parametrize(("name", "status", "words"), ALL, ids=[words for *_, words in ALL])

@@ -41,6 +41,11 @@ def test_a_search_says_what_is_best_and_where_its_study_is(capsys: pytest.Captur
     assert (Path("runs") / "cosmic-512-full-stack-genetic-3" / "trials.db").is_file()
 
 
+def test_a_small_space_says_how_many_trials_would_prove_its_best(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "search", "llama3-70b-serving-64-h100", "-n", "20", "--out", "study")
+    assert "; without --agent, -n 1224 goes through all 1,224 valid designs and proves the best\n" in out
+
+
 def test_the_best_design_is_left_ready_to_evaluate(capsys: pytest.CaptureFixture[str]) -> None:
     out = output(capsys, "search", SPACE, "-n", "100", "--out", "study")
     assert re.search(r"expected to be off by \d+ %", out)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
+from tests.calibrating.fake_device import FakeDevice
 from tests.commands import run
 from tests.simulation.files import write_job
 from tests.simulation.jobs import Node, collective, computation
@@ -27,21 +28,27 @@ DESIGN = "gpt3-13b@dgx-h100:16"
 SPACE = "cosmic-512-full-stack"
 RANKS: list[list[Node]] = [[computation(10**9, 10**6), collective("all_gather", 10**6, after=[0])]] * 2
 SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--network", "network.yml")
+SERVE = ("serve", "llama3-8b@dgx-h100:1", "--input", "10", "--output", "2")
 IMPORT = ("import", "launch.sh", "--from", "megatron")
 LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
   --seq-length 128 --vocab-size 100 --micro-batch-size 1
 """
 
 OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("calibrate", "out"): ("calibrate", "rows.csv", "--system", "dgx-h200", "--out"),
     ("certify", "out"): ("certify", "small.yaml", "--simulate", "0", "--out"),
     ("compare", "plot"): ("compare", "study", "--plot"),
     ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
     ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
     ("export", "to"): ("export", "study", "--to"),
     ("import", "out"): (*IMPORT, "--out"),
+    ("probe", "out"): ("probe", "--out"),
     ("report", "out"): ("report", "study", "--isolated", "0", "--out"),
     ("schema", "page"): ("schema", "--page"),
     ("search", "save_space"): ("search", "cosmic-1024-paper", "-n", "1", "--out", "new", "--save-space"),
+    ("serve", "report"): (*SERVE, "--search", "--report"),
+    ("serve", "save"): (*SERVE, "--save"),
+    ("serve", "timeline"): (*SERVE, "--requests", "2", "--timeline"),
     ("simulate", "timeline"): (*SIMULATION, "--timeline"),
     ("trace generate", "out"): ("trace", "generate", DESIGN, "--out"),
     ("validate", "page"): ("validate", "rows.csv", "--page"),
@@ -55,6 +62,9 @@ STUDIES = {("demo", "out"), ("search", "out"), ("ui", "directory")}
 """Directories of studies, which have their own tests."""
 
 INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
+    ("calibrate", "data"): ("calibrate", "{}"),
+    ("calibrate", "on"): ("calibrate", "rows.csv", "--on", "{}"),
+    ("calibrate", "system"): ("calibrate", "rows.csv", "--system", "{}"),
     ("compare", "studies"): ("compare", "study", "{}"),
     ("diff", "a"): ("diff", "{}", DESIGN),
     ("diff", "b"): ("diff", DESIGN, "{}"),
@@ -74,6 +84,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("report", "study"): ("report", "{}"),
     ("search", "model"): ("search", "launch.sh", "--from", "megatron", "--model", "{}"),
     ("search", "space"): ("search", "{}", "--out", "new"),
+    ("serve", "design"): ("serve", "{}"),
+    ("serve", "trace"): ("serve", DESIGN, "--trace", "{}"),
     ("show", "design"): ("show", "{}"),
     ("simulate", "comm_groups"): (*SIMULATION, "--comm-groups", "{}"),
     ("simulate", "network"): (*SIMULATION[:-1], "{}"),
@@ -95,7 +107,8 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
 TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
-    *("define", "framework", "gap", "limit", "origin", "system", "within"),
+    *("precision", "rate", "tpot", "ttft"),
+    *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
 
@@ -125,7 +138,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(files: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Work in that directory; a refused command leaves nothing there."""
+    """Work in that directory, on a machine with a GPU; a refused command leaves nothing there."""
+    monkeypatch.setattr("cosmic.calibrating.torch_device.torch_device", lambda _: FakeDevice())
     monkeypatch.chdir(files)
     before = sorted(path.name for path in files.iterdir())
     yield files
@@ -165,7 +179,12 @@ def sentence(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 # ------------------------------------------------------------------------------------------------------ outputs
 
-ENDINGS = {("export", "to"): ".csv", ("validate", "page"): ".md"}
+ENDINGS = {
+    ("calibrate", "out"): ".yaml",
+    ("export", "to"): ".csv",
+    ("probe", "out"): ".csv",
+    ("validate", "page"): ".md",
+}
 UNWRITABLE = {
     "folder": "Is a directory",
     "file/x": "Not a directory",

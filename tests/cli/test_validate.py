@@ -21,7 +21,8 @@ def few(tmp_path_factory: pytest.TempPathFactory) -> str:
     head, *lines = (CARRIED / "training_published.csv").read_text().splitlines()
     chosen = [line for line in lines if line.startswith(("korth-t5-22B", "simumax-b200-01,"))]
     path = tmp_path_factory.mktemp("rows") / "few.csv"
-    path.write_text("\n".join([head, *chosen, next(line for line in lines if "Nemotron_3_Nano" in line)]) + "\n")
+    unknown = next(line for line in lines if "Nemotron_3_Nano" in line).replace("Nemotron_3_Nano", "Oracle")
+    path.write_text("\n".join([head, *chosen, unknown]) + "\n")
     return str(path)
 
 
@@ -31,12 +32,13 @@ def test_errors_are_told_by_source_with_memory_and_what_was_skipped(
     text = output(capsys, "validate", few)
     assert "korthikanti" in text
     assert "Peak memory" in text
+    assert "P5–P95 holds " in text
     assert "the catalog has no such model" in text
 
 
 def test_json_holds_rows_and_summaries(capsys: pytest.CaptureFixture[str], few: str) -> None:
     found = json.loads(output(capsys, "validate", few, "--json"))
-    assert set(found) == {"rows", "summary", "memory_summary"}
+    assert set(found) == {"rows", "summary", "memory_summary", "coverage"}
     by_id = {row["id"]: row for row in found["rows"]}
     full = by_id["korth-t5-22B-full"]
     assert full["relative_error"] == pytest.approx(full["predicted_s"] / full["measured_s"] - 1)
@@ -44,7 +46,11 @@ def test_json_holds_rows_and_summaries(capsys: pytest.CaptureFixture[str], few: 
     assert [set(row) for row in found["rows"] if "skipped" in row] == [{"id", "set", "skipped"}]
     first = found["summary"][0]
     keys = {"set", "rows", "predicted", "coverage", "mean_abs_error", "median_abs_error", "worst_abs_error"}
-    assert keys | {"bias", "kendall_tau", "pairs", "skipped"} == set(first)
+    keys |= {"bias", "kendall_tau", "pairs", "kendall_tau_clear", "pairs_clear", "skipped", "ranged", "in_range"}
+    assert keys | {"range_width", "mean_abs_error_left_out", "median_abs_error_left_out"} == set(first)
+    assert full["predicted_s_range"]["p05"] < full["predicted_s"] < full["predicted_s_range"]["p95"]
+    assert "left_out_error" in full
+    assert found["coverage"]["rows"] == len(found["rows"]) - 1
     assert sum(each["rows"] for each in found["summary"]) == len(found["rows"])
     assert [each["set"] for each in found["memory_summary"]] == ["simumax-b200"]
 

@@ -13,6 +13,7 @@ from cosmic.cost.attention import (
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
+    of_generation,
 )
 from cosmic.validation.rows import carried_files
 
@@ -123,3 +124,34 @@ def test_a_filled_device_need_not_split_the_cache() -> None:
     work = Attention(256, 64, 8, 1, 4096, 128, 128)
 
     assert decode_attention_seconds(work, H200, split=True) == decode_attention_seconds(work, H200, split=False)
+
+
+A100 = AttentionRates(312e12, 1.8e12, efficiency=0.70, backward_efficiency=0.60, sms=108)
+H100 = AttentionRates(989.4e12, 3e12, efficiency=0.704, backward_efficiency=0.614, sms=132)
+B200 = AttentionRates(2250e12, 7e12, efficiency=0.58, backward_efficiency=0.45, sms=148)
+MI300X = AttentionRates(1307e12, 4.5e12, efficiency=0.40, backward_efficiency=0.30, sms=304)
+
+
+@pytest.mark.parametrize(
+    ("rates", "generation", "forward", "backward"),
+    [
+        # An SM of an A100 has a peak of 312 / 108 = 2.89 TFLOP/s, below the 3.97 that Ampere's instructions reach.
+        (A100, "flash1", 0.40, 0.34),
+        (A100, "flash2", 0.70, 0.60),
+        # 3.97 * 132 / 989.4 = 0.5297 of an H100's peak, 3.97 * 148 / 2250 = 0.2611 of a B200's.
+        (H100, "flash1", 0.40 * 0.5297, 0.34 * 0.5297),
+        (H100, "flash2", 0.70 * 0.5297, 0.60 * 0.5297),
+        (B200, "flash2", 0.70 * 0.2611, 0.60 * 0.2611),
+        # Whose own kernels are no better keeps them.
+        (MI300X, "flash2", 0.40, 0.30),
+        (MI300X, "flash1", 0.369, 0.30),
+        (H100, "fused", 0.704, 0.614),
+        (H100, "unfused", 0.704, 0.614),
+    ],
+)
+def test_earlier_kernels_reach_what_the_instructions_of_their_time_reach(
+    rates: AttentionRates, generation: str, forward: float, backward: float
+) -> None:
+    found = of_generation(rates, generation)
+    assert found.efficiency == pytest.approx(forward, rel=1e-3)
+    assert found.backward_efficiency == pytest.approx(backward, rel=1e-3)

@@ -18,7 +18,7 @@ from cosmic.design import schema
 from cosmic.design.collective import Collective, algorithms
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
-from cosmic.design.model import MLA, Experts, Image, Model, Recommender, Transformer
+from cosmic.design.model import MLA, Experts, Image, Model, Recommender, StateSpace, Transformer
 from cosmic.design.network import Dimension, Network
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import AXES, Workload
@@ -89,17 +89,34 @@ IMAGES = st.builds(
 )
 
 
+STATE_SPACES = st.builds(
+    lambda groups, each, **rest: StateSpace(heads=groups * each, groups=groups, **rest),
+    groups=st.integers(1, 8),
+    each=st.integers(1, 8),
+    kind=st.sampled_from(["mamba2", "delta"]),
+    head_dim=SIZES,
+    state=SIZES,
+    conv_bias=st.booleans(),
+    norm=st.booleans(),
+)
+
+
 @st.composite
 def transformers(draw: st.DrawFn) -> Transformer:
     """Draw a transformer of any family."""
     family = draw(st.sampled_from(["decoder", "encoder", "encoder_decoder", "vision"]))
     kv_heads, group = draw(st.integers(1, 8)), draw(st.integers(1, 8))
+    pattern = draw(st.text("*MP", max_size=8)) if family == "decoder" else ""
     model: Transformer = draw(
         values(
             Transformer,
             name=NAMES,
             family=st.just(family),
-            layers=SIZES,
+            layers=st.integers(1, 4096) if pattern else SIZES,
+            pattern=st.just(pattern),
+            single_mixers=st.just(False),
+            ssm=STATE_SPACES if {"M", "P"} & set(pattern) else st.none(),
+            mtp_layers=st.integers(0, 3) if family == "decoder" else st.just(0),
             encoder_layers=SIZES if family == "encoder_decoder" else st.just(0),
             hidden=SIZES,
             heads=st.just(kv_heads * group),
@@ -228,7 +245,7 @@ def test_a_tree_has_the_layout_of_a_design_file() -> None:
 
 def test_a_tree_has_the_workload_in_full_as_that_is_what_one_tunes() -> None:
     unset = {"grad_reduce_in_fp32", "recompute_num_layers", "offload_num_layers"}
-    unset |= {"first_stage_layers", "last_stage_layers"}
+    unset |= {"first_stage_layers", "last_stage_layers", "lora_rank", "packed_length"}
     assert set(to_tree(POINT)["workload"]) == set(schema.slots(Workload)) - unset - {"etp"}  # which follows from others
     chosen = {"dp": 4, "tp": 2, "pp": 1, "sequence_parallel": True, "placement": ["tp", "cp", "dp", "pp"]}
     assert chosen.items() <= to_tree(POINT)["workload"].items()
@@ -239,6 +256,7 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
     chosen = {
         "model.family": "encoder",
         "model.norm": "rmsnorm",
+        "model.pattern": "*",
         "workload.task": "decode",
         "workload.precision": "fp8",
         "workload.weight_sharding": "zero1",
@@ -269,7 +287,8 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
             for key in ("efficiency", "small_efficiency", "reduction_efficiency", "direct_share", "direct_small_share")
         },
     }
-    alone = ("model.encoder_layers", "model.kv_heads", "model.experts", "model.mla", "model.image")
+    parts = ("experts", "mla", "image", "ssm", "single_mixers", "sparse", "residual_streams")
+    alone = ("model.encoder_layers", "model.kv_heads", *(f"model.{part}" for part in parts))
     seen = {POINT.identity}
     leaves = [path for path, _ in schema.leaves(POINT) if path not in alone and "placement" not in path]
     for path in leaves:

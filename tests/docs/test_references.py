@@ -35,6 +35,9 @@ OF_OTHERS = (
     "runtime/zero/config.py",  # DeepSpeed
     "docs/performance-summary-archive.md",  # Megatron-Bridge
     "pretrain_gpt.py",  # Megatron-LM
+    "engine/arg_utils.py",  # vLLM
+    "commands/serve.py",  # TensorRT-LLM
+    *("server_arguments.md", "pd_disaggregation.md", "router.md"),  # SGLang
 )
 """Files of other projects."""
 WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py")
@@ -163,9 +166,11 @@ def is_command(text: str) -> bool:
 
 @cache
 def every_option() -> frozenset[str]:
-    """Return the options of all commands, and of the scripts that fit the cost model."""
+    """Return the options of all commands, of the scripts that fit the cost model, and of the projects exported to."""
     scripts = "".join(path.read_text() for path in (ROOT / "calibration").glob("*.py"))
-    return frozenset(cli.OPTIONS).union(OPTION.findall(scripts), *(options(name) or () for name in cli.COMMANDS))
+    others = (ROOT / "tests" / "launching" / "checked_names.yaml").read_text()
+    mine = (options(name) or () for name in cli.COMMANDS)
+    return frozenset(cli.OPTIONS).union(OPTION.findall(scripts), OPTION.findall(others), *mine)
 
 
 def missing_commands(path: Path) -> list[str]:

@@ -11,7 +11,7 @@ from zlib import crc32
 
 import numpy as np
 
-from cosmic.exploration.problem import METRICS
+from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.studies import packing
 from tests.exploration.crafted_databases import endless_view, silent_view
 from tests.exploration.spoiling import Spoils, database_of, run_sql
@@ -172,7 +172,7 @@ def _kind(study: Path, metric: int, kind: int) -> None:
     change_content(study, changed)
 
 
-for _metric in (0, len(METRICS) - 1):
+for _metric in (0, len(OF_STEPS) - 1):
     for _number in (0, 1, 2, 3, 255):
         SPOILED[f"packed_kind_{_metric}_{_number}"] = partial(_kind, metric=_metric, kind=_number)
 
@@ -284,8 +284,8 @@ def packed_overlaps(study: Path) -> None:
 @spoils
 def packed_bomb(study: Path) -> None:
     """Few bytes that state many trials, in many rows."""
-    names, no_metric = packing.NAMES, bytes(len(METRICS))
-    head = struct.pack("<BBHIII", 1, 1, len(METRICS), 0, 0, names)
+    names, no_metric = next(iter(packing.WRITTEN)), bytes(len(OF_STEPS))
+    head = struct.pack("<BBHIII", 1, 1, len(OF_STEPS), 0, 0, names)
     n = 16_384
     content = head + no_metric + bytes(n) + b"\xff" * (n // 8) + np.full(n, np.inf).tobytes()
     with database_of(study) as database:

@@ -54,6 +54,7 @@ def _fastest(workload: Workload) -> bool:
     return workload.recompute == "none" and (workload.tp_overlap or workload.tp == 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "settings", "framework"),
     [

@@ -137,7 +137,7 @@ def test_a_finished_design_must_be_followed_by_a_reset() -> None:
 
 
 def test_an_objective_that_the_base_does_not_have_is_refused() -> None:
-    with pytest.raises(SpecError, match="it is a metric of prefill, and the task is training"):
+    with pytest.raises(SpecError, match="it is a metric of prefill or serving a load, and the task is training"):
         DesignEnv(SPACE, objective="ttft_s")
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cosmic.errors import SpecError, UnknownName
 from cosmic.evaluation import Infeasible, Metrics, evaluate
-from cosmic.exploration.problem import METRICS, Results, make_problem
+from cosmic.exploration.problem import METRICS, Results, make_problem, point_of
 from cosmic.psa.files import load_space
 from cosmic.psa.space import ParameterSet
 
@@ -209,3 +209,32 @@ def test_a_design_whose_objective_is_unknown_is_no_winner() -> None:
     by_time = make_problem(space, ["step_s"]).evaluate(every(space))
     assert by_time.feasible.tolist() == [True, True]
     assert np.isnan(by_time.columns["cost_usd"]).tolist() == [True, False]
+
+
+def test_a_workload_without_any_searched_field_is_the_same_in_all_points() -> None:
+    load = {"isl": 1000, "osl": 100, "concurrency": 16}
+    space = load_space(
+        {
+            "name": "mixed",
+            "base": {
+                "model": "llama3-8b",
+                "system": "dgx-h100:8",
+                "workload": {"tp": 2, "dp": 4, "pp": 1},
+                "serving": {"load": load, "max_num_batched_tokens": 8192},
+            },
+            "workloads": {
+                "train": {"serving": None, "task": "training", "sequence": 2048, "global_batch": 8},
+                "chat": {},
+            },
+            "parameters": {"serving.max_num_batched_tokens": [512, 8192]},
+        }
+    )
+    problem = make_problem(space, ["tokens_per_s"])
+    parts, found = problem.measured(every(space))
+    assert found.feasible.all()
+    assert parts[0].columns["step_s"].tolist() == [parts[0].columns["step_s"][0]] * 2
+    assert parts[1].columns["ttft_s"][0] != parts[1].columns["ttft_s"][1]
+    training = evaluate(point_of(space, problem.shares[0], every(space)[0]))
+    assert isinstance(training, Metrics)
+    assert training.step_s == pytest.approx(parts[0].columns["step_s"][0])
+    assert training.ttft_s is None

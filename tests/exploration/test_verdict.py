@@ -14,6 +14,7 @@ from cosmic.exploration.problem import METRICS
 from cosmic.exploration.searching import Found, search
 from cosmic.exploration.verdict import REASONS, gain, judge, reason_text
 from cosmic.loading.designs import load_design
+from cosmic.serving.rules import DEPLOYMENT_RULES
 from cosmic.step.bound import PARTS
 from cosmic.step.network_load import network_loads
 from cosmic.step.profile import profile
@@ -108,7 +109,7 @@ def test_an_interrupted_search_is_not_passed_off_as_whole() -> None:
 
 
 def test_every_rule_has_words() -> None:
-    assert set(RULES) | {"memory", "offloaded"} == set(REASONS)
+    assert {*RULES, *DEPLOYMENT_RULES, "memory", "offloaded", "cache", "rate"} == set(REASONS)
     assert all(reason_text(name) != name for name in REASONS)
 
 

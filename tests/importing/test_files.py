@@ -48,8 +48,8 @@ CASES: dict[str, tuple[dict[str, Any], str, int, dict[str, Any], list[str]]] = {
         1024,
         {"dp": 64, "pp": 16, "ep": 64, "etp": None, "precision": "fp8", "grad_reduce_in_fp32": True, "sequence": 4096}
         | {"recompute": "selective", "recompute_modules": ("mla_up_proj", "moe_act", "layernorm")}
-        | {"global_batch": 4096, "weight_sharding": "zero1"},
-        ["--moe-token-dispatcher-type flex", "--moe-enable-deepep", "--mtp-num-layers 1"],
+        | {"global_batch": 4096, "weight_sharding": "zero1", "moe_token_dispatcher_type": "flex"},
+        ["--mtp-num-layers 1"],
     ),
     "arguments.txt": (
         {"origin": "megatron", "system": "dgx-h100:64"},
@@ -98,11 +98,9 @@ CASES: dict[str, tuple[dict[str, Any], str, int, dict[str, Any], list[str]]] = {
         {"dp": 64, "tp": 2, "pp": 8, "ep": 64, "etp": 1, "virtual_stages": 4, "precision": "fp8", "loss": "fused"}
         | {"grad_reduce_in_fp32": None, "dp_overlap": False, "recompute_modules": ("mla_up_proj", "mlp")},
         [
-            "model.moe_token_dispatcher_type = flex",
             "optimizer.exp_avg_dtype = bf16",
             "model.pipeline_model_parallel_layout = Et|(tt|)*30mL",
             "ddp.overlap_param_gather = true",
-            "model.moe_flex_dispatcher_backend = hybridep",
             "model.mtp_num_layers = 1",
             "not model.overlap_p2p_comm = true",
         ],
@@ -257,6 +255,19 @@ def test_an_argument_sets_what_it_means(more: str, fields: dict[str, Any], tmp_p
 
 
 @pytest.mark.parametrize(
+    ("more", "scopes"),
+    [
+        ("--cuda-graph-impl none --cuda-graph-scope attn", ()),
+        ("--cuda-graph-impl local", ("attn", "mlp")),
+        ("--cuda-graph-impl local --cuda-graph-scope full_iteration", ("full_iteration",)),
+        ("--cuda-graph-impl transformer_engine --cuda-graph-scope moe_router attn", ("attn", "moe_router")),
+    ],
+)
+def test_graphs_are_those_of_their_scopes(more: str, scopes: tuple[str, ...], tmp_path: Path) -> None:
+    assert minimal(tmp_path, f"--vocab-size 1000 {more}").point.workload.cuda_graph == scopes
+
+
+@pytest.mark.parametrize(
     ("more", "shown", "why"),
     [
         ("--frobnicate 7", "--frobnicate 7", "unknown to COSMIC"),
@@ -267,7 +278,7 @@ def test_an_argument_sets_what_it_means(more: str, fields: dict[str, Any], tmp_p
             "--recompute-num-layers 2",
             "each layer is checkpointed by itself",
         ),
-        ("--cuda-graph-impl local", "--cuda-graph-impl local", "launched one by one"),
+        ("--enable-cuda-graph", "--enable-cuda-graph", "launched one by one"),
     ],
 )
 def test_what_is_not_modelled_is_listed_with_the_reason(more: str, shown: str, why: str, tmp_path: Path) -> None:
@@ -319,3 +330,17 @@ def test_every_argument_that_a_reader_asks_for_is_in_the_list_of_those() -> None
     assert asked - {"--tokenizer-model", "--tokenizer-type"} == set(READ)
     assert not any(is_without_cost(name) for name in READ - {"--max-position-embeddings"} - FLAGS)
     assert not READ & set(EFFECTS)
+
+
+@pytest.mark.parametrize(
+    ("more", "recipe"),
+    [
+        ("--fp8-format hybrid", "auto"),
+        ("--fp8-format e4m3 --fp8-recipe mxfp8", "mxfp8"),
+        ("--fp8-format hybrid --fp8-recipe tensorwise", "tensorwise"),
+        ("--fp8-recipe tensorwise", "auto"),  # of no effect without --fp8-format
+    ],
+)
+def test_the_recipe_of_fp8_is_read(more: str, recipe: str, tmp_path: Path) -> None:
+    found = minimal(tmp_path, f"--vocab-size 1000 --bf16 {more}").tree["workload"]
+    assert found.get("fp8_recipe", "auto") == recipe

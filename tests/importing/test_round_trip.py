@@ -34,6 +34,7 @@ def common(point: DesignPoint) -> dict[str, Any]:
     w = point.workload
     usual = Workload(sequence=1, global_batch=1)
     changes: dict[str, Any] = {"placement": usual.placement, "cp_balanced": True, "strategies": ()}
+    changes |= {"kv_repeated": False, "fp8_recipe": "auto"}
     ranks = w.tp * w.cp * w.dp
     if not is_moe(point.model):
         changes |= {"ep": 1, "etp": None, "grouped_gemm": True, "ep_overlap": False}
@@ -101,7 +102,12 @@ def by_megatron(point: DesignPoint) -> Workload:
         changes["offload_num_layers"] = None
     if w.precision in ("fp16", "fp32") and is_moe(point.model):
         changes["grouped_gemm"] = False
-    return replace(w, **changes)
+    return replace(w, **changes, **dispatched(w))
+
+
+def dispatched(w: Workload) -> dict[str, Any]:
+    """Return how tokens are dispatched as it is stated: only where there is expert parallelism."""
+    return {} if w.ep > 1 else {"moe_token_dispatcher_type": "flex"}
 
 
 def by_torchtitan(point: DesignPoint) -> Workload:
@@ -127,7 +133,7 @@ def by_torchtitan(point: DesignPoint) -> Workload:
     changes |= {"precision": precision, "grad_reduce_in_fp32": reduction(w, precision)}
     if is_moe(point.model):
         changes["etp"] = None if w.tp == gcd(w.tp, w.tp * w.cp * w.dp // w.ep) else w.tp
-    return replace(w, **changes)
+    return replace(w, **changes, **dispatched(w))
 
 
 def by_deepspeed(point: DesignPoint) -> Workload:
@@ -139,7 +145,8 @@ def by_deepspeed(point: DesignPoint) -> Workload:
     changes |= {"recompute_to_end": False, "recompute_modules": ("core_attn",), "recompute_num_layers": None}
     changes |= {"dropout": False, "attention": "fused", "moments": "fp32", "tp_overlap": False, "ep_overlap": False}
     changes |= {"schedule": "1f1b", "virtual_stages": 1, "offload_num_layers": None, "grad_reduce_in_fp32": None}
-    changes |= {"ep": 1, "etp": None, "recompute": "none" if w.recompute == "none" else "full"}
+    changes |= {"ep": 1, "etp": None, "moe_token_dispatcher_type": "flex"}
+    changes["recompute"] = "none" if w.recompute == "none" else "full"
     changes["precision"] = NARROWED.get(w.precision, w.precision)
     changes["dp_overlap"] = w.dp_overlap or w.weight_sharding == "none"
     changes["reduce_every"] = "microbatch" if w.weight_sharding == "zero2" else "step"
@@ -163,6 +170,13 @@ def differences(first: Workload, second: Workload) -> dict[str, tuple[Any, Any]]
     """Return the fields in which two workloads differ."""
     pairs = {field.name: (getattr(first, field.name), getattr(second, field.name)) for field in fields(Workload)}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def cut(point: DesignPoint) -> list[int]:
+    """Return the layers of each stage."""
+    w = point.workload
+    assert isinstance(point.model, Transformer)
+    return layers_per_part(point.model.layers, w.pp, w.virtual_stages, w.first_stage_layers, w.last_stage_layers)
 
 
 def designs(count: int, seed: int) -> list[DesignPoint]:
@@ -191,7 +205,10 @@ def test_what_is_exported_is_read_back(target: str, seed: int, tmp_path: Path) -
         if target == "deepspeed":
             changes |= {"sequence": w.sequence, "cp": w.cp, "pp": w.pp}
         found = import_launch(path, target, system=system_of(point), model=name, overrides=changes)
-        assert differences(EXPRESSED[target](point), found.point.workload) == {}, (point.model.name, launch.warnings)
+        differing = differences(EXPRESSED[target](point), found.point.workload)
+        if cut(point) == cut(found.point):  # a stage's layers may be stated, or be what the others leave
+            differing = {name: pair for name, pair in differing.items() if not name.endswith("_stage_layers")}
+        assert differing == {}, (point.model.name, launch.warnings)
         assert isinstance(found.point.model, Transformer)
         learned = max(w.sequence, point.model.positions) if point.model.positions and target == "megatron" else None
         model = point.model if learned is None else replace(point.model, positions=learned)

@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from cosmic.design import schema
 from cosmic.design.memory import Tier
 from cosmic.design.point import DesignPoint
+from cosmic.design.serving import Load, PrefillPool, Serving
 from cosmic.errors import CosmicError, SpecError, one_line
-from cosmic.launching.launch import SCRIPT, Launch, script, targets, write
+from cosmic.launching.launch import ENGINES, SCRIPT, Launch, script, targets, write
 from cosmic.launching.quoting import export, here_document, options, toml, word
 from cosmic.loading.designs import load_design
 
@@ -33,7 +34,19 @@ PAYLOADS = (
     f"-x\x00\ud800\x1b[2J\x85touch {RAN} & touch {RAN} #",
 )
 COMMANDS = ("torchrun", "deepspeed", "AstraSim_Analytical_Congestion_Unaware")
-PARSED: dict[str, Callable[[str], Any]] = {".toml": tomllib.loads, ".json": json.loads, ".yml": yaml.safe_load}
+SERVERS = ("vllm", "vllm-router", "python", "trtllm-serve", "kubectl")
+
+
+def documents(text: str) -> list[Any]:
+    return list(yaml.safe_load_all(text))
+
+
+PARSED: dict[str, Callable[[str], Any]] = {
+    ".toml": tomllib.loads,
+    ".json": json.loads,
+    ".yml": yaml.safe_load,
+    ".yaml": documents,
+}
 
 
 @cache
@@ -44,9 +57,19 @@ def base() -> DesignPoint:
     return replace(point, memory=replace(point.memory, tiers=(tier,)))
 
 
-def named(payload: str, *, free: bool) -> Iterator[DesignPoint]:
-    """Yield designs built in Python, each with *payload* in one of its texts; *free*, only where types allow any."""
-    point = base()
+@cache
+def base_for(to: str) -> DesignPoint:
+    """Return a design that a target takes: engines serve, in two pools and on two hosts."""
+    if to not in ENGINES:
+        return base()
+    point = base().changed({"workload.task": "decode", "workload.dp": 1})
+    pools = Serving(load=Load(isl=100, osl=10, concurrency=4), draft_tokens=1, prefill=PrefillPool(replicas=2, tp=4))
+    return replace(point, serving=pools)
+
+
+def named(payload: str, to: str) -> Iterator[DesignPoint]:
+    """Yield designs built in Python, each with *payload* in one of its texts; some only where types allow any."""
+    point, free = base_for(to), to == "astra-sim"  # which simulates each of them
     yield replace(point, workload=replace(point.workload, strategies=(payload,)))
     for path, value in point.fields.items():
         if isinstance(value, str) and (schema.slot_at(point, path).hint is str or not free):
@@ -57,7 +80,7 @@ def named(payload: str, *, free: bool) -> Iterator[DesignPoint]:
 
 
 def launches(to: str, payload: str) -> Iterator[Launch]:
-    for point in named(payload, free=to == "astra-sim"):  # which simulates each of them
+    for point in named(payload, to):
         try:
             yield targets[to](point)
         except (CosmicError, LookupError, AttributeError):  # of a precision or a loss that is none
@@ -69,7 +92,7 @@ def stubs(tmp_path: Path) -> Path:
     """Return a folder with commands that do nothing."""
     folder = tmp_path / "stubs"
     folder.mkdir()
-    for name in COMMANDS:
+    for name in (*COMMANDS, *SERVERS):
         (folder / name).write_text("#!/bin/sh\n")
         (folder / name).chmod(0o755)
     return folder
@@ -78,6 +101,7 @@ def stubs(tmp_path: Path) -> Path:
 def run(text: str, place: Path, stubs: Path) -> None:
     """Run a script with stubs for what it starts; no payload runs, and nothing fails."""
     environment = {"PATH": f"{stubs}:{os.environ['PATH']}", "MASTER_ADDR": "a", "NODE_RANK": "0", "HOSTFILE": "h"}
+    environment["HOSTS"] = "a b"
     place.mkdir(exist_ok=True)
     done = subprocess.run(
         ["bash"],
@@ -92,6 +116,7 @@ def run(text: str, place: Path, stubs: Path) -> None:
 
 
 @pytest.mark.parametrize("to", list(targets))
+@pytest.mark.long
 def test_no_text_of_a_design_runs_as_a_command(to: str, tmp_path: Path, stubs: Path) -> None:
     seen = set()
     for payload in PAYLOADS[:2] if to == "astra-sim" else PAYLOADS:
@@ -110,7 +135,7 @@ def test_no_text_of_a_design_runs_as_a_command(to: str, tmp_path: Path, stubs: P
 
 @pytest.mark.parametrize("to", list(targets))
 def test_no_text_of_a_design_runs_from_a_folder(to: str, tmp_path: Path, stubs: Path) -> None:
-    point = base()
+    point = base_for(to)
     for place, payload in enumerate(PAYLOADS[:2]):
         model = replace(point.model, name=payload)
         compute = replace(point.compute, accelerator=payload)

@@ -44,10 +44,10 @@ def with_workload(point: DesignPoint, **changes: Any) -> DesignPoint:
 
 
 def decoders() -> Iterator[Transformer]:
-    """Yield every decoder of the catalog."""
+    """Yield every decoder of the catalog whose layers have the same mixers."""
     for name in catalog.names("models"):
         model = schema.read(Model, {"name": name, **catalog.entry("models", name)["model"]}, "model")
-        if isinstance(model, Transformer) and model.family == "decoder":
+        if isinstance(model, Transformer) and model.family == "decoder" and not model.pattern:
             yield model
 
 
@@ -272,6 +272,9 @@ def test_only_decoders_that_are_trained_go_to_frameworks_for_training(to: str) -
     with pytest.raises(SpecError, match=r"workload\.task = 'decode'"):
         targets[to](with_workload(base, task="decode"))
     other = schema.read(Model, {"name": "t5", **catalog.entry("models", "t5-11b")["model"]}, "model")
+    hybrid = schema.read(Model, {"name": "h", **catalog.entry("models", "nemotron-h-8b")["model"]}, "model")
+    with pytest.raises(SpecError, match=r"model\.pattern = .*: layers of several mixers are not written for"):
+        targets[to](replace(base, model=hybrid))
     with pytest.raises(SpecError, match=r"model\.family = 'encoder_decoder': only decoders"):
         targets[to](replace(base, model=other))
 

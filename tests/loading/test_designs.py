@@ -14,7 +14,8 @@ from cosmic import catalog
 from cosmic.design import schema
 from cosmic.design.model import Recommender, Transformer
 from cosmic.errors import SpecError
-from cosmic.loading.designs import design_tree, dump_design, load_design, merge, parse_overrides, unflatten
+from cosmic.loading.designs import design_tree, dump_design, load_design, parse_overrides
+from cosmic.loading.trees import merge, unflatten
 
 DATA = Path(__file__).parents[1] / "catalog" / "data"
 DIM = {"topology": "ring", "npus": 4, "bandwidth": "50 GB/s", "latency": "500 ns"}
@@ -266,7 +267,9 @@ def test_merging_changes_neither_side() -> None:
         (named(workload={"tpp": 1}), "workload.tpp = 1: no such key; did you mean 'tp'?"),
         (named(workload={"tp": 0}), "workload.tp = 0: must be at least 1"),
         (named(workload={"tp": "8"}), "workload.tp = '8': must be a whole number"),
-        (named(workload={"tp": 3}), "workload.dp = (missing): give it: 16 NPUs do not divide by tp × cp × pp = 3"),
+        (named(workload={"tp": 3}), "workload.tp = 3: does not divide 16 accelerators"),
+        (named(workload={"tp": 32}), "workload.tp = 32: there are only 16 accelerators"),
+        (named(workload={"tp": 2, "pp": 3}), "workload = 'tp 2 × pp 3 = 6': does not divide 16 accelerators"),
         (named(compute=5), "compute = 5: must be an accelerator's name or a mapping of keys to values"),
         (
             named(compute="h100"),

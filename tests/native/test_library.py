@@ -155,6 +155,7 @@ def test_without_a_compiler_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 @needs_compiler
+@pytest.mark.long
 def test_the_first_error_of_a_source_is_said(folder: Path) -> None:
     (folder / "wrong.c").write_text("int a = ;\n")
     with pytest.raises(NotBuilt, match=r"wrong\.c:1.*error"):

@@ -628,7 +628,6 @@ def test_prefill_communication(prefill70: DesignPoint) -> None:
     within(run(prefill70).breakdown["tp"], 160 * 2 * ring(size, 8, 480e9), 161 * (2 * ring(size, 8, 340e9) + 5e-5))
 
 
-@pytest.mark.xfail(strict=True, reason="the head of a prefill computes the logits of every token")
 def test_prefill_head_sees_the_last_token(prefill70: DesignPoint) -> None:
     # an engine computes logits where it samples: one token a prompt
     layers = 2 * 8192 * 80 * (LAYER70 - 2 * 8192) / 8

@@ -131,3 +131,9 @@ def test_owning_by_hand() -> None:
     assert owned_usd_per_s(300_000, 10_000) == near(capital_per_s + energy_per_s)
     terms = Ownership(years=5, upkeep_per_year=0.1, pue=1.5, usd_per_kwh=0.2)
     assert owned_usd_per_s(300_000, 10_000, terms) == near(300_000 * (1 / 5 + 0.1) / 31_557_600 + 10 * 1.5 * 0.2 / 3600)
+
+
+@pytest.mark.parametrize("name", ["ring", "fully_connected", "torus_2d", "hypercube"])
+def test_a_dimension_of_one_npu_has_no_links_to_pay_for(name: str) -> None:
+    assert network_usd((name, "ring"), (1, 8), (1e11, 1e11)) == network_usd(("ring", "ring"), (1, 8), (1e11, 1e11))
+    assert float(network_usd((name,), (1,), (1e11,))) == 0

@@ -347,10 +347,24 @@ def test_what_launches_a_design_is_what_export_writes() -> None:
     assert launch["note"] == "Megatron-LM, TorchTitan (2 notes) and DeepSpeed (2 notes) can launch it."
 
 
-def test_a_task_that_no_framework_runs_is_said() -> None:
-    launch = launched({"workload.task": "decode"})
+def test_what_is_served_is_launched_by_engines_and_by_no_framework_for_training() -> None:
+    alone = launched({"workload.task": "decode"})
+    assert alone["note"] == (
+        "vLLM (1 note), SGLang (1 note), TensorRT-LLM (2 notes) and Dynamo (2 notes) can launch it."
+    )
+    served = launched({"isl": 1000, "osl": 100, "concurrency": 8, "engine": "sglang"})
+    assert (served["target"], served["export"]) == ("SGLang", "cosmic export 'my best.yaml' --to sglang")
+    assert "python -m sglang.launch_server" in served["script"]
+
+
+def test_a_model_that_no_engine_serves_is_said() -> None:
+    point = load_design("bert-large@dgx-h100:8", {"task": "prefill"})
+    launch = launch_of(point, "best.yaml")
     assert launch["script"] == ""
-    assert launch["note"].endswith("cannot launch it: workload.task = 'decode': they run training designs only.")
+    assert launch["note"] == (
+        "vLLM, SGLang, TensorRT-LLM and Dynamo cannot launch it: "
+        "model.family = 'encoder': only decoders can be exported."
+    )
 
 
 def test_nothing_feasible_has_no_headline() -> None:

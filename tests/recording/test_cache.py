@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import caching, evaluation
+from cosmic import caching
+from cosmic import step_evaluation as evaluation
 from cosmic.evaluation import RESULTS
 from cosmic.loading.designs import load_design
 from cosmic.recording import cache

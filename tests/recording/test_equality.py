@@ -8,17 +8,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cosmic import evaluation
+from cosmic import step_evaluation as evaluation
 from cosmic.design.batch import Batch, Names, batch_of, batch_of_changes
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
-from cosmic.evaluation import MEASURED, RECORDER, RESULTS, evaluate, evaluate_batch
+from cosmic.evaluation import MEASURED, OF_REQUESTS, RECORDER, RESULTS, Metrics, evaluate, evaluate_batch
 from cosmic.loading.designs import load_design
 from cosmic.native import library
+from cosmic.recording.plan import SHARED, _Compiled
 from cosmic.recording.program import Program
 from cosmic.recording.recorder import Recorder
 from cosmic.recording.replay import replay
-from cosmic.recording.running import run_batch, run_point
+from cosmic.recording.running import MANY, run_batch, run_point
 from cosmic.recording.structure import structure_of
 from cosmic.testing.designs import MODELS, random_design
 from cosmic.workload.checks import held
@@ -225,7 +226,7 @@ def test_numbers_that_overflow_leave_the_designs_beside_them_alone() -> None:
     assert np.flatnonzero(np.isnan(found.columns["step_s"])).tolist() == [5, 700]
     assert np.flatnonzero(found.broken["range"]).tolist() == [5, 700]
     single = evaluate(point)
-    assert isinstance(single, evaluation.Metrics)
+    assert isinstance(single, Metrics)
     assert set(np.delete(found.columns["step_s"], [5, 700]).tolist()) == {single.step_s}
 
 
@@ -260,4 +261,37 @@ def test_what_is_forgotten_is_recorded_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_batch_has_every_metric_and_no_other_column() -> None:
     point = load_design("llama3-8b@dgx-h100:8")
     found = evaluate_batch(Batch(point, {"workload.micro_batch": np.array([1, 2])}))
-    assert set(found.columns) == set(MEASURED) - {"memory_stage"}
+    assert set(found.columns) == {*MEASURED, *OF_REQUESTS} - {"memory_stage"}
+
+
+@pytest.mark.parametrize("recipe", ["auto", "delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"])
+def test_every_recipe_of_casts_is_the_same_bits_in_every_way(recipe: str) -> None:
+    narrow = {"precision": "fp4"} if recipe == "nvfp4" else {"precision": "fp8", "fp8_recipe": recipe}
+    mesh = {"tp": 2, "cp": 2, "dp": 2, "global_batch": 16, "kv_repeated": True, "cp_comm_type": "all_gather"}
+    for system in ("dgx-h100:8", "dgx-b200:8"):
+        point = load_design(f"llama3-8b@{system}", mesh | narrow)
+        found = run_point(RECORDER, point)
+        assert found is not None
+        assert same(found, directly(point)) == []
+        assert same(found, replayed(RECORDER.variants(structure_of(point, {}))[0], point)) == []
+
+
+@pytest.mark.skipif(library() is None, reason="no compiler was at hand")
+def test_what_mappings_do_not_share_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a guard of the part that mappings share does not hold, nothing else is run on what it left."""
+    base = load_design("llama3-8b@dgx-h100:8", {"task": "decode", "tp": 2, "pp": 1, "dp": 4, "global_batch": 64})
+    speeds = np.linspace(1e11, 9e11, max(2 * SHARED, MANY))
+    batch = Batch(base, {"workload.micro_batch": np.full(len(speeds), 16), "network.dims.0.bandwidth": speeds})
+    expected = evaluate_batch(batch).columns["step_s"]
+    run = _Compiled._call
+    seen: list[set[str]] = []
+
+    def call(self: _Compiled, *given: Any, **options: Any) -> bool:
+        seen.append({name for name, value in options.items() if value is not None})
+        return run(self, *given, **options) and "places" not in seen[-1]
+
+    monkeypatch.setattr(_Compiled, "_call", call)
+    found = evaluate_batch(Batch(base, dict(batch.columns))).columns["step_s"]
+    assert {"places"} in seen, "mappings shared nothing"
+    assert {"shared"} not in seen
+    assert found.tolist() == expected.tolist()

@@ -95,7 +95,6 @@ def test_sequence_parallel_norms_reduce_their_gradients_over_tp_too() -> None:
     ("changes", "gathered"),
     [
         ({"precision": "fp8"}, 1),  # cast before they are gathered
-        ({"precision": "fp4"}, 1),
         ({"precision": "fp8", "execution": "compiled"}, 1),
         ({"precision": "fp8", "execution": "eager"}, 2),
         ({"precision": "int4"}, 2),
@@ -278,7 +277,7 @@ def test_gradients_are_all_reduced_once_a_step() -> None:
         ("bf16", 4, 2),
         ("fp16", 2, 2),
         ("fp8", 2, 1),
-        ("fp4", 2, 1),
+        ("fp4", 2, 2),
         ("int4", 4, 2),
         ("bf16_pure", 2, 2),
         ("fp32", 4, 4),
@@ -422,6 +421,13 @@ def test_a_stage_sends_its_part_of_the_stream_once_for_each_virtual_stage() -> N
     assert {use.group for use in uses} == {2}
 
 
+def test_ranks_that_have_the_same_tensor_send_a_part_of_it_each() -> None:
+    """Without sequence parallelism the stream is whole on both ranks of tp; each sends its half."""
+    for task, calls in (("training", 2), ("prefill", 1)):
+        uses = found("", pp=2, tp=2, sequence_parallel=False, task=task)
+        assert [use.bytes for use in uses] == [STREAM / 2] * calls
+
+
 def test_serving_sends_forward_only() -> None:
     assert brief(found("", pp=2, task="prefill")) == [("forward", "send", "x", STREAM, 1)]
 
@@ -497,3 +503,13 @@ def test_a_decoded_token_waits_for_no_encoder() -> None:
             calls[use.block] += float(use.calls * (use.group > 1))
         assert calls.get("encoder_layer", 0) == 0
         assert calls["layer"] == 3
+
+
+@pytest.mark.parametrize(("how", "share"), [("all_gather", 1), ("ring", 1 / 2)])
+def test_repeated_keys_are_sent_for_every_head(how: str, share: float) -> None:
+    """Of 2 heads, 4 wide, one has keys: 4 tokens of them are 32 bytes, and for both heads 64."""
+    grouped: dict[str, Any] = {"cp": 2, "cp_comm_type": how, "model": {"kv_heads": 1}}
+    for repeated, width in ((False, 1), (True, 2)):
+        uses = found("layer", kv_repeated=repeated, **grouped)
+        sent = {float(use.bytes) for use in uses if use.tensor in ("key", "value")}
+        assert sent == {32 * width * share}

@@ -1010,3 +1010,15 @@ def test_a_batch_may_mix_structures() -> None:
     assert np.asarray(found.offload_traffic).tolist() == [0, 2 * 8 * 1224, 2 * 2 * 168, 0]
     alone = 18 * 1224 + 64 + WORKSPACE + 1.03 * (1808 + 320)
     assert np.asarray(found.total)[[0, 3]].tolist() == pytest.approx([alone, alone])
+
+
+@pytest.mark.parametrize(("model", "first"), [("jamba-1.5-mini", None), ("deepseek-v4-flash", 0)])
+def test_the_fullest_stage_of_a_pattern_counts_wherever_it_is(model: str, first: int | None) -> None:
+    """One layer in eight attends, or kinds take turns behind a stage that has the embedding alone."""
+    changes = {"pp": 16, "tp": 1, "cp": 1, "dp": 1, "ep": 1, "schedule": "gpipe", "global_batch": 64, "micro_batch": 1}
+    point = load_design(
+        f"{model}@dgx-h100:16", {**changes, "first_stage_layers": first, "attention": "unfused"}, plain=True
+    )
+    every = [float(each.total) for each in stage_footprints(point)]
+    assert float(footprint(batch_of(point)).total) == max(every)
+    assert every.index(max(every)) > 1

@@ -218,7 +218,7 @@ def test_kernels_know_their_weight_and_their_largest_activation() -> None:
     found = {name: forward(name).kernel.elements for name in ("embedded", "ffn_inner", "loss", "y")}
     assert found == {"embedded": 4 * 8, "ffn_inner": 4 * 16, "loss": 4 * 10, "y": 4 * 8}  # not the table of 80
     assert forward("chosen", model={"experts": FOUR_EXPERTS}).kernel.elements == 4 * 4
-    assert Kernel() == Kernel(None, 1, 0, "", 0)
+    assert Kernel() == Kernel(None, 1, 1, 0, "", 0)
 
 
 def test_a_gemm_knows_over_how_many_ranks_its_input_was_split() -> None:
@@ -322,7 +322,9 @@ def test_decoding_without_mla_reads_the_keys_of_each_kv_head() -> None:
 def test_serving_reads_weights_in_their_format_and_activations_in_16_bits(precision: str, weight: float) -> None:
     found = uses(task="prefill", precision=precision)
     assert found["ffn_up", "forward"].bytes == weight * 8 * 16 + 2 * 4 * (8 + 16)
-    assert found["logits", "forward"].bytes == 2 * (8 * 10 + 4 * (8 + 10))  # the head stays in 16 bits
+    assert found["logits", "forward"].bytes == 2 * (
+        8 * 10 + 1 * (8 + 10)
+    )  # the head stays in 16 bits, for the last token
     assert found["attention", "forward"].bytes == 2 * 4 * 4 * 8
     assert found["y", "forward"].bytes == 2 * 3 * 4 * 8
 
@@ -332,11 +334,18 @@ def test_formats_below_8_bits_leave_the_attention_of_an_moe_in_16(
     precision: str, weight: float, attention_weight: float
 ) -> None:
     found = uses(task="prefill", precision=precision, model={"experts": FOUR_EXPERTS})
-    hit = 4 * 15 / 16
-    each = weight * 8 * 6 + 2 * (2 * 16 / 15) * (8 + 6)
+    hit = 4 * (1 - 0.5 / (1 + 3))  # some experts are more popular than others
+    each = weight * 8 * 6 + 2 * (2 * 4 / hit) * (8 + 6)
     assert found["expert_ffn_up", "forward"].bytes == pytest.approx(hit * each)
     assert found["q", "forward"].bytes == attention_weight * 64 + 2 * 4 * 16
     assert found["router", "forward"].bytes == 2 * (8 * 4 + 4 * (8 + 4))
+
+
+@pytest.mark.parametrize(("precision", "dtype", "cache"), [("fp8", "bf16", 2), ("bf16", "fp8", 1), ("fp8", "auto", 1)])
+def test_the_kv_cache_may_have_a_format_of_its_own(precision: str, dtype: str, cache: float) -> None:
+    changes = {"task": "decode", "precision": precision, "sequence": 6, "cache_dtype": dtype}
+    found = forward("attention", model={"kv_heads": 1}, **changes)
+    assert found.bytes == cache * 6 * (4 + 4) + 2 * 2 * (4 + 4)
 
 
 @pytest.mark.parametrize(("precision", "cache"), [("fp32", 4), ("bf16", 2), ("fp8", 1), ("fp4", 1), ("int4", 2)])

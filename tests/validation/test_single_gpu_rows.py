@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cosmic.design.model import parameters
 from cosmic.validation.rows import CARRIED, Fields, read_rows
 from cosmic.validation.single_gpu_rows import judge, training_design
 from cosmic.validation.statistics import summarise
 
 STEPS = read_rows(CARRIED / "h200_training.csv")[1]
+KINDS = read_rows(CARRIED / "h200_steps.csv")[1]
 SERVED = read_rows(CARRIED / "h200_inference.csv")[1]
 
 
@@ -36,3 +39,39 @@ def test_rows_that_describe_no_model_are_skipped() -> None:
     assert ["must be one of" in judge([row])[0].skipped for row in odd[:1]] == [True]
     assert "tokens" in judge(odd[1:2])[0].skipped
     assert "must be prefill or decode" in judge(odd[2:])[0].skipped
+
+
+def test_steps_of_every_kind_are_predicted_and_those_that_wait_for_the_host_are_apart() -> None:
+    verdicts = judge(KINDS)
+    assert all(verdict.predicted_s for verdict in verdicts)
+    device = [verdict for verdict in verdicts if verdict.set != "h200-steps host-bound"]
+    assert (len(device), len(verdicts)) == (64, 82)
+    assert {verdict.row["execution"] for verdict in device} == {"eager", "compiled", "graph"}
+    for part in (device, device[::3]):
+        found = summarise("steps", part)
+        assert found.mean is not None
+        assert found.mean < 0.05
+    memory = summarise("memory", device, memory=True)
+    assert memory.mean is not None
+    assert memory.mean < 0.05
+
+
+def test_models_with_experts_have_the_parameters_that_were_counted() -> None:
+    for row in KINDS:
+        assert parameters(training_design(Fields(row)).model) == int(row["params"])
+
+
+def test_words_of_a_row_that_mean_nothing_are_refused() -> None:
+    for name in ("execution", "precision", "loss"):
+        assert "must be one of" in judge([{**KINDS[0], name: "odd"}])[0].skipped
+    assert judge([{**KINDS[0], "device_ms": "odd"}])[0].set == "h200-steps experts eager"
+
+
+def test_a_step_in_8_bits_has_no_master_copy() -> None:
+    """Without 4 bytes for each weight, and without the time to read and write them."""
+    row = next(row for row in KINDS if row["precision"] == "fp8_tensor")
+    narrow, wide = judge([row])[0], judge([{**row, "precision": "bf16"}])[0]
+    assert narrow.peak_bytes_predicted is not None
+    assert wide.peak_bytes_predicted is not None
+    assert narrow.peak_bytes_predicted == pytest.approx(wide.peak_bytes_predicted, rel=0.2)
+    assert (narrow.predicted_s or 0) < (wide.predicted_s or 0)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from math import exp
+
 import pytest
 
+from cosmic.catalog.accuracy import Expectation
 from cosmic.validation.rows import Verdict
 from cosmic.validation.statistics import concordance, summarise
 
@@ -46,6 +50,26 @@ def test_only_pairs_of_one_group_with_different_designs_and_times_are_compared()
     concordant, compared = concordance(verdicts)
     assert compared == 4  # a-b, a-c, a-b again, c-b
     assert concordant == 1 + 1 + 1 - 1
+
+
+def test_pairs_that_differ_little_have_no_clear_order() -> None:
+    found = summarise("s", [row(1.0, 2.0, "g", "a"), row(1.04, 1.0, "g", "b"), row(2.0, 3.0, "g", "c")])
+    assert found.tau == pytest.approx(1 / 3)
+    assert found.pairs == 3
+    assert (found.clear_tau, found.clear_pairs) == (1.0, 2)
+
+
+def test_measured_times_in_their_range_are_counted() -> None:
+    expected = Expectation(0.1, 9, "x", 3, half=0.05, nine_tenths=0.2)
+    inside = replace(row(1.0, 1.2), expected=expected)
+    outside = replace(row(1.0, 1.3), expected=expected)
+    opened = replace(outside, low_s=0.9)
+    seen = replace(row(1.0, 1.0), expected=expected, left_out=0.5)  # good only as its source was fitted to
+    assert [each.in_range for each in (inside, outside, opened, seen)] == [True, False, True, False]
+    found = summarise("s", [inside, outside, opened, seen, row(1.0, 1.0)])
+    assert (found.ranged, found.in_range) == (4, 0.5)
+    assert (found.left_out_mean, found.left_out_median) == (0.5, 0.5)
+    assert found.width == pytest.approx(exp(0.2) - 1)
 
 
 def test_predictions_that_are_equal_count_as_neither() -> None:

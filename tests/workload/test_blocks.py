@@ -50,7 +50,8 @@ def test_so_they_are_for_hugging_face_configurations(path: Path) -> None:
 
 @pytest.mark.parametrize("name", catalog.names("models"))
 def test_every_operator_is_of_a_known_kind_and_every_dimension_has_a_size(name: str) -> None:
-    sizes = dimensions(model(name)).keys() | {"batch", "sequence", "context", "source", "samples", "tokens"}
+    workload = ("batch", "sequence", "context", "source", "samples", "tokens", "index_context")
+    sizes = {*dimensions(model(name)), *workload}
     for block in blocks(model(name), dropout=True):
         for operator in block.graph.operators:
             assert operator.kind in kinds
@@ -89,6 +90,9 @@ def test_a_layer_of_gpt_keeps_sixteen_hidden_widths_and_one_of_llama_twenty_and_
         ("llama3-405b", 4096, 2448e9, 0.02, "DeepSeek-V3 insights, ISCA 2025, table 2"),
         ("deepseek-v3", 4096, 250e9, 0.02, "DeepSeek-V3 insights, ISCA 2025, table 2"),
         ("deepseek-v2", 4096, 155e9, 0.03, "DeepSeek-V3 insights, ISCA 2025, table 2"),
+        ("deepseek-v4-flash", 4096, 748e12 / 8224, 0.01, "Megatron-Bridge 26.08: TFLOP/s over tokens/s of a GB300"),
+        ("nemotron-3-super", 8192, 831e12 / 9856, 0.02, "Megatron-Bridge 26.08: TFLOP/s over tokens/s of a GB300"),
+        ("nemotron-3-5-lightning", 8192, 807e12 / 28672, 0.05, "Megatron-Bridge 26.08, on a GB200"),
     ],
 )
 def test_a_token_costs_what_was_published(

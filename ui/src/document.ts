@@ -52,6 +52,8 @@ export interface Block {
   /** Why each trial cannot run: a code into `reasons`; the first reason is empty, for trials that run. */
   reasons: string[];
   outcomes: Packed;
+  /** In a study of serving, for each trial 1 where pools of its own prefill (disaggregated), else 0 (aggregated). */
+  pools?: Packed;
 }
 
 // ----------------------------------------------------------------------------------------------- sections
@@ -119,6 +121,20 @@ export interface Verdict {
   caveats: string[];
   /** null where nothing runs. */
   plateau: Plateau | null;
+  /** What the best system does with each of several workloads, each in its own words; left out where there is one. */
+  workloads?: WorkloadVerdict[];
+}
+
+export interface WorkloadVerdict {
+  /** "chat". */
+  name: string;
+  /** "weight 3". */
+  note: string;
+  /** "llama3-8b on 16 × h100-sxm-80gb: 1,016 tokens/s/GPU". */
+  headline: string;
+  /** How it is mapped, in words. */
+  design: string;
+  facts: Fact[];
 }
 
 /** The colour class of a component of a step, or of a span; "hidden" is overlapped communication. */
@@ -201,6 +217,8 @@ export interface Design {
   feasible: boolean;
   reasons: string[];
   step_s: number | null;
+  /** P5 and P95 of what the step is expected to take when measured; null where it cannot run. */
+  step_s_range: [number, number] | null;
   facts: Fact[];
   parts: Part[];
   memory: MemoryPart[];
@@ -211,6 +229,118 @@ export interface Design {
   roofline: Roofline | null;
   /** Of the best design of a report, and of every design that a page asked for. */
   launch: Launch | null;
+  /** Of a design with a load of requests; left out where a design is a single step. Its `step_s`, `parts`, cluster,
+   * roofline and timeline are then those of one decode step with the requests that run under the load. */
+  serving?: Serving;
+}
+
+// ------------------------------------------------------------------------------------------------- serving
+
+/** What a design does under its load of requests. */
+export interface Serving {
+  kind: "aggregated" | "disaggregated";
+  /** "vllm". */
+  engine: string;
+  /** "64 requests in flight, 4,000 tokens in and 500 out". */
+  load: string;
+  /** "2 replicas × tp 8". */
+  mapping: string;
+  /** "at most 256 requests and 8,192 tokens a step, KV cache in fp8". */
+  limits: string;
+  latencies: Latency[];
+  pools: Pool[];
+  /** Where the mean time to first token, the mean time per output token and a mean decode step go. */
+  spent: Spent[];
+  /** Latency over load; null where none could be computed. */
+  curves: Curves | null;
+  /** What the numbers say, in a sentence: whether the SLOs hold, and what waits for what. */
+  reading: string;
+}
+
+export interface Latency {
+  name: "ttft" | "tpot" | "e2e";
+  label: string;
+  mean_s: number;
+  p50_s: number;
+  p95_s: number;
+  p99_s: number;
+  /** The limit that it is to hold; null where there is none. */
+  slo: Slo | null;
+}
+
+/** A limit on a latency. */
+export interface Slo {
+  /** The metric that it limits, as a column of the trials is called: "ttft_p95_s". */
+  metric: string;
+  /** Which value of the latency: "mean", "p50", "p95" or "p99". */
+  statistic: string;
+  limit_s: number;
+  /** "TTFT p95 ≤ 1 s". */
+  text: string;
+}
+
+/** Equal engine instances. */
+export interface Pool {
+  /** "all", "prefill" or "decode". */
+  name: string;
+  /** "prefill and decode". */
+  label: string;
+  instances: number;
+  npus: number;
+  accelerator: string;
+  /** An instance: "tp 8 · attention dp 2 · ep 16". */
+  mapping: string;
+  /** Share of time in which its accelerators run steps; null where it is not known. */
+  utilization: number | null;
+  /** Share of the KV cache that running requests fill. */
+  kv_use: number | null;
+  /** Mean requests that run and that wait, in all instances. */
+  running: number | null;
+  waiting: number | null;
+}
+
+/** A time taken apart. */
+export interface Spent {
+  name: "ttft" | "tpot" | "decode";
+  label: string;
+  /** What the parts add up to. */
+  seconds: number;
+  parts: Part[];
+}
+
+/** Latency over load, in closed form. */
+export interface Curves {
+  /** "requests in flight" or "requests per second". */
+  label: string;
+  unit: "" | "1/s";
+  /** The design's own load. */
+  at: number;
+  loads: number[];
+  /** By load; null where the load is more than the deployment can serve. */
+  ttft: Curve;
+  tpot: Curve;
+  tokens_per_s_per_npu: (number | null)[];
+  tokens_per_s_per_user: (number | null)[];
+  /** The first load, on this grid, that is more than it can serve; null where there is none. */
+  saturated: number | null;
+  /** The largest load, on this grid, that holds every SLO; null where there is none, or no SLO. */
+  holds: number | null;
+  reading: string;
+}
+
+export interface Curve {
+  label: string;
+  p50_s: (number | null)[];
+  p95_s: (number | null)[];
+  slo: Slo | null;
+}
+
+/** What a study of serving is about. */
+export interface ServingStudy {
+  /** The metrics of the trade-off, by the names of their columns. */
+  user: string;
+  npu: string;
+  slos: Slo[];
 }
 
 /** A parallel axis, innermost first. */
@@ -314,4 +444,6 @@ export interface ReportDocument {
   best: number | null;
   base: number | null;
   trust: Trust;
+  /** Of a study of serving; left out otherwise. */
+  serving?: ServingStudy;
 }

@@ -23,13 +23,16 @@ export interface Trials {
   /** 0 where a trial runs, else the index of its reason in `reasons`. */
   outcomes: Uint8Array | Uint16Array;
   reasons: string[];
+  /** In a study of serving, 1 where pools of its own prefill; null otherwise. */
+  pools: Uint8Array | null;
 }
 
 export function decode(block: Block, binary: Uint8Array): Trials {
   const columns: TrialColumn[] = [];
   for (const spec of block.columns) columns.push(decodeColumn(spec, columns, block.count, binary));
   const outcomes = unpack(block.outcomes, binary) as Uint8Array | Uint16Array;
-  return { first: block.first, count: block.count, columns, outcomes, reasons: block.reasons };
+  const pools = SERVING && block.pools ? (unpack(block.pools, binary) as Uint8Array) : null;
+  return { first: block.first, count: block.count, columns, outcomes, reasons: block.reasons, pools };
 }
 
 /** A column whose numbers are computed on first use: most columns of a study are never drawn. */
@@ -141,7 +144,15 @@ export function joined(one: Trials, other: Trials): Trials {
   outcomes.set(one.outcomes);
   const places = other.reasons.map((reason) => reasons.indexOf(reason));
   for (let place = 0; place < other.count; place++) outcomes[one.count + place] = places[other.outcomes[place]];
-  return { first: one.first, count, columns, outcomes, reasons };
+  return { first: one.first, count, columns, outcomes, reasons, pools: joinedPools(one, other, count) };
+}
+
+function joinedPools(one: Trials, other: Trials, count: number): Uint8Array | null {
+  if (!one.pools || !other.pools) return null;
+  const pools = new Uint8Array(count);
+  pools.set(one.pools);
+  pools.set(other.pools, one.count);
+  return pools;
 }
 
 function rejoined(column: TrialColumn, next: TrialColumn, count: number): Omit<TrialColumn, "values" | "low" | "high"> {

@@ -31,6 +31,7 @@ function design(label: string, over: Partial<Design> = {}): Design {
     feasible: true,
     reasons: [],
     step_s: 1,
+    step_s_range: null,
     facts: [],
     parts: [
       { name: "a", label: "all-reduce", class: "exposed", seconds: 0.3 },
@@ -140,6 +141,14 @@ test("failures and empty studies are said in words", () => {
 test("keys are named as keyboards print them", () => {
   assert.deepEqual(keyNames(["w", "W"]), ["w"]);
   assert.deepEqual(keyNames(["ArrowLeft", "Escape", "?"]), ["←", "Esc", "?"]);
+});
+
+test("a step has an error bar where it has a range", () => {
+  assert.equal(stepBar(design("a"), null).range, undefined);
+  const range = stepBar(design("a", { step_s_range: [0.9, 1.2] }), null).range!;
+  assert.deepEqual([range.low, range.high], [0.9, 1.2]);
+  assert.equal(range.label, "nine measurements in ten are expected from 900 ms to 1.2 s");
+  assert.equal(stepBar(design("a", { step_s_range: [0.9, 1.2], parts: [] }), null).range, undefined);
 });
 
 test("the error to expect says what it was found on", () => {

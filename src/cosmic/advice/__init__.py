@@ -14,6 +14,7 @@ from cosmic.advice.trying import FASTER, Change, improvements, repairs, written
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics
+from cosmic.serving.evaluating import decode_step_of
 from cosmic.simulation.analytic import bounding_profile
 from cosmic.step.bound import bounded_by
 
@@ -37,5 +38,7 @@ __all__ = [
 
 
 def bound_of(point: DesignPoint, metrics: Metrics) -> str:
-    """Return in words what bounds a design that achieves *metrics*."""
-    return bounded_by(bounding_profile(batch_of(point)), metrics.breakdown)
+    """Return in words what bounds a design that achieves *metrics*; under a load, what bounds its decode steps."""
+    step = point if point.serving is None else decode_step_of(point)
+    said = bounded_by(bounding_profile(batch_of(step)), metrics.breakdown)
+    return said if point.serving is None else said.replace("% of the step", "% of a decode step")

@@ -11,13 +11,19 @@ from cosmic.design.workload import Workload
 TRAINING_ONLY = (
     *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "dropout"),
     *("sequence_parallel", "reduce_every", "grad_reduce_in_fp32", "moments", "schedule", "offload_num_layers"),
+    "fp8_recipe",
+    *("fp8_weight_cache", "packed_length", "packed_spread"),
 )
 """Fields that only a step of training reads."""
 TRANSFORMERS_ONLY = (
-    *("sequence_parallel", "attention", "cp_comm_type", "cp_balanced", "grouped_gemm", "tp_overlap", "ep_overlap"),
+    *("sequence_parallel", "attention", "cp_comm_type", "cp_balanced", "kv_repeated", "grouped_gemm", "tp_overlap"),
+    "ep_overlap",
     *("recompute", "recompute_modules", "recompute_num_layers", "recompute_to_end", "loss", "schedule"),
+    *("packed_length", "packed_spread"),
 )
 """Fields that a recommender, which is spread over dp alone, has no use for."""
+OF_ONE_STEP = ("task", "sequence", "global_batch", "micro_batch")
+"""Fields of a single step, which a design that serves a load has no use for."""
 REASONS: Mapping[str, Callable[[Workload], str]] = {
     "reduce_every": lambda w: "" if w.weight_sharding == "zero2" else f"weight_sharding is {w.weight_sharding}",
     "recompute_modules": lambda w: "" if w.recompute == "selective" else f"recompute is {w.recompute}",
@@ -26,6 +32,8 @@ REASONS: Mapping[str, Callable[[Workload], str]] = {
     "offload_num_layers": lambda w: "" if "activations" in w.offload else "activations are not offloaded",
     "cp_comm_type": lambda w: "cp is 1" if w.cp == 1 else "",
     "cp_balanced": lambda w: "cp is 1" if w.cp == 1 else "",
+    "kv_repeated": lambda w: "cp is 1" if w.cp == 1 else "",
+    "fp8_recipe": lambda w: "" if w.precision == "fp8" else f"precision is {w.precision}",
     "tp_overlap": lambda w: "tp is 1" if w.tp == 1 else "",
     "sequence_parallel": lambda w: "tp is 1" if w.tp == 1 else "",
     "ep_overlap": lambda w: "ep is 1" if w.ep == 1 else "",
@@ -33,6 +41,12 @@ REASONS: Mapping[str, Callable[[Workload], str]] = {
     "virtual_stages": lambda w: "pp is 1" if w.pp == 1 and w.virtual_stages > 1 else "",
     "moments": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
     "grad_reduce_in_fp32": lambda w: f"precision is {w.precision}" if w.precision in ("fp32", "bf16_pure") else "",
+    "fp8_weight_cache": lambda w: "" if w.precision in ("fp8", "fp4") else f"precision is {w.precision}",
+    "lora_targets": lambda w: "lora_rank is not given" if w.lora_rank is None else "",
+    "lora_adapters": lambda w: (
+        "lora_rank is not given" if w.lora_rank is None else "one is trained" if w.task == "training" else ""
+    ),
+    "packed_spread": lambda w: "packed_length is not given" if w.packed_length is None else "",
     "placement": lambda w: "one axis has all ranks" if w.ranks in (w.dp, w.tp, w.cp, w.pp) else "",
 }
 """Why a field has no effect, if it has none, by its name."""
@@ -51,6 +65,8 @@ def without_effect(point: DesignPoint, stated: Iterable[str]) -> dict[str, str]:
 
 def _reason(point: DesignPoint, name: str) -> str:
     workload = point.workload
+    if point.serving is not None and name in OF_ONE_STEP:
+        return "the load of requests decides it"
     if workload.task != "training" and name in TRAINING_ONLY:
         return f"the task is {workload.task}"
     if isinstance(point.model, Recommender) and name in TRANSFORMERS_ONLY:

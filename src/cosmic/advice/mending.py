@@ -7,8 +7,9 @@ from typing import Any
 
 from cosmic.arithmetic import divisors
 from cosmic.design import schema
-from cosmic.design.model import Recommender, Transformer
+from cosmic.design.model import Recommender, Transformer, context_parts, tensor_parts
 from cosmic.design.point import DesignPoint
+from cosmic.evaluation import step_of
 from cosmic.workload.checks import invalid_reasons
 from cosmic.workload.schedule import schedules
 
@@ -22,6 +23,8 @@ def mended(point: DesignPoint) -> dict[str, Any] | None:
     >>> mended(load_design("llama3-70b@dgx-h100:64", {"tp": 8, "pp": 2, "cp": 1, "dp": 4, "global_batch": 62}))
     {'workload.global_batch': 64}
     """
+    if point.serving is not None:
+        return _mended_deployment(point)
     if not invalid_reasons(point):
         return {}
     workload = point.workload
@@ -38,6 +41,22 @@ def mended(point: DesignPoint) -> dict[str, Any] | None:
     found["offload"] = workload.offload if point.memory.tiers else ()
     changes = {f"workload.{name}": value for name, value in found.items() if value != getattr(workload, name)}
     return changes if changes and not invalid_reasons(schema.assign(point, changes)) else None
+
+
+def _mended_deployment(point: DesignPoint) -> dict[str, Any] | None:
+    """Return the same of a design that serves: mesh and experts as for a decode step, and dp of all that is left."""
+    step = mended(step_of(point))
+    if step is None:
+        return None
+    found = {path: value for path, value in step.items() if path.partition(".")[2] in (*MESH, "ep", "etp")}
+    pool = point.serving.prefill if point.serving else None
+    if pool is not None and pool.system is None and pool.replicas:
+        mesh = {name: found.get(f"workload.{name}", getattr(point.workload, name)) for name in MESH}
+        dp, rest = divmod(point.network.npus - pool.npus, mesh["tp"] * mesh["cp"] * mesh["pp"])
+        if rest or dp < 1:
+            return None
+        found |= {"workload.dp": dp} if dp != point.workload.dp else {}
+    return found
 
 
 def _most(number: int, most: int) -> int:
@@ -61,11 +80,11 @@ def _mend_mesh(point: DesignPoint, found: dict[str, Any]) -> None:
         found |= {"tp": 1, "cp": 1, "pp": 1, "dp": npus}
         return
     splits_tokens = point.workload.sequence_parallel and point.workload.task == "training"
-    whole = gcd(model.heads, model.ffn, npus, found["sequence"] if splits_tokens else 0)
+    whole = gcd(tensor_parts(model), npus, found["sequence"] if splits_tokens else 0)
     found["tp"] = _most(whole, found["tp"])
     left = npus // found["tp"]
     tokens = 0 if point.workload.task == "decode" else found["sequence"] // (found["tp"] if splits_tokens else 1)
-    found["cp"] = _most(gcd(left, tokens), found["cp"])
+    found["cp"] = _most(gcd(left, tokens, context_parts(model, found["tp"])), found["cp"])
     left //= found["cp"]
     found["pp"] = _most(left, min(found["pp"], model.layers + model.encoder_layers))
     found["dp"] = left // found["pp"]

@@ -14,11 +14,13 @@ from itertools import pairwise, permutations
 from math import gcd
 from typing import Any, Literal, get_args
 
+from cosmic import catalog
 from cosmic.arithmetic import divisors
 from cosmic.design import schema
 from cosmic.design.collective import MultiDim, Scheduling, algorithms
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.design.serving import Serving
 from cosmic.design.workload import AXES, Workload, schedules
 from cosmic.errors import SpecError
 from cosmic.mapping.suggesting import suggest_virtual_stages
@@ -27,7 +29,7 @@ from cosmic.workload.sizes import STRUCTURE
 Kind = Literal["action", "purchase"]
 FARTHEST = 8
 """By what factor a number is changed at most."""
-ACCURACY, LATENCY = "if accuracy allows", "if latency allows"
+ACCURACY, LATENCY, REPLACED = "if accuracy allows", "if latency allows", "if the engine can be replaced"
 """Under which condition a move is open."""
 SHARDING = ("none", "zero1", "zero2", "zero3")
 RECOMPUTE = ("none", "selective", "alternate", "full")
@@ -36,6 +38,8 @@ RATES = ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16")
 """Rates that grow together where compute is bought: what GEMMs reach grows with the peak."""
 NARROWER = {"fp32": ("bf16", "fp8", "fp4"), "fp8": ("fp4",), "fp4": (), "int4": ()}
 """Number formats that are narrower than one; of 16 bits, fp8 and fp4."""
+CHUNKS = (2048, 4096, 8192, 16384, 32768)
+"""Tokens of a step that engines are usually limited to."""
 DOMINATED = ("gpipe",)
 """Schedules that are never better than another, 1f1b."""
 STRUCTURAL = frozenset(f"workload.{name}" for name in STRUCTURE)
@@ -64,6 +68,9 @@ class Move:
 def moves(point: DesignPoint) -> Iterator[Move]:
     """Yield every move of a design that its task and its model know."""
     trained = point.workload.task == "training"
+    if point.serving is not None:
+        yield from _served(point, point.serving)
+        return
     if isinstance(point.model, Transformer):
         yield from _mesh(point)
         yield from _experts(point)
@@ -77,6 +84,22 @@ def moves(point: DesignPoint) -> Iterator[Move]:
         yield from _states(point)
     yield from _offloading(point)
     yield from _collectives(point)
+    yield from _purchases(point)
+
+
+def _served(point: DesignPoint, layer: Serving) -> Iterator[Move]:
+    """Yield moves of a design that serves a load: of its instances, its engine and their limits."""
+    yield from (move for move in _mesh(point) if not {"cp", "placement"} & {move.lever, *move.factors})
+    yield from _experts(point)
+    yield from _precisions(point)
+    for name in catalog.names("engines"):
+        yield Move("engine", values={"serving.engine": name}, condition=REPLACED)
+    if layer.kv_cache_dtype != "fp8" and point.workload.precision not in ("fp8", "fp4"):
+        yield Move("kv_cache_dtype", values={"serving.kv_cache_dtype": "fp8"}, condition=ACCURACY)
+    for tokens in CHUNKS:
+        yield Move("max_num_batched_tokens", values={"serving.max_num_batched_tokens": tokens})
+    if layer.max_num_seqs is not None:
+        yield Move("max_num_seqs", values={"serving.max_num_seqs": 2 * layer.max_num_seqs})
     yield from _purchases(point)
 
 
@@ -134,7 +157,7 @@ def _switches(point: DesignPoint) -> Iterator[Move]:
         yield from (_set("cp_comm_type", {"cp_comm_type": each}) for each in others)
         if not workload.cp_balanced:
             yield _set("cp_balanced", {"cp_balanced": True})
-    if workload.attention == "unfused":
+    if workload.attention.startswith("unfused"):
         yield _set("attention", {"attention": "fused"})
     if workload.execution == "eager" and workload.task != "decode":
         yield from (_set("execution", {"execution": each}) for each in ("fused", "compiled"))
@@ -327,7 +350,8 @@ def _dependents(point: DesignPoint, values: Mapping[str, Any]) -> dict[str, Any]
     if is_moe(point.model):
         found |= _spread(before, {name: now(name) for name in ("tp", "cp", "dp", "ep", "etp")})
     sizes = {name: now(name) for name in ("dp", "pp", "global_batch")}
-    found["micro_batch"] = _micro_batch(before, sizes, values.get("workload.micro_batch"))
+    if point.serving is None:
+        found["micro_batch"] = _micro_batch(before, sizes, values.get("workload.micro_batch"))
     if "workload.virtual_stages" not in values and now("pp") != before.pp and before.virtual_stages > 1:
         found["virtual_stages"] = suggest_virtual_stages(_layers(point), now("pp")) if now("pp") > 1 else 1
     return {f"workload.{name}": value for name, value in found.items()}

@@ -5,6 +5,7 @@ A user's own entries are in folders that ``COSMIC_PATH`` lists, laid out like th
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from cosmic.errors import SpecError, UnknownName
 from cosmic.files import is_file
 from cosmic.registry import user_files, user_folders
 
-__all__ = ["KINDS", "entry", "is_file", "load_mapping", "names"]
+__all__ = ["KINDS", "entry", "entry_at", "is_file", "known_as", "load_mapping", "names", "stored_in"]
 KINDS = ("models", "accelerators", "nodes", "links", "systems", "engines", "spaces", "strategies")
 FOLDER = Path(__file__).parent
 NEEDED: dict[str, dict[str, tuple[type, str]]] = {
@@ -49,6 +50,84 @@ def _files(kind: str, folders: tuple[Path, ...]) -> dict[str, Path]:
     return dict(sorted(found.items()))
 
 
+ENDINGS = ("-hf", "-instruct", "-base", "-chat", "-it", "-pt")
+"""How names on a hub go on: the same model, trained further."""
+
+
+OF_WEIGHTS = re.compile(r"-(nvfp4|mxfp4|fp4|fp8|awq|gptq|int4|w4a16|4bit)(-(dynamic|kv|v2|int4|int8|block))*$")
+"""How names on a hub end that say how the weights are stored."""
+QUANTIZED = (
+    ("fp4", re.compile(r"-(nv|mx)?fp4\b|-w4a4\b")),
+    ("int4", re.compile(r"-(awq|gptq|int4|w4a16|4bit)\b")),
+    ("fp8", re.compile(r"-(fp8|w8a8-fp8)\b")),
+)
+"""Endings of names on a hub by the number format of the weights that they say."""
+
+
+def stored_in(name: str) -> str:
+    """Return the number format that the name of a checkpoint ends in; empty if it says none.
+
+    >>> stored_in("nvidia/Llama-3.3-70B-Instruct-FP4"), stored_in("Qwen/Qwen3-32B-AWQ"), stored_in("Qwen/Qwen3-32B")
+    ('fp4', 'int4', '')
+    """
+    return next((form for form, ending in QUANTIZED if ending.search(name.lower().replace("_", "-"))), "")
+
+
+def known_as(kind: str, name: str) -> str | None:
+    """Return the name under which the catalog has what is called *name*; None if it has no such entry.
+
+    Case and separators do not matter, nor whose model it is, nor how it was trained further; an entry may list
+    ``aliases`` beside.
+
+    >>> known_as("models", "GPT-3 175B"), known_as("models", "meta-llama/Llama-3.1-70B-Instruct")
+    ('gpt3-175b', 'llama3-70b')
+    >>> known_as("models", "deepseek-ai/DeepSeek-V2-Chat"), known_as("models", "nvidia/DeepSeek-R1-0528-NVFP4-v2")
+    ('deepseek-v2', 'deepseek-v3')
+    """
+    if name in names(kind):
+        return name
+    return _aliases(kind, user_folders()).get(_plain(kind, name))
+
+
+@cache
+def _aliases(kind: str, folders: tuple[Path, ...]) -> dict[str, str]:
+    """Return the names of entries by all that they are called, in plain letters; a name comes before an alias."""
+    files = _files(kind, folders)
+    found: dict[str, str] = {}
+    for name, path in files.items():
+        for alias in _stated_aliases(kind, path):
+            found.setdefault(_plain(kind, alias), name)
+    return found | {_plain(kind, name): name for name in files}
+
+
+def _stated_aliases(kind: str, path: Path) -> list[str]:
+    try:
+        stated = _entry(kind, path).get("aliases", [])
+    except SpecError:  # whoever asks for that entry is told
+        return []
+    where = f"{kind}/{path.name} aliases"
+    if not isinstance(stated, list) or not all(isinstance(each, str) for each in stated):
+        raise SpecError(where, stated, "must be a list of names")
+    return stated
+
+
+def _plain(kind: str, name: str) -> str:
+    """Return a name in small letters, digits and points; of a model, without its owner, version and training.
+
+    >>> _plain("models", "mistralai/Mistral-7B-v0.1"), _plain("models", "Qwen2.5-72B-Instruct-AWQ")
+    ('mistral7b', 'qwen2.572b')
+    >>> _plain("systems", "DGX_H100")
+    'dgxh100'
+    """
+    if kind != "models":
+        return "".join(letter for letter in name.lower() if letter.isalnum() or letter == ".")
+    text = re.sub(r"[\s_]+", "-", name.rpartition("/")[2].strip().lower()).removeprefix("meta-")
+    text = OF_WEIGHTS.sub("", text)
+    while (shorter := re.sub(r"-(v\d+\.\d+|\d{4})$", "", text)) != text or text.endswith(ENDINGS):
+        text = shorter if shorter != text else text[: text.rindex("-")]
+    return "".join(letter for letter in text if letter.isalnum() or letter == ".")
+
+
 def entry(kind: str, name: str) -> dict[str, Any]:
     """Return the entry *name* as plain data; treat it as read-only.
 
@@ -56,14 +135,26 @@ def entry(kind: str, name: str) -> dict[str, Any]:
     'NVIDIA'
     """
     files = _files(kind, user_folders())
+    if name not in files and (known := known_as(kind, name)) is not None:
+        name = known
     if name not in files:
         singular = "strategy" if kind == "strategies" else kind.removesuffix("s")
-        raise UnknownName.among(singular, name, singular, files)
+        called = (alias for path in files.values() for alias in _stated_aliases(kind, path))
+        raise UnknownName.among(singular, name, singular, {*files, *called})
     return _entry(kind, files[name])
+
+
+def entry_at(kind: str, path: Path) -> dict[str, Any]:
+    """Return the file at *path*, which is in no catalog, as an entry of one *kind*."""
+    return _checked(kind, path)
 
 
 @cache
 def _entry(kind: str, path: Path) -> dict[str, Any]:
+    return _checked(kind, path)
+
+
+def _checked(kind: str, path: Path) -> dict[str, Any]:
     """Return a file as plain data, with all keys that an entry of its *kind* needs."""
     tree = load_mapping(path)
     for key, (wanted, rule) in NEEDED.get(kind, {}).items():

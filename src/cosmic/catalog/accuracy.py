@@ -1,19 +1,31 @@
-"""The error to expect of a prediction: what validation found for designs of the same kind, predicted by the same code.
+"""The error to expect of a prediction, and the range that the measured time is in.
 
-A kind is a task, a reach (one accelerator, one node or rack, several), dense or MoE, and a number format. The rows are
-steps that the closed form predicted; what `cosmic.serving` predicts is judged by itself (`cosmic.catalog`'s engines).
+A prediction p is the median. What would be measured is within p · exp(±q σ): σ is the scale of errors of designs with
+the same traits, and q a quantile of measured errors over their scales. Both were learned from runs of sources that the
+fitted constants did not see (`cosmic.validation.conformal` says how, calibration/expected_errors.py does it), so
+that a range holds for a source that nobody has seen. σ is the exponential of a sum over the features of a design:
 
-If fewer than `ENOUGH` measured training runs are of a design's kind, the format is ignored, then the model, then the
-reach. Prefill and decode were measured of eager stacks of layers on one accelerator alone, so that nothing is ignored
-of their kind: where no run is like a design, its error is not known, and none is quoted. An accelerator whose kernels
-were not measured adds `UNMEASURED`.
+    mixture              it has experts, or state-space layers
+    eight_bits           its GEMMs have 8 bits or fewer
+    four_bits            they have 4
+    one_accelerator      it has one
+    several_nodes        it has several nodes or racks
+    waiting              share of the step that accelerators wait for their hosts
+    estimated            the kernels of its accelerator were not measured
+    unlike_accelerator   how unlike its accelerator and format are to those measured, in levels
+    unlike_model         how unlike its task and model are to those measured, in levels
+    beyond               doublings of the number of accelerators beyond the most measured
+
+A design that is like no measured one has more levels, and so a wider range. The accuracy of the serving model
+(`cosmic.serving`) is stated by itself (`cosmic.catalog`'s engines).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
-from math import hypot
+from math import exp, hypot, log, log2
 from typing import Any
 
 from cosmic.catalog import FOLDER, load_mapping
@@ -21,80 +33,311 @@ from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
 
 ENOUGH = 5
+"""Runs of a kind whose mean error is quoted."""
 KEYS = ("task", "reach", "model", "format")
-UNMEASURED = 0.2
-"""Error of kernels that are estimated from those of a related accelerator."""
+BITS = {"fp32": 32, "tf32": 32, "fp8": 8, "int8": 8, "fp4": 4, "int4": 4}
+"""Bits of the number formats that have other than 16."""
+WIDEST = 1.1
+"""No range reaches further than a factor e^1.1 = 3, either way."""
+SURE_SOURCES = 2
+"""Sources that make an accelerator, or a kind of model, well measured."""
+FEATURES = (
+    *("constant", "mixture", "eight_bits", "four_bits", "one_accelerator", "several_nodes", "waiting", "estimated"),
+    *("unlike_accelerator", "unlike_model", "beyond"),
+)
+ARCHITECTURES = {
+    "v100": "Volta",
+    "a100": "Ampere",
+    "l40s": "Ada",
+    "h100": "Hopper",
+    "h200": "Hopper",
+    "h800": "Hopper",
+    "gh200": "Hopper",
+    "b200": "Blackwell",
+    "b300": "Blackwell",
+    "gb200": "Blackwell",
+    "gb300": "Blackwell",
+    "rubin": "Rubin",
+    "mi": "CDNA",
+    "tpu": "TPU",
+    "gaudi": "Gaudi",
+    "trainium": "Trainium",
+}
+"""Architectures, by how names of the catalog's accelerators begin."""
+
+
+def architecture(accelerator: str) -> str:
+    """Return the architecture of an accelerator of the catalog; "Other" where it is of none that is known.
+
+    >>> architecture("gb200"), architecture("mi355x"), architecture("own")
+    ('Blackwell', 'CDNA', 'Other')
+    """
+    return next((family for start, family in ARCHITECTURES.items() if accelerator.startswith(start)), "Other")
+
+
+# ---------------------------------------------------------------------------------------------- traits of designs
 
 
 @dataclass(frozen=True, slots=True)
-class Expectation:
-    """The mean error of predictions for designs of one kind."""
+class Traits:
+    """What the error of a design's prediction depends on."""
 
-    error: float | None
-    """None where no run like the design was measured."""
-    runs: int
-    """Measured runs behind it."""
-    like: str
-    """What those runs share with the design, or that there are none."""
+    task: str
+    reach: str
+    """One accelerator, one node or rack, or several."""
+    model: str
+    """Dense, MoE, hybrid (with state-space layers), or a recommender."""
+    format: str
+    accelerator: str
+    npus: int
+    estimated: bool
+    """Whether the kernels of its accelerator were not measured."""
 
     @property
-    def on(self) -> str:
-        """How many runs it rests on, and what they share with the design."""
-        return f"on {self.runs} runs: {self.like}" if self.runs else self.like
+    def kind(self) -> tuple[str, ...]:
+        """Its values of `KEYS`."""
+        return self.task, self.reach, self.model, self.format
 
 
-NOT_MEASURED = Expectation(None, 0, "not measured: no run like this was predicted by this model")
+def traits_of(point: DesignPoint) -> Traits:
+    """Return the traits of a design."""
+    dims, npus, workload = point.network.dims, point.network.npus, point.workload
+    reach = "one accelerator" if npus == 1 else "one node" if npus == dims[0].npus else "several nodes"
+    fused = workload.task != "training" and workload.execution != "eager"  # other kernels than those measured
+    return Traits(
+        task=f"{workload.task} with fused kernels" if fused else workload.task,
+        reach=reach,
+        model=_model_kind(point.model),
+        format=f"{BITS.get(workload.precision, 16)} bits",
+        accelerator=point.compute.accelerator,
+        npus=npus,
+        estimated=point.compute.provenance == "estimate",
+    )
+
+
+def _model_kind(model: Any) -> str:
+    if isinstance(model, Recommender):
+        return "recommender"
+    return "hybrid" if getattr(model, "ssm", None) is not None else "MoE" if is_moe(model) else "dense"
 
 
 def design_kind(point: DesignPoint) -> dict[str, str]:
     """Return the kind of a design."""
-    dims = point.network.dims
-    npus = point.network.npus
-    reach = "one accelerator" if npus == 1 else "one node" if npus == dims[0].npus else "several nodes"
-    narrow = point.workload.precision in ("fp8", "fp4", "int4")
-    return {
-        "task": point.workload.task,
-        "reach": reach,
-        "model": "MoE" if is_moe(point.model) else "dense",
-        "format": "8 bits or fewer" if narrow else "16 bits",
-    }
+    return dict(zip(KEYS, traits_of(point).kind, strict=True))
 
 
-def expected_error(point: DesignPoint) -> Expectation:
-    """Return how far off the step of *point* is expected to be."""
-    found = _alike(point)
-    if found.error is None or point.compute.provenance != "estimate":
+@dataclass(frozen=True, slots=True)
+class Known:
+    """Measured runs of one source with the same traits."""
+
+    source: str
+    task: str
+    reach: str
+    model: str
+    format: str
+    accelerator: str
+    npus: int
+    """The most accelerators of such a run."""
+    runs: int
+    error: float
+    """Their mean error, each predicted by constants that were fitted without its source."""
+
+
+def features_of(traits: Traits, known: Collection[Known], waiting: float = 0.0) -> tuple[float, ...]:
+    """Return the features of a design, beside runs that are *known*."""
+    bits = int(traits.format.partition(" ")[0])
+    return (
+        1.0,
+        float(traits.model != "dense"),
+        float(bits <= 8),
+        float(bits <= 4),
+        float(traits.reach == "one accelerator"),
+        float(traits.reach == "several nodes"),
+        waiting,
+        float(traits.estimated),
+        *novelty(traits, known),
+    )
+
+
+def novelty(traits: Traits, known: Collection[Known]) -> tuple[float, float, float]:
+    """Return how unlike a design is to runs that are *known*: accelerator, model, and doublings in size.
+
+    Levels of the accelerator and of the model: 0 where two sources have it in the same format, 1 where one has, 2
+    where they have its architecture, or the model in another format, 3 where the architecture was measured in other
+    formats only, or no such model at all, 4 where no accelerator like it was.
+    """
+    family = architecture(traits.accelerator)
+    same = {each.source for each in known if (each.accelerator, each.format) == (traits.accelerator, traits.format)}
+    related = {each.format for each in known if architecture(each.accelerator) == family}
+    accelerator = _level(len(same)) if same else 2 if traits.format in related else 3 if related else 4
+    alike = [each for each in known if (each.task, each.model) == (traits.task, traits.model)]
+    sources = {each.source for each in alike if each.format == traits.format}
+    model = _level(len(sources)) if sources else 2 if alike else 3
+    most = max((each.npus for each in known if each.task == traits.task), default=traits.npus)
+    return float(accelerator), float(model), max(0.0, log2(traits.npus / most))
+
+
+def _level(sources: int) -> int:
+    return 0 if sources >= SURE_SOURCES else 1
+
+
+# ------------------------------------------------------------------------------------------------------ ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """What a quantity is expected to be when measured: quantiles. The prediction is the median."""
+
+    p05: float
+    p25: float
+    p50: float
+    p75: float
+    p95: float
+
+    def around(self, value: float, other: float) -> Range:
+        """Return a range as wide as this one around another *value*, wider by an *other* error: a logarithm."""
+        half, nine_tenths = log(self.p75 / self.p50), log(self.p95 / self.p50)
+        return Expectation(None, 0, "", 0, hypot(half, other), hypot(nine_tenths, other)).around(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """How far off the prediction of a design may be."""
+
+    error: float | None
+    """The mean error of runs alike; None where no run like the design was measured."""
+    runs: int
+    """Measured runs behind it."""
+    like: str
+    """What those runs share with the design, or that there are none."""
+    sources: int = 0
+    """Sources of those runs."""
+    half: float = 0.0
+    """Half the width of the range of every second measurement, P25 to P75, as a logarithm."""
+    nine_tenths: float = 0.0
+    """The same of nine measurements in ten, P5 to P95."""
+
+    @property
+    def on(self) -> str:
+        """How many runs it rests on, and what they share with the design."""
+        return f"on {self.runs} runs of {counted(self.sources)}: {self.like}" if self.runs else self.like
+
+    def around(self, value: float, low: float | None = None, high: float | None = None) -> Range:
+        """Return the range around a predicted *value*.
+
+        Where what is open of a design would make it *low* or *high*, the range is wider: both errors are independent.
+
+        >>> wide = Expectation(0.1, 9, "x", 3, 0.05, 0.2)
+        >>> f"{wide.around(10.0).p95:.2f} {wide.around(10.0, 9.0, 12.0).p95:.2f}"
+        '12.21 13.11'
+        """
+        down = log(value / low) if low and low < value else 0.0
+        up = log(high / value) if high and high > value else 0.0
+        return Range(
+            value * exp(-hypot(self.nine_tenths, down)),
+            value * exp(-hypot(self.half, down / 2)),
+            value,
+            value * exp(hypot(self.half, up / 2)),
+            value * exp(hypot(self.nine_tenths, up)),
+        )
+
+
+def counted(sources: int) -> str:
+    """Return a number of sources in words.
+
+    >>> counted(1), counted(12)
+    ('1 source', '12 sources')
+    """
+    return f"{sources} source{'' if sources == 1 else 's'}"
+
+
+WAITS = 0.2
+"""A step that waits for so large a share of its time is as long as its host takes."""
+HALF, NINE_TENTHS = 0.674, 1.645
+"""Deviations of a normal distribution within which every second value lies, and nine in ten."""
+NOT_MEASURED = "not measured: no run like this was predicted by this model"
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """What validation learned: the scale of errors, and quantiles of errors over their scale."""
+
+    coefficients: Mapping[str, float]
+    mean: float
+    """The mean error over its scale."""
+    half: float
+    """The error over its scale that half the measured runs have at most."""
+    nine_tenths: float
+    """The error over its scale that nine in ten have at most."""
+    known: tuple[Known, ...]
+
+    def scale(self, traits: Traits, waiting: float = 0.0) -> float:
+        """Return the scale of errors of a design."""
+        return scale_of(self.coefficients, features_of(traits, self.known, waiting))
+
+    def widths(self, traits: Traits, waiting: float = 0.0) -> tuple[float, float, float]:
+        """Return the mean error, and half the widths of the ranges of half the measurements and of nine in ten.
+
+        All are logarithms of a ratio.
+        """
+        scale = self.scale(traits, waiting)
+        mean, half, nine_tenths = (min(WIDEST, each * scale) for each in (self.mean, self.half, self.nine_tenths))
+        return mean, half, nine_tenths
+
+
+def scale_of(coefficients: Mapping[str, float], features: Iterable[float]) -> float:
+    """Return the scale σ of a design's errors."""
+    return exp(sum(coefficients[name] * value for name, value in zip(FEATURES, features, strict=True)))
+
+
+def expected_error(point: DesignPoint, waiting: float = 0.0) -> Expectation:
+    """Return how far off the step of *point* is expected to be; *waiting* is its share of waiting for hosts.
+
+    A step that waits takes as long as its host, and hosts differ: its range is wider by their spread.
+    """
+    found = _expected(traits_of(point), round(min(1.0, max(0.0, waiting)), 2))
+    spread = point.compute.host_spread * min(1.0, waiting / WAITS)
+    if spread <= 0:
         return found
-    return Expectation(hypot(found.error, UNMEASURED), found.runs, f"{found.like}; its kernels were not measured")
-
-
-def _alike(point: DesignPoint) -> Expectation:
-    if isinstance(point.model, Recommender) or point.workload.precision == "fp32":
-        return NOT_MEASURED
-    kind = design_kind(point)
-    if point.workload.task == "training":
-        return _nearest(tuple(kind.values()))
-    fused = point.workload.execution != "eager"  # other kernels than those that were measured
-    return NOT_MEASURED if fused else _of(kind) or NOT_MEASURED
+    widths = hypot(found.half, HALF * spread), hypot(found.nine_tenths, NINE_TENTHS * spread)
+    return replace(found, half=min(widths[0], WIDEST), nine_tenths=min(widths[1], WIDEST))
 
 
 @cache
-def _nearest(kind: tuple[str, ...]) -> Expectation:
-    """Return what is known of a kind of designs; of those with fewer of its traits where that is little."""
-    known = (_of(dict(zip(KEYS[:count], kind, strict=False))) for count in range(len(KEYS), 0, -1))
-    return next((each for each in known if each is not None), NOT_MEASURED)
+def _expected(traits: Traits, waiting: float) -> Expectation:
+    found = learned()
+    error, *widths = found.widths(traits, waiting)
+    alike = _alike(traits)
+    if not alike:
+        return Expectation(None, 0, NOT_MEASURED, 0, *widths)
+    keys, rows = alike
+    like = ", ".join(getattr(traits, key) for key in keys)
+    if traits.estimated:
+        like += "; its kernels were not measured"
+    return Expectation(error, sum(each.runs for each in rows), like, len({each.source for each in rows}), *widths)
 
 
-def _of(traits: dict[str, str]) -> Expectation | None:
-    rows = [row for row in _table() if all(row[key] == value for key, value in traits.items())]
-    runs = sum(row["runs"] for row in rows)
-    if runs < ENOUGH:
+def _alike(traits: Traits) -> tuple[tuple[str, ...], list[Known]] | None:
+    """Return enough measured runs that share traits with a design, and which traits; None where there are not.
+
+    For training, the format is ignored where that is needed, then the model, then the reach. Prefill and decode were
+    measured of eager stacks of layers on one accelerator alone, so that nothing is ignored of their kind.
+    """
+    if traits.model == "recommender" or traits.format == "32 bits":
         return None
-    error = sum(row["runs"] * row["error"] for row in rows) / runs
-    return Expectation(error, runs, ", ".join(traits.values()))
+    fewest = 1 if traits.task == "training" else len(KEYS)
+    for count in range(len(KEYS), fewest - 1, -1):
+        keys = KEYS[:count]
+        rows = [each for each in learned().known if all(getattr(each, key) == getattr(traits, key) for key in keys)]
+        if sum(each.runs for each in rows) >= ENOUGH:
+            return keys, rows
+    return None
 
 
 @cache
-def _table() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = load_mapping(FOLDER / "accuracy.yaml")["kinds"]
-    return found
+def learned() -> Learned:
+    """Return what validation learned."""
+    tree = load_mapping(FOLDER / "accuracy.yaml")
+    known = tuple(Known(**each) for each in tree["measured"])
+    quantiles = tree["quantiles"]
+    return Learned(tree["scale"], quantiles["mean"], quantiles["half"], quantiles["nine_tenths"], known)

@@ -14,8 +14,8 @@ from cosmic.registry import user_folders
 def load_engine(name: str) -> Engine:
     """Return the engine that the catalog, or a folder of ``COSMIC_PATH``, has under *name*.
 
-    >>> load_engine("vllm").layer_gap_s
-    6.66e-05
+    >>> load_engine("sglang").prefill_first, load_engine("vllm").prefill_first
+    (True, False)
     """
     return _engine(name, user_folders())
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from cosmic.catalog.config_json import Config
 from cosmic.catalog.huggingface_generic import generic_model, language_part, states_sizes
+from cosmic.catalog.huggingface_hybrid import HYBRIDS
 from cosmic.design.schema import Absent
 from cosmic.errors import SpecError, UnknownName, join, suggestion
 from cosmic.registry import Registry
@@ -22,6 +23,8 @@ from cosmic.registry import Registry
 Tree = dict[str, Any]
 architectures: Registry[Callable[[Config], Tree]] = Registry("model_type")
 """Functions from a config to a model tree, by ``model_type``."""
+for _name, _function in HYBRIDS.items():
+    architectures.register(_name)(_function)
 NAMES = {
     "layers": "num_hidden_layers",
     "hidden": "hidden_size",
@@ -34,11 +37,15 @@ SEQUENCES = {
     1024: ("gpt2",),
     2048: ("bloom", "deepseek_v2", "falcon", "gpt_neox", "llama", "opt", "phi"),
     4096: ("deepseek_v3", "kimi_k2", "phi3"),
-    8192: ("gemma", "gemma2"),
+    8192: ("falcon_h1", "gemma", "gemma2"),
     32768: ("qwen2", "qwen2_moe", "qwen3", "qwen3_moe"),
     131072: ("gemma3", "gemma3_text", "gpt_oss", "mistral", "mixtral"),
 }
 """Default sequence length by ``model_type``."""
+
+
+LONGEST = ("max_position_embeddings", "n_positions", "seq_length", "max_sequence_length")
+"""Keys of the most tokens that a model takes."""
 
 
 def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
@@ -64,8 +71,20 @@ def model_from_config(config: Mapping[str, Any], where: str) -> Tree:
         unknown = f"the architecture {name} is not known: a decoder was read from the usual keys"
         assumed = [*assumed, unknown if name else "the file has no model_type: read from the usual keys", *further]
     sequence = model["positions"] if name == "vit" else _sequence(given, name)
+    if model["family"] == "decoder" and (context := _context(given)) is not None:
+        model["context"] = context
     found: Tree = {"model": model, "workload": {"sequence": sequence}}
     return found | ({"assumed": assumed} if assumed else {})
+
+
+def _context(config: Config) -> int | None:
+    """Return the tokens that a model takes at most: as stated, or as far as its rotary positions are stretched."""
+    stated = [config.size(key) for key in LONGEST if config.keys.get(key) is not None][:1]
+    for place in (config.inner("rope_scaling"), config.inner("rope_parameters")):
+        before, factor = (place.keys.get(key) for key in ("original_max_position_embeddings", "factor"))
+        if isinstance(before, int) and isinstance(factor, int | float):
+            stated.append(int(before * factor))
+    return max(stated, default=None)
 
 
 def _sequence(config: Config, architecture: str) -> int:

@@ -1,8 +1,10 @@
-"""Systems of the catalog at any size: ``dgx-h100:512`` has 512 NPUs."""
+"""Systems at any size: ``dgx-h100:512`` of the catalog, or a file of one's own, ``my-system.yaml:512``."""
 
 from __future__ import annotations
 
+from itertools import groupby
 from math import prod
+from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
@@ -10,6 +12,8 @@ from cosmic.arithmetic import divisors, even_split
 from cosmic.design import schema
 from cosmic.design.network import Dimension
 from cosmic.errors import SpecError, require
+from cosmic.files import is_file
+from cosmic.units import BYTES_PER_S, read, show
 
 REST = "rest"
 """Marks a dimension, in a system's file, that grows with the number of NPUs."""
@@ -19,9 +23,49 @@ OF_LINK = ("latency", "transport")
 """Keys that a dimension takes from its link, unless it has its own."""
 
 
-def system(name: str) -> dict[str, Any]:
+YAML_ENDINGS = (".yaml", ".yml")
+NO_FILES = "is not in the catalog, and what a study keeps refers to no file"
+
+
+def split_size(name: str) -> tuple[str, str]:
+    """Return a system's name, or the path of its file, and the size that it is asked for, as text.
+
+    >>> split_size("dgx-h100:512"), split_size("c:/my.yaml"), split_size("a:b/my.yaml:64")
+    (('dgx-h100', '512'), ('c:/my.yaml', ''), ('a:b/my.yaml', '64'))
+    """
+    if name.endswith(YAML_ENDINGS):
+        return name, ""
+    path, _, count = name.rpartition(":")
+    if path.endswith(YAML_ENDINGS):
+        return path, count
+    stem, _, count = name.partition(":")
+    return stem, count
+
+
+def names_both(source: str) -> bool:
+    """Return whether *source* is MODEL@SYSTEM, not the path of a file; SYSTEM may be the path of one.
+
+    >>> names_both("llama3-8b@dgx-h100:8"), names_both("llama3-8b@my-system.yaml"), names_both("design.yaml")
+    (True, True, False)
+    """
+    return "@" in source and not (source.endswith(YAML_ENDINGS) and is_file(source))
+
+
+def system_entry(stem: str, folder: Path | None = Path()) -> dict[str, Any]:
+    """Return the entry of a system of the catalog, or of the file that *stem* names, in *folder*; None: no files."""
+    if not stem.endswith(YAML_ENDINGS):
+        return catalog.entry("systems", stem)
+    if folder is None:
+        raise SpecError("system", stem, NO_FILES)
+    return catalog.entry_at("systems", folder / stem)
+
+
+def system(name: str, folder: Path | None = Path()) -> dict[str, Any]:
     """Return the entry of a system with dimensions of the size that *name* asks for (``NAME`` or ``NAME:NPUS``).
 
+    ``NAME:SLICESxNPUS`` is so many slices of so many NPUs each, joined by what the entry has ``between`` slices.
+
+    NAME may be the path of a YAML file, relative to *folder*; where that is None, nothing is taken for a path.
     Fixed dimensions are filled from the inside. Where 72 NPUs of a rack do not divide the size, the largest divisor
     below is used: 256 NPUs are 64 in each of 4 racks.
 
@@ -29,14 +73,22 @@ def system(name: str) -> dict[str, Any]:
     [8, 64]
     >>> [dim["npus"] for dim in system("gb200-nvl72:256")["network"]["dims"]]
     [64, 4]
+    >>> [dim["npus"] for dim in system("tpu-v5p:2x64")["network"]["dims"]]
+    [4, 4, 4, 2]
     """
-    stem, _, count = name.partition(":")
-    entry = catalog.entry("systems", stem)
-    npus = _count(name, count) if count else entry["npus"]
-    dims = dimensions(stem)
-    sizes = _sizes(name, npus, [dim["npus"] for dim in dims])
+    stem, count = split_size(name)
+    entry = system_entry(stem, folder)
+    compute = entry.get("compute", {})
+    require(isinstance(compute, dict), f"{stem} compute", compute, "must be a mapping of keys to values")
+    slices, times, each = count.rpartition("x")
+    npus = _count(name, each) if count else entry["npus"]
+    dims = dimensions_of(entry, stem if stem.endswith(YAML_ENDINGS) else f"systems/{stem}.yaml")
+    sizes = _squared(dims, _sizes(name, npus, [dim["npus"] for dim in dims]))
+    if times:
+        dims, sizes = [*dims, _between(entry, name)], [*sizes, _count(name, slices)]
+        npus *= sizes[-1]
     kept = [place for place, size in enumerate(sizes) if size > 1]
-    resized = {**entry, "npus": npus, "network": {"dims": [{**dims[place], "npus": sizes[place]} for place in kept]}}
+    resized = {**entry, "npus": npus, "network": {"dims": [_sized(dims[place], sizes[place]) for place in kept]}}
     collective = entry.get("collective", {})
     if len(collective.get("algorithms", [])) == len(sizes):
         algorithms = [collective["algorithms"][place] for place in kept]
@@ -50,8 +102,13 @@ def dimensions(name: str) -> list[dict[str, Any]]:
     >>> dimensions("dgx-h100")[0]["npus"], sorted(set(dimensions("dgx-h100")[0]) - {"npus"})
     (8, ['bandwidth', 'latency', 'topology', 'transport'])
     """
-    dims = catalog.entry("systems", name)["network"].get("dims")
-    where = f"systems/{name}.yaml network.dims"
+    return dimensions_of(catalog.entry("systems", name), f"systems/{name}.yaml")
+
+
+def dimensions_of(entry: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the dimensions of the *entry* of a system, completed from the entries of their links."""
+    dims = entry["network"].get("dims")
+    where = f"{name} network.dims"
     require(isinstance(dims, list), where, dims, "must be a list of dimensions, innermost first")
     for place, dim in enumerate(dims):
         size = dim.get("npus") if isinstance(dim, dict) else None
@@ -81,10 +138,38 @@ def _linked(dim: dict[str, Any]) -> dict[str, Any]:
     return known | {key: value for key, value in dim.items() if key != "link"}
 
 
+def _between(entry: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the dimension between slices of a system."""
+    found = entry["network"].get("between")
+    require(isinstance(found, dict), "system", name, "has no slices: give its NPUs alone")
+    return _linked(found)
+
+
 def _count(name: str, text: str) -> int:
     if not (text.isdecimal() and text.isascii() and 1 <= len(text) <= 9 and int(text) >= 1):
         raise SpecError("system", name, "what follows the colon must be a number of NPUs")
     return int(text)
+
+
+def _sized(dim: dict[str, Any], npus: int) -> dict[str, Any]:
+    """Return a dimension of *npus* NPUs; of those that each have a link to every other, some have links to some."""
+    found, whole = {**dim, "npus": npus}, dim.get("npus", REST)
+    if whole in (REST, npus) or dim.get("topology") != "fully_connected":
+        return found
+    bandwidth = read(dim.get("bandwidth"), BYTES_PER_S) * (npus - 1) / (whole - 1)
+    return {**found, "bandwidth": show(bandwidth, BYTES_PER_S)}
+
+
+def _squared(dims: list[dict[str, Any]], sizes: list[int]) -> list[int]:
+    """Return *sizes* with a part of a torus, dimensions alike, as nearly square as can be: 8 of 4 × 4 are 2 × 4."""
+    squared: list[int] = []
+    for _, run in groupby(range(len(dims)), lambda place: dims[place]):
+        places = list(run)
+        filled = [sizes[place] for place in places]
+        squared += (
+            filled if filled == [dims[place]["npus"] for place in places] else even_split(prod(filled), len(filled))
+        )
+    return squared
 
 
 def _sizes(name: str, npus: int, pattern: list[Any]) -> list[int]:

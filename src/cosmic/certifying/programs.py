@@ -245,6 +245,8 @@ def groups(division: Division) -> tuple[Group, ...]:
     space = division.space
     if len(space.workloads) > 1:
         raise NotProvable("several workloads share the system")
+    if space.base.serving is not None or any(share.base.serving is not None for share in space.workloads):
+        raise NotProvable("requests under a load have no program of one step")
     if division.count > MOST_SKELETONS:
         raise NotProvable("there are too many skeletons to list")
     fields = space.columns(division.skeletons)

@@ -36,11 +36,14 @@ COMMANDS = {
     "import": ("importing", "Read a launch script as a design: what does it achieve?"),
     "doctor": ("doctor", "Check a study and repair a damaged one."),
     "evaluate": ("evaluate", "Evaluate one design: time, memory, cost, what would help."),
+    "serve": ("serve", "Serve a model: latency under load, or the cheapest deployment."),
     "simulate": ("simulate", "Simulate execution traces from ASTRA-sim's files."),
     "diff": ("diff", "Compare two designs: what differs and what it is worth."),
     "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
     "show": ("show", "Print one design with all names and defaults filled in."),
     "validate": ("validate", "Predict measured runs: errors by source."),
+    "calibrate": ("calibrate", "Fit a system to your own measurements."),
+    "probe": ("probe", "Measure this machine, for 'cosmic calibrate'."),
     "workload": ("workload", "List the operators, collectives and memory of one rank."),
     "trace": ("trace", "Chakra execution traces: show, stats, check, generate."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
@@ -48,6 +51,8 @@ COMMANDS = {
     "schema": ("schema", "Print the JSON Schema of what --json prints."),
     "completion": ("completion", "Print the completion script for bash, zsh or fish."),
 }
+ALONE = {"probe": "cosmic.calibrating.standalone"}
+"""Commands that also run without any library of this package."""
 OPTIONS = ("--help", "--version")
 GARBAGE = 50_000
 """How many objects are made between two searches for garbage."""
@@ -123,8 +128,12 @@ def _run(name: str, words: list[str]) -> int:
 
 def _call(name: str, words: list[str]) -> int:
     """Run a command and return its exit status; an error of ours is printed as one sentence."""
-    import typer  # noqa: PLC0415  not needed for help
-
+    try:
+        import typer  # noqa: PLC0415  not needed for help
+    except ImportError:
+        if name not in ALONE:
+            raise
+        return _alone(name, words)
     app = import_module(f"cosmic.cli.{COMMANDS[name][0]}").app
     usage_error: Any = typer.BadParameter.__base__  # typer does not export it
     try:
@@ -143,6 +152,16 @@ def _call(name: str, words: list[str]) -> int:
         complain([f"cosmic {name}: there is not enough memory for this"])
         return FAILED
     return status if isinstance(status, int) else OK
+
+
+def _alone(name: str, words: list[str]) -> int:
+    """Run a command where this package's own dependencies are missing, as on a machine that is only to be measured."""
+    try:
+        status: int = import_module(ALONE[name]).main(words)
+    except CosmicError as error:
+        complain([f"cosmic {name}: {error}"])
+        return BAD_INPUT
+    return status
 
 
 def _start(app: Any, name: str, words: list[str]) -> Any:

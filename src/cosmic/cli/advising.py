@@ -107,8 +107,17 @@ def command(source: str, settings: Mapping[str, Any]) -> list[str]:
     >>> command("llama3-8b@dgx-h100:8", {"workload.tp_overlap": True, "memory.capacity": "160 GiB"})
     ['cosmic', 'evaluate', 'llama3-8b@dgx-h100:8', '--set tp_overlap=true', "--set 'memory.capacity=160 GiB'"]
     """
-    options = [f"--set {shlex.quote(f'{_short(path)}={_text(value)}')}" for path, value in settings.items()]
+    options = [f"--set {shlex.quote(setting(path, value))}" for path, value in settings.items()]
     return ["cosmic", "evaluate", shlex.quote(source), *options]
+
+
+def setting(path: str, value: Any) -> str:
+    """Return a field and its value as ``--set`` takes them.
+
+    >>> setting("workload.tp", 8), setting("serving.prefill.tp", 4)
+    ('tp=8', 'prefill.tp=4')
+    """
+    return f"{_short(path)}={_text(value)}"
 
 
 def _short(path: str) -> str:
@@ -116,11 +125,12 @@ def _short(path: str) -> str:
     from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
     from cosmic.errors import SpecError  # noqa: PLC0415
 
-    name = path.rpartition(".")[2]
-    try:
-        return name if full_path(name) == path else path
-    except SpecError:
-        return path
+    parts = path.split(".")
+    for size in range(1, len(parts)):
+        with suppress(SpecError):
+            if full_path(name := ".".join(parts[-size:])) == path:
+                return name
+    return path
 
 
 def _text(value: Any) -> str:

@@ -50,11 +50,12 @@ def designs_and_spaces(incomplete: str) -> list[str]:
 
 def settings(incomplete: str) -> list[str]:
     """Return PATH= for each field of a design, also by its short name, and PATH=VALUE where a field takes only some."""
-    from cosmic.design.paths import patterns  # noqa: PLC0415  only where a field is completed
+    from cosmic.design.paths import INNER, patterns  # noqa: PLC0415  only where a field is completed
 
     fields = patterns()
-    ends = Counter(path.rpartition(".")[2] for path in fields)
-    short = {end: path for path in fields if ends[end := path.rpartition(".")[2]] == 1 and "*" not in path}
+    named = [path for path in fields if path.rpartition(".")[0] not in INNER]
+    ends = Counter(path.rpartition(".")[2] for path in named)
+    short = {end: path for path in named if ends[end := path.rpartition(".")[2]] == 1 and "*" not in path}
     name, equals, _ = incomplete.partition("=")
     if not equals:
         whole = (path.replace("*", place, 1) for path in fields for place in (PLACES if "*" in path else ("",)))

@@ -41,6 +41,8 @@ def compare(
         return
     names = ["study", "agent", "seed", "trials", "feasible", comparison.objective.replace("_", " "), "behind", "to 5 %"]
     emit_table("", names, [_line(comparison.objective, row) for row in rows])
+    if equal := [row["study"] for row in rows if row["told_apart"] is False]:
+        emit([f"cannot be told apart from the best, by the errors of such predictions: {', '.join(equal)}"])
     from cosmic.exploration.pages import convergence_plot  # noqa: PLC0415  heavy
 
     emit(["", *convergence_plot(comparison, plot_columns(), braille=speaks_unicode())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,8 +11,10 @@ from cosmic.cli import candidates
 from cosmic.cli.console import Design, Fix, Json, doing, emit, emit_json, emit_table, fixed_paths, new_app, say
 from cosmic.cli.evaluate import NO_FEASIBLE_DESIGN, seconds
 from cosmic.cli.studies import worth
+from cosmic.errors import require
 
 if TYPE_CHECKING:
+    from cosmic.catalog.pair_accuracy import Certainty
     from cosmic.comparing import Contrast, Difference, Pair, Side, Split
 
 app = new_app()
@@ -28,6 +31,22 @@ SHOWN = {
     "energy_j": "energy per step, J",
 }
 """The metrics of the table; JSON has all."""
+SERVED = {
+    "ttft_s": "TTFT",
+    "ttft_p95_s": "TTFT P95",
+    "tpot_s": "TPOT",
+    "tpot_p95_s": "TPOT P95",
+    "goodput_per_s": "requests/s within their limits",
+    "tokens_per_s": "tokens/s",
+    "tokens_per_s_per_npu": "tokens/s an accelerator",
+    "tokens_per_s_per_user": "tokens/s a user",
+    "mfu": "MFU",
+    "memory_bytes": "memory",
+    "cost_usd": "cost",
+    "cost_usd_per_token": "cost per token, USD",
+    "energy_j_per_token": "energy per token, J",
+}
+"""The same where both designs serve a load of requests."""
 MOST_FIELDS = 8
 """Fields of one difference that the table shows; JSON has all."""
 
@@ -72,13 +91,17 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
     both, of_b = parse_overrides(settings), parse_overrides(settings_b, "--set-b")
     doing("choosing mappings")
     pair = load_pair(a, b, both, of_b, fix=fixed_paths(fix), same_mapping=same_mapping)
+    kinds = [side.serving is not None for side in (pair.a, pair.b)]
+    rule = "one design serves a load, and the other is a single step: save both with 'cosmic serve … --save'"
+    require(kinds[0] == kinds[1], "B", b, rule)
     doing("evaluating designs between A and B")
     contrast, split = compare_designs(pair.a, pair.b), split_gain(pair)
-    said, mapping = verdict(contrast), mapping_in_words(pair, split)
+    said, mapping, sure = verdict(contrast), mapping_in_words(pair, split), contrast.certainty
     if json:
         emit_json(
             {
                 "verdict": said,
+                "certainty": _certainty(sure),
                 "a": {"design": a, "settings": both, **_standing(contrast.a)},
                 "b": {"design": b, "settings": pair.settings, **_standing(contrast.b)},
                 "mapping": _mapping(pair, split, mapping),
@@ -86,12 +109,18 @@ def diff(  # noqa: PLR0913, PLR0917  one option each
             }
         )
     else:
-        say([said, mapping])
+        say([said, mapping, *([] if sure is None else [sure.sentence])])
         emit(["", f"A  {' '.join([a, *settings])}", f"   {design_in_words(contrast.a.point)}"])
         emit([f"B  {' '.join([b, *settings, *settings_b])}", f"   {design_in_words(contrast.b.point)}"])
         _print(contrast)
     if contrast.a.reasons or contrast.b.reasons:
         raise typer.Exit(NO_FEASIBLE_DESIGN)
+
+
+def _certainty(sure: Certainty | None) -> dict[str, Any] | None:
+    if sure is None:
+        return None
+    return {**asdict(sure), "told_apart": sure.told_apart, "sentence": sure.sentence}
 
 
 def _mapping(pair: Pair, split: Split | None, sentence: str) -> dict[str, Any]:
@@ -158,10 +187,12 @@ def _ratio(a: float | None, b: float | None) -> float | None:
 def _print(contrast: Contrast) -> None:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         say([f"{name} cannot run: {reason}" for reason in side.reasons])
+    shown = SERVED if contrast.serves else SHOWN
+    found = {name: (a, b) for name, a, b in _metrics(contrast)}
     rows: list[list[Any]] = [
-        [SHOWN[name], worth(name, a), worth(name, b), _times(_ratio(a, b))]
-        for name, a, b in _metrics(contrast)
-        if name in SHOWN and (a or b)
+        [label, *(worth(name, each) for each in found[name]), _times(_ratio(*found[name]))]
+        for name, label in shown.items()
+        if any(found.get(name, ()))
     ]
     if rows:
         emit([""])
@@ -178,7 +209,7 @@ def _print(contrast: Contrast) -> None:
         parts.append(("total", sum(a for _, a, _ in parts), sum(b for _, _, b in parts)))
         emit([""])
         rows = [[name, seconds(a), seconds(b), _signed(b - a)] for name, a, b in parts]
-        emit_table("", ["step", "A", "B", "B - A"], rows)
+        emit_table("", ["decode step" if contrast.serves else "step", "A", "B", "B - A"], rows)
 
 
 def _unknown(contrast: Contrast) -> list[str]:
@@ -189,7 +220,7 @@ def _unknown(contrast: Contrast) -> list[str]:
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         reasons: dict[str, list[str]] = {}
         for metric, why in unknown_metrics(side.point).items():
-            reasons.setdefault(why, []).append(SHOWN[metric].partition(",")[0])
+            reasons.setdefault(why, []).append({**SERVED, **SHOWN}[metric].partition(",")[0])
         lines += [f"{name}: {' and '.join(those)} unknown: {why}" for why, those in reasons.items()]
     return lines
 
@@ -228,7 +259,7 @@ def _notes(contrast: Contrast) -> list[str]:
             f" other combinations are invalid mappings; {_signed(contrast.together_s)} come from several together"
         ),
     }
-    lines = [notes[contrast.method]]
+    lines = [("of TPOT; " if contrast.serves and contrast.method != "none" else "") + notes[contrast.method]]
     if contrast.over_memory:
         lines.append(f"{contrast.over_memory} of them exceed the memory; their times count all the same")
     return lines

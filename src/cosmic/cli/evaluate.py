@@ -13,16 +13,18 @@ import typer
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Design, Json, Settings, doing, emit_json, emit_table, new_app
 from cosmic.cli.output import emit
-from cosmic.errors import UnknownName
+from cosmic.errors import BackendError, UnknownName
 from cosmic.files import check_writable
 
 if TYPE_CHECKING:
+    from cosmic.catalog.accuracy import Range
     from cosmic.design.point import DesignPoint
     from cosmic.evaluation import Metrics
     from cosmic.simulation.event.result import Result
 
 app = new_app()
 NO_FEASIBLE_DESIGN = 1
+UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
 BAR = 30
 """Characters of a full bar."""
 
@@ -71,14 +73,20 @@ def evaluate(
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     outcome = base
     simulated = None
-    if engine == "event":
+    if engine == "event" and point.serving is not None:
+        doing("simulating the requests")
+        answer = run(point, engine)
+        if isinstance(answer, Infeasible):
+            raise BackendError(f"the event engine refuses what the closed form accepts: {'; '.join(answer.reasons)}")
+        outcome = answer
+    elif engine == "event":
         from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  heavy
 
         doing("simulating the step")
         simulated = simulate_design(point)
         outcome = as_simulated(base, simulated)
     if timeline is not None:
-        _write_timeline(timeline, point, simulated)
+        (_write_timeline if point.serving is None else _write_requests)(timeline, point, simulated)
     if json:
         about = {"identity": point.identity, "mapping": loaded.mapping_as_data()}
         found = {"feasible": True, "reasons": [], **about, **asdict(outcome), "notes": notes}
@@ -92,7 +100,13 @@ def evaluate(
 
 
 def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[str]:
-    """Return which fields that a user stated have no effect, and why."""
+    """Return which fields that a user stated have no effect, and why.
+
+    What a file states just as it would be without the file, nobody meant to change: COSMIC's own files are complete.
+    """
+    from cosmic.design import schema  # noqa: PLC0415  heavy
+    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.design.workload import Workload  # noqa: PLC0415  heavy
     from cosmic.loading.designs import stated_fields  # noqa: PLC0415  heavy
 
     stated = stated_fields(design, overrides)
@@ -100,7 +114,9 @@ def _notes(design: str, overrides: dict[str, Any], point: DesignPoint) -> list[s
         return []
     from cosmic.advice import without_effect  # noqa: PLC0415  heavy
 
-    found = without_effect(point, stated)
+    usual = {f"workload.{key}": slot.default for key, slot in schema.slots(Workload).items()}
+    meant = {path for path in stated if schema.get(point, path) != usual[path]} | {*map(full_path, overrides)}
+    found = without_effect(point, stated & meant)
     return [f"{path.partition('.')[2]} has no effect: {reason}" for path, reason in found.items()]
 
 
@@ -142,6 +158,19 @@ def _write_timeline(path: Path, point: DesignPoint, simulated: Result | None) ->
     )
 
 
+def _write_requests(path: Path, point: DesignPoint, _: Result | None) -> None:
+    """Write the timeline of a design that serves a load: its requests, simulated."""
+    from cosmic.evaluation import Infeasible  # noqa: PLC0415  heavy
+    from cosmic.serving.deployment import deployment_of  # noqa: PLC0415  heavy
+    from cosmic.serving.simulation import simulate  # noqa: PLC0415  heavy
+    from cosmic.serving.timeline import write_serving_timeline  # noqa: PLC0415  heavy
+
+    doing("simulating the requests")
+    found = simulate(deployment_of(point), noting=True)
+    if not isinstance(found, Infeasible):
+        write_serving_timeline(found, path, "--timeline")
+
+
 def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     from cosmic.advice import bound_of  # noqa: PLC0415  heavy
     from cosmic.evaluation import expected_in_words  # noqa: PLC0415  heavy
@@ -150,8 +179,7 @@ def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     emit(
         [
             design_in_words(point),
-            f"{seconds(metrics.step_s)} per step · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
-            f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}",
+            *(_step_in_words(metrics) if point.serving is None else _served_in_words(point, metrics)),
             expected_in_words(metrics),
             bound_of(point, metrics),
             *about,
@@ -163,7 +191,7 @@ def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
         [name, seconds(value), f"{100 * value / metrics.step_s:.1f} %", bar(value / metrics.step_s)]
         for name, value in parts
     ]
-    emit_table("", ["step", "time", "share", ""], rows)
+    emit_table("", ["step" if point.serving is None else "decode step", "time", "share", ""], rows)
     emit([""])
     capacity = point.memory.capacity_bytes
     kept = [(name, value) for name, value in metrics.memory.items() if value > 0]
@@ -175,15 +203,43 @@ def _print(point: DesignPoint, metrics: Metrics, about: list[str]) -> None:
     emit(["", *_costs(metrics)])
 
 
+def _step_in_words(metrics: Metrics) -> list[str]:
+    return [
+        f"{seconds(metrics.step_s)} per step ({seconds_range(metrics.step_s_range)})"
+        f" · {metrics.tokens_per_s:,.0f} tokens/s · {100 * metrics.mfu:.1f} % MFU"
+        f" · {100 * metrics.hfu:.1f} % HFU · {metrics.provenance}"
+    ]
+
+
+def _served_in_words(point: DesignPoint, metrics: Metrics) -> list[str]:
+    """Return the lines about requests under a load."""
+    from cosmic.reporting.words import load_in_words  # noqa: PLC0415
+
+    found = [load_in_words(point.serving.load)] if point.serving else []
+    times = [("TTFT", metrics.ttft_s, metrics.ttft_p95_s), ("TPOT", metrics.tpot_s, metrics.tpot_p95_s)]
+    said = [f"{name} {seconds(mean or 0)} (P95 {seconds(high or 0)})" for name, mean, high in times]
+    if metrics.goodput_per_s is not None:
+        said.append(f"{metrics.goodput_per_s:,.3g} requests/s within their limits")
+    rates = [
+        f"{metrics.tokens_per_s:,.0f} tokens/s",
+        f"{metrics.tokens_per_s_per_npu or 0:,.4g} per NPU",
+        f"{metrics.tokens_per_s_per_user or 0:,.4g} per user",
+        f"{100 * metrics.mfu:.1f} % MFU",
+        metrics.provenance,
+    ]
+    return [*found, " · ".join(said), " · ".join(rates)]
+
+
 def _costs(metrics: Metrics) -> list[str]:
     """Return the lines about dollars and joules; what is unknown is said to be, with the reason."""
     network = f"network {metrics.network_usd:,.0f}"
     bought = f"{metrics.cost_usd:,.0f} USD ({network})" if metrics.cost_usd is not None else f"unknown ({network} USD)"
     token = metrics.cost_usd_per_token
     million = "unknown" if token is None else f"{1e6 * token:.3g} USD"
-    joules = "unknown" if metrics.energy_j is None else f"{metrics.energy_j:.3g} J"
+    each, one = ("step", metrics.energy_j) if metrics.ttft_p95_s is None else ("token", metrics.energy_j_per_token)
+    joules = "unknown" if one is None else f"{one:.3g} J"
     reasons = [f"unknown: {metric}, as {why}" for metric, why in metrics.unknown.items()]
-    return [f"to buy {bought}", f"per million tokens {million} · per step {joules}", *reasons]
+    return [f"to buy {bought}", f"per million tokens {million} · per {each} {joules}", *reasons]
 
 
 def seconds(value: float) -> str:
@@ -192,10 +248,21 @@ def seconds(value: float) -> str:
     >>> seconds(12.345), seconds(0.0123), seconds(4.5e-5)
     ('12.35 s', '12.3 ms', '45 us')
     """
-    for unit, worth in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+    for unit, worth in UNITS:
         if value >= worth:
             return f"{value / worth:.4g} {unit}" if unit == "s" else f"{value / worth:.3g} {unit}"
     return f"{value / 1e-9:.3g} ns"
+
+
+def seconds_range(found: Range) -> str:
+    """Return the range of nine measurements in ten, both ends in one unit.
+
+    >>> from cosmic.catalog.accuracy import Range
+    >>> seconds_range(Range(1.251, 1.36, 1.42, 1.5, 1.632)), seconds_range(Range(9e-4, 1e-3, 1.1e-3, 1.2e-3, 1.3e-3))
+    ('P5–P95 1.25–1.63 s', 'P5–P95 0.9–1.3 ms')
+    """
+    unit, worth = next((each for each in UNITS if found.p50 >= each[1]), ("ns", 1e-9))
+    return f"P5–P95 {found.p05 / worth:.3g}–{found.p95 / worth:.3g} {unit}"
 
 
 def bar(share: Any) -> str:

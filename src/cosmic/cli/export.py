@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +15,7 @@ from cosmic.errors import require
 from cosmic.files import check_folder, check_writable, is_file, is_folder
 
 if TYPE_CHECKING:
+    from cosmic.design.point import DesignPoint
     from cosmic.launching.launch import Launch
 
 app = new_app()
@@ -36,8 +38,11 @@ def export(
             "--to",
             metavar="FILE|TARGET",
             help="Of a study: FILE.csv, FILE.jsonl or FILE.parquet; '-' prints CSV. "
-            "Of a design: megatron, torchtitan, deepspeed, nccl or astra-sim.",
-            autocompletion=one_of("astra-sim", "deepspeed", "megatron", "nccl", "torchtitan"),
+            "Of a design: megatron, torchtitan or deepspeed train it, vllm, sglang, trtllm or dynamo serve it; "
+            "nccl or astra-sim.",
+            autocompletion=one_of(
+                "astra-sim", "deepspeed", "dynamo", "megatron", "nccl", "sglang", "torchtitan", "trtllm", "vllm"
+            ),
         ),
     ],
     settings: Settings = [],  # noqa: B006  typer copies it
@@ -89,8 +94,10 @@ def _export_study(study: str, to: str, json: bool, *, parts: bool) -> None:
 
 
 def _export_design(source: str, to: str, settings: list[str], out: str, json: bool) -> None:
+    from cosmic.catalog.systems import names_both  # noqa: PLC0415  heavy
     from cosmic.evaluation import Infeasible, evaluate  # noqa: PLC0415  heavy
     from cosmic.launching import launch as launching  # noqa: PLC0415  heavy
+    from cosmic.launching.served import check_kind  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
 
     table = to == STANDARD_OUTPUT or Path(to).suffix in TABLES
@@ -98,7 +105,13 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
     launching.targets.check(to, "--to")
     if out:
         check_folder(out, "--out")
-    point = load_design(source, parse_overrides(settings))
+    overrides = parse_overrides(settings)
+    assumed: tuple[str, ...] = ()
+    if to in launching.ENGINES and names_both(source) and not _is_stated(overrides):
+        point, assumed = _deployed(source, overrides, to)
+    else:
+        point = load_design(source, overrides)
+    check_kind(point, to)  # whether or not the design could run
     outcome = evaluate(point)
     if isinstance(outcome, Infeasible):
         if json:
@@ -108,11 +121,12 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
         raise typer.Exit(NO_FEASIBLE_DESIGN)
     doing(f"writing for {to}")
     launch = launching.targets[to](point)
+    launch = replace(launch, warnings=(*(f"assumed: {each}" for each in assumed), *launch.warnings))
     whole = launch.traces is None or bool(out)
     require(whole, "--out", out, f"{to} reads files, traces among them: name a folder for them")
     written = launching.write(launch, out) if out else []
     if json:
-        emit_json(_as_json(to, launch))
+        emit_json(_as_json(to, launch, launching.script(launch)))
     elif out:
         complain(f"cosmic export: {warning}" for warning in launch.warnings)
         emit([f"{launch.about}: {len(written):,} files in {out}"])
@@ -122,7 +136,28 @@ def _export_design(source: str, to: str, settings: list[str], out: str, json: bo
         emit_data(launching.script(launch).removesuffix("\n").split("\n"))
 
 
-def _as_json(to: str, launch: Launch) -> dict[str, object]:
+def _is_stated(overrides: dict[str, Any]) -> bool:
+    """Return whether overrides ask for a single step, or have a whole load: then nothing of it is to be assumed."""
+    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
+
+    stated = {full_path(path) for path in overrides}
+    many = {"serving.load.rate", "serving.load.concurrency"} & stated
+    return "workload.task" in stated or (bool(many) and {"serving.load.isl", "serving.load.osl"} <= stated)
+
+
+def _deployed(source: str, overrides: dict[str, Any], to: str) -> tuple[DesignPoint, tuple[str, ...]]:
+    """Return what `cosmic serve` says of MODEL@SYSTEM: its best deployment for a usual load, and what it assumed."""
+    from cosmic.advice.serving import answer  # noqa: PLC0415  heavy
+    from cosmic.loading.services import Asked, read_service  # noqa: PLC0415  heavy
+
+    doing("looking for a mapping")
+    engine = "" if {"engine", "serving.engine"} & overrides.keys() else "vllm" if to == "dynamo" else to
+    service = read_service(source, overrides, Asked(engine=engine))
+    stated = f"the load is a usual one: state yours with 'cosmic serve {source} … --save FILE', and export FILE"
+    return answer(service, []).design, (*service.assumed, stated)
+
+
+def _as_json(to: str, launch: Launch, script: str) -> dict[str, object]:
     found: dict[str, object] = {
         "to": to,
         "command": list(launch.command),
@@ -131,6 +166,8 @@ def _as_json(to: str, launch: Launch) -> dict[str, object]:
         "files": dict(launch.files),
         "warnings": list(launch.warnings),
     }
+    if launch.pools:
+        found |= {"pools": {name: dict(given) for name, given in launch.pools.items()}, "script": script}
     return found if launch.traces is None else {**found, "traces": len(launch.traces.ranks)}
 
 

@@ -59,11 +59,18 @@ def list_(
 
 
 def _cell(name: str, value: Any) -> Any:
-    """Return a value for a table: numbers of parameters in billions or millions.
+    """Return a value for a table: numbers of parameters in billions or millions, a design by its names.
 
     >>> _cell("parameters", 174_563_033_088), _cell("parameters", 86_567_656), _cell("layers", 96)
     ('174.6 B', '86.6 M', 96)
+    >>> _cell("base", {"model": "llama3-8b", "system": "dgx-h100:64", "serving": {"engine": "vllm"}})
+    'llama3-8b@dgx-h100:64, served'
     """
+    if isinstance(value, dict):
+        model = value.get("model", "")
+        model = model.get("base", model.get("name", "")) if isinstance(model, dict) else model
+        machine = value.get("system") or "its own system"
+        return f"{model}@{machine}" + (", served" if value.get("serving") else "")
     if "parameters" not in name or not isinstance(value, int):
         return value
     return f"{value / 1e9:.1f} B" if value >= 1e9 else f"{value / 1e6:.1f} M"

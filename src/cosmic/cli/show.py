@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from cosmic.cli.console import Design, Json, Settings, emit, emit_json, new_app
+
+if TYPE_CHECKING:
+    from cosmic.design.point import DesignPoint
 
 app = new_app()
 
@@ -23,15 +28,25 @@ def show(
         parse_overrides,
     )
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
-    from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
 
     overrides = parse_overrides(settings)
     point = load_design(design, overrides)
     assumed = assumptions(design, overrides)
     if json:
-        found = {"identity": point.identity, "invalid": list(invalid_reasons(point)), "design": design_tree(point)}
+        found = {"identity": point.identity, "invalid": why_invalid(point), "design": design_tree(point)}
         emit_json(found | ({"assumed": list(assumed)} if assumed else {}))
         return
-    reasons = [f"# cannot run: {reason}" for reason in invalid_reasons(point)]
+    reasons = [f"# cannot run: {reason}" for reason in why_invalid(point)]
     reasons += [f"# {line}" for line in assumed_in_words(assumed)]
     emit([f"# {point.identity}", f"# {design_in_words(point)}", *reasons, *dump_design(point).rstrip().split("\n")])
+
+
+def why_invalid(point: DesignPoint) -> list[str]:
+    """Return which rules a design breaks: those of its step or, where it serves a load, those of deployments."""
+    from cosmic.evaluation import Infeasible, evaluate  # noqa: PLC0415  heavy
+    from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
+
+    if point.serving is None:
+        return list(invalid_reasons(point))
+    outcome = evaluate(point)
+    return list(outcome.reasons) if isinstance(outcome, Infeasible) else []

@@ -130,16 +130,17 @@ def varied(texts: list[str]) -> dict[str, list[Any]]:
     >>> varied(["precision=bf16,fp8", "tp=1,2"])
     {'precision': ['bf16', 'fp8'], 'tp': [1, 2]}
     """
-    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.design.paths import full_path  # noqa: PLC0415  heavy
+    from cosmic.loading.designs import parse_overrides  # noqa: PLC0415
 
     found: dict[str, list[Any]] = {}
+    rule = "give a field and its values, such as tp=1,2,4"
     for each in texts:
         path, _, values = (part.strip() for part in each.partition("="))
-        rule = "give a field and its values, such as precision=bf16,fp8"
         require(bool(path and values), "--vary", each, rule)
-        if path in found:
-            raise SpecError("--vary", each, "names a field that another one varies")
+        require(full_path(path) not in map(full_path, found), "--vary", each, "names a field that another one varies")
         found[path] = parse_overrides([f"{path}=[{values}]"])[path]
+        require(bool(found[path]), "--vary", each, rule)
     return found
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from cosmic.exploration.verdict import Verdict
 
 BEST = "best.yaml"
+FEW = 100_000
+"""Designs that are gone through in seconds."""
 LONGEST_NAME = 60
 """Characters of a study's name that is made up; with others than ASCII, four times as many bytes."""
 MOST_SHOWN = 20
@@ -85,6 +87,8 @@ def worth(name: str, value: float | None) -> str:
         return f"{100 * value:.1f} %"
     if name == "tokens_per_s":
         return f"{value:,.0f}"
+    if name.startswith("tokens_per_s") or name.endswith("_per_s"):
+        return f"{value:,.4g}"
     for suffix, text in (("_s", seconds), ("_bytes", _gib), ("_usd", _usd)):
         if name.endswith(suffix):
             return text(value)
@@ -164,7 +168,13 @@ def show(found: Found) -> None:
     space, best = found.problem.space, facts["best"]
     wanted = " and ".join(facts["objectives"])
     say([_capital(verdict.sentence), *verdict.caveats, ""])
-    say([f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}", _effort(facts), ""])
+    say(
+        [
+            f"{space.name} · {facts['agent']} · for {wanted} · seed {facts['seed']}",
+            _effort(facts) + _provable(found),
+            "",
+        ]
+    )
     if best is None:
         emit(["Why designs are infeasible:"] if facts["reasons"] else [])
         emit([f"  {reason}: {count:,} design{'' if count == 1 else 's'}" for reason, count in facts["reasons"].items()])
@@ -251,6 +261,14 @@ def _effort(facts: dict[str, Any]) -> str:
     every = "that is every valid design" if whole else others
     endings = {"exhausted": f"; {every}", "stalled": f"; {barren}"}
     return said + endings.get(facts["stopped"], "")
+
+
+def _provable(found: Found) -> str:
+    """Return how to go through every design, where a search was not, and there are few enough to prove the best."""
+    valid = found.problem.space.valid
+    if found.stopped != "trials" or found.problem.engine != "analytic" or not len(found.trials) < valid <= FEW:
+        return ""
+    return f"; without --agent, -n {valid} goes through all {valid:,} valid designs and proves the best"
 
 
 def best_rows(found: Found, best: dict[str, Any]) -> list[list[Any]]:

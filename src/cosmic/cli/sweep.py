@@ -23,6 +23,7 @@ from cosmic.cli.console import (
 )
 from cosmic.cli.evaluate import seconds
 from cosmic.cli.output import emit, emit_data
+from cosmic.cli.spaces import varied
 
 if TYPE_CHECKING:
     from cosmic.comparing.sweeping import Row
@@ -33,6 +34,8 @@ MOST_MOVED = 6
 """Fields that moved along for which the table has room; JSON has all."""
 SHADES = " ░▒▓█"
 NUMBERS = ("step_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd")
+OF_REQUESTS = ("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s", "tokens_per_s_per_npu", "tokens_per_s_per_user")
+"""What designs that serve a load have besides."""
 
 
 @app.command()
@@ -51,7 +54,9 @@ def sweep(  # noqa: PLR0913, PLR0917  one option each
     fix: Fix = [],  # noqa: B006
     metric: Annotated[
         str,
-        typer.Option("--metric", help="The metric of the heat map.", autocompletion=candidates.one_of(*NUMBERS)),
+        typer.Option(
+            "--metric", help="The metric of the heat map.", autocompletion=candidates.one_of(*NUMBERS, *OF_REQUESTS)
+        ),
     ] = "step_s",
     csv_: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     json: Json = False,
@@ -62,8 +67,8 @@ def sweep(  # noqa: PLR0913, PLR0917  one option each
     """
     from cosmic.errors import SpecError, UnknownName  # noqa: PLC0415  heavy imports stay in functions
 
-    if metric not in NUMBERS:
-        raise UnknownName.among("--metric", metric, "metric of a sweep", NUMBERS)
+    if metric not in (*NUMBERS, *OF_REQUESTS):
+        raise UnknownName.among("--metric", metric, "metric of a sweep", (*NUMBERS, *OF_REQUESTS))
     with StatusLine() as line:
         found = run_sweep(design, settings, vary, line.show, fix)
     rows = [_data(row) for row in found]
@@ -82,9 +87,10 @@ def _print(found: list[Row], rows: list[dict[str, Any]], paths: list[str], metri
     from cosmic.comparing.sweeping import moved_in_words, short  # noqa: PLC0415  heavy
 
     moving = dict(list(_moving(found).items())[:MOST_MOVED])
-    columns = [*paths, *map(short, moving), "step", "tokens/s", "MFU", "memory GiB", "cannot run"]
+    times = ["TTFT", "TPOT"] if any("tpot_s" in row for row in rows) else ["step"]
+    columns = [*paths, *map(short, moving), *times, "tokens/s", "MFU", "memory GiB", "cannot run"]
     cells = list(zip(*moving.values(), strict=True)) or [()] * len(rows)
-    table = [_row(row, paths, others) for row, others in zip(rows, cells, strict=True)]
+    table = [_row(row, paths, others, len(times)) for row, others in zip(rows, cells, strict=True)]
     if all(row["feasible"] for row in rows):
         columns, table = columns[:-1], [row[:-1] for row in table]
     emit_table("", columns, table)
@@ -106,20 +112,13 @@ def run_sweep(
     *progress* is called with a line of text before each design.
     """
     from cosmic.comparing.sweeping import sweep_design  # noqa: PLC0415  heavy imports stay in functions
-    from cosmic.design.paths import full_path  # noqa: PLC0415
     from cosmic.errors import require  # noqa: PLC0415
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415
 
-    varied: dict[str, list[Any]] = {}
-    for each in vary:
-        path, _, text = (part.strip() for part in each.partition("="))
-        require(bool(path and text), "--vary", each, "give a field and its values, such as tp=1,2,4")
-        require(full_path(path) not in map(full_path, varied), "--vary", each, "names a field that another one varies")
-        varied[path] = parse_overrides([f"{path}=[{text}]"])[path]
-        require(bool(varied[path]), "--vary", each, "give a field and its values, such as tp=1,2,4")
-    count = prod(map(len, varied.values()))
+    values = varied(vary)
+    count = prod(map(len, values.values()))
     require(count <= MOST, "--vary", count, f"at most {MOST:,} combinations")
-    return sweep_design(design, parse_overrides(settings), varied, fixed_paths(fix or []), progress)
+    return sweep_design(design, parse_overrides(settings), values, fixed_paths(fix or []), progress)
 
 
 def _data(row: Row) -> dict[str, Any]:
@@ -130,7 +129,8 @@ def _data(row: Row) -> dict[str, Any]:
     outcome = row.outcome
     if not isinstance(outcome, Metrics):
         return {**row.values, "feasible": False, "reasons": list(outcome.reasons), "moved": moved}
-    numbers = {name: getattr(outcome, name) for name in NUMBERS}
+    served = outcome.ttft_p95_s is not None
+    numbers = {name: getattr(outcome, name) for name in (*NUMBERS, *(OF_REQUESTS if served else ()))}
     unknown = {name: why for name, why in outcome.unknown.items() if name in NUMBERS}
     told = {"feasible": True, "reasons": [], "moved": moved, **numbers, "unknown": unknown}
     return {**row.values, **told, "breakdown": outcome.breakdown}
@@ -149,12 +149,13 @@ def _moving(rows: list[Row]) -> dict[str, list[str]]:
     return found
 
 
-def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...]) -> list[Any]:
+def _row(row: dict[str, Any], paths: list[str], others: tuple[str, ...], times: int) -> list[Any]:
     values = [*(str(row[path]) for path in paths), *others]
     if not row["feasible"]:
-        return [*values, None, None, None, None, "; ".join(row["reasons"])]
+        return [*values, *[None] * times, None, None, None, "; ".join(row["reasons"])]
     memory = f"{row['memory_bytes'] / 2**30:.1f}"
-    return [*values, seconds(row["step_s"]), f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, ""]
+    taken = [seconds(row[name]) for name in (("ttft_s", "tpot_s") if times > 1 else ("step_s",))]
+    return [*values, *taken, f"{row['tokens_per_s']:,.0f}", f"{100 * row['mfu']:.1f} %", memory, ""]
 
 
 def _csv(rows: list[dict[str, Any]], moving: dict[str, list[str]]) -> Iterator[str]:

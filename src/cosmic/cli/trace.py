@@ -203,13 +203,14 @@ def generate(
     json: Json = False,
 ) -> None:
     """Write the traces of one training step of a design, and their communicator groups."""
+    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.traces.generation import generate as run  # noqa: PLC0415  heavy
     from cosmic.traces.groups import groups_text  # noqa: PLC0415  heavy
     from cosmic.traces.writing import trace_files  # noqa: PLC0415  heavy
 
     _check_prefix(out)
-    point = load_design(design, parse_overrides(settings))
+    point = step_of(load_design(design, parse_overrides(settings)))
     started = time.perf_counter()
     doing("generating the step")
     made = run(point)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cosmic.catalog.accuracy import counted
 from cosmic.cli.candidates import one_of
 from cosmic.cli.console import Json, StatusLine, emit, emit_json, emit_table, new_app
 
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 app = new_app()
 MOST_REASONS = 20
+MORE = ("left out", "in P5–P95", "τ")
+LEGEND = (
+    "left out: mean error by constants that were fitted without the source; in P5–P95: measured times in the range of "
+    "their prediction, by that error where there is one; τ: over pairs that differ by more than 5 %"
+)
 
 
 def _columns_of_rows(incomplete: str) -> list[str]:
@@ -74,10 +80,11 @@ def _write_page(found: Validation, path: Path) -> None:
 
 
 def _show(found: Validation) -> None:
-    emit_table("Time", _columns(found.by, "τ"), [_row(each) for each in found.summary])
+    emit_table("Time", _columns(found.by, *MORE), [[*_row(each), *_more(each)] for each in found.summary])
+    emit([LEGEND, *_covered(found)])
     if found.memory_summary:
         emit([""])
-        emit_table("Peak memory", _columns(found.by), [_row(each)[:-1] for each in found.memory_summary])
+        emit_table("Peak memory", _columns(found.by), [_row(each) for each in found.memory_summary])
     reasons = [(count, each.name, why) for each in found.summary for why, count in each.skipped.items()]
     if reasons:
         reasons.sort(key=lambda item: -item[0])
@@ -87,13 +94,30 @@ def _show(found: Validation) -> None:
             emit([f"… and {left} more reasons: see --json"])
 
 
+def _covered(found: Validation) -> list[str]:
+    """Return how many measured times are in the range of their prediction, in a sentence."""
+    known = found.coverage
+    if known is None:
+        return []
+    return [
+        f"P5–P95 holds {100 * known.of_rows:.1f} % of {known.rows:,} rows, {100 * known.of_sources:.1f} % on average "
+        f"of {counted(known.sources)}; P95 is {100 * known.width:.0f} % above the prediction on average"
+    ]
+
+
 def _columns(by: str, *more: str) -> list[str]:
     return [by, "rows", "coverage", "mean", "median", "worst", "bias", *more]
 
 
 def _row(each: Summary) -> list[Any]:
     errors = [_percent(value) for value in (each.coverage, each.mean, each.median, each.worst)]
-    return [each.name, each.rows, *errors, _percent(each.bias, "+"), None if each.tau is None else f"{each.tau:.2f}"]
+    return [each.name, each.rows, *errors, _percent(each.bias, "+")]
+
+
+def _more(each: Summary) -> list[Any]:
+    """Return the error without the source, the share of rows in their ranges, and τ."""
+    tau = None if each.clear_tau is None else f"{each.clear_tau:.2f}"
+    return [_percent(each.left_out_mean), _percent(each.in_range), tau]
 
 
 def _percent(share: float | None, sign: str = "") -> str | None:

@@ -27,12 +27,13 @@ def workload(
 ) -> None:
     """Print the operators, collectives and memory of one step, on the busiest rank of a design."""
     from cosmic.design.batch import batch_of  # noqa: PLC0415  heavy
+    from cosmic.evaluation import step_of  # noqa: PLC0415  heavy
     from cosmic.loading.designs import load_design, parse_overrides  # noqa: PLC0415  heavy
     from cosmic.simulation.analytic import bounding_profile  # noqa: PLC0415  heavy
     from cosmic.workload.checks import invalid_reasons  # noqa: PLC0415  heavy
     from cosmic.workload.sizes import sizes_of  # noqa: PLC0415  heavy
 
-    point = load_design(design, parse_overrides(settings))
+    point = step_of(load_design(design, parse_overrides(settings)))
     step = bounding_profile(batch_of(point))
     degrees = {axis: int(sizes_of(batch_of(point))[axis]) for axis in ("dp", "tp", "cp", "pp", "ep", "etp", "edp")}
     degrees["oep"] = degrees["ep"]

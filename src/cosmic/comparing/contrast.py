@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from math import isnan
 from typing import Any
 
+from cosmic.catalog.pair_accuracy import Certainty, certainty
 from cosmic.comparing.worth import Group, Method, attribute, coupled
 from cosmic.design import schema
 from cosmic.design.batch import batch_of
@@ -30,6 +31,12 @@ MAPPING = (
 """Fields of a workload that change together, the mapping; dp comes last, as the other axes determine it."""
 LAYERS = {"network": "network", "collective": "collective", "compute": "accelerator", "memory": "accelerator"}
 """Layers that change as a whole, and the names of their groups."""
+OF_SERVING = {"load": "load", "prefill": "prefill pool"}
+"""Parts of the serving layer that change as a whole."""
+OF_TOKEN = "tpot_s"
+"""The metric of designs that serve a load whose change is explained."""
+WITHOUT_ROOM = ("memory", "cache")
+"""Ends of the rules of memory: a deployment that breaks only these has a valid mapping."""
 Fields = dict[str, dict[str, tuple[Any, Any]]]
 """Fields by group and path, with A's and B's values as files write them."""
 Measure = Callable[[Mapping[str, float]], float | None]
@@ -83,16 +90,34 @@ class Contrast:
     """How many designs are out of memory; their times count all the same."""
     together_s: float
     """The seconds that no single difference explains: 0, except where changes are made one at a time."""
+    measured: str = "step_s"
+    """The metric that differences are worth seconds of: the step, or TPOT where both designs serve a load."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether both designs serve a load of requests."""
+        return self.measured == OF_TOKEN
+
+    @property
+    def certainty(self) -> Certainty | None:
+        """How sure it is which design takes less time for a token; None where one has no time, or both are equal."""
+        name = OF_TOKEN if self.serves else "tokens_per_s"  # how many tokens are served may be the clients' choice
+        a, b = self.a.metrics.get(name), self.b.metrics.get(name)
+        if not a or not b or not self.differences:
+            return None
+        return certainty(self.a.point, self.b.point, b / a if self.serves else a / b)
 
 
 def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
     """Return the differences between *a* and *b*, the effect of each, and the metrics of both."""
     one, other = _side(a), _side(b)
     fields = differing_fields(a, b)
-    start, end = one.metrics.get("step_s"), other.metrics.get("step_s")
+    name = OF_TOKEN if a.serving is not None and b.serving is not None else "step_s"
+    start, end = one.metrics.get(name), other.metrics.get(name)
     if not fields or start is None or end is None:
-        return Contrast(one, other, tuple(_difference((name,), fields) for name in fields), "none", 0, 0, 0, 0.0)
-    between = Between(a, b, fields)
+        found_none = tuple(_difference((group,), fields) for group in fields)
+        return Contrast(one, other, found_none, "none", 0, 0, 0, 0.0, name)
+    between = Between(a, b, fields, lambda metrics: None if isnan(metrics[name]) else metrics[name])
     groups = coupled([(name,) for name in fields], between.fits)
     method, worth = attribute(groups, between.value)
     found = []
@@ -106,20 +131,26 @@ def compare_designs(a: DesignPoint, b: DesignPoint) -> Contrast:
     together = rest if method == "one_at_a_time" else 0.0  # only rounding otherwise
     invalid = list(between.values.values()).count(None)
     designs, over = len(between.values) - invalid, len(between.over_memory)
-    return Contrast(one, other, tuple(found), method, designs, invalid, over, together)
+    return Contrast(one, other, tuple(found), method, designs, invalid, over, together, name)
 
 
 def _side(point: DesignPoint) -> Side:
-    if reasons := invalid_reasons(point):
-        return Side(point, reasons, {}, {})
     outcome = evaluate(point)
+    reasons = outcome.reasons if isinstance(outcome, Infeasible) else ()
+    if not _is_valid(point):
+        return Side(point, reasons, {}, {})
     columns = {name: float(column[0]) for name, column in evaluate_batch(batch_of(point)).columns.items()}
     return Side(
         point,
-        outcome.reasons if isinstance(outcome, Infeasible) else (),
+        reasons,
         {name: None if isnan(columns[name]) else columns[name] for name in BETTER},
-        {name.partition(".")[2]: value for name, value in columns.items() if name.startswith("breakdown.")},
+        {name.partition(".")[2]: value for name, value in columns.items() if _is_part(name, value)},
     )
+
+
+def _is_part(name: str, value: float) -> bool:
+    """Return whether a column is a part of the step that the design has."""
+    return name.startswith("breakdown.") and not isnan(value)
 
 
 def _difference(group: Group, fields: Fields, *numbers: float | None) -> Difference:
@@ -148,10 +179,15 @@ def group_of(path: str) -> str:
 
     >>> group_of("workload.tp"), group_of("memory.capacity"), group_of("workload.recompute")
     ('mapping', 'accelerator', 'workload.recompute')
+    >>> group_of("serving.load.rate"), group_of("serving.prefill.tp"), group_of("serving.engine")
+    ('load', 'mapping', 'serving.engine')
     """
     layer, _, field = path.partition(".")
     if layer == "workload":
         return "mapping" if field in MAPPING else path
+    if layer == "serving":
+        part = field.partition(".")[0]
+        return "mapping" if part == "prefill" else OF_SERVING.get(part, path)  # both pools share the accelerators
     return LAYERS.get(layer, layer)
 
 
@@ -162,8 +198,12 @@ def finer_group_of(path: str) -> str:
 
     >>> finer_group_of("network.dims.0.bandwidth"), finer_group_of("network.dims.1.npus"), finer_group_of("workload.dp")
     ('network bandwidth', 'network shape', 'mapping')
+    >>> finer_group_of("serving.load.rate"), finer_group_of("serving.prefill.tp"), finer_group_of("serving.engine")
+    ('load', 'prefill pool', 'engine and its limits')
     """
     layer, _, field = path.partition(".")
+    if layer == "serving":
+        return OF_SERVING.get(field.partition(".")[0], "engine and its limits")
     if layer == "network":
         kinds = {"topology": "shape", "npus": "shape", "bandwidth": "bandwidth"}
         return f"network {kinds.get(field.rpartition('.')[2], 'links')}"
@@ -234,10 +274,17 @@ class Between:
             changes = {root: value for name in sorted(names) for root, value in self._changes[name].items()}
             try:
                 point: DesignPoint = schema.assign(self._a, changes)
-                self._points[names] = None if invalid_reasons(point) else point
+                self._points[names] = point if _is_valid(point) else None
             except SpecError:  # a layer refuses it, such as algorithms for another number of dimensions
                 self._points[names] = None
         return self._points[names]
+
+
+def _is_valid(point: DesignPoint) -> bool:
+    """Return whether a design's mapping is valid; memory is not checked."""
+    if point.serving is None:
+        return not invalid_reasons(point)
+    return all(name.endswith(WITHOUT_ROOM) for name in evaluate_batch(batch_of(point)).broken)
 
 
 def _names(groups: Iterable[Group]) -> frozenset[str]:
@@ -253,6 +300,8 @@ def _roots(paths: Iterable[str], apart: Mapping[str, int] | None = None) -> list
 
     def root(path: str) -> str:
         layer = path.partition(".")[0]
+        if layer == "serving" and shared.get(layer, 1) > 1:
+            return ".".join(path.split(".")[:2])  # a pool that the other design does not have
         return path if layer == "workload" or shared.get(layer, 1) > 1 else layer
 
     return list(dict.fromkeys(root(path) for path in paths))

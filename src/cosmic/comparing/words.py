@@ -25,6 +25,8 @@ NAMES = {"model.name": ("model",), "compute.accelerator": ("compute", "memory")}
 """Names that stand for all fields of some layers: the verdict mentions the name only."""
 NAMED = 2
 """How many fields of a difference the verdict names."""
+OF_SERVED = {"ttft_s": "TTFT", "tpot_s": "TPOT", "tokens_per_s_per_npu": "tokens/s an accelerator"}
+"""What of designs that serve a load is compared."""
 EQUAL = 5e-4
 """Steps whose times differ by a smaller share are equal to three digits."""
 
@@ -35,7 +37,10 @@ def verdict(contrast: Contrast) -> str:
         return "A and B are the same design"
     for name, side in (("A", contrast.a), ("B", contrast.b)):
         if not side.metrics:
-            return f"{name} has an invalid mapping, so its step has no time: {side.reasons[0]}"
+            what = "step has no time" if side.point.serving is None else "requests have no time"
+            return f"{name} has an invalid mapping, so its {what}: {side.reasons[0]}"
+    if contrast.serves:
+        return _served(contrast)
     (a, tokens_a), (b, tokens_b) = (_pace(side) for side in (contrast.a, contrast.b))
     if abs(b / a - 1) < EQUAL:
         return f"A and B take equally long for a step{_opposed(contrast) if len(contrast.differences) > 1 else ''}"
@@ -43,12 +48,31 @@ def verdict(contrast: Contrast) -> str:
         said = f"B is {times(a / b)} as fast as A" if b < a else f"A is {times(b / a)} as fast as B"
     else:
         said = f"a step of B takes {times(b / a)} as long as one of A, at {times(tokens_b / tokens_a)} the tokens/s"
+    return said + _mostly(contrast)
+
+
+def _served(contrast: Contrast) -> str:
+    """Return the same of two designs that serve a load: how long tokens take, and how many an accelerator makes."""
+    said = []
+    for name, label in OF_SERVED.items():
+        a, b = contrast.a.metrics.get(name), contrast.b.metrics.get(name)
+        if a and b:
+            said.append(f"{times(b / a)} the {label}" if abs(b / a - 1) >= EQUAL else f"the same {label}")
+    sentence = f"B has {', '.join(said[:-1])} and {said[-1]} of A" if len(said) > 1 else "B cannot be compared with A"
+    a, b = contrast.a.metrics.get(contrast.measured), contrast.b.metrics.get(contrast.measured)
+    if not a or not b or abs(b / a - 1) < EQUAL:
+        return sentence
+    return sentence + _mostly(contrast).replace("of that is", "of the change of TPOT is")
+
+
+def _mostly(contrast: Contrast) -> str:
+    """Return the end of a sentence that names what explains most of a change."""
     share = contrast.differences[0].worth_share
     if len(contrast.differences) == 1:
-        return f"{said}; all of that is {words(contrast.differences[0])}"
+        return f"; all of that is {words(contrast.differences[0])}"
     if share is None or not 0 < share <= 1:
-        return said + _opposed(contrast)
-    return f"{said}; {100 * share:.0f} % of that is {words(contrast.differences[0])}"
+        return _opposed(contrast)
+    return f"; {100 * share:.0f} % of that is {words(contrast.differences[0])}"
 
 
 def words(difference: Difference) -> str:
@@ -90,7 +114,7 @@ def _pace(side: Side) -> tuple[float, float]:
 def _opposed(contrast: Contrast) -> str:
     """Return the end of a sentence that names the difference that saves most and the one that adds most."""
     rated = sorted(((each.worth_s or 0.0, each) for each in contrast.differences), key=lambda pair: pair[0])
-    step = _pace(contrast.a)[0]
+    step = contrast.a.metrics[contrast.measured] or 0.0
     said = [
         f"{words(each)} {verb} {show(float(f'{abs(part):.3g}'), SECONDS)}"
         for (part, each), verb, sign in ((rated[0], "saves", -1), (rated[-1], "adds", 1))

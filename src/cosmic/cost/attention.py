@@ -21,7 +21,8 @@ they differ, and x is a share of the longest. A tile on the diagonal is computed
     w          head width that takes as long as the exponentials of a pair: they make narrow heads slower
 
 The backward pass also streams: before, the output and its gradient, to multiply them; after, the gradient of queries in
-single precision (cleared, added to, and rounded).
+single precision (cleared, added to, and rounded). Heads wider than 128 do not fit the registers of its tiles: backward,
+their products take *wide_backward* times as long.
 
 Dao, FlashAttention-2, ICLR 2024 and Shah et al., FlashAttention-3, NeurIPS 2024 describe such kernels. The constants
 are those of Hopper; `calibration/fit_kernels.py` fits the efficiencies and the ramp.
@@ -29,7 +30,7 @@ are those of Hopper; `calibration/fit_kernels.py` fits the efficiencies and the 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +48,14 @@ GRADIENT_STREAM_BYTES = 3 * 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shares:
+    """Shares of the peak, forward and backward."""
+
+    forward: float
+    backward: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AttentionConstants:
     """Constants that all accelerators have in common, stated for Hopper."""
 
@@ -60,8 +69,16 @@ class AttentionConstants:
     """Share of the longest masked tile for which only the last SM is busy."""
     one_reader: float
     """Rate at which one SM can read, relative to its share of the memory's bandwidth."""
+    wide_backward: float
+    """Time of the backward products of heads wider than `USUAL_WIDTH`, over that of the same work in narrower ones."""
     read_alone: float
     """Rate of reading alone relative to reading and writing, which loses time to bus turnaround."""
+    flash1: Shares
+    """Shares of an A100's peak that the first FlashAttention reaches."""
+    flash2: Shares
+    """The same of FlashAttention-2."""
+    earlier_flop_per_s: float
+    """What the instructions of Ampere reach on one SM of a later accelerator: both generations use no others."""
 
 
 CONSTANTS = fitted("attention", AttentionConstants)
@@ -112,6 +129,26 @@ class AttentionRates:
         return where(np.asanyarray(self.sms) > 0, self.sms, CONSTANTS.hopper_sms)
 
 
+def of_generation(rates: AttentionRates, generation: str) -> AttentionRates:
+    """Return the rates of an earlier generation of kernels, flash1 or flash2, where it is slower.
+
+    Its share of the peak falls as far as an SM's peak is above what the instructions of its time reach.
+
+    >>> h100 = AttentionRates(989.4e12, 3e12, efficiency=0.704, backward_efficiency=0.614, sms=132)
+    >>> [float(round(of_generation(h100, each).efficiency, 2)) for each in ("flash1", "flash2", "fused")]
+    [0.21, 0.37, 0.7]
+    """
+    if generation not in ("flash1", "flash2"):
+        return rates
+    shares = CONSTANTS.flash1 if generation == "flash1" else CONSTANTS.flash2
+    used = np.minimum(1.0, CONSTANTS.earlier_flop_per_s * rates.known_sms / rates.peak_flop_per_s)
+    return replace(
+        rates,
+        efficiency=np.minimum(rates.efficiency, shares.forward * used),
+        backward_efficiency=np.minimum(rates.backward_efficiency, shares.backward * used),
+    )
+
+
 def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """Return the seconds of the forward kernel.
 
@@ -121,7 +158,8 @@ def attention_seconds(work: Attention, rates: AttentionRates) -> Numeric:
     """
     width, values = _padded(work.width), _padded(work.value_width)
     pair_flop = 2 * (width + values + 2 * rates.softmax_width)
-    computing = _tiles_seconds(work, rates, pair_flop / _without_softmax(rates.efficiency, rates), rates.ramp_s)
+    reached = _without_softmax(rates.efficiency, rates)
+    computing = _tiles_seconds(work, rates, pair_flop / reached, rates.ramp_s)
     return np.maximum(computing, _tensor_bytes(work) / rates.bytes_per_s)
 
 
@@ -133,7 +171,9 @@ def attention_backward_seconds(work: Attention, rates: AttentionRates) -> Numeri
     5.0
     """
     width, values = _padded(work.width), _padded(work.value_width)
-    pair_flop = 2 * (3 * width + 2 * values + 5 * rates.softmax_width)
+    narrow = np.minimum(work.width, work.value_width) <= USUAL_WIDTH
+    slower = where(narrow, 1.0, CONSTANTS.wide_backward)
+    pair_flop = 2 * (3 * width + 2 * values + 5 * rates.softmax_width) * slower
     reached = _without_softmax(rates.backward_efficiency, rates)
     computing = _tiles_seconds(work, rates, pair_flop / reached, 2.5 * rates.ramp_s)
     rows = work.batch * work.heads * work.queries

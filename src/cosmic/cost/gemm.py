@@ -40,6 +40,7 @@ import numpy as np
 
 from cosmic.catalog.fitted import fitted
 from cosmic.cost.compute import RATES, FieldLookup, first_known, gemm_efficiency
+from cosmic.cost.power import held_back
 from cosmic.numeric import Numeric, cbrt
 
 ChipLoad = Literal["alone", "repeated", "workload"]
@@ -97,8 +98,22 @@ FORMATS = {
     "fp8": Format(RATES["fp8"], 1.0, "fp8_efficiency", "fp8_cast", 2 + 2 + 1),
     "fp8_block": Format(RATES["fp8"], 1.0, "fp8_block_efficiency", "block_cast", 2 + 1),
     "fp4": Format(RATES["fp4"], 0.5625, "fp4_efficiency", "block_cast", 2 + 0.5625, ((128, 256),), "fp4_ramp"),
+    "fp4_served": Format(
+        RATES["fp4"], 0.5625, "fp4_efficiency", "block_cast", 2 + 0.5625, ((128, 256), (128, 128)), "fp4_ramp"
+    ),
+    "widened": Format((), 0.5625, tiles=((16, 64), (64, 64), (128, 128)), splits=True),
+    "fp4_trained": Format(RATES["fp4"], 0.5625, "fp8_efficiency", "block_cast", 2 + 0.5625, ((128, 256),), "fp4_ramp"),
 }
-"""The formats: one scale for a tensor (fp8) or for each block of it (fp8_block; fp4 is NVFP4, a scale for 16)."""
+"""The formats: one scale for a tensor (fp8) or for each block of it (fp8_block; fp4 is NVFP4, a scale for 16).
+
+Weights alone have 4 bits where kernels have *widened* them: integers anywhere, and fp4 where matrix units have none.
+Activations stay in 16 bits, and so does the product. Tiles have as few rows as a matrix instruction takes, so that the
+weights of few tokens are read at the rate of the memory.
+
+Measured GEMMs of fp4 are those of a serving engine; that the newer kernels of fp4_served have smaller tiles, too, is
+inferred from whole serving steps, not from GEMMs. Training frameworks call cuBLAS, which comes as close to the peak
+in fp4 as in fp8: "up to 2.3x" as fast (NVIDIA, *Boosting Matrix Multiplication Speed and Flexibility with NVIDIA cuBLAS
+12.9*, 2025)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +169,7 @@ def matrix_unit(
         split_k=compute("split_k") if chosen.splits else 1,
         tiles=chosen.tiles,
         ramp_s=first_known(compute(chosen.ramp), compute("tile_ramp")),
-        sustained=compute("sustained_efficiency"),
+        sustained=held_back(compute("sustained_efficiency"), compute),
         burst_s=compute("burst") * getattr(CONSTANTS.burst_left, load),
         launch_s=compute("launch"),
         cast_s=compute(chosen.cast) if chosen.cast else 0.0,

@@ -87,12 +87,28 @@ class Compute:
     """Time of each kernel besides its work: launch, ramp and tail."""
     host_launch_s: float = 0.0
     """Time that the host takes to launch one kernel; eager execution of small kernels is launch-bound."""
+    host_spread: float = 0.3
+    """Standard deviation of that time from host to host, over its mean: 22 to 46 us by four estimates on H200."""
     straggler_slack: float = 0.0
     """Standard deviation of the time that ranks take for equal work, as a share; a step waits for the slowest."""
+    tp_hiding: float = 1.0
+    """How well compute hides tensor-parallel communication that overlaps it, relative to what is usual."""
+    ep_hiding: float = 1.0
+    """The same of expert-parallel communication."""
+    expert_pace: float = 1.0
+    """Rate of the passes around experts (routing, dispatch, combination), relative to what is usual."""
+    time_factor: float = 1.0
+    """Seconds of everything in a step, relative to what they would be: what `cosmic calibrate` finds no cause for."""
+    calibration_sd: float | None = None
+    """Standard deviation of the logarithm of measured over predicted steps, after `cosmic calibrate`; None without."""
+    calibration_rows: int = 0
+    """Measurements behind it."""
     provenance: Provenance = "estimate"
     """Origin of the efficiencies."""
     power_w: float | None = None
     """Thermal design power."""
+    power_cap_w: float | None = None
+    """Power limit that the card is set to, if other than `power`: GEMMs that reach it run slower."""
     price_usd: float | None = None
     """Price of one accelerator."""
 
@@ -102,12 +118,20 @@ class Compute:
             rate = getattr(self, f"{key}_flop_per_s")
             require(rate is None or rate > 0, key, rate, "must be positive")
         require(self.power_w is None or self.power_w > 0, "power", self.power_w, "must be positive")
+        cap = self.power_cap_w
+        require(cap is None or cap > 0, "power_cap", cap, "must be positive")
         require(self.price_usd is None or self.price_usd > 0, "price", self.price_usd, "must be positive")
         for key in DURATIONS:
             time = getattr(self, f"{key}_s")
             require(time is None or time >= 0, key, time, "must not be negative")
         require(self.stream_ramp_bytes >= 0, "stream_ramp", self.stream_ramp_bytes, "must not be negative")
         require(self.straggler_slack >= 0, "straggler_slack", self.straggler_slack, "must not be negative")
+        for key in ("tp_hiding", "ep_hiding", "expert_pace", "time_factor"):
+            require(getattr(self, key) > 0, key, getattr(self, key), "must be positive")
+        spread = self.calibration_sd
+        require(spread is None or spread >= 0, "calibration_sd", spread, "must not be negative")
+        require(self.calibration_rows >= 0, "calibration_rows", self.calibration_rows, "must not be negative")
+        require(self.host_spread >= 0, "host_spread", self.host_spread, "must not be negative")
         require(self.sms >= 0, "sms", self.sms, "must not be negative")
         require(self.split_k >= 1, "split_k", self.split_k, "must be at least 1")
         for key in SHARES:

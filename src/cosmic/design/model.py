@@ -2,102 +2,66 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
+from math import gcd
 from typing import Literal
 
 from cosmic.design.bounds import check_bounds
+from cosmic.design.model_parts import MLA, Experts, Image, SparseAttention, StateSpace
 from cosmic.design.schema import DERIVED
 from cosmic.errors import require
+
+__all__ = [
+    "MLA",
+    "Experts",
+    "Image",
+    "Model",
+    "Recommender",
+    "SparseAttention",
+    "StateSpace",
+    "Transformer",
+    "active_parameters",
+    "attention_parameters",
+    "context_parts",
+    "is_moe",
+    "is_moe_layer",
+    "layer_kind",
+    "layer_kinds",
+    "layer_parameters",
+    "moe_layers",
+    "mtp_kinds",
+    "parameters",
+    "served",
+    "tensor_parts",
+]
 
 Bias = Literal["qkv", "out", "ffn", "experts", "router", "head"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Experts:
-    """MoE: experts in place of the feed-forward network of some layers."""
-
-    count: int
-    """Routed experts per layer."""
-    active: int
-    """Routed experts per token (top-k)."""
-    ffn: int
-    """Inner width of one routed expert."""
-    shared_ffn: int = 0
-    """Inner width of all shared experts together."""
-    shared_gate: bool = False
-    """Whether a learned gate scales the shared experts' output."""
-    dense_first: int = 0
-    """Dense layers before the first MoE layer."""
-    every: int = 1
-    """Interval of MoE layers after those: 2 is every second layer."""
-    capacity_factor: float | None = None
-    """Slots per expert relative to an even split; if not given, no token is dropped."""
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-        require(self.count >= 1, "count", self.count, "an MoE layer has at least 1 expert")
-        some = 1 <= self.active <= self.count
-        require(some, "active", self.active, f"must be 1 … {self.count}, the experts there are")
-        require(self.ffn >= 1, "ffn", self.ffn, "must be at least 1")
-        require(self.shared_ffn >= 0, "shared_ffn", self.shared_ffn, "must not be negative")
-        require(self.dense_first >= 0, "dense_first", self.dense_first, "must not be negative")
-        require(self.every >= 1, "every", self.every, "must be at least 1")
-        factor = self.capacity_factor
-        require(factor is None or factor > 0, "capacity_factor", factor, "must be positive")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MLA:
-    """Multi-head latent attention (DeepSeek-V2): one small vector per token gives the keys and values of all heads."""
-
-    q_lora_rank: int | None = None
-    """Width of the compressed query; if not given, queries are projected directly."""
-    kv_lora_rank: int
-    """Width of the compressed keys and values, which the KV cache keeps."""
-    qk_rope_head_dim: int
-    """Width per head of the rotary part; all heads share that of the keys."""
-    v_head_dim: int
-    """Width per head of the values."""
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-        rank = self.q_lora_rank
-        require(rank is None or rank >= 1, "q_lora_rank", rank, "must be at least 1")
-        require(self.kv_lora_rank >= 1, "kv_lora_rank", self.kv_lora_rank, "must be at least 1")
-        require(self.qk_rope_head_dim >= 0, "qk_rope_head_dim", self.qk_rope_head_dim, "must not be negative")
-        require(self.v_head_dim >= 1, "v_head_dim", self.v_head_dim, "must be at least 1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
-    """Images as tokens: square patches, each projected to the hidden size."""
-
-    size: int
-    """Pixels of an image, per side."""
-    patch: int
-    """Pixels of a patch, per side."""
-    channels: int = 3
-    class_token: bool = True
-
-    def __post_init__(self) -> None:
-        check_bounds(self)
-        require(self.patch >= 1, "patch", self.patch, "must be at least 1")
-        require(self.channels >= 1, "channels", self.channels, "must be at least 1")
-        whole = self.size >= self.patch and self.size % self.patch == 0
-        require(whole, "size", self.size, f"must be a multiple of the patch, {self.patch}")
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of one image."""
-        return (self.size // self.patch) ** 2 + self.class_token
+MIXERS = {"*": "", "M": "state_", "P": "parallel_", "W": "window_", "C": "sparse_", "H": "heavy_"}
+"""Letters of a pattern for layers with a mixer: attention, a state space, both side by side, or attention to few keys
+of three kinds; and how the names of their kinds start."""
+FEW_KEYS = frozenset("WCH")
+ALONE = {"*": "attention_layer", "M": "state_layer", "-": "ffn_layer", "E": "experts_layer"}
+"""Letters of a pattern whose layers are a single mixer each, and the names of these kinds."""
+MOST_LETTERS = 4096
+"""Of a pattern, and layers of a model that has one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transformer:
-    """A stack of attention and feed-forward layers: language models, encoders, vision transformers."""
+    """A stack of attention and feed-forward layers: language models, encoders, vision transformers.
+
+    With a `pattern`, some layers have a state space in place of attention (Mamba, gated DeltaNet).
+    """
 
     name: str = ""
+    checkpoint: str = ""
+    """What an engine loads to serve it: a name on the Hugging Face Hub, or a folder. If not given, that of `name`."""
     family: Literal["decoder", "encoder", "encoder_decoder", "vision"] = "decoder"
     layers: int
     """Layers; of an encoder-decoder, the decoder's."""
@@ -147,17 +111,39 @@ class Transformer:
     pretraining_heads: bool = False
     """Whether the model has BERT's pretraining heads: a dense layer and a two-way classifier on the first token, and a
     dense layer with a norm before the vocabulary."""
+    pattern: str = ""
+    """The mixer of each layer, one letter each, repeated as often as it takes: ``*`` attention, ``M`` a state space,
+    ``P`` both side by side, ``W C H`` attention to few keys (DeepSeek-V4). All layers attend if it is empty."""
+    single_mixers: bool = False
+    """Whether a layer is a single mixer (Nemotron-H, Mamba-2): then ``-`` is a feed-forward network, ``E`` are experts;
+    and `norms_per_layer` is that of such a layer."""
+    ssm: StateSpace | None = None
+    """The state space of layers ``M`` and ``P``."""
+    sparse: SparseAttention | None = None
+    """The attention of layers ``W``, ``C`` and ``H``."""
+    residual_streams: int = 1
+    """Copies of the residual stream that layers mix (hyper-connections of DeepSeek-V4)."""
+    rope: bool = True
+    """Whether attention has rotary positions, where it has no others."""
+    attention_gate: bool = False
+    """Whether a gate, projected from the layer's input, scales the output of each attention head (Qwen3-Next)."""
+    mtp_layers: int = 0
+    """Modules that predict further tokens while training (DeepSeek-V3): each a projection of two hidden vectors to
+    one, a last layer again, and the head again."""
     experts: Experts | None = None
     mla: MLA | None = None
     image: Image | None = None
+    context: int | None = None
+    """Tokens that a request may have at most, prompt and answer together; None: not known."""
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        for name in ("layers", "hidden", "heads", "ffn", "vocab", "norms_per_layer"):
+        self._check_pattern()
+        for name in ("layers", "hidden", "heads", "ffn", "vocab", "norms_per_layer", "residual_streams"):
             require(getattr(self, name) >= 1, name, getattr(self, name), "must be at least 1")
-        for name in ("encoder_layers", "positions", "position_buckets", "segments"):
+        for name in ("encoder_layers", "positions", "position_buckets", "segments", "mtp_layers"):
             require(getattr(self, name) >= 0, name, getattr(self, name), "must not be negative")
-        for name in ("window", "full_attention_every"):
+        for name in ("window", "full_attention_every", "context"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, value, "must be at least 1")
         self._complete_attention()
@@ -167,6 +153,34 @@ class Transformer:
         vision = self.family == "vision"
         rule = "must say how images become tokens" if vision else f"a {self.family} reads no images"
         require((self.image is not None) == vision, "image", self.image, rule)
+
+    def _check_pattern(self) -> None:
+        letters = ALONE if self.single_mixers else MIXERS
+        known = set(self.pattern) <= set(letters) and len(self.pattern) <= MOST_LETTERS
+        rule = f"must have the letters {' '.join(letters)} alone, at most {MOST_LETTERS:,}"
+        require(known, "pattern", self.pattern, rule)
+        few = not self.pattern or self.layers <= MOST_LETTERS
+        require(few, "layers", self.layers, f"must be at most {MOST_LETTERS:,} with a pattern")
+        require(bool(self.pattern) or not self.single_mixers, "single_mixers", True, "needs a pattern of layers")
+        decodes = self.family == "decoder" or not (self.pattern or self.mtp_layers)
+        where = "pattern" if self.pattern else "mtp_layers"
+        require(decodes, where, getattr(self, where), f"only decoders have one, not a {self.family}")
+        states = bool({"M", "P"} & set(self.pattern))
+        rule = "layers M and P of the pattern need one" if states else "the pattern has no layers M or P: leave it out"
+        require((self.ssm is not None) == states, "ssm", self.ssm, rule)
+        few = bool(FEW_KEYS & set(self.pattern))
+        rule = "layers W, C and H need one" if few else "the pattern has no layers W, C or H: leave it out"
+        require((self.sparse is not None) == few, "sparse", self.sparse, rule)
+        grouped = self.sparse is None or self.heads % self.sparse.o_groups == 0
+        require(grouped, "heads", self.heads, "must divide by sparse.o_groups")
+        plain = self.residual_streams == 1 or (bool(self.pattern) and not self.single_mixers)
+        require(plain, "residual_streams", self.residual_streams, "needs a pattern of layers of two mixers each")
+        mixed = self.single_mixers and self.experts is not None
+        placed = not mixed or (self.experts.dense_first == 0 and self.experts.every == 1)  # type: ignore[union-attr]
+        require(placed, "experts", self.experts, "layers E of the pattern have them: leave out dense_first and every")
+        named = not self.single_mixers or (self.experts is not None) == ("E" in self.pattern)
+        rule = "layers E of the pattern need them" if self.experts is None else "the pattern has no layers E"
+        require(named, "experts", self.experts, rule)
 
     def _complete_attention(self) -> None:
         if self.kv_heads is DERIVED:
@@ -240,6 +254,8 @@ def active_parameters(model: Model) -> int:
 def is_moe_layer(model: Transformer, layer: int) -> bool:
     """Return whether layer number *layer* is an MoE layer."""
     experts = model.experts
+    if model.single_mixers:
+        return model.pattern[layer % len(model.pattern)] == "E"
     if experts is None or layer < experts.dense_first:
         return False
     return (layer - experts.dense_first + 1) % experts.every == 0
@@ -253,27 +269,113 @@ def is_moe(model: Model) -> bool:
 def moe_layers(model: Transformer) -> int:
     """Return the number of MoE layers."""
     experts = model.experts
+    if model.pattern:
+        return sum(is_moe_layer(model, layer) for layer in range(model.layers))
     return max(0, model.layers - experts.dense_first) // experts.every if experts else 0
+
+
+def layer_kind(model: Transformer, layer: int) -> str:
+    """Return the kind of layer number *layer*: what its mixer is, and whether it has experts.
+
+    >>> sizes = {"hidden": 4, "heads": 2, "ffn": 8, "vocab": 10, "ssm": StateSpace(heads=2, state=4)}
+    >>> [layer_kind(Transformer(layers=4, pattern="MM*", **sizes), layer) for layer in range(4)]
+    ['state_layer', 'state_layer', 'layer', 'state_layer']
+    """
+    letter = model.pattern[layer % len(model.pattern)] if model.pattern else "*"
+    if model.single_mixers:
+        return ALONE[letter]
+    return f"{MIXERS[letter]}{'moe_' if is_moe_layer(model, layer) else ''}layer"
+
+
+@cache
+def layer_kinds(model: Transformer) -> Mapping[str, int]:
+    """Return the number of layers of each kind, in the order in which kinds appear.
+
+    Where there is no pattern, dense layers come before MoE layers.
+    """
+    if not model.pattern:
+        moe = moe_layers(model)
+        return {name: count for name, count in (("layer", model.layers - moe), ("moe_layer", moe)) if count}
+    return dict(Counter(layer_kind(model, layer) for layer in range(model.layers)))
+
+
+def tensor_parts(model: Transformer) -> int:
+    """Return the largest number of ranks over which tensor parallelism can split a model: others divide it.
+
+    >>> tensor_parts(Transformer(layers=1, hidden=8, heads=8, ffn=12, vocab=10))
+    4
+    """
+    ssm = (model.ssm.heads, model.ssm.groups if model.ssm.kind != "mamba1" else 0) if model.ssm else ()
+    return gcd(model.heads, model.ffn, *ssm, model.sparse.o_groups if model.sparse else 0)
+
+
+def context_parts(model: Transformer, tp: int = 1) -> int:
+    """Return the largest number of ranks over which context parallelism can split a model; 0 for any number.
+
+    The heads of a state space are split over tp and cp together; the scan of Mamba-1 is not split at all.
+    """
+    if model.ssm is None:
+        return 0
+    return 1 if model.ssm.kind == "mamba1" else max(1, model.ssm.heads // tp)
+
+
+def served(model: Model) -> Model:
+    """Return a model as it is served: without what predicts further tokens while training."""
+    if isinstance(model, Transformer) and model.mtp_layers:
+        return replace(model, mtp_layers=0)
+    return model
 
 
 def _transformer_parameters(model: Transformer, routed: int) -> int:
     """Return the parameters, counting *routed* experts in each MoE layer."""
-    moe = moe_layers(model)
-    dense = (model.layers - moe) * _ffn_parameters(model)
-    return _shared_parameters(model) + dense + moe * _moe_parameters(model, routed)
-
-
-def _shared_parameters(model: Transformer) -> int:
-    """Return the parameters outside the feed-forward networks of the decoder (or only) stack."""
     norm = _norm_parameters(model)
-    per_layer = attention_parameters(model) + model.norms_per_layer * norm
-    total = _embedding_parameters(model) + model.layers * per_layer + model.final_norm * norm
+    total = _embedding_parameters(model) + model.final_norm * norm
+    if model.residual_streams > 1:
+        total += model.residual_streams**2 * model.hidden + model.layers * 2 * _mixing_parameters(model)
+    total += sum(count * layer_parameters(model, kind, routed) for kind, count in layer_kinds(model).items())
     if model.family == "encoder_decoder":
-        encoder_layer = per_layer + _ffn_parameters(model)
+        encoder_layer = attention_parameters(model) + model.norms_per_layer * norm + _ffn_parameters(model)
         cross_attention = attention_parameters(model) + norm
         total += model.encoder_layers * encoder_layer + model.layers * cross_attention
         total += model.final_norm * norm + model.position_buckets * model.heads
-    return total
+    return total + model.mtp_layers * _mtp_parameters(model, routed)
+
+
+def layer_parameters(model: Transformer, kind: str, routed: int) -> int:
+    """Return the parameters of a layer of one kind, counting *routed* experts."""
+    total = model.norms_per_layer * _norm_parameters(model)
+    if kind in ("attention_layer", "layer", "moe_layer") or kind.startswith("parallel_"):
+        total += attention_parameters(model)
+    if model.ssm and kind.startswith(("state_", "parallel_")):
+        total += model.ssm.parameters(model.hidden)
+    if model.sparse and kind.startswith(("window_", "sparse_", "heavy_")):
+        heads = (model.heads, model.kv_heads, model.head_dim)
+        total += model.sparse.parameters(kind, model.hidden, *heads) + model.sinks * model.heads
+    if kind == "experts_layer" or "moe_" in kind:
+        return total + _moe_parameters(model, routed)
+    alone = model.single_mixers and kind != "ffn_layer"
+    return total if alone else total + _ffn_parameters(model)
+
+
+def _mtp_parameters(model: Transformer, routed: int) -> int:
+    """Return the parameters of a module that predicts a further token: three norms, a projection, a layer."""
+    norm = _norm_parameters(model)
+    layers = sum(layer_parameters(model, kind, routed) for kind in mtp_kinds(model))
+    return layers + 3 * norm + 2 * model.hidden**2
+
+
+def mtp_kinds(model: Transformer) -> tuple[str, ...]:
+    """Return the kinds of the layers of a module that predicts a further token: attention, and what follows it last."""
+    if model.single_mixers:
+        return ("attention_layer", "experts_layer" if model.experts else "ffn_layer")
+    first = "window_" if model.sparse else ""
+    return (f"{first}{'moe_' if model.experts and moe_layers(model) else ''}layer",)
+
+
+def _mixing_parameters(model: Transformer) -> int:
+    """Return the parameters that mix n residual streams before and after a mixer: into one, back into n, and n by n."""
+    n = model.residual_streams
+    return (n * n + 2 * n) * n * model.hidden
 
 
 def attention_parameters(model: Transformer) -> int:
@@ -282,6 +384,7 @@ def attention_parameters(model: Transformer) -> int:
         return _mla_parameters(model, model.mla)
     query, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     weights = model.hidden * (query + 2 * keys) + query * model.hidden
+    weights += model.attention_gate * model.hidden * query
     biases = ("qkv" in model.biases) * (query + 2 * keys) + ("out" in model.biases) * model.hidden
     return weights + biases + model.qk_norm * 2 * model.head_dim + model.sinks * model.heads
 
@@ -309,8 +412,9 @@ def _moe_parameters(model: Transformer, counted: int) -> int:
     if experts is None:
         return 0
     d, matrices = model.hidden, 2 + model.gated
-    biases = ("experts" in model.biases) * ((1 + model.gated) * experts.ffn + d)
-    routed = counted * (matrices * d * experts.ffn + biases)
+    width = experts.latent_width or d
+    biases = ("experts" in model.biases) * ((1 + model.gated) * experts.ffn + width)
+    routed = counted * (matrices * width * experts.ffn + biases) + 2 * d * experts.latent_width
     shared = matrices * d * experts.shared_ffn + experts.shared_gate * d
     router = experts.count * (d + ("router" in model.biases))
     return routed + shared + router

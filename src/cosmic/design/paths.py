@@ -15,6 +15,8 @@ from cosmic.errors import SpecError, UnknownName
 
 WHOLE = (*STACKS, "system")
 """First keys of full paths."""
+INNER = ("serving.prefill", "serving.load.classes.*")
+"""Fields under these bear the names of others: short names that others have too are of those."""
 
 
 def full_path(name: str) -> str:
@@ -23,15 +25,16 @@ def full_path(name: str) -> str:
     A field in a list needs its index, or ``*`` for each. A name that ends no path is returned unchanged; the reader of
     the file refuses it.
 
-    >>> full_path("tp"), full_path("placement"), full_path("dims.0.bandwidth"), full_path("{dp,tp}")
-    ('workload.tp', 'workload.placement', 'network.dims.0.bandwidth', 'workload.{dp,tp}')
+    >>> full_path("tp"), full_path("prefill.tp"), full_path("replicas"), full_path("{dp,tp}")
+    ('workload.tp', 'serving.prefill.tp', 'serving.prefill.replicas', 'workload.{dp,tp}')
     """
     if name.partition(".")[0] in WHOLE:
         return name
     if name.startswith("{") and name.endswith("}"):
         return _joint(name)
     parts = name.split(".")
-    found = [outer for outer in (_outer(parts, pattern) for pattern in patterns()) if outer is not None]
+    ending = [outer for outer in (_outer(parts, pattern) for pattern in patterns()) if outer is not None]
+    found = [outer for outer in ending if outer not in INNER] or ending
     if len(found) == 1 and "*" not in found[0]:
         return f"{found[0]}.{name}"
     if found:

@@ -13,15 +13,20 @@ from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
-from cosmic.design.model import Model
+from cosmic.design.model import Model, Transformer
 from cosmic.design.network import Network
+from cosmic.design.serving import Serving
 from cosmic.design.workload import Workload
 from cosmic.errors import require
 
 MOST_CHANGED = 1_000
 """Most changed designs that a design caches."""
-STACKS = ("model", "workload", "collective", "network", "compute", "memory")
+STACKS = ("model", "workload", "collective", "network", "compute", "memory", "serving")
 """The layers of the stack: a search opens one, several or all of them."""
+OF_SERVED = ("precision", "dp", "tp", "cp", "pp", "ep")
+"""Fields of the workload that a file of a design that serves a load always states."""
+OF_ANY_STEP = {"task": "decode", "sequence": 1, "global_batch": 1}
+"""The step of a design that serves a load, which its files leave out: the load decides what a step has."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +39,8 @@ class DesignPoint:
     network: Network
     compute: Compute
     memory: Memory
+    serving: Serving | None = None
+    """The load of requests that it serves; a design without one is a single step."""
 
     def __post_init__(self) -> None:
         given, wanted = len(self.collective.algorithms), len(self.network.dims)
@@ -76,7 +83,32 @@ class DesignPoint:
         return sha256(json.dumps(schema.write(self, brief=True), sort_keys=True).encode()).hexdigest()[:16]
 
 
+def called(model: Model) -> str:
+    """Return what a model is called: where its checkpoint has another name, that and whose shapes it has.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> called(load_design("deepseek-ai/DeepSeek-R1@dgx-h200:8").model)
+    'DeepSeek-R1 (shapes of deepseek-v3)'
+    """
+    asked = model.checkpoint if isinstance(model, Transformer) else ""
+    own = asked.rstrip("/").rpartition("/")[2]
+    plain = ["".join(filter(str.isalnum, each.lower())) for each in (own, model.name)]
+    return model.name if not own or plain[0] == plain[1] else f"{own} (shapes of {model.name})"
+
+
 def to_tree(point: DesignPoint) -> dict[str, Any]:
-    """Return *point* as the plain data of a design file: workload and collective in full, others without defaults."""
+    """Return *point* as the plain data of a design file: workload and collective in full, others without defaults.
+
+    So is a prefill pool: what a file does not say of its mapping is searched. Of the workload of a design that serves
+    a load, mapping and precision are written and what differs from defaults: nothing else has an effect.
+    """
     tree: dict[str, Any] = schema.write(point, brief=True)
-    return tree | {"workload": schema.write(point.workload), "collective": schema.write(point.collective)}
+    workload = schema.write(point.workload)
+    if point.serving is not None:
+        kept = {*tree["workload"], *OF_SERVED}
+        usual = OF_ANY_STEP.items()
+        workload = {key: value for key, value in workload.items() if key in kept and (key, value) not in usual}
+        tree["serving"] = {"engine": point.serving.engine, **tree["serving"]}
+        if point.serving.prefill is not None:
+            tree["serving"]["prefill"] = schema.write(point.serving.prefill)
+    return tree | {"workload": workload, "collective": schema.write(point.collective)}

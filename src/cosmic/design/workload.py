@@ -19,11 +19,26 @@ ReduceEvery = Literal["step", "microbatch"]
 Recompute = Literal["none", "selective", "alternate", "full"]
 RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
 Moments = Literal["fp32", "bf16"]
-Attention = Literal["fused", "unfused"]
+CacheFormat = Literal["auto", "bf16", "fp8"]
+Attention = Literal["fused", "flash2", "flash1", "unfused_windows", "unfused"]
 ContextParallel = Literal["all_gather", "ring", "ulysses"]
 Loss = Literal["auto", "chunked", "fused", "half", "eager", "retained"]
+Fp8Recipe = Literal["auto", "delayed", "tensorwise", "rowwise", "blockwise", "mxfp8"]
 Execution = Literal["fused", "compiled", "eager"]
+GraphScope = Literal["attn", "mamba", "mlp", "moe_router", "moe_preprocess", "full_iteration"]
+Dispatcher = Literal["flex", "alltoall"]
 Offloaded = Literal["weights", "optimizer", "activations"]
+LoraTarget = Literal[
+    "linear_qkv",
+    "linear_proj",
+    "linear_fc1",
+    "linear_fc2",
+    "linear_q_proj",
+    "linear_q_down_proj",
+    "linear_q_up_proj",
+    "linear_kv_down_proj",
+    "linear_kv_up_proj",
+]
 
 schedules: Registry[Any] = Registry("schedule", "cosmic.workload.schedules", "cosmic.schedules")
 """Pipeline schedules by name; `cosmic.workload.schedule` says what one is."""
@@ -48,6 +63,17 @@ class Workload:
     precision: Precision = "bf16"
     """Number format. In training, bf16 and fp16 keep an fp32 master copy and bf16_pure keeps none; fp8 and fp4 are the
     formats of GEMMs, states stay as in bf16. In serving, weights are stored in the format; int4 multiplies in bf16."""
+    fp8_recipe: Fp8Recipe = "auto"
+    """How training in fp8 scales what it casts, as Megatron-LM's --fp8-recipe names it: each tensor by the maxima of
+    earlier steps (delayed) or by its own (tensorwise, "current scaling"), each row (rowwise, of torchao), blocks of 128
+    (blockwise) or 32 numbers (mxfp8). If not given (auto), as frameworks do: PyTorch tensorwise, Transformer Engine
+    (execution: fused) mxfp8 where the accelerator has fp4, delayed elsewhere. fp4 is NVFP4 whatever this says."""
+    cache_dtype: CacheFormat = "auto"
+    """Number format of the KV cache while serving. If not given (auto), that of the precision: 8 bits for fp8 and fp4,
+    else 16."""
+    fp8_weight_cache: bool = True
+    """Whether weights are cast to 8 or 4 bits once a step, or for every microbatch (Megatron Bridge's
+    disable_parameter_transpose_cache, which its fine-tuning recipes set)."""
     dp: int = 1
     """Data parallelism."""
     tp: int = 1
@@ -91,12 +117,17 @@ class Workload:
     """Whether recomputation runs each layer to its end (Megatron-LM), or stops once the backward pass has what it reads
     (PyTorch)."""
     attention: Attention = "fused"
-    """Whether scores stay on chip (FlashAttention) or are written to memory."""
+    """Whether scores stay on chip or are written to memory (unfused). On chip: by the best kernels of the accelerator
+    (fused), or by an earlier generation where it is slower, FlashAttention-2 (flash2) or the first one (flash1). Those
+    of layers with a window alone may be written (unfused_windows), where no kernel has what else the layers need."""
     cp_comm_type: ContextParallel = "ring"
     """How cp ranks share keys and values: all-gather, ring exchange, or all-to-all of heads and tokens (Ulysses)."""
     cp_balanced: bool = True
     """Whether each cp rank takes an early and a late chunk of the sequence. With one chunk each, a causal mask gives
     the last rank nearly twice the mean work."""
+    kv_repeated: bool = False
+    """Whether keys and values are repeated for all heads before cp ranks share them, as in TorchTitan's models:
+    grouped-query attention then sends as much as if every head had its own."""
     loss: Loss = "auto"
     """Copies of the logits at the memory peak: of a chunk (chunked), in 16 bits alone, whose gradient takes their place
     (fused), in 16 bits kernel by kernel (half), in fp32 as is usual (eager), or all ever made (retained). If not given
@@ -108,12 +139,20 @@ class Workload:
     fused by hand, casts included (fused). Decode steps replay a CUDA graph and are never launch-bound."""
     grouped_gemm: bool = True
     """Whether the experts of a device run as one grouped GEMM (Megatron-LM's --moe-grouped-gemm), or one by one."""
+    cuda_graph: tuple[GraphScope, ...] = ()
+    """What a training step replays from CUDA graphs, so that the host launches none of its kernels, as Megatron-LM's
+    --cuda-graph-scope names it: attention with its projections (attn), a state-space layer (mamba), a dense
+    feed-forward network (mlp), the router of experts (moe_router), what prepares the exchange of their tokens
+    (moe_preprocess), or all (full_iteration)."""
     dp_overlap: bool = True
     """Whether gradient reductions and weight gathers overlap compute."""
     tp_overlap: bool = False
     """Whether tensor-parallel collectives overlap the adjacent GEMMs, chunk by chunk."""
     ep_overlap: bool = False
     """Whether expert-parallel all-to-alls overlap the compute of other microbatches."""
+    moe_token_dispatcher_type: Dispatcher = "flex"
+    """How tokens reach their experts on other nodes, as Megatron-LM names it: each token once, however many of its
+    experts are there (flex: DeepEP, HybridEP), or once for each of them (alltoall: NCCL)."""
     grad_reduce_in_fp32: bool | None = None
     """Whether gradients accumulate and are reduced in fp32 where there is a master copy, or in 16 bits. If not given:
     in bf16 yes, in fp16, fp8 and fp4 no."""
@@ -123,6 +162,19 @@ class Workload:
     """States that stay in the outer memory tiers until they are used."""
     offload_num_layers: int | None = None
     """Layers of each pipeline stage whose activations are offloaded. All if not given."""
+    lora_rank: int | None = field(default=None, metadata={"most": 65536})
+    """Rank of LoRA's adapters (Megatron Bridge's dim, PEFT's r). In training all other weights are frozen, have no
+    gradients, no master copy and no moments; in serving adapters run beside the weights. None if not given."""
+    lora_adapters: int = field(default=1, metadata={"most": 100_000})
+    """Adapters of a served model, all in memory, over which requests are spread evenly (vLLM's max_loras)."""
+    lora_targets: tuple[LoraTarget, ...] = ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    """Modules with adapters, as Megatron-LM names them: queries, keys and values; the projection after attention; the
+    two halves of a feed-forward network, experts included; of MLA, its projections down and up."""
+    packed_length: float | None = None
+    """Mean tokens of the documents that are packed into a sequence, which attend to their own tokens alone (NeMo's
+    packed_sequence). A sequence is one document if not given."""
+    packed_spread: float = 0.0
+    """Standard deviation of the documents' lengths, as a share of their mean."""
     placement: tuple[Axis, ...] = AXES
     """Mesh axes, from the innermost network dimension outwards."""
     strategies: tuple[str, ...] = ()
@@ -135,6 +187,12 @@ class Workload:
         for name in ("recompute_num_layers", "offload_num_layers", "first_stage_layers", "last_stage_layers"):
             require((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         require(self.etp is None or self.etp >= 1, "etp", self.etp, "must be at least 1")
+        require(self.lora_rank is None or self.lora_rank >= 1, "lora_rank", self.lora_rank, "must be at least 1")
+        require(self.lora_adapters >= 1, "lora_adapters", self.lora_adapters, "must be at least 1")
+        require(bool(self.lora_targets), "lora_targets", list(self.lora_targets), "must name a module at least")
+        packed = self.packed_length
+        require(packed is None or packed >= 1, "packed_length", packed, "must be at least 1 token")
+        require(self.packed_spread >= 0, "packed_spread", self.packed_spread, "must not be negative")
         schedules.check(self.schedule, "schedule")
         complete = sorted(self.placement) == sorted(AXES)
         require(complete, "placement", list(self.placement), f"must hold each of {', '.join(AXES)} once")

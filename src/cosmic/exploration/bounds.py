@@ -28,6 +28,9 @@ FASTEST: dict[str, Any] = {
     "workload.offload": (),
 }
 """The value of each switch with which a step takes least."""
+EITHER = "workload.ep_overlap"
+"""A switch of which either value may be faster: where a step waits for its host, overlap takes the seconds of compute
+that would hide weights."""
 BOUNDED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu")
 """Objectives that are better the less a step takes, all else equal."""
 
@@ -35,7 +38,8 @@ BOUNDED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu")
 def bound_of(problem: Problem) -> Callable[[Indices], Floats] | None:
     """Return a function that gives a lower bound of the loss of points; None where a problem has no such bound."""
     one = len(problem.objectives) == 1 and problem.objectives[0] in BOUNDED
-    if not one or problem.engine != "analytic" or problem.space.workloads:
+    served = problem.space.base.serving is not None  # its seconds are of many steps
+    if not one or served or problem.engine != "analytic" or problem.space.workloads:
         return None
     if not any(path in FASTEST for parameter in problem.space.parameters for path in parameter.paths):
         return None
@@ -49,8 +53,9 @@ def lower_bounds(problem: Problem, rows: Indices) -> Floats:
     _, first, group = np.unique(_packed(codes), return_index=True, return_inverse=True)
     fields = space.columns(rows[first])
     fields |= {path: column_of([value] * len(first)) for path, value in FASTEST.items() if path in fields}
-    found = loss(objective, evaluate_batch(Batch(space.base, fields)).columns[objective])
-    return np.asarray(np.where(np.isfinite(found), found, 0.0)[group.reshape(-1)])
+    tried = [fields, *([fields | {EITHER: column_of([False] * len(first))}] if EITHER in fields else [])]
+    least = np.min([loss(objective, evaluate_batch(Batch(space.base, each)).columns[objective]) for each in tried], 0)
+    return np.asarray(np.where(np.isfinite(least), least, 0.0)[group.reshape(-1)])
 
 
 def _alike(parameter: Parameter) -> Indices:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from cosmic.catalog.pair_accuracy import certainty
+from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.objectives import loss, ratio
@@ -16,6 +18,8 @@ from cosmic.exploration.studies.study import Study
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
 
+TIMED = ("step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu")
+"""Objectives whose ratio is that of two times."""
 NEAR = 0.05
 """A search is near the best known loss when it is within this share of it."""
 
@@ -33,6 +37,8 @@ class Course:
     """The evaluations at which the best so far improved."""
     losses: Floats
     """The least loss from each of them on."""
+    point: DesignPoint | None = None
+    """The best design; None where nothing can run, or with several workloads."""
 
     @property
     def best(self) -> float:
@@ -50,6 +56,12 @@ def course_of(name: str, agent: str, seed: int, problem: Problem, trials: Trials
     evaluations, values = trials.curve(problem)
     found = loss(problem.objectives[0], values)
     return Course(name, agent, seed, trials.evaluated, trials.feasible, evaluations, found)
+
+
+def _best_point(problem: Problem, trials: Trials) -> DesignPoint | None:
+    """Return the best design of a search; None where nothing can run, or with several workloads."""
+    best = None if problem.space.workloads else trials.best(problem)
+    return None if best is None else problem.space.point(trials.row(best))
 
 
 @dataclass(frozen=True)
@@ -76,9 +88,20 @@ class Comparison:
                 "best": value_of(self.objective, course.best),
                 "behind": behind(course.best, self.target) if np.isfinite(course.best) else None,
                 "trials_to_5_percent": course.near(self.target),
+                "told_apart": self._told_apart(course),
             }
             for course in self.courses
         ]
+
+    def _told_apart(self, course: Course) -> bool | None:
+        """Return whether the best design of a search is surely slower than the best of all.
+
+        None where that is itself, or where the objective is no rate or time.
+        """
+        first = min(self.courses, key=lambda each: each.best)
+        if self.objective not in TIMED or course.point is None or first.point is None or course.best == first.best:
+            return None
+        return certainty(first.point, course.point, course.best / first.best).told_apart
 
 
 def behind(best: float, target: float) -> float:
@@ -104,8 +127,8 @@ def compare(studies: Sequence[Study]) -> Comparison:
         if other != objective:
             rule = f"its objective is {other}, that of the first study is {objective}: they cannot be compared"
             raise SpecError("study", str(study.path), rule)
-    courses = (
-        course_of(study.path.name, study.inputs.agent, study.inputs.seed, study.problem, study.trials)
-        for study in studies
-    )
+    courses = []
+    for study in studies:
+        course = course_of(study.path.name, study.inputs.agent, study.inputs.seed, study.problem, study.trials)
+        courses.append(replace(course, point=_best_point(study.problem, study.trials)))
     return Comparison(objective, tuple(courses))

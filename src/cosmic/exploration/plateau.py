@@ -74,8 +74,9 @@ def plateau(problem: Problem, trials: Trials, within: float = TIE) -> Plateau | 
 
 def _expected(point: DesignPoint) -> float | None:
     from cosmic.catalog.accuracy import expected_error  # noqa: PLC0415  its tables are read when first asked for
+    from cosmic.serving.accuracy import expectation_of  # noqa: PLC0415  the same
 
-    return expected_error(point).error
+    return (expected_error(point) if point.serving is None else expectation_of(point)).error
 
 
 def _choose(problem: Problem, trials: Trials, equal: Indices) -> int:

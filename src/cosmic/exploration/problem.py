@@ -7,18 +7,21 @@ Pure: the same rows give the same results, in any process and in batches of any 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from cosmic.design import schema
 from cosmic.design.batch import Batch, Column
+from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.evaluation import (
     BETTER,
     ENGINES,
     NEEDS,
+    OF_REQUESTS,
     BatchOutcome,
     Infeasible,
     Metrics,
@@ -34,10 +37,16 @@ from cosmic.psa.diagram import Indices
 from cosmic.psa.space import ParameterSet, Share
 
 METRICS = tuple(BETTER)
-SAME_SYSTEM = ("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes", "ttft_s", "tpot_s")
+SAME_SYSTEM = (
+    *("cost_usd", "network_usd", "memory_bytes", "offloaded_bytes"),
+    *("ttft_s", "tpot_s", "ttft_p95_s", "tpot_p95_s"),
+)
 """Metrics that a mix of workloads has the maximum of; the others are sums or means."""
-TASKS = {"ttft_s": "prefill", "tpot_s": "decode"}
-"""Metrics of one task alone."""
+SERVING = "serving a load"
+TASKS = {"ttft_s": ("prefill", SERVING), "tpot_s": ("decode", SERVING), **dict.fromkeys(OF_REQUESTS, (SERVING,))}
+"""Metrics of some tasks alone."""
+LIMITS = ("ttft_slo", "tpot_slo")
+"""Limits of requests, without which none counts as good."""
 OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
 UNKNOWN = " is unknown"
 """Ends the reason of a design that has no value of an objective."""
@@ -135,7 +144,8 @@ class Problem:
     def measured(self, rows: Indices) -> tuple[list[BatchOutcome], Results]:
         """Return what each workload achieves in closed form, and the results of the points *rows*."""
         fields = self.space.columns(rows)
-        found = [evaluate_batch(Batch(share.base, fields | self._followed(share, rows))) for share in self.shares]
+        batches = [Batch(share.base, self._fields_of(share, fields, rows)) for share in self.shares]
+        found = [_for_each(evaluate_batch(batch), len(rows)) for batch in batches]
         columns = self._mixed([each.columns for each in found])
         excess = np.sum([each.excess for each in found], axis=0)
         why: dict[str, Flags] = {}
@@ -145,9 +155,11 @@ class Problem:
             columns = self._simulated(rows, columns, excess == 0)
         return found, self._limited(columns, excess, why)
 
-    def _followed(self, share: Share, rows: Indices) -> dict[str, Column]:
-        """Return the fields of one workload of a mix that follow the searched ones."""
-        return {path: self._spaces[share.name].derive(path, rows) for path in share.derived}
+    def _fields_of(self, share: Share, fields: Mapping[str, Column], rows: Indices) -> dict[str, Column]:
+        """Return the fields of one workload: those of the set, and those that follow them; or its own instead."""
+        if all(applies(share, path) for path in fields):
+            return dict(fields) | {path: self._spaces[share.name].derive(path, rows) for path in share.derived}
+        return self._spaces[share.name].columns(rows)
 
     @cached_property
     def _spaces(self) -> dict[str, ParameterSet]:
@@ -173,12 +185,30 @@ class Problem:
         mixed = {name: np.fmax.reduce(column(name)) for name in SAME_SYSTEM}
         mixed |= {name: (seconds * column(name)).sum(axis=0) / whole for name in ("mfu", "hfu")}
         mixed |= {name: column(name)[0] / slower for name in ("perf_per_bandwidth", "perf_per_network_cost")}
-        return mixed | {
-            "step_s": whole,
-            "tokens_per_s": tokens.sum(axis=0) / whole,
-            "cost_usd_per_token": (tokens * column("cost_usd_per_token")).sum(axis=0) / tokens.sum(axis=0),
-            "energy_j": (weights * column("energy_j")).sum(axis=0),
-        }
+        return (
+            mixed
+            | self._of_requests(column, seconds)
+            | {
+                "step_s": whole,
+                "tokens_per_s": tokens.sum(axis=0) / whole,
+                "cost_usd_per_token": (tokens * column("cost_usd_per_token")).sum(axis=0) / tokens.sum(axis=0),
+                "energy_j": (weights * column("energy_j")).sum(axis=0),
+            }
+        )
+
+    @staticmethod
+    def _of_requests(column: Callable[[str], Floats], seconds: Floats) -> dict[str, Floats]:
+        """Return what the workloads that serve a load have: rates over the time that they serve; of users the worst."""
+        found = {"tokens_per_s_per_user": np.fmin.reduce(column("tokens_per_s_per_user"))}
+        for name, weights in (
+            ("goodput_per_s", seconds),
+            ("tokens_per_s_per_npu", seconds),
+            ("energy_j_per_token", seconds * column("tokens_per_s")),
+        ):
+            known = np.where(np.isnan(column(name)), 0.0, weights)
+            with np.errstate(invalid="ignore"):
+                found[name] = np.nansum(known * column(name), axis=0) / known.sum(axis=0)
+        return found
 
     def _limited(self, columns: Mapping[str, Floats], excess: Floats, why: Mapping[str, Flags]) -> Results:
         """Return results in which designs beyond a limit are infeasible too; infeasible ones have no metrics."""
@@ -208,8 +238,7 @@ class Problem:
     # ------------------------------------------------------------------------------------------- one point
 
     def _outcome(self, share: Share, row: Indices) -> Outcome:
-        point = replace_base(self.space, share).point(row)
-        return evaluate(point, self.engine)
+        return evaluate(point_of(self.space, share, row), self.engine)
 
     def explain(self, row: Indices) -> tuple[str, ...]:
         """Return the reasons why the point *row* cannot run, a sentence each; none for one that can."""
@@ -253,10 +282,11 @@ def make_problem(
 
 def _never_known(space: ParameterSet, metric: str) -> str:
     """Return why no design of *space* has a *metric*: for want of a figure, a network or a task; empty if some do."""
-    shared = {share.base.workload.task for share in space.workloads}
-    tasks = sorted(shared or set(space.values_of("workload.task")))
-    if metric in TASKS and TASKS[metric] not in tasks:
-        return f"it is a metric of {TASKS[metric]}, and the task is {' or '.join(tasks)}"
+    tasks = _tasks(space)
+    if metric in TASKS and not set(TASKS[metric]) & set(tasks):
+        return f"it is a metric of {' or '.join(TASKS[metric])}, and the task is {' or '.join(tasks)}"
+    if metric == "goodput_per_s" and not _has_limits(space):
+        return "no request has a limit: give serving.load.ttft_slo or tpot_slo"
     if metric in OF_NETWORK and not space.base.network.dims:
         return "one accelerator has no network"
     for figure in NEEDS.get(metric, ()):
@@ -266,11 +296,53 @@ def _never_known(space: ParameterSet, metric: str) -> str:
     return ""
 
 
+def _tasks(space: ParameterSet) -> list[str]:
+    """Return what designs of *space* do: tasks of a step, or serving."""
+    bases = [share.base for share in space.workloads] or [space.base]
+    found = {SERVING if base.serving is not None else base.workload.task for base in bases}
+    if not space.workloads and space.base.serving is None:
+        found = set(space.values_of("workload.task"))
+    return sorted(found)
+
+
+def _has_limits(space: ParameterSet) -> bool:
+    """Return whether some request of some design has a limit."""
+    if any(path.rpartition(".")[2] in LIMITS for each in space.parameters for path in each.paths):
+        return True
+    loads = [each.serving.load for each in (space.base, *(share.base for share in space.workloads)) if each.serving]
+    return any(getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in LIMITS)
+
+
+def applies(share: Share, path: str) -> bool:
+    """Return whether a searched field is one of a workload: not of a load that it lacks, nor what it states itself."""
+    return path not in share.own and (share.base.serving is not None or not path.startswith("serving."))
+
+
 def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
     """Return *space* around the base of one of its workloads."""
     if share.base is space.base:
         return space
-    return replace(space, base=share.base, workloads=(), derived={**space.derived, **share.derived})
+    if all(applies(share, path) for each in space.parameters for path in each.paths):
+        return replace(space, base=share.base, workloads=(), derived={**space.derived, **share.derived})
+    parameters = tuple(each.only(lambda path: applies(share, path)) for each in space.parameters)
+    derived = {path: text for path, text in space.derived.items() if applies(share, path)} | dict(share.derived)
+    return replace(space, base=share.base, workloads=(), parameters=parameters, derived=derived, constraints=())
+
+
+def _for_each(found: BatchOutcome, n: int) -> BatchOutcome:
+    """Return an outcome for each of *n* points, also of a workload in which they do not differ."""
+    if len(found.excess) == n:
+        return found
+    columns = {name: np.broadcast_to(column, (n,)) for name, column in found.columns.items()}
+    broken = {name: np.broadcast_to(flags, (n,)) for name, flags in found.broken.items()}
+    return BatchOutcome(columns, broken, np.broadcast_to(found.excess, (n,)))
+
+
+def point_of(space: ParameterSet, share: Share, row: Indices) -> DesignPoint:
+    """Return the design of a workload of *space* in the point *row*; searched fields that it lacks are left out."""
+    changes = replace_base(space, share).changes(row)
+    point: DesignPoint = schema.assign(share.base, {path: changes[path] for path in changes if applies(share, path)})
+    return point
 
 
 def _figures(outcome: Outcome) -> dict[str, Floats]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from cosmic.exploration.agent import start
 from cosmic.exploration.extras import needs
 from cosmic.exploration.importance import Importance, importance
 from cosmic.exploration.inputs import AUTO, Inputs, Options, check_trials, make_inputs, with_problem
+from cosmic.exploration.plateau import Plateau, plateau
 from cosmic.exploration.problem import Problem, Results
 from cosmic.exploration.proposals import CheckedAgent, judged
 from cosmic.exploration.studies.cells import BatchRecord
@@ -89,6 +91,11 @@ class Found:
     def problem(self) -> Problem:
         """The problem that was searched."""
         return self.inputs.problem
+
+    @cached_property
+    def plateau(self) -> Plateau | None:
+        """The designs that are as good as the best, and which of them to take; None where nothing can run."""
+        return plateau(self.problem, self.trials)
 
     @property
     def best(self) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Metrics, evaluate
 from cosmic.exploration.objectives import loss
 from cosmic.exploration.objectives import ratio as loss_ratio
-from cosmic.exploration.plateau import Plateau, plateau
+from cosmic.exploration.plateau import Plateau
 from cosmic.exploration.problem import Problem
 from cosmic.exploration.searching import Found
 from cosmic.psa.diagram import Indices
@@ -62,7 +62,7 @@ class Verdict:
 def judge(found: Found, beside: Mapping[str, Found] | None = None) -> Verdict:
     """Return the verdict on a search; *beside* are searches of one layer each, by the layer's name."""
     problem = found.problem
-    ground = plateau(problem, found.trials)
+    ground = found.plateau
     caveats = _caveats(found)
     if ground is None:
         return Verdict(_nothing(found), "", (), "", None, None, None, "", caveats)
@@ -86,7 +86,7 @@ def _point(problem: Problem, row: Indices) -> DesignPoint | None:
 
 def best_point(found: Found) -> DesignPoint | None:
     """Return the design to take, complete; None where nothing can run, or with several workloads."""
-    ground = plateau(found.problem, found.trials)
+    ground = found.plateau
     return None if ground is None else _point(found.problem, found.trials.row(ground.place))
 
 
@@ -247,6 +247,8 @@ _MAPPING = {
     "ranks": "dp × tp × cp × pp is not the number of accelerators",
     "heads": "tp does not divide the number of attention heads",
     "ffn": "tp does not divide the FFN width",
+    "head_groups": "tp does not divide the groups of heads of sparse attention",
+    "state_heads": "tp or cp does not divide the heads and groups of the state space",
     "tokens": "cp, and tp under sequence parallelism, do not divide the sequence",
     "stages": "pp × virtual_stages is more than the number of layers",
     "stage_layers": "first_stage_layers and last_stage_layers do not go with pp, virtual_stages, schedule and layers",
@@ -259,15 +261,23 @@ _MAPPING = {
     "tables": "a recommender takes dp only",
     "task": "only models that write text decode",
     "sequence": "the model does not take so many tokens",
+    "adapters": "the model has none of the modules that lora_targets names",
 }
 REASONS = {
     **{rule: f"invalid mapping: {said}" for rule, said in _MAPPING.items()},
     "memory": "out of memory: an accelerator has less than the design needs",
     "offloaded": "out of memory: the outer tiers have less than is offloaded",
     "offload": "offloading without outer memory tiers",
+    "power": "a power cap without a known power",
     "precision": "unsupported precision: the accelerator has no rate for this format",
+    "context": "requests are longer than the context of the model",
+    "pools": "invalid deployment: the accelerators of the pools are not those of the network",
+    "instances": "invalid deployment: dp does not divide by the ranks that share experts",
+    "rate": "too much load: requests come faster than they are served",
+    "cache": "out of memory: the weights leave no room for the KV cache of a request",
 }
-"""The rules that infeasible designs break, in words: those of `cosmic.workload.checks`, and memory."""
+"""The rules that infeasible designs break, in words: those of `cosmic.workload.checks` and `cosmic.serving.rules`, and
+memory."""
 
 
 def _caveats(found: Found) -> tuple[str, ...]:

@@ -53,14 +53,7 @@ def read(request: Request) -> Reading:
     model = check_layers(request.resolved(request.model), "--model")
     workload = _workload(keys, request, npus) | ({"grouped_gemm": False} if is_moe(model) else {})
     keys.finish(WITHOUT_COST, EFFECTS)
-    return Reading(
-        model=request.model,
-        system=system,
-        workload=workload,
-        said=scale.said,
-        assumed=tuple(keys.assumed),
-        not_modelled=tuple(keys.not_modelled),
-    )
+    return Reading.of(request.model, system, workload, scale, keys)
 
 
 def _keys(request: Request) -> tuple[Keyed, Scale]:

@@ -15,9 +15,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import gcd
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cosmic import catalog
+from cosmic.catalog.systems import split_size
 from cosmic.catalog.systems import system as system_entry
 from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.model import Model, Transformer, is_moe
@@ -26,10 +27,11 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.schema import slots, write
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, UnknownName, require
-from cosmic.files import LARGEST_BYTES, read_text
+from cosmic.files import LARGEST_BYTES, is_file, read_text
 from cosmic.importing.arguments import NotModelled
 from cosmic.importing.scale import Scale, needs_size
-from cosmic.loading.designs import assumptions, design_tree, load_design, merge, unflatten
+from cosmic.loading.designs import assumptions, design_tree, load_design
+from cosmic.loading.trees import merge, unflatten
 from cosmic.mapping.suggesting import MAPPING
 
 Tree = dict[str, Any]
@@ -40,6 +42,13 @@ HOST = {"name": "host", "capacity": "256 GB", "bandwidth": "55 GB/s"}
 MOST_BYTES = 4 * 2**20
 """Of a configuration."""
 _DEFINE = re.compile(r"[A-Za-z_]\w*|[0-9]")
+
+
+class Noted(Protocol):
+    """A reader of arguments or keys, which notes what it assumed and what it left out."""
+
+    assumed: list[str]
+    not_modelled: list[NotModelled]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +81,16 @@ class Request:
 
     def placed(self, scale: Scale, notes: list[str]) -> tuple[str, int]:
         """Return the system with its size, and the number of its accelerators."""
-        stem, colon, _ = (self.system or SYSTEM).partition(":")
+        stem, size = split_size(self.system or SYSTEM)
         if not self.system:
             notes.append(f"it runs on {SYSTEM}; say otherwise with --system")
-        if stem not in catalog.names("systems"):
+        if catalog.known_as("systems", stem) is None and not is_file(stem):
             raise UnknownName.among("--system", stem, "system", catalog.names("systems"))
-        if not colon and scale.npus is None:
+        if not size and scale.npus is None:
             raise needs_size(self.where, scale)
-        name = self.system if colon else f"{stem}:{scale.npus}"
+        name = self.system if size else f"{stem}:{scale.npus}"
         npus: int = system_entry(name)["npus"]
-        if colon and scale.npus not in (None, npus):
+        if size and scale.npus not in (None, npus):
             notes.append(f"{npus:,} accelerators as --system says, though {scale.said} are {scale.npus:,}")
         return name, npus
 
@@ -103,6 +112,11 @@ class Reading:
     """What the number of accelerators comes from."""
     assumed: tuple[str, ...] = ()
     not_modelled: tuple[NotModelled, ...] = ()
+
+    @classmethod
+    def of(cls, model: str | Tree, system: str, workload: Tree, scale: Scale, read: Noted) -> Reading:
+        """Return what was *read*, with what was noted on the way."""
+        return cls(model, system, workload, scale.said, tuple(read.assumed), tuple(read.not_modelled))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from math import gcd
-from typing import Any
+from typing import Any, get_args
 
-from cosmic.design.workload import RecomputeModule
+from cosmic.design.workload import GraphScope, RecomputeModule
 from cosmic.errors import require
 from cosmic.importing.arguments import Arguments
 from cosmic.importing.pipelines import ends_that_give
@@ -22,6 +22,8 @@ Tree = dict[str, Any]
 MODULES = RecomputeModule.__args__  # type: ignore[attr-defined]
 CONTEXTS = {arguments: ours for ours, arguments in CONTEXT.items()} | {"all_gather": "all_gather"}
 STRATEGIES = {"no_shard": "none", "optim": "zero1"} | {theirs: ours for ours, theirs in SHARDING.items()}
+FP8_RECIPES = ("delayed", "tensorwise", "blockwise", "mxfp8")
+WHOLE_STEP = "full_iteration"
 LONGEST_LAYOUT = 20_000
 MOST_VIRTUAL = 64
 """Virtual stages of a pipeline stage, as in a design."""
@@ -42,10 +44,23 @@ def workload_tree(arguments: Arguments, npus: int, shape: Shape, *, dropout: flo
     tree = mesh | _batch(arguments, dp) | _precision(arguments) | _states(arguments, shape)
     tree |= _pipeline(arguments, mesh["pp"], shape.layers)
     tree |= _overlap(arguments, mesh, dp, sharded=tree["weight_sharding"] != "none")
-    tree |= _activations(arguments) | _kernels(arguments, dropout)
+    tree |= _activations(arguments) | _kernels(arguments, dropout) | _graphs(arguments)
     if arguments.flag("--use-tp-pp-dp-mapping"):
         tree["placement"] = list(ORDERS[1])
     return tree
+
+
+def _graphs(arguments: Arguments) -> Tree:
+    """Return what is replayed from CUDA graphs: the scopes that are named, or layers, but for their experts."""
+    kind = arguments.text("--cuda-graph-impl", ("none", "local", "transformer_engine", WHOLE_STEP))
+    named = arguments.words("--cuda-graph-scope")
+    if kind in (None, "none"):
+        return {}
+    if kind == WHOLE_STEP or WHOLE_STEP in named:
+        return {"cuda_graph": [WHOLE_STEP]}
+    layers = not named or "full" in named
+    scopes = [scope for scope in get_args(GraphScope) if scope in (("attn", "mlp") if layers else named)]
+    return {"cuda_graph": scopes} if scopes else {}
 
 
 def _mesh(arguments: Arguments, npus: int, shape: Shape) -> Tree:
@@ -82,6 +97,8 @@ def _context(arguments: Arguments) -> str:
 def _experts(arguments: Arguments, tp: int, ranks: int, shape: Shape) -> Tree:
     ep, etp = arguments.whole("--expert-model-parallel-size"), arguments.whole("--expert-tensor-parallel-size")
     dispatch = arguments.text("--moe-token-dispatcher-type", ("allgather", "alltoall", "alltoall_seq", "flex"))
+    deep = arguments.flag("--moe-enable-deepep")
+    arguments.text("--moe-flex-dispatcher-backend", ("deepep", "hybridep"))
     grouped, overlap = arguments.flag("--moe-grouped-gemm"), arguments.flag("--overlap-moe-expert-parallel-comm")
     if not shape.moe:
         if (ep or 1) > 1:
@@ -91,8 +108,6 @@ def _experts(arguments: Arguments, tp: int, ranks: int, shape: Shape) -> Tree:
     if ranks % (ep * etp):
         rule = f"the {ranks:,} accelerators of a pipeline stage do not divide by ep × etp = {ep} × {etp}"
         raise arguments.error("--expert-model-parallel-size", rule)
-    if ep > 1 and dispatch == "flex":
-        arguments.leave_out("--moe-token-dispatcher-type", "experts are dispatched by all-to-all")
     if ep > 1 and (dispatch or "allgather") == "allgather":
         arguments.assume(
             "experts are dispatched by all-to-all, though Megatron-LM gathers tokens unless told otherwise"
@@ -100,7 +115,8 @@ def _experts(arguments: Arguments, tp: int, ranks: int, shape: Shape) -> Tree:
     found: Tree = {"ep": ep, "grouped_gemm": grouped}
     if etp != gcd(tp, ranks // ep):  # what a design has that states none
         found["etp"] = etp
-    return found | ({"ep_overlap": overlap} if ep > 1 else {})
+    sent = "flex" if dispatch == "flex" or deep else "alltoall"
+    return found | ({"ep_overlap": overlap, "moe_token_dispatcher_type": sent} if ep > 1 else {})
 
 
 def _batch(arguments: Arguments, dp: int) -> Tree:
@@ -128,7 +144,8 @@ def _precision(arguments: Arguments) -> Tree:
         raise arguments.error("--fp4-format", "contradicts --fp8-format: choose one")
     precision = "fp8" if eight else "fp4" if four else "bf16" if brain else "fp16" if half else "fp32"
     narrow, wide = arguments.flag("--grad-reduce-in-bf16"), arguments.flag("--accumulate-allreduce-grads-in-fp32")
-    found: Tree = {"precision": precision}
+    recipe = arguments.text("--fp8-recipe", FP8_RECIPES)
+    found: Tree = {"precision": precision} | ({"fp8_recipe": recipe} if recipe and eight else {})
     if precision != "fp32":
         in_fp32 = not narrow if brain else wide
         usual = RECIPES[precision].gradient == 4

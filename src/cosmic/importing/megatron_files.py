@@ -55,14 +55,7 @@ def design(request: Request, arguments: Arguments, scale: Scale, *, dropout: flo
     whole = check_layers(request.resolved(model), "--model")
     workload = workload_tree(arguments, npus, Shape(whole.layers, is_moe(whole)), dropout=dropout)
     finish(arguments)
-    return Reading(
-        model=model,
-        system=system,
-        workload=workload,
-        said=scale.said,
-        assumed=tuple(arguments.assumed),
-        not_modelled=tuple(arguments.not_modelled),
-    )
+    return Reading.of(model, system, workload, scale, arguments)
 
 
 def _model(request: Request, arguments: Arguments) -> str | dict[str, Any]:

@@ -41,7 +41,7 @@ VALUED = re.compile(
     |master-port|node-rank|rdzv-.*|log-dir|redirects|tee|max-restarts|start-method|monitor-interval|ddp-bucket-size
     |ddp-num-buckets|high-priority-stream-groups|nccl-communicator-config-path|activation-func-clamp-value
     |glu-linear-offset|mup-.*|result-rejected-tracker-filename|rerun-mode|error-injection-.*|stored-.*
-    |cuda-graph-(scope|warmup-steps)|fp8-recipe|fp4-recipe|megatron-.*-path|max-tokens-to-oom|external-gpu-.*|mid-level-dataset-surplus|enable-msc
+    |cuda-graph-warmup-steps|fp4-recipe|megatron-.*-path|max-tokens-to-oom|external-gpu-.*|mid-level-dataset-surplus|enable-msc
     |position-embedding-interpolation|sample-rate|mask-prob|short-seq-prob|retriever-seq-length|barrier-with-l1-time
     |hf-model-id|timers|moe-hybridep-.*|offload-min-.*|use-gloo-.*|logger-.*
     )""",

@@ -45,6 +45,8 @@ WITHOUT_COST = (
 """Sections that say nothing about time or memory."""
 ORDER = ("model", "language_model", "model_parallel", "trainer", "dist", "ddp", "optimizer", "optim", "mixed_precision")
 """Sections, later ones of which win; those that are not listed come first, and `comm_overlap` last."""
+SCALED = {"current_scaling": "tensorwise", "delayed": "delayed", "subchannel": "blockwise", "mxfp8": "mxfp8"}
+"""Recipes of fp8 by what is in the name of a precision."""
 TYPES = {"bfloat16": "bf16", "float32": "fp32", "float16": "fp16", "float8_e4m3fn": "fp8"}
 """Number formats by PyTorch's names."""
 PARTS = {
@@ -84,8 +86,8 @@ NOISE = re.compile(
     |.*(logg|checkpoint|ckpt|wandb|tensorboard|timer|profil|tokenizer|nsys|random|rng|init(ial)?).*
     |inference_.*|mamba_.*|linear_(conv|key|value|num)_.*|rotary_.*|rope_.*|mup_.*|qk_clip.*|dsa_.*|tp_comm_(bulk|split|atomic|bootstrap).*
     |barrier_.*|batch_p2p_.*|average_in_collective|align_.*|gradient_.*|perform_.*|parallel_output|scatter_embedding_.*
-    |create_attention_mask|mmap_.*|fp8_(amax|margin|interval|wgrad|recipe|hybrid).*|fp4_recipe|params_dtype|pipeline_dtype|autocast.*
-    |grad_(sync|scale)_func|masked_softmax.*|persist.*|use_(gloo|decentralized|te|transformer_engine|cpu|mcore).*|cuda_graph_(warmup|scope|use|retain).*
+    |create_attention_mask|mmap_.*|fp8_(amax|margin|interval|wgrad|hybrid).*|fp4_recipe|params_dtype|pipeline_dtype|autocast.*
+    |grad_(sync|scale)_func|masked_softmax.*|persist.*|use_(gloo|decentralized|te|transformer_engine|cpu|mcore).*|cuda_graph_(warmup|use|retain).*
     |moe_(router|aux|z_loss|permute|token|input|deepep|hybridep|apply|per_layer).*|num_dataset.*|split|path.*|blend.*|mock.*|defer_npy.*
     |data_parallel_size|sequence_parallel_size|deallocate_.*|clone_scatter.*|transformer_block_type|megatron_amp_o2|apex.*|native_amp.*
     |name|accelerator|max_(steps|epochs|time)|train_(iters|samples)|eval_.*|exit_.*|val_.*|limit_.*|enable_.*(checkpoint|experimental).*|benchmark
@@ -204,6 +206,9 @@ def _precision(found: Arguments, spelled: str, value: Any) -> None:
     text = str(value).lower()
     if "fp8" in text or "mxfp8" in text:
         _put(found, "--fp8-format", spelled, "hybrid")
+        for word, recipe in SCALED.items():
+            if word in text:
+                _put(found, "--fp8-recipe", spelled, recipe)
     if "fp4" in text:
         _put(found, "--fp4-format", spelled, "e2m1")
     if text.startswith(("bf16", "bfloat16")) or "bf16" in text:

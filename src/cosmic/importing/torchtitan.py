@@ -36,7 +36,7 @@ WITHOUT_COST = re.compile(
     r"""(job|profiling|metrics|checkpoint|optimizer|lr_scheduler|comm|validation|fault_tolerance|experimental|debug
     |memory_estimation|tokenizer|dataset|ft|training\.(dataset.*|steps|max_norm|seed|deterministic|gc_.*|warmup.*))(\..*)?
     |model\.(hf_assets_path|tokenizer_path|print_after_conversion|norm_type|tokenizer_flavor)
-    |float8\.(filter_fqns|recipe_name|emulate|precompute_.*|enable_fsdp_.*|force_.*|moe_fqns.*)
+    |float8\.(filter_fqns|emulate|precompute_.*|enable_fsdp_.*|force_.*|moe_fqns.*)
     |quantize\..*|mx\..*|compile\..*|activation_checkpoint\.(per_op_.*|early_stop|preserve_.*|determinism.*|debug)
     |parallelism\.(disable_loss_parallel|pipeline_parallel_split_points)""",
     re.VERBOSE,
@@ -55,14 +55,7 @@ def read(request: Request) -> Reading:
     model = check_layers(request.resolved(name), "--model")
     workload = _workload(keys, npus, model)
     keys.finish(WITHOUT_COST, EFFECTS)
-    return Reading(
-        model=name,
-        system=system,
-        workload=workload,
-        said=scale.said,
-        assumed=tuple(keys.assumed),
-        not_modelled=tuple(keys.not_modelled),
-    )
+    return Reading.of(name, system, workload, scale, keys)
 
 
 def _keys(request: Request) -> tuple[Keyed, Scale]:
@@ -202,6 +195,7 @@ def _parts(named: Any, layers: int, less: list[int], count: int) -> list[int]:
 def _experts(keys: Keyed, model: Transformer, tp: int, ranks: int) -> Tree:
     ep = keys.whole("parallelism.expert_parallel_degree", 1) or 1
     etp = keys.whole("parallelism.expert_tensor_parallel_degree", tp) or tp
+    backend = keys.text("parallelism.expert_parallel_comm_backend", "standard", ("standard", "deepep", "hybridep"))
     if not is_moe(model):
         if ep > 1:
             raise keys.error("parallelism.expert_parallel_degree", "the model has no experts")
@@ -209,7 +203,8 @@ def _experts(keys: Keyed, model: Transformer, tp: int, ranks: int) -> Tree:
     if ranks % (ep * etp):
         rule = f"the {ranks:,} accelerators of a pipeline stage do not divide by ep × etp = {ep} × {etp}"
         raise keys.error("parallelism.expert_parallel_degree", rule)
-    return {"ep": ep, **usual_etp(model, tp, ranks, ep, etp)}
+    sent = {"moe_token_dispatcher_type": "flex" if backend != "standard" else "alltoall"} if ep > 1 else {}
+    return {"ep": ep, **sent, **usual_etp(model, tp, ranks, ep, etp)}
 
 
 def _recomputation(keys: Keyed, layers: int, pp: int) -> Tree:
@@ -240,7 +235,12 @@ def _precision(keys: Keyed) -> Tree:
     precision = "fp8" if quantized else "fp32" if weights == "float32" else "bf16"
     if kept == "bfloat16" and precision == "bf16":
         return {"precision": "bf16_pure"}
+    recipe = keys.text("float8.recipe_name", "tensorwise", ("tensorwise", "rowwise", "rowwise_with_gw_hp"))
     tree: Tree = {"precision": precision}
+    if precision == "fp8":
+        blocks = any("mx" in str(each) for each in converters)
+        found = "mxfp8" if blocks else "tensorwise" if recipe == "tensorwise" else "rowwise"
+        tree |= {} if found == "tensorwise" else {"fp8_recipe": found}
     if precision == "fp32":
         return tree
     wide = reduced == "float32"

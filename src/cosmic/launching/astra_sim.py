@@ -13,6 +13,7 @@ from cosmic.catalog.yaml_files import dump_yaml
 from cosmic.design.network import Dimension
 from cosmic.design.point import DesignPoint
 from cosmic.errors import require
+from cosmic.evaluation import step_of
 from cosmic.launching.launch import TRACES, Draft, Launch, about, targets
 from cosmic.launching.quoting import options
 from cosmic.traces.generation import generate
@@ -31,10 +32,16 @@ GIB = 2**30
 @targets.register("astra-sim")
 def astra_sim(point: DesignPoint) -> Launch:
     """Return the inputs with which ASTRA-sim simulates a step of *point*."""
+    served = point.serving
+    point = step_of(point)
     dims = point.network.dims
     require(bool(dims), "network.dims", [], "ASTRA-sim simulates networks; a single NPU has none")
     job = generate(point)
     draft = Draft()
+    draft.warn(
+        f"the load is left out: this is one step of {point.workload.task}, of all instances", when=served is not None
+    )
+    draft.warn("instances that only prefill are left out", when=served is not None and served.disaggregated)
     draft.add("--workload-configuration", TRACES)
     draft.add("--comm-group-configuration", GROUPS)
     draft.add("--system-configuration", SYSTEM)

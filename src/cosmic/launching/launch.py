@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from cosmic import catalog
 from cosmic.design.model import Transformer
-from cosmic.design.point import DesignPoint
+from cosmic.design.point import DesignPoint, called
+from cosmic.design.workload import Workload
 from cosmic.errors import SpecError, require
 from cosmic.files import exists, make_folder, write_all
 from cosmic.launching.quoting import Value, comment, export, here_document
 from cosmic.registry import Registry
+from cosmic.workload.adapters import trains_adapters
 
 if TYPE_CHECKING:
     from cosmic.traces.trace import TraceSet
@@ -28,8 +30,14 @@ TRACES = "trace"
 """Prefix of trace files."""
 LARGEST_HOST = 8
 """Most NPUs of one host; a larger innermost dimension is a rack."""
+FRAMEWORKS = ("deepspeed", "megatron", "torchtitan")
+"""Targets that train."""
+ENGINES = ("dynamo", "sglang", "trtllm", "vllm")
+"""Targets that serve."""
 DRIVEN = ("NVIDIA", "AMD")
 """Vendors whose accelerators NCCL or RCCL, and the frameworks built on them, support."""
+MADE_FOR = {"trtllm": ("TensorRT-LLM", "NVIDIA")}
+"""Engines that run on the accelerators of one vendor alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +48,11 @@ class Launch:
     """One line: which design, for which target."""
     command: tuple[str, ...] = ()
     """Lines of the shell command, quoted (`cosmic.launching.quoting`); empty if there is nothing to run."""
+    body: tuple[str, ...] = ()
+    """Lines of a script that starts several processes, quoted. It runs in place of `command`, which starts one."""
     arguments: Mapping[str, Value] = field(default_factory=dict)
+    pools: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
+    """Arguments of the servers of each pool, where the design is served."""
     environment: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, str] = field(default_factory=dict)
     """Files that the command reads, by name."""
@@ -78,20 +90,35 @@ class Draft:
 
 def trained_decoder(point: DesignPoint, target: str) -> Transformer:
     """Return the model of *point*; training frameworks take only decoders that are trained."""
+    engine = point.serving.engine if point.serving else ""
+    rule = f"{target} runs training designs only: {', '.join(ENGINES)} serve"
+    require(not engine, "serving.engine", engine, rule)
     task = point.workload.task
-    require(task == "training", "workload.task", task, f"{target} runs training designs only")
+    require(task == "training", "workload.task", task, rule)
     model = point.model
     if not (isinstance(model, Transformer) and model.family == "decoder"):
         raise SpecError("model.family", model.family, f"only decoders can be exported to {target}")
+    rule = f"layers of several mixers are not written for {target} yet: start from its own recipe of the model"
+    require(not model.pattern, "model.pattern", model.pattern, rule)
     return model
 
 
 def hosts(point: DesignPoint) -> tuple[int, int]:
-    """Return the number of hosts and the NPUs of each: those of the innermost dimension, if they fit in a host."""
+    """Return the number of hosts and the NPUs of each: those of the innermost dimension, if they fit in a host.
+
+    What a host of an accelerator has is known where the innermost dimension is a rack of them (trays of 4 in NVL72).
+    """
     npus = point.network.npus
     inner = point.network.dims[0].npus if point.network.dims else 1
-    size = next(each for each in range(min(inner, LARGEST_HOST), 0, -1) if inner % each == 0)
+    most = host_of(point.compute.accelerator) or LARGEST_HOST
+    size = next(each for each in range(min(inner, most), 0, -1) if inner % each == 0)
     return npus // size, size
+
+
+def host_of(accelerator: str | None) -> int | None:
+    """Return the NPUs of a host of an accelerator, if the catalog says so."""
+    found = catalog.entry("accelerators", accelerator) if accelerator in catalog.names("accelerators") else {}
+    return found.get("host")
 
 
 def torchrun(point: DesignPoint) -> str:
@@ -107,21 +134,53 @@ def about(point: DesignPoint, rest: str) -> str:
     """Return a line that names the design, followed by *rest*."""
     w, npus = point.workload, point.network.npus
     mesh = " × ".join(f"{axis} {getattr(w, axis)}" for axis in ("dp", "tp", "cp", "pp"))
-    return f"{point.model.name or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
+    return f"{called(point.model) or 'a model'} on {npus:,} × {point.compute.accelerator or 'NPU'}, {mesh}: {rest}"
 
 
 def common_warnings(point: DesignPoint) -> Iterator[str]:
     """Yield the warnings that all frameworks share."""
-    name = point.compute.accelerator
-    vendor = catalog.entry("accelerators", name).get("vendor") if name in catalog.names("accelerators") else None
-    if vendor is not None and vendor not in DRIVEN:
-        yield f"{name} is {vendor}'s: the arguments are right, but the software runs on GPUs"
+    further = getattr(point.model, "mtp_layers", 0)
+    if further:
+        yield f"the design has {further} modules that predict further tokens: add them to the model's own arguments"
     if point.workload.strategies:
         yield f"{', '.join(point.workload.strategies)}: strategies are not exported"
+    yield from _fine_tuning_warnings(point.workload)
+    yield from vendor_warnings(point)
+
+
+def vendor(point: DesignPoint) -> str | None:
+    """Return who makes the accelerator, if the catalog has it."""
+    name = point.compute.accelerator
+    found = catalog.entry("accelerators", name).get("vendor") if name in catalog.names("accelerators") else None
+    return None if found is None else str(found)
+
+
+def not_made_for(engine: str, point: DesignPoint) -> str | None:
+    """Return why an engine cannot run on the accelerators of a design; None if it can, or if nobody knows."""
+    maker = vendor(point)
+    if engine not in MADE_FOR or maker in (None, MADE_FOR[engine][1]):
+        return None
+    return "{} runs on {}'s GPUs, not on {}'s".format(*MADE_FOR[engine], maker)
+
+
+def vendor_warnings(point: DesignPoint) -> Iterator[str]:
+    """Yield what the machine differs in from what the software expects."""
+    maker = vendor(point)
+    if maker is not None and maker not in DRIVEN:
+        yield f"{point.compute.accelerator} is {maker}'s: the arguments are right, but the software runs on GPUs"
     inner = point.network.dims[0].npus if point.network.dims else 1
-    if inner > LARGEST_HOST:
+    if inner > LARGEST_HOST and host_of(point.compute.accelerator) is None:
         each = hosts(point)[1]
         yield f"the innermost dimension has {inner} NPUs, more than a host: {each} per host are assumed"
+
+
+def _fine_tuning_warnings(w: Workload) -> Iterator[str]:
+    """Yield what scripts must do that train adapters, or pack documents: these frameworks have no argument for it."""
+    if trains_adapters(w):
+        modules = ", ".join(w.lora_targets)
+        yield f"freeze the model, and add adapters of rank {w.lora_rank} beside {modules} (Megatron Bridge, PEFT)"
+    if w.task == "training" and w.packed_length is not None:
+        yield f"pack documents of {w.packed_length:g} tokens on average into a sequence, each attending to itself alone"
 
 
 def other_placement(point: DesignPoint, orders: Iterable[tuple[str, ...]]) -> bool:
@@ -142,7 +201,9 @@ def script(launch: Launch, *, inline: bool = True) -> str:
     elif launch.files:
         for name, text in launch.files.items():
             lines += here_document(name, text)
-    if launch.command:
+    if launch.body:
+        lines += launch.body
+    elif launch.command:
         lines.append(" \\\n  ".join(launch.command))
     return "\n".join(lines) + "\n"
 

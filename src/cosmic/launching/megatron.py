@@ -84,12 +84,14 @@ def _parallelism(draft: Draft, w: Workload) -> None:
 
 
 def _experts(draft: Draft, model: Transformer, w: Workload) -> None:
-    """Add expert parallelism, with an all-to-all dispatcher."""
+    """Add expert parallelism, with its dispatcher."""
     if model.experts is None:
         return
     draft.add("--expert-model-parallel-size", w.ep)
     draft.add("--expert-tensor-parallel-size", w.expert_tensor)
-    draft.add("--moe-token-dispatcher-type", "alltoall")
+    flexible = w.moe_token_dispatcher_type == "flex" and w.ep > 1
+    draft.add("--moe-token-dispatcher-type", "flex" if flexible else "alltoall")
+    draft.add("--moe-enable-deepep", when=flexible)
     draft.add("--moe-grouped-gemm", when=w.grouped_gemm and w.precision not in ("fp16", "fp32"))
     draft.warn(
         "Megatron-LM trains MoE models with tp only under sequence_parallel", when=w.tp > 1 and not w.sequence_parallel
@@ -161,6 +163,9 @@ def _precision(draft: Draft, w: Workload) -> None:
     draft.add("--accumulate-allreduce-grads-in-fp32", when=wide and w.precision == "fp16")  # else it is the default
     draft.add("--grad-reduce-in-bf16", when=not wide and w.precision not in ("fp16", "fp32"))
     draft.add("--fp8-format", "hybrid", when=w.precision == "fp8")
+    stated = w.precision == "fp8" and w.fp8_recipe not in ("auto", "rowwise")
+    draft.add("--fp8-recipe", w.fp8_recipe, when=stated)
+    draft.warn("Megatron-LM does not scale rows", when=w.precision == "fp8" and w.fp8_recipe == "rowwise")
     draft.add("--fp4-format", "e2m1", when=w.precision == "fp4")
     draft.warn("Megatron-LM keeps an fp32 copy of bf16 weights", when=w.precision == "bf16_pure")
     draft.warn("Megatron-LM does not train in int4: this is bf16", when=w.precision == "int4")
@@ -191,8 +196,11 @@ def _states(draft: Draft, w: Workload) -> None:
 
 def _overlap(draft: Draft, w: Workload) -> None:
     replicas = w.dp * w.cp > 1
+    graphs = bool(w.cuda_graph)
     draft.add("--overlap-grad-reduce", when=w.dp_overlap and replicas)
     draft.add("--overlap-param-gather", when=w.dp_overlap and replicas and w.weight_sharding != "none")
+    draft.add("--cuda-graph-impl", "local" if "full_iteration" in w.cuda_graph else "transformer_engine", when=graphs)
+    draft.add("--cuda-graph-scope", [str(each) for each in w.cuda_graph], when=graphs)
     tensor = w.tp_overlap and w.tp > 1
     draft.add("--tp-comm-overlap", when=tensor and w.sequence_parallel)
     draft.warn("--tp-comm-overlap needs sequence_parallel", when=tensor and not w.sequence_parallel)
@@ -235,8 +243,9 @@ def _activations(draft: Draft, model: Transformer, w: Workload) -> None:
 
 
 def _kernels(draft: Draft, w: Workload) -> None:
-    draft.add("--attention-backend", "unfused", when=w.attention == "unfused")
-    draft.add("--attention-softmax-in-fp32", when=w.attention == "unfused")
+    draft.add("--attention-backend", "unfused", when=w.attention.startswith("unfused"))
+    draft.add("--attention-backend", "flash", when=w.attention in ("flash1", "flash2"))
+    draft.add("--attention-softmax-in-fp32", when=w.attention.startswith("unfused"))
     draft.add("--cross-entropy-loss-fusion", when=w.loss in ("chunked", "fused"))
     draft.add("--cross-entropy-fusion-impl", "te", when=w.loss in ("chunked", "fused"))
     draft.add("--attention-dropout", 0.0, when=not w.dropout)

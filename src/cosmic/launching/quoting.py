@@ -11,6 +11,9 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from math import isfinite
+from typing import Any
+
+import yaml
 
 from cosmic.errors import SpecError, one_line, require
 
@@ -133,3 +136,26 @@ def _toml_text(text: str) -> str:
     "a \"b\" \\ Zoë"
     """
     return json.dumps(one_line(text), ensure_ascii=False)
+
+
+# ---------------------------------------------------------------------------------------------------------- YAML
+
+
+def yaml_text(tree: Any) -> str:
+    """Return *tree* as YAML, a line for each key, in their order.
+
+    >>> print(yaml_text({"kv_cache_config": {"dtype": "fp8"}, "urls": ["localhost:8001"]}), end="")
+    kv_cache_config:
+      dtype: fp8
+    urls:
+    - localhost:8001
+    """
+    return str(yaml.dump(tree, Dumper=_Plain, sort_keys=False, default_flow_style=False, width=120))
+
+
+class _Plain(yaml.SafeDumper):
+    """A dumper that writes repeated values in full, without anchors and aliases."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Return True: no value gets an alias."""
+        return True

@@ -134,6 +134,8 @@ def _parallelism(draft: Draft, point: DesignPoint) -> None:
     rotate = "allgather" if w.cp_comm_type == "all_gather" else "alltoall"
     draft.add("parallelism.context_parallel_rotate_method", rotate, when=w.cp > 1)
     draft.add("parallelism.expert_parallel_degree", w.ep, when=w.ep > 1)
+    once = w.ep > 1 and w.moe_token_dispatcher_type == "flex"
+    draft.add("parallelism.expert_parallel_comm_backend", "deepep", when=once)
     if is_moe(point.model):
         draft.warn("TorchTitan spreads experts over dp and cp only", when=(w.dp * w.cp) % w.ep != 0)
         draft.warn("TorchTitan splits each expert over all of tp", when=w.expert_tensor != w.tp)
@@ -230,7 +232,9 @@ def _precision(draft: Draft, w: Workload) -> None:
     draft.add("training.mixed_precision_reduce", "bfloat16", when=narrow and w.precision != "fp32")
     if w.precision == "fp8":
         draft.add("model.converters", ["float8"])
-        draft.add("float8.recipe_name", "tensorwise")
+        draft.add("float8.recipe_name", "rowwise" if w.fp8_recipe == "rowwise" else "tensorwise")
+        known = w.fp8_recipe in ("auto", "tensorwise", "rowwise")
+        draft.warn(f"torchao's float8 is not {w.fp8_recipe}: this is tensorwise", when=not known)
         draft.add("float8.filter_fqns", ["output"])
     odd = w.precision in ("fp16", "fp4", "int4")
     draft.warn(f"TorchTitan does not train in {w.precision}: this is bf16", when=odd)
@@ -239,5 +243,5 @@ def _precision(draft: Draft, w: Workload) -> None:
 
 def _unsupported(draft: Draft, w: Workload) -> None:
     draft.warn("TorchTitan's models have no dropout", when=w.dropout)
-    draft.warn("TorchTitan's attention is fused", when=w.attention == "unfused")
+    draft.warn("TorchTitan's attention is fused", when=w.attention.startswith("unfused"))
     draft.warn("TorchTitan computes the loss of all tokens at once", when=w.loss == "chunked")

@@ -275,7 +275,7 @@ def _add_studies(app: FastAPI, site: Site) -> None:
 
 def _draw(library: Library, study: str, trial: str) -> bytes:
     one = requested_designs.chosen(library, study, trial)
-    return views.design(one.named, one.study.problem.engine)
+    return views.design(one.named, one.study.problem.engine, one.study.problem.limits)
 
 
 def _what_if(library: Library, body: dict[str, Any]) -> bytes:

@@ -26,7 +26,7 @@ def design_name(name: str) -> str:
     model, _, system = name.rpartition("@")
     stem, colon, npus = system.partition(":")
     for kind, word in (("models", model), ("systems", stem)):
-        if word not in catalog.names(kind):
+        if catalog.known_as(kind, word) is None:
             raise UnknownName.among(kind.removesuffix("s"), word, kind.removesuffix("s"), catalog.names(kind))
     if colon:
         number = int(npus) if npus.isascii() and npus.isdigit() and len(npus) <= len(str(MOST_NPUS)) else 0

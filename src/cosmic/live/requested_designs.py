@@ -20,7 +20,8 @@ from cosmic.live.catalogued import MOST_NPUS, design_name
 from cosmic.live.forms import find
 from cosmic.live.library import Library
 from cosmic.live.refusals import CONFLICT, NOT_FOUND, Refusal
-from cosmic.loading.designs import design_tree, load_design, unflatten
+from cosmic.loading.designs import design_tree, load_design
+from cosmic.loading.trees import unflatten
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import label
 from cosmic.psa.space import ParameterSet
@@ -164,7 +165,8 @@ def _plain(tree: Mapping[str, Any]) -> dict[str, Any]:
     for path, value in _names(unflatten(tree)):
         kind = "accelerators" if path.startswith("compute") else "models" if path.startswith("model") else "systems"
         stem = value.partition(":")[0] if kind == "systems" and isinstance(value, str) else value
-        if stem not in catalog.names(kind):
+        known = catalog.known_as(kind, stem) if isinstance(stem, str) and kind != "accelerators" else stem
+        if known not in catalog.names(kind):
             raise UnknownName.among(path, value, kind.removesuffix("s"), catalog.names(kind))
     return dict(tree)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
 from cosmic.evaluation import BETTER
 from cosmic.exploration.comparison import Course, compare
-from cosmic.exploration.objectives import loss
+from cosmic.exploration.objectives import Limit, loss
 from cosmic.live.library import Library
 from cosmic.publishing.block import block_of
 from cosmic.publishing.container import Binary, pack
@@ -71,10 +71,10 @@ def block(library: Library, name: str, first: int) -> bytes:
     return pack({**about, "block": found}, binary)
 
 
-def design(named: Named, engine: str = "analytic") -> bytes:
-    """Return a design, its cluster, roofline and timeline, as a container."""
+def design(named: Named, engine: str = "analytic", limits: Sequence[Limit] = ()) -> bytes:
+    """Return a design, its cluster, roofline and timeline, as a container; *limits* are those of its study."""
     binary = Binary()
-    return pack(design_of(named, engine, binary), binary)
+    return pack(design_of(named, engine, binary, limits), binary)
 
 
 def _to_its_end(objective: str, course: Course) -> list[list[float]]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cosmic import catalog
 from cosmic.catalog.huggingface import model_from_config
-from cosmic.catalog.systems import system
+from cosmic.catalog.systems import NO_FILES, YAML_ENDINGS, names_both, system
 from cosmic.catalog.yaml_files import dump_yaml, load_yaml, parse_yaml
 from cosmic.design import schema
 from cosmic.design.collective import Collective
@@ -20,13 +20,13 @@ from cosmic.design.network import Network, topologies
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
-from cosmic.errors import SpecError, UnknownName, as_key, require
+from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
+from cosmic.loading.serving import in_place_of, read_serving, served
+from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
 
-KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory")
-YAML_ENDINGS = (".yaml", ".yml")
-NO_FILES = "is not in the catalog, and what a study keeps refers to no file"
+KEYS = ("model", "system", "workload", "collective", "network", "compute", "memory", "serving")
 _PATHS = "write PATH=VALUE, such as tp=8"
 EXAMPLES = {"--set": _PATHS, "--set-b": _PATHS, "--setting": "write NAME=VALUE, such as population=50"}
 """How the options are written that set something."""
@@ -42,7 +42,7 @@ class Loaded:
 
     point: DesignPoint
     suggested: tuple[str, ...] = ()
-    """The fields of the workload that a search for a mapping has set."""
+    """The fields of the mapping that a search has set."""
     searched: int = 0
     """Of how many mappings it is the best; none where they follow from what is stated."""
 
@@ -94,6 +94,8 @@ def load(
     tree, folder = _tree(source) if files else (_tree_of_data(source), None)
     tree = _spell_out(tree)
     given = {_in_full(path, value): value for path, value in (overrides or {}).items()}
+    if "serving" in tree:
+        given = {**in_place_of(given), **given}
     if fix:
         tree = merge(tree, unflatten(_fixed(_completed(tree, folder, plain=plain).point, fix, given)))
     return _completed(merge(tree, unflatten(given)), folder, plain=plain)
@@ -131,7 +133,7 @@ def assumptions(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
     tree, folder = _tree(source)
     given = (overrides or {}).get("model", _spell_out(tree).get("model"))
     name = given.get("base") if isinstance(given, Mapping) else given
-    if not isinstance(name, str) or name in catalog.names("models"):
+    if not isinstance(name, str) or catalog.known_as("models", name):
         return ()
     return tuple(_model_entry(name, folder)[0].get("assumed", ()))
 
@@ -163,7 +165,7 @@ def _tree(source: str | Path | Mapping[str, Any]) -> tuple[Mapping[str, Any], Pa
     if isinstance(source, Mapping):
         return source, Path()
     path = Path(source)
-    if isinstance(source, str) and "@" in source and path.suffix not in YAML_ENDINGS:
+    if isinstance(source, str) and names_both(source):
         model, _, system_name = source.rpartition("@")
         return {"model": model, "system": system_name}, Path()
     if path.suffix not in YAML_ENDINGS and not catalog.is_file(path):
@@ -182,9 +184,9 @@ def _tree_of_data(source: str | Path | Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _neither(name: str) -> str:
     """Return why *name* is no design, and what would be one: half of it may be there."""
-    if name in catalog.names("models"):
+    if catalog.known_as("models", name):
         return f"is a model: say on which system, as in {name}@dgx-h100:64 ('cosmic list systems')"
-    if name.partition(":")[0] in catalog.names("systems"):
+    if catalog.known_as("systems", name.partition(":")[0]):
         return f"is a system: say which model it runs, as in llama3-70b@{name} ('cosmic list models')"
     if exists(name) and not is_folder(name) and not is_file(name):
         return "is a pipe or a device, which may never end: save it to a file first"
@@ -216,7 +218,7 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
         if key not in KEYS:
             raise UnknownName.key(as_key(key), tree[key], KEYS)
     tree = _spell_out(tree)
-    base = system(schema.read(str, tree["system"], "system")) if "system" in tree else {}
+    base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
     compute, memory = _accelerator(tree, base, folder)
     network = _network(tree, base)
@@ -228,8 +230,13 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
         network=network,
         compute=compute,
         memory=memory,
+        serving=read_serving(tree.get("serving")),
     )
-    workload, suggested, searched = _workload(tree.get("workload", {}), usual, draft, plain=plain)
+    given = tree.get("workload", {})
+    if draft.serving is not None:
+        point, suggested, searched = served(draft, _typed(given, "workload"), usual, tree["serving"])
+        return Loaded(point, suggested, searched)
+    workload, suggested, searched = _workload(given, usual, draft, plain=plain)
     return Loaded(replace(draft, workload=workload), suggested, searched)
 
 
@@ -237,10 +244,14 @@ def _model(given: Any, folder: Path | None) -> tuple[Model, Mapping[str, Any]]:
     """Return the model, and the workload's defaults (sequence, batch) that go with it."""
     defaults: Mapping[str, Any] = {}
     if isinstance(given, Mapping) and "base" in given:
-        entry, name = _model_entry(schema.read_source(given["base"], "model"), folder)
+        base = schema.read_source(given["base"], "model")
+        entry, name = _model_entry(base, folder)
         defaults = entry.get("workload", {})
         changes = {key: value for key, value in given.items() if key != "base"}
-        given = _merge_inside({"name": name, **entry["model"]}, changes, "model")
+        found = {"name": name, **entry["model"]}
+        if found.get("family") != "recommender" and (checkpoint := _checkpoint(base, name, folder)):
+            found = {"checkpoint": checkpoint, **found}
+        given = merge_inside(found, changes, "model")
     elif isinstance(given, Mapping):
         given = {"family": "decoder", **given}
     model: Model = schema.read(Model, given, "model")
@@ -257,8 +268,8 @@ def _sequence(model: Model) -> dict[str, int]:
 def _model_entry(name: str, folder: Path | None) -> tuple[Mapping[str, Any], str]:
     """Return the entry of a model, by its name in the catalog or by the path of a file, and what to call it."""
     if folder is None:
-        require(name in catalog.names("models"), "model", name, NO_FILES)
-        return catalog.entry("models", name), name
+        require(catalog.known_as("models", name) is not None, "model", name, NO_FILES)
+        return catalog.entry("models", name), catalog.known_as("models", name) or name
     path = folder / name
     if catalog.is_file(path / "config.json"):
         path = path / "config.json"
@@ -268,7 +279,7 @@ def _model_entry(name: str, folder: Path | None) -> tuple[Mapping[str, Any], str
         entry = catalog.load_mapping(path)
         require(isinstance(entry.get("model"), dict), path.name, entry, "a model file needs a mapping 'model'")
         return entry, path.stem
-    return catalog.entry("models", name), name
+    return catalog.entry("models", name), catalog.known_as("models", name) or name
 
 
 def _folder_name(config: Path) -> str:
@@ -279,6 +290,32 @@ def _folder_name(config: Path) -> str:
     """
     folders = [folder.name for folder in config.absolute().parents]
     return next((name.rpartition("--")[2] for name in folders if name.startswith("models--")), folders[0])
+
+
+def _checkpoint(base: str, name: str, folder: Path | None) -> str:
+    """Return what was asked for where a model has the shapes of an entry of another name; the folder of its weights.
+
+    >>> [_checkpoint(asked, "deepseek-v3", None) for asked in ("deepseek-ai/DeepSeek-R1-0528", "DeepSeek V3")]
+    ['deepseek-ai/DeepSeek-R1-0528', '']
+    """
+    weights = folder / base if folder is not None else Path()
+    if folder is not None and catalog.is_file(weights / "config.json"):
+        return _weights(weights)
+    if folder is not None and weights.suffix == ".json":
+        return _weights(weights.parent)
+    if folder is not None and weights.suffix in YAML_ENDINGS:
+        return ""
+    plain = ["".join(letter for letter in each.lower() if letter.isalnum() or letter == ".") for each in (base, name)]
+    return "" if plain[0] == plain[1] else base
+
+
+def _weights(folder: Path) -> str:
+    """Return a folder of weights as an engine is told of it: by its path, or as on the hub it was loaded from."""
+    whole = folder.absolute()
+    names = [each.name for each in (whole, *whole.parents)]
+    hub = next((each.removeprefix("models--").replace("--", "/") for each in names if each.startswith("models--")), "")
+    path = hub or str(whole)
+    return path if len(path) <= LONGEST_NAME and path.isprintable() else ""
 
 
 def read_model(entry: Mapping[str, Any], name: str) -> Model:
@@ -307,6 +344,8 @@ def _accelerator(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path 
     where = "compute.accelerator"
     name = given.get("accelerator", base.get("accelerator", ""))
     name = schema.read_source(name, where)
+    if name == base.get("accelerator"):  # what the system says of its own accelerator
+        given = merge_inside(base.get("compute", {}), given, "compute")
     inline = "bf16" in given and name not in catalog.names("accelerators")
     entry: Mapping[str, Any] = {}
     if folder is not None and name.endswith(YAML_ENDINGS):
@@ -327,7 +366,7 @@ def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tu
 
 def _network(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Network:
     require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
-    merged = _merge_inside(base.get("network", {}), tree.get("network", {}), "network")
+    merged = merge_inside(base.get("network", {}), tree.get("network", {}), "network")
     network: Network = schema.read(Network, merged, "network")
     return network
 
@@ -338,7 +377,7 @@ def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Netwo
     of_system = base.get("collective", {})
     if len(of_system.get("algorithms", [])) != len(fitting) or not fitting:
         of_system = {**of_system, "algorithms": fitting}
-    merged = _merge_inside(of_system, tree.get("collective", {}), "collective")
+    merged = merge_inside(of_system, tree.get("collective", {}), "collective")
     chosen: Collective = schema.read(Collective, merged, "collective")
     return chosen
 
@@ -364,9 +403,8 @@ def _workload(
     found = mappings.suggest(base, chosen, stated) if trained else mappings.suggest_serving(base, stated)
     suggested = tuple(key for key in own if key in found.mapping and key not in stated) if found.searched else ()
     chosen |= found.mapping
-    npus, others = draft.network.npus, chosen["tp"] * chosen["cp"] * chosen["pp"]
-    rule = f"give it: {npus} NPUs do not divide by tp × cp × pp = {others}"
-    require("dp" in stated or npus % others == 0, "workload.dp", schema.Absent(), rule)
+    if "dp" not in stated:
+        mappings.check_divides({axis: chosen[axis] for axis in ("tp", "cp", "pp")}, draft.network.npus)
     if chosen.get("schedule") == "interleaved" and isinstance(draft.model, Transformer):
         layers = draft.model.layers + draft.model.encoder_layers
         ends = [chosen.get(f"{end}_stage_layers") for end in ("first", "last")]
@@ -384,56 +422,6 @@ def _typed(given: Any, where: str) -> dict[str, Any]:
         raise SpecError(where, given, "must be a mapping of keys to values")
     workload: Workload = schema.read(Workload, {"sequence": 1, "global_batch": 1, **given}, where)
     return {key: getattr(workload, schema.slots(Workload)[key].name) for key in given}
-
-
-# ------------------------------------------------------------------------------------------------- trees
-
-
-def merge(below: Any, above: Any) -> Any:
-    """Return *below* changed by *above*: mappings key by key, lists place by place if *above* gives places.
-
-    >>> merge({"dims": [{"npus": 4}, {"npus": 8}]}, {"dims": {"1": {"npus": 2}}})
-    {'dims': [{'npus': 4}, {'npus': 2}]}
-    """
-    if isinstance(below, list) and isinstance(above, Mapping):
-        items = list(below)
-        for key, value in above.items():
-            place = schema.place_in(items, as_key(key))
-            if place is None:
-                raise SpecError(as_key(key), value, f"the list has {len(items)} places, which count from 0")
-            items[place] = _merge_inside(items[place], value, place)
-        return items
-    if isinstance(below, Mapping) and isinstance(above, Mapping):
-        merged = dict(below)
-        for key, value in above.items():
-            merged[key] = _merge_inside(merged[key], value, key) if key in merged else value
-        return merged
-    return above
-
-
-def _merge_inside(below: Any, above: Any, key: Any) -> Any:
-    try:
-        return merge(below, above)
-    except SpecError as error:
-        raise error.inside(as_key(key)) from None
-
-
-def unflatten(overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a tree that holds each value of *overrides* at its dotted path.
-
-    >>> unflatten({"workload.tp": 8, "workload.pp": 2})
-    {'workload': {'tp': 8, 'pp': 2}}
-    """
-    tree: dict[str, Any] = {}
-    for path, value in overrides.items():
-        *parents, last = path.split(".")
-        node = tree
-        for key in parents:
-            node = node.setdefault(key, {})
-            require(isinstance(node, dict), path, value, f"'{key}' is set as a whole too")
-        require(not isinstance(node.get(last), dict), path, value, f"keys below '{last}' are set too")
-        node[last] = value
-    return tree
 
 
 def parse_overrides(settings: list[str], option: str = "--set") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from operator import mul
 from typing import Any
 
 from cosmic.arithmetic import divisors
-from cosmic.design.model import Experts, Recommender, Transformer, active_parameters
+from cosmic.design.model import Experts, Recommender, Transformer, active_parameters, context_parts, tensor_parts
 from cosmic.design.point import DesignPoint
 from cosmic.mapping.frameworks import PIPELINE_OUTSIDE, Framework
 
@@ -88,8 +88,10 @@ def rules(base: DesignPoint, framework: Framework) -> list[str]:
     if workload.task != "training":
         return [mesh, "global_batch % dp == 0", *experts]
     layers, trips = model.layers + model.encoder_layers, "global_batch // (dp * micro_batch)"
+    most = context_parts(model)  # heads of a state space are split over tp and cp
     return [
         mesh,
+        *([f"cp == 1 or {most} % (tp * cp) == 0"] if most else []),
         "global_batch % (dp * micro_batch) == 0",
         f"{trips} >= pp",
         "cp == 1 or sequence % (2 * cp * tp) == 0",
@@ -139,7 +141,7 @@ def scale_up(base: DesignPoint) -> int:
 
 
 def _tensor(model: Transformer, base: DesignPoint) -> tuple[int, ...]:
-    shared = gcd(model.heads, model.ffn, base.network.npus)
+    shared = gcd(tensor_parts(model), base.network.npus)
     return tuple(tp for tp in divisors(shared) if tp <= min(scale_up(base), WIDEST))
 
 

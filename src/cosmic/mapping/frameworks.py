@@ -6,7 +6,7 @@ allows and exports them without one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cosmic.design.workload import AXES, ContextParallel, Offloaded, Recompute, WeightSharding
 from cosmic.errors import UnknownName
@@ -80,20 +80,12 @@ FRAMEWORKS = {
         rules=('pp == 1 or weight_sharding == "zero1"', 'tp == 1 or weight_sharding != "zero3"'),
         expert_rules=("dp % ep == 0", "etp in [1, tp]"),
     ),
-    ANY: Framework(
-        schedules=("1f1b", "interleaved", "zero_bubble", "dualpipe"),
-        shardings=("zero1", "zero3"),
-        recomputes=("none", "selective", "full"),
-        cp_comm_types=("ring", "all_gather", "ulysses"),
-        placements=(PIPELINE_OUTSIDE, REPLICAS_OUTSIDE),
-        tp_overlap=True,
-        ep_overlap=True,
-        sequence_parallel=(True, False),
-        offloads=(("optimizer",), ("activations",)),
-        rules=("not tp_overlap or sequence_parallel",),
-        expert_rules=(*OVERLAPPED_EXPERTS, "tp == 1 or sequence_parallel"),
-    ),
 }
+FRAMEWORKS[ANY] = replace(
+    FRAMEWORKS["megatron"],
+    schedules=FRAMEWORKS["torchtitan"].schedules,
+    rules=("not tp_overlap or sequence_parallel",),
+)
 """By name; ``any`` is what at least one of them, or a researcher's branch of one, can launch."""
 
 

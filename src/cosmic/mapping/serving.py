@@ -17,12 +17,10 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Recommender
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES
-from cosmic.mapping.choices import PASS_TOKENS
+from cosmic.mapping.choices import BUDGET, PASS_TOKENS
 from cosmic.mapping.grid import values_of
 from cosmic.mapping.searching import Floats, Found, runs_and_share, step_of
 
-BUDGET = 0.95
-"""Share of the memory that the mapping may fill which settles the batch."""
 DECODED = 64
 """Sequences that a replica decodes at a time where no batch is given, if their KV cache fits: else half as many, …"""
 CANNOT_RUN = 1e6
@@ -31,23 +29,22 @@ CANNOT_RUN = 1e6
 
 def search_serving(base: DesignPoint, stated: Mapping[str, Any]) -> Found:
     """Return mesh, global_batch and micro_batch for prefill or decode; what is *stated* is kept."""
-    meshes = _meshes(base, stated)
-    if len(meshes) == 1 and "global_batch" in stated:
-        return Found(_served(base, meshes[0], stated["global_batch"], stated), fits=True, searched=1)
-    sized, needed = _sized(base, meshes, stated)
+    tried = meshes(base, stated, base.network.npus)
+    if len(tried) == 1 and "global_batch" in stated:
+        return Found(_served(base, tried[0], stated["global_batch"], stated), fits=True, searched=1)
+    sized, needed = _sized(base, tried, stated)
     if needed.min() > BUDGET:
         place = int(needed.argmin())
         return Found(sized[place], fits=bool(needed[place] <= 1), searched=len(sized))
     first = sized[int(np.flatnonzero(needed <= BUDGET)[0])]
-    same, needed = _sized(base, meshes, {**stated, "global_batch": first["global_batch"]})
+    same, needed = _sized(base, tried, {**stated, "global_batch": first["global_batch"]})
     fitting = [each for each, share in zip(same, needed, strict=True) if share <= 1]
     seconds = step_of(_batch(base, fitting))["seconds"]
     return Found(fitting[int(seconds.argmin())], fits=True, searched=len(same))
 
 
-def _meshes(base: DesignPoint, stated: Mapping[str, Any]) -> list[dict[str, int]]:
-    """Return the meshes to try, the smallest tp × pp first; one where it is stated in full."""
-    npus = base.network.npus
+def meshes(base: DesignPoint, stated: Mapping[str, Any], npus: int) -> list[dict[str, int]]:
+    """Return the meshes of *npus* to try, the smallest tp × pp first; one where it is stated in full."""
     values = {"tp": [1], "pp": [1], "ep": [1]} | values_of(base, stated)
     values |= {name: [stated[name]] for name in values if name in stated}
     cp = stated.get("cp", 1)
@@ -58,10 +55,10 @@ def _meshes(base: DesignPoint, stated: Mapping[str, Any]) -> list[dict[str, int]
             continue
         spread = [ep for ep in values["ep"] if (dp * cp) % ep == 0 or "ep" in stated]
         found += [{"dp": dp, "tp": tp, "cp": cp, "pp": pp, "ep": ep} for ep in spread]
-    return found or [_as_stated(npus, stated)]
+    return found or [as_stated(npus, stated)]
 
 
-def _as_stated(npus: int, stated: Mapping[str, Any]) -> dict[str, int]:
+def as_stated(npus: int, stated: Mapping[str, Any]) -> dict[str, int]:
     """Return the one mesh that is stated, though it does not go with the accelerators."""
     mesh = {axis: stated.get(axis, 1) for axis in (*AXES, "ep")}
     rest = npus // (mesh["tp"] * mesh["cp"] * mesh["pp"])
@@ -69,12 +66,12 @@ def _as_stated(npus: int, stated: Mapping[str, Any]) -> dict[str, int]:
 
 
 def _sized(
-    base: DesignPoint, meshes: list[dict[str, int]], stated: Mapping[str, Any]
+    base: DesignPoint, tried: list[dict[str, int]], stated: Mapping[str, Any]
 ) -> tuple[list[dict[str, int]], Floats]:
-    """Return *meshes* with their batches, the largest that one of them has memory for, and what share they need."""
+    """Return the meshes *tried* with the largest batch that one of them has memory for, and what share they need."""
     sequences = _sequences(base, stated)
     while True:
-        sized = [_served(base, mesh, stated.get("global_batch", sequences * mesh["dp"]), stated) for mesh in meshes]
+        sized = [_served(base, mesh, stated.get("global_batch", sequences * mesh["dp"]), stated) for mesh in tried]
         runs, share = runs_and_share(_batch(base, sized))
         needed = np.where(runs, share, CANNOT_RUN * np.maximum(share, 1.0))
         if needed.min() <= BUDGET or "global_batch" in stated or sequences <= stated.get("micro_batch", 1):

@@ -20,7 +20,9 @@ from cosmic.design.batch import batch_of
 from cosmic.design.model import Recommender, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import AXES, Workload
+from cosmic.errors import SpecError
 from cosmic.mapping.choices import BUDGET, USUAL_MODULES
+from cosmic.mapping.deployments import search_deployment
 from cosmic.mapping.searching import Found, runs_and_share, search
 from cosmic.mapping.serving import search_serving
 
@@ -37,7 +39,7 @@ SWITCHES = (
 MAPPING = (*AXES, "ep", "etp", "weight_sharding", "recompute", "recompute_modules", *SWITCHES)
 """The fields of a mapping for training."""
 SERVED = (*AXES, "ep", "global_batch", "micro_batch")
-"""The fields of a mapping for serving."""
+"""The fields of a mapping for a step of serving."""
 PLAIN: dict[str, Any] = {each.name: each.default for each in fields(Workload) if each.name in SWITCHES}
 """Switches as a workload has them that says nothing of them: what a parameter set varies a mapping around."""
 TOKENS_PER_STEP = 2**22
@@ -164,6 +166,30 @@ def _without_usual(mapping: Mapping[str, Any]) -> dict[str, Any]:
 def suggest_serving(base: DesignPoint, stated: Mapping[str, Any]) -> Found:
     """Return mesh, global_batch and micro_batch for prefill or decode; what is *stated* is kept."""
     return search_serving(base, stated)
+
+
+@_kept
+def suggest_deployment(base: DesignPoint, stated: Mapping[str, Any], free: Mapping[str, Any]) -> Found:
+    """Return the mesh of instances that serve the load of *base*: what is *stated*, and the best of the rest.
+
+    With what is *free* of the prefill pool: ``prefill.tp``, ``prefill.replicas``.
+    """
+    return search_deployment(base, stated, free)
+
+
+def check_divides(mesh: Mapping[str, int], npus: int) -> None:
+    """Refuse a *mesh* of which no number of replicas takes *npus* accelerators."""
+    taken = prod(mesh.values())
+    if npus % taken == 0:
+        return
+    split = {axis: size for axis, size in mesh.items() if size > 1}
+    some = f"{npus:,} accelerator{'s' if npus > 1 else ''}"
+    rule = f"there {'are' if npus > 1 else 'is'} only {some}" if taken > npus else f"does not divide {some}"
+    if len(split) == 1:
+        ((axis, size),) = split.items()
+        raise SpecError(f"workload.{axis}", size, rule)
+    said = " × ".join(f"{axis} {size}" for axis, size in split.items())
+    raise SpecError("workload", f"{said} = {taken:,}", rule)
 
 
 def suggest_virtual_stages(layers: int, stages: int, first: int | None = None, last: int | None = None) -> int:

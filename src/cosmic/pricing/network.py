@@ -111,8 +111,11 @@ def _total(
 
 @cache
 def block_terms(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[float, float]:
-    """Return the dollars (or watts) of one dimension of *npus* NPUs for each unit of bandwidth, and an NPU's links."""
+    """Return the dollars (or watts) of one dimension of *npus* NPUs for each unit of bandwidth, and an NPU's links.
+
+    An NPU alone has none, and costs nothing: one is returned, as bandwidth is divided by it.
+    """
     rate, topology = tier_rates(quantity)[tier], topologies[name]
     parts = topology.parts(int(npus))
     total = parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
-    return float(total), float(topology.links(int(npus)))
+    return float(total), float(max(1, topology.links(int(npus))))

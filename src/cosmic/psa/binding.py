@@ -19,6 +19,8 @@ from cosmic.units import NUMBER, PhysicalDimension
 
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
+INNER = ("serving.prefill.", "serving.load.classes.")
+"""Short names that other fields have too are not of these."""
 AGGREGATES = ("product", "sum", "min", "max", "all", "any")
 _INFIX = {"*": "product", "+": "sum", "and": "all", "or": "any"}
 _ORDER = ("<", "<=", ">", ">=")
@@ -103,7 +105,8 @@ class Scope:
         """Return the full path of *name*, which may be short."""
         if name in self.fields:
             return name
-        candidates = self.short_names.get(name, [])
+        ending = self.short_names.get(name) or [path for path in self.fields if path.endswith(f".{name}")]
+        candidates = [path for path in ending if not path.startswith(INNER)] or ending
         if len(candidates) == 1:
             return candidates[0]
         if candidates:

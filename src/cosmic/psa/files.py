@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from cosmic import catalog
+from cosmic.catalog.systems import names_both
+from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, as_key, check_text, join, require
 from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.mapping.suggesting import MAPPING
-from cosmic.psa.mapping_tree import mapping_tree
+from cosmic.psa.mapping_tree import mapping_tree, usual_objective
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
+OF_MODEL = ("precision", "strategies")
+"""Fields of a workload that hold for training and for serving."""
 ABOUT = ("version", "name", "title", "source", "notes")
 MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 200
 """Of one parameter set: far more than anybody writes."""
@@ -47,9 +51,11 @@ def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True) ->
 def names_design(source: str | Path) -> bool:
     """Return whether *source* is a design, not a parameter set: MODEL@SYSTEM, or a file with a model of its own."""
     path = Path(source)
+    if names_both(str(source)):
+        return True
     if path.suffix in (".yaml", ".yml", ".json") or catalog.is_file(path):
         return "model" in catalog.load_mapping(path)
-    return "@" in str(source)
+    return False
 
 
 def mapping_space(  # noqa: PLR0913  the options of the command, each by its name
@@ -73,7 +79,11 @@ def mapping_space(  # noqa: PLR0913  the options of the command, each by its nam
     """
     base = load_design(source, overrides)
     tree = mapping_tree(base, framework=framework, stacks=stacks, held=[*(overrides or {}), *fix], vary=vary)
-    if "compute" not in stacks and not any(each.startswith("memory_bytes") for each in constraints):
+    if (
+        base.serving is None
+        and "compute" not in stacks
+        and not any(each.startswith("memory_bytes") for each in constraints)
+    ):
         tree["constraints"].append(f"memory_bytes <= {int(BUDGET * base.memory.capacity_bytes)}")
     tree["constraints"] += constraints
     return read_space(tree, _called(source), Path())
@@ -84,7 +94,7 @@ def _called(source: str | Path | Mapping[str, Any]) -> str:
     if isinstance(source, Mapping):
         model, system = source.get("model"), source.get("system")
         return f"{model}@{system}" if isinstance(model, str) and isinstance(system, str) else "mapping"
-    return str(source) if names_design(source) and "@" in str(source) else Path(source).stem
+    return Path(source).stem if catalog.is_file(Path(source)) else str(source)
 
 
 def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> ParameterSet:
@@ -112,7 +122,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         parameters=parameters,
         derived=derived,
         constraints=tuple(each for each in constraints if each not in limits),
-        objective=_text(tree.get("objective", "step_s"), "objective"),
+        objective=_text(tree.get("objective", usual_objective(base)), "objective"),
         limits=limits,
         workloads=shares,
     )
@@ -146,13 +156,30 @@ def _workloads(base: Mapping[str, Any], given: Any, searched: Collection[str], *
             raise SpecError(join(where, "weight"), weight, "must be a number above 0")
         settings = {as_key(path): value for path, value in changes.items() if path != "weight"}
         try:
-            point = load_design(base, settings, files=files, plain=True)
+            tree = _of_other_kind(base, settings) if _changes_kind(base, settings) else base
+            point = load_design(tree, settings, files=files, plain=True)
+            own = frozenset(full_path(path) for path in settings)
         except SpecError as error:
             raise error.inside(where) from None
         stated = "micro_batch" in base["workload"] or settings.keys() & {"micro_batch", "workload.micro_batch"}
         follows = {} if stated else _served_micro_batch(point, searched)
-        shares.append(Share(as_key(key), float(weight), point, follows))
+        shares.append(Share(as_key(key), float(weight), point, follows, own))
     return tuple(shares)
+
+
+def _changes_kind(base: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Return whether a workload of a mix serves a load and the base does not, or the other way round."""
+    stated = [value for path, value in settings.items() if full_path(path).partition(".")[0] == "serving"]
+    serves = any(value is not None for value in stated) or (not stated and base.get("serving") is not None)
+    return serves != (base.get("serving") is not None)
+
+
+def _of_other_kind(base: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return *base* without its load, and without what of its workload is for one kind of task alone."""
+    keys = {full_path(path).partition(".")[2] for path in settings}
+    stated = [key for key in base["workload"] if key in keys]
+    kept = {key: value for key, value in base["workload"].items() if key in (*OF_MODEL, *stated)}
+    return {**{key: value for key, value in base.items() if key != "serving"}, "workload": kept}
 
 
 def _varies_mapping(tree: Mapping[str, Any]) -> bool:
@@ -187,7 +214,7 @@ def _derived(base: DesignPoint, given: Any) -> dict[str, str]:
 
 
 def _serves(base: DesignPoint) -> bool:
-    return base.workload.task != "training"
+    return base.workload.task != "training" and base.serving is None
 
 
 def _served_micro_batch(base: DesignPoint, searched: Collection[str]) -> dict[str, str]:

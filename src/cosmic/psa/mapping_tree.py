@@ -18,6 +18,11 @@ from cosmic.mapping.frameworks import ANY, FRAMEWORKS, Framework, framework_name
 from cosmic.psa.space import ParameterSet
 
 DP = "npus // (tp * cp * pp)"
+MESH = "dp * tp * cp * pp"
+PREFILL = "prefill.replicas * prefill.tp * prefill.pp * prefill.dp"
+"""Accelerators of a prefill pool."""
+CHUNKS = (2048, 4096, 8192, 16384)
+"""Tokens that engines are usually limited to in a step."""
 
 
 def mapping_tree(
@@ -44,8 +49,26 @@ def mapping_tree(
         "base": design_tree(base),
         "parameters": _parameters(base, framework, ["workload", *stacks], fixed, varied),
         "derived": _derived(base, fixed | varied.keys()),
-        "constraints": rules(base, framework_named(framework)),
+        "constraints": _rules(base, framework),
     }
+
+
+def usual_objective(base: DesignPoint) -> str:
+    """Return what to improve where nobody says it: the step; of a closed loop of clients tokens, else their time."""
+    if base.serving is None:
+        return "step_s"
+    return "tokens_per_s" if base.serving.load.rate is None else "tpot_s"
+
+
+def _rules(base: DesignPoint, framework: str) -> list[str]:
+    """Return the rules between the parts of a mapping; a load of requests has no batch to divide."""
+    found = rules(base, framework_named(framework))
+    if base.serving is None:
+        return found
+    found = [rule for rule in found if "global_batch" not in rule]
+    return [
+        f"{MESH} + {PREFILL} == npus" if rule == f"{MESH} == npus" and _shares_machine(base) else rule for rule in found
+    ]
 
 
 def _with_expert_tensor(base: DesignPoint) -> DesignPoint:
@@ -58,10 +81,16 @@ def _with_expert_tensor(base: DesignPoint) -> DesignPoint:
 
 def _derived(base: DesignPoint, taken: Collection[str]) -> dict[str, str]:
     """Return what follows from the mapping: the replicas, and serving what one pass of each takes."""
-    found = {"workload.dp": DP}
-    if base.workload.task != "training" and not isinstance(base.model, Recommender):
+    found = {"workload.dp": f"(npus - {PREFILL}) // (tp * cp * pp)" if _shares_machine(base) else DP}
+    if base.serving is None and base.workload.task != "training" and not isinstance(base.model, Recommender):
         found["workload.micro_batch"] = SERVED_MICRO_BATCH[base.workload.task]
     return {path: text for path, text in found.items() if path not in taken}
+
+
+def _shares_machine(base: DesignPoint) -> bool:
+    """Return whether a prefill pool takes some of the design's accelerators."""
+    pool = None if base.serving is None else base.serving.prefill
+    return pool is not None and pool.system is None
 
 
 def launched_by(point: DesignPoint) -> list[str]:
@@ -187,6 +216,18 @@ def _compute(base: DesignPoint, _: str) -> Opened:
         yield ("compute.accelerator",), [(name,) for name in dict.fromkeys((own, *others))]
 
 
+def _serving(base: DesignPoint, _: str) -> Opened:
+    """Yield engines, the tokens of a step and, where there is a pool for prefill, its instances."""
+    layer = base.serving
+    if layer is None:
+        raise SpecError("--stacks", "serving", "the design has no serving section: give its load, such as isl and osl")
+    yield ("serving.engine",), [(name,) for name in catalog.names("engines")]
+    yield ("serving.max_num_batched_tokens",), [(each,) for each in CHUNKS]
+    if layer.prefill is not None:
+        most = base.network.npus // (layer.prefill.npus // max(1, layer.prefill.replicas) or 1)
+        yield ("serving.prefill.replicas",), [(each,) for each in range(min(most, 64) + 1)]
+
+
 COLLECTIVES = ("auto", "ring", "direct", "halving_doubling", "double_binary_tree")
 TOPOLOGIES = ("switch", "fully_connected", "ring")
 OPENED: dict[str, Callable[[DesignPoint, str], Opened]] = {
@@ -194,5 +235,6 @@ OPENED: dict[str, Callable[[DesignPoint, str], Opened]] = {
     "collective": _collective,
     "network": _network,
     "compute": _compute,
+    "serving": _serving,
 }
 """What each layer opens."""

@@ -8,7 +8,7 @@ once. ``compute.accelerator`` sets the whole compute and memory layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -50,6 +50,12 @@ class Parameter:
     def ordered(self) -> bool:
         """Whether neighbouring values are similar: numbers are, names are not."""
         return all(isinstance(part, int | float) and not isinstance(part, bool) for row in self.values for part in row)
+
+    def only(self, kept: Callable[[str], bool]) -> Parameter:
+        """Return the parameter with the same values, setting those of its fields alone that are *kept*."""
+        places = [place for place, path in enumerate(self.paths) if kept(path)]
+        rows = tuple(tuple(row[place] for place in places) for row in self.values)
+        return Parameter(self.name, tuple(self.paths[place] for place in places), rows, self.labels)
 
     @cached_property
     def settings(self) -> tuple[dict[str, Known], ...]:
@@ -99,13 +105,7 @@ def _without_overridden(parameters: list[Parameter]) -> tuple[Parameter, ...]:
 
 def _without(parameter: Parameter, paths: set[str]) -> Parameter:
     """Return *parameter*, no longer setting the fields at *paths*."""
-    kept = [place for place, path in enumerate(parameter.paths) if path not in paths]
-    return Parameter(
-        parameter.name,
-        tuple(parameter.paths[place] for place in kept),
-        tuple(tuple(row[place] for place in kept) for row in parameter.values),
-        parameter.labels,
-    )
+    return parameter.only(lambda path: path not in paths)
 
 
 def _read(base: DesignPoint, key: str, domain: Any, where: str) -> Iterator[Parameter]:

@@ -66,6 +66,8 @@ class Share:
     base: DesignPoint
     derived: Mapping[str, str] = field(default_factory=dict)
     """Fields of this workload alone that follow the searched ones: expressions by path."""
+    own: frozenset[str] = frozenset()
+    """Fields that this workload states itself: searched values do not apply to them."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,8 +15,9 @@ import numpy.typing as npt
 
 from cosmic.design import schema
 from cosmic.design.batch import Names
+from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Task
-from cosmic.evaluation import BETTER
+from cosmic.evaluation import BETTER, OF_REQUESTS
 from cosmic.exploration.problem import METRICS, Problem
 from cosmic.exploration.trials import Trials
 from cosmic.psa.diagram import Indices
@@ -24,7 +25,8 @@ from cosmic.psa.parameters import Parameter, label
 from cosmic.psa.space import ParameterSet
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Block, Coding, Column, Value
-from cosmic.reporting.words import figure, metric_label, metric_unit, path_label, path_unit
+from cosmic.publishing.launch import label_on
+from cosmic.reporting.words import figure, metric_unit, path_label, path_unit
 
 Floats = npt.NDArray[np.float64]
 STEPS = 65_534
@@ -38,6 +40,8 @@ AT_ONCE = 65_536
 """Trials of which a derived field is computed at a time: points are small, and the work on them is not."""
 SOME = 4096
 """Values that tell that there are many, or that a column does not follow from another."""
+PREFILL = "serving.prefill"
+"""Begins the fields of the pool that only prefills."""
 EXACT = 1e-9
 """Relative tolerance within which a column follows from another."""
 
@@ -53,13 +57,34 @@ def block_of(problem: Problem, trials: Trials, binary: Binary, first: int = 0) -
     for reason in trials.results.coded.counts():
         code.setdefault(reason, len(code))
     reasons, outcomes = list(code), trials.results.coded.codes_in(dict(code))
-    return {
+    block: Block = {
         "first": first,
         "count": len(trials),
         "columns": columns,
         "reasons": reasons,
         "outcomes": binary.add_codes(outcomes, len(reasons)),
     }
+    if problem.space.base.serving is not None and not problem.space.workloads:
+        block["pools"] = binary.add_codes(disaggregated(problem.space, trials.points), 2)
+    return block
+
+
+def disaggregated(space: ParameterSet, rows: Indices) -> Indices:
+    """Return for each row 1 where its deployment has a pool that only prefills, else 0."""
+    deciding = [
+        place
+        for place, each in enumerate(space.parameters)
+        if any(path == "serving" or path.startswith(PREFILL) for path in each.paths)
+    ]
+    if not len(rows):
+        return np.zeros(0, dtype=np.intp)
+    _, first, which = np.unique(rows[:, deciding], axis=0, return_index=True, return_inverse=True)
+    kinds = [_is_disaggregated(space.point(rows[place])) for place in first]
+    return np.array(kinds, dtype=np.intp)[which.reshape(-1)]
+
+
+def _is_disaggregated(point: DesignPoint) -> bool:
+    return point.serving is not None and point.serving.disaggregated
 
 
 # ----------------------------------------------------------------------------------------------- parameters
@@ -197,9 +222,11 @@ def metrics_of(problem: Problem) -> list[str]:
     bases = [share.base for share in problem.shares]
     opened = {path for each in problem.space.parameters for path in each.paths} | set(problem.space.derived)
     tasks = set(get_args(Task)) if "workload.task" in opened else {base.workload.task for base in bases}
+    served = any(base.serving is not None for base in bases)
     absent = {
-        "ttft_s": "prefill" not in tasks,
-        "tpot_s": "decode" not in tasks,
+        "ttft_s": "prefill" not in tasks and not served,
+        "tpot_s": "decode" not in tasks and not served,
+        **dict.fromkeys(OF_REQUESTS, not served),
         "offloaded_bytes": "workload.offload" not in opened and not any(base.workload.offload for base in bases),
         "perf_per_bandwidth": not problem.space.base.network.dims,
         "perf_per_network_cost": not problem.space.base.network.dims,
@@ -226,7 +253,7 @@ def _metrics(problem: Problem, trials: Trials, binary: Binary, before: int) -> l
         found.append(
             {
                 "name": name,
-                "label": metric_label(name),
+                "label": label_on(problem.space.base, name),
                 "role": "metric",
                 "stack": "",
                 "unit": metric_unit(name),

@@ -54,6 +54,7 @@ class Block(TypedDict):
     columns: list[Column]
     reasons: list[str]
     outcomes: Packed
+    pools: NotRequired[Packed]
 
 
 class Fact(TypedDict):
@@ -91,6 +92,16 @@ class Launch(TypedDict):
     note: str
 
 
+class WorkloadVerdict(TypedDict):
+    """What the best system does with one of several workloads."""
+
+    name: str
+    note: str
+    headline: str
+    design: str
+    facts: list[Fact]
+
+
 class Verdict(TypedDict):
     """The first section of a page."""
 
@@ -108,6 +119,7 @@ class Verdict(TypedDict):
     python: str
     caveats: list[str]
     plateau: Plateau | None
+    workloads: NotRequired[list[WorkloadVerdict]]
 
 
 Part = TypedDict("Part", {"name": str, "label": str, "class": Class, "seconds": float})
@@ -263,6 +275,99 @@ Timeline = dict[str, Any]
 """A timeline, packed by `timelines`."""
 
 
+class Slo(TypedDict):
+    """A limit on a latency."""
+
+    metric: str
+    statistic: str
+    limit_s: float
+    text: str
+
+
+class Latency(TypedDict):
+    """A time that requests see."""
+
+    name: Literal["ttft", "tpot", "e2e"]
+    label: str
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    slo: Slo | None
+
+
+class Pool(TypedDict):
+    """Equal engine instances."""
+
+    name: str
+    label: str
+    instances: int
+    npus: int
+    accelerator: str
+    mapping: str
+    utilization: float | None
+    kv_use: float | None
+    running: float | None
+    waiting: float | None
+
+
+class Spent(TypedDict):
+    """A time taken apart."""
+
+    name: Literal["ttft", "tpot", "decode"]
+    label: str
+    seconds: float
+    parts: list[Part]
+
+
+class Curve(TypedDict):
+    """A latency by load; None where the load is more than the deployment can serve."""
+
+    label: str
+    p50_s: list[float | None]
+    p95_s: list[float | None]
+    slo: Slo | None
+
+
+class Curves(TypedDict):
+    """Latency over load, in closed form."""
+
+    label: str
+    unit: Literal["", "1/s"]
+    at: float
+    loads: list[float]
+    ttft: Curve
+    tpot: Curve
+    tokens_per_s_per_npu: list[float | None]
+    tokens_per_s_per_user: list[float | None]
+    saturated: float | None
+    holds: float | None
+    reading: str
+
+
+class Serving(TypedDict):
+    """What a design does under its load of requests."""
+
+    kind: Literal["aggregated", "disaggregated"]
+    engine: str
+    load: str
+    mapping: str
+    limits: str
+    latencies: list[Latency]
+    pools: list[Pool]
+    spent: list[Spent]
+    curves: Curves | None
+    reading: str
+
+
+class ServingStudy(TypedDict):
+    """What a study of serving is about."""
+
+    user: str
+    npu: str
+    slos: list[Slo]
+
+
 class Design(TypedDict):
     """One complete design with all that the page shows of it."""
 
@@ -275,6 +380,7 @@ class Design(TypedDict):
     feasible: bool
     reasons: list[str]
     step_s: float | None
+    step_s_range: tuple[float, float] | None
     facts: list[Fact]
     parts: list[Part]
     memory: list[MemoryPart]
@@ -284,6 +390,7 @@ class Design(TypedDict):
     timeline: Timeline | None
     roofline: Roofline | None
     launch: Launch | None
+    serving: NotRequired[Serving]
 
 
 class ReportDocument(TypedDict):
@@ -301,3 +408,4 @@ class ReportDocument(TypedDict):
     best: int | None
     base: int | None
     trust: Trust
+    serving: NotRequired[ServingStudy]

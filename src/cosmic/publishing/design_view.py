@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from cosmic.advice import bound_of
 from cosmic.design.batch import batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.evaluation import Infeasible, Metrics, Outcome, evaluate, expected_in_words
+from cosmic.exploration.objectives import Limit
 from cosmic.loading.designs import dump_design
+from cosmic.publishing import serving_view
 from cosmic.publishing.cluster import cluster_of
 from cosmic.publishing.container import Binary
 from cosmic.publishing.contract import Class, Design, Fact, MemoryPart, Part, Role
@@ -20,7 +24,7 @@ from cosmic.reporting.words import figure, metric_label, size
 from cosmic.simulation.analytic import bounding_profile
 from cosmic.simulation.schedule_timeline import timeline_of as scheduled_timeline
 from cosmic.simulation.timeline import Timeline
-from cosmic.step.bound import PARTS, bounded_by
+from cosmic.step.bound import PARTS
 
 CLASSES: dict[str, Class] = {
     "gemm": "compute",
@@ -33,6 +37,7 @@ CLASSES: dict[str, Class] = {
     "idle": "idle",
     "optimizer": "optimizer",
     "offload": "memory",
+    "engine": "other",
 }
 """The colour class of a component of a step; components that are not listed are exposed communication."""
 FACTS = (
@@ -72,20 +77,55 @@ class Named:
     """Its YAML file, if there is one."""
 
 
-def design_of(named: Named, engine: str, binary: Binary) -> Design:
+def design_of(named: Named, engine: str, binary: Binary, limits: Sequence[Limit] = ()) -> Design:
     """Return a design for a page, evaluated by *engine*, with its cluster, roofline and timeline."""
-    found = undrawn(named, engine)
+    found = undrawn(named, engine, limits)
     if found["feasible"]:
         found["launch"] = launch_of(named.point, file_of(named))
         found["timeline"] = packed_timeline(timeline_of(named.point, engine), binary)
     return found
 
 
-def undrawn(named: Named, engine: str) -> Design:
-    """Return a design for a page without a timeline, which takes most of the bytes."""
+def undrawn(named: Named, engine: str, limits: Sequence[Limit] = ()) -> Design:
+    """Return a design for a page without a timeline, which takes most of the bytes.
+
+    *limits* are those of the search: a design that serves requests says whether it holds those on latencies.
+    """
     point = named.point
     outcome: Outcome = evaluate(point, engine)
-    profile = bounding_profile(batch_of(point))
+    if isinstance(outcome, Infeasible):
+        return _infeasible(named, engine, outcome)
+    step = step_of(point)
+    profile = bounding_profile(batch_of(step))
+    found: Design = {
+        "label": named.label,
+        "role": named.role,
+        "trial": named.trial,
+        "identity": point.identity,
+        "yaml": dump_design(point),
+        "command": evaluation_command(named, engine),
+        "feasible": True,
+        "reasons": [],
+        "step_s": outcome.step_s,
+        "step_s_range": (outcome.step_s_range.p05, outcome.step_s_range.p95),
+        "facts": facts_of(point, outcome, limits, engine),
+        "parts": parts_of(outcome),
+        "memory": memory_of(outcome),
+        "capacity_bytes": point.memory.capacity_bytes,
+        "bound": bound_of(point, outcome),
+        "cluster": cluster_of(profile, outcome.step_s),
+        "timeline": None,
+        "roofline": roofline_of(profile),
+        "launch": launch_of(point, file_of(named)) if named.role == "best" else None,
+    }
+    if point.serving is not None:
+        found["serving"] = serving_view.serving_part(point, limits, engine)
+    return found
+
+
+def _infeasible(named: Named, engine: str, outcome: Infeasible) -> Design:
+    """Return a design that cannot run: its file, and why."""
+    point = named.point
     return {
         "label": named.label,
         "role": named.role,
@@ -93,19 +133,25 @@ def undrawn(named: Named, engine: str) -> Design:
         "identity": point.identity,
         "yaml": dump_design(point),
         "command": evaluation_command(named, engine),
-        "feasible": isinstance(outcome, Metrics),
-        "reasons": list(outcome.reasons) if isinstance(outcome, Infeasible) else [],
-        "step_s": outcome.step_s if isinstance(outcome, Metrics) else None,
-        "facts": facts_of(point, outcome) if isinstance(outcome, Metrics) else [],
-        "parts": parts_of(outcome) if isinstance(outcome, Metrics) else [],
-        "memory": memory_of(outcome) if isinstance(outcome, Metrics) else [],
+        "feasible": False,
+        "reasons": list(outcome.reasons),
+        "step_s": None,
+        "step_s_range": None,
+        "facts": [],
+        "parts": [],
+        "memory": [],
         "capacity_bytes": point.memory.capacity_bytes,
-        "bound": bounded_by(profile, outcome.breakdown) if isinstance(outcome, Metrics) else "",
-        "cluster": cluster_of(profile, outcome.step_s) if isinstance(outcome, Metrics) else None,
+        "bound": "",
+        "cluster": None,
         "timeline": None,
-        "roofline": roofline_of(profile) if isinstance(outcome, Metrics) else None,
-        "launch": launch_of(point, file_of(named)) if named.role == "best" and isinstance(outcome, Metrics) else None,
+        "roofline": None,
+        "launch": None,
     }
+
+
+def step_of(point: DesignPoint) -> DesignPoint:
+    """Return the step that a design is shown by: itself, or a decode step under its load."""
+    return point if point.serving is None else serving_view.decode_point(point)
 
 
 def evaluation_command(named: Named, engine: str) -> str:
@@ -118,8 +164,12 @@ def file_of(named: Named) -> str:
     return named.file or re.sub(r"[^a-z0-9]+", "-", named.label.lower()).strip("-") + ".yaml"
 
 
-def facts_of(point: DesignPoint, metrics: Metrics) -> list[Fact]:
-    """Return the metrics of a design as facts."""
+def facts_of(
+    point: DesignPoint, metrics: Metrics, limits: Sequence[Limit] = (), engine: str = "analytic"
+) -> list[Fact]:
+    """Return the metrics of a design as facts; of one that serves requests, in words of serving."""
+    if point.serving is not None:
+        return serving_view.facts_of(point, metrics, limits, engine)
     off = expected_in_words(metrics)
     notes = {"step_s": off, "cost_usd": "to buy: accelerators and network", "energy_j": "all at full power"}
     found: list[Fact] = []
@@ -155,7 +205,7 @@ def _per_million_tokens(metrics: Metrics) -> Fact:
 def parts_of(metrics: Metrics) -> list[Part]:
     """Return the components of a step with their seconds, which add up to the step."""
     return [
-        {"name": name, "label": PARTS[name], "class": CLASSES.get(name, "exposed"), "seconds": seconds}
+        {"name": name, "label": PARTS.get(name, name), "class": CLASSES.get(name, "exposed"), "seconds": seconds}
         for name, seconds in metrics.breakdown.items()
         if seconds > 0
     ]
@@ -172,8 +222,8 @@ def memory_of(metrics: Metrics) -> list[MemoryPart]:
 
 def timeline_of(point: DesignPoint, engine: str) -> Timeline:
     """Return the timeline of a step of a feasible design: scheduled in closed form, or simulated."""
-    if engine == "analytic":
-        return scheduled_timeline(point)
+    if engine == "analytic" or point.serving is not None:
+        return scheduled_timeline(step_of(point))
     from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  only this engine needs it
     from cosmic.simulation.event.timeline import timeline_of_result  # noqa: PLC0415
 

@@ -8,20 +8,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from cosmic.design.point import DesignPoint
-from cosmic.evaluation import BETTER
+from cosmic.evaluation import BETTER, Metrics, evaluate
+from cosmic.exploration.problem import Problem, point_of
 from cosmic.exploration.searching import Found
 from cosmic.exploration.studies.study import Study, versions
 from cosmic.exploration.verdict import Verdict, judge
 from cosmic.publishing.block import block_of
 from cosmic.publishing.container import Binary
-from cosmic.publishing.contract import Convergence, Design, Fact, ReportDocument, Series, Why
+from cosmic.publishing.contract import Convergence, Design, Fact, ReportDocument, Series, Why, WorkloadVerdict
 from cosmic.publishing.contract import Verdict as VerdictPart
 from cosmic.publishing.design_view import Named, facts_of, per_accelerator, timeline_of, undrawn
+from cosmic.publishing.launch import label_on
 from cosmic.publishing.plateau import plateau_of
+from cosmic.publishing.serving_view import design_in_words, headline, missed, serving_study, trade_off
 from cosmic.publishing.timelines import packed_size, packed_timeline
 from cosmic.publishing.trust import search_command, search_python, trust_of
 from cosmic.publishing.why import NOTHING, why
-from cosmic.reporting.words import figure, metric_label, metric_unit
+from cosmic.reporting.words import figure, mapping_in_words, metric_unit
 
 FRONT = 8
 """Members of the front that are shown in full."""
@@ -61,10 +64,10 @@ def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> 
     problem, trials = found.problem, found.trials
     say("summarising the search")
     verdict = judge(found, subject.beside)
-    designs = _designs(list(shown(subject, verdict)), problem.engine, binary, say)
+    designs = _designs(list(shown(subject, verdict)), problem, binary, say)
     base, best = (_place(designs, role) for role in ("base", "best"))
     say("packing trials")
-    return {
+    document: ReportDocument = {
         "format": 1,
         "title": title_of(found),
         "study": "" if found.path is None else str(found.path),
@@ -78,6 +81,8 @@ def document_of(subject: Subject, binary: Binary, say: Say = lambda _: None) -> 
         "base": base,
         "trust": trust_of(found, verdict.point, subject.written_by, subject.created),
     }
+    served = serving_study(problem.space.base, problem.limits) if not problem.space.workloads else None
+    return document if served is None else {**document, "serving": served}
 
 
 def title_of(found: Found) -> str:
@@ -98,12 +103,12 @@ def machine_of(point: DesignPoint) -> str:
     return f"{point.network.npus:,} × {point.compute.accelerator or 'NPU'}"
 
 
-def _designs(some: list[Named], engine: str, binary: Binary, say: Say) -> list[Design]:
+def _designs(some: list[Named], problem: Problem, binary: Binary, say: Say) -> list[Design]:
     """Return designs, with timelines up to `TIMELINES` bytes: first of the best and the base."""
-    designs = []
+    designs, engine = [], problem.engine
     for named in some:
         say(f"evaluating {named.label}")
-        designs.append(undrawn(named, engine))
+        designs.append(undrawn(named, engine, problem.limits))
     left = TIMELINES
     for place in sorted(range(len(some)), key=lambda place: DRAWN.index(some[place].role)):
         if designs[place]["feasible"] and left > 0:
@@ -120,6 +125,7 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
     found = subject.found
     space, trials = found.problem.space, found.trials
     if space.workloads:  # several workloads are no single design
+        yield from _mixed(found, verdict)
         return
     start = space.row_of(space.base)
     numbers = [] if start is None else np.flatnonzero((trials.points == start).all(axis=1)).tolist()
@@ -133,8 +139,21 @@ def shown(subject: Subject, verdict: Verdict) -> Iterator[Named]:
     best = verdict.plateau.place
     yield Named("best", "best", verdict.point, best, subject.best_file)
     others = [place for place in trials.front(found.problem).tolist() if place != best]
+    if space.base.serving is not None:
+        rates = [trials.results.columns[name] for name in ("tokens_per_s_per_user", "tokens_per_s_per_npu")]
+        others = [place for place in trade_off(*rates) if place != best]
     for place in spread(others, FRONT):
         yield Named(f"trial {place:,}", "front", space.point(trials.row(place)), place)
+
+
+def _mixed(found: Found, verdict: Verdict) -> Iterator[Named]:
+    """Yield the best system with each of its workloads, where one of them serves requests: each is a design."""
+    space, ground = found.problem.space, verdict.plateau
+    if ground is None or all(share.base.serving is None for share in space.workloads):
+        return
+    row = found.trials.row(ground.place)
+    for share in space.workloads:
+        yield Named(share.name, "other", point_of(space, share, row))
 
 
 def spread(places: list[int], most: int) -> list[int]:
@@ -166,12 +185,14 @@ def _why(found: Found, verdict: Verdict, designs: list[Design], base: int | None
 def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) -> VerdictPart:
     """Return the verdict for the document."""
     metrics, caveats = verdict.metrics, list(verdict.caveats)
+    point = verdict.point
     if not beside and len(found.problem.space.stacks) > 1 and verdict.gains:
         caveats.append("No layer was searched alone, so the gain over tuning one layer is not known.")
-    return {
-        "headline": _headline(verdict),
+    caveats += [] if point is None or metrics is None else missed(point, found.problem.limits, found.problem.engine)
+    part: VerdictPart = {
+        "headline": _headline(point, metrics),
         "sentence": verdict.sentence,
-        "design": verdict.design,
+        "design": verdict.design if point is None or point.serving is None else design_in_words(point),
         "objective": found.problem.objectives[0],
         "gains": [{"over": each.over, "times": each.times} for each in verdict.gains],
         "bound": verdict.bound,
@@ -184,24 +205,42 @@ def verdict_part(found: Found, verdict: Verdict, beside: Mapping[str, Found]) ->
         "caveats": caveats,
         "plateau": plateau_of(found, verdict.plateau),
     }
+    mixed = [_workload(each, found) for each in _mixed(found, verdict)]
+    return {**part, "workloads": mixed} if mixed else part
 
 
-def _headline(verdict: Verdict) -> str:
-    """Return what the best design is and does: the model, the accelerators, the rate of each; empty without one."""
-    point, metrics = verdict.point, verdict.metrics
+def _workload(named: Named, found: Found) -> WorkloadVerdict:
+    """Return what the best system does with one of its workloads, in the words of that workload."""
+    problem, point = found.problem, named.point
+    outcome = evaluate(point, problem.engine)
+    metrics = outcome if isinstance(outcome, Metrics) else None
+    weight = next(share.weight for share in problem.shares if share.name == named.label)
+    return {
+        "name": named.label,
+        "note": f"weight {weight:g}",
+        "headline": _headline(point, metrics),
+        "design": mapping_in_words(point) if point.serving is None else design_in_words(point),
+        "facts": [] if metrics is None else facts_of(point, metrics, problem.limits, problem.engine),
+    }
+
+
+def _headline(point: DesignPoint | None, metrics: Metrics | None) -> str:
+    """Return what a design is and does: the model, the accelerators, the rate of each; empty without one."""
     if point is None or metrics is None:
         return ""
+    if point.serving is not None:
+        return headline(point, metrics, machine_of(point))
     rate = per_accelerator(point, metrics)
     return f"{point.model.name or 'The model'} on {machine_of(point)}: {rate['text']} {rate['label']}"
 
 
 def _facts(found: Found, verdict: Verdict) -> list[Fact]:
     if verdict.point is not None and verdict.metrics is not None:
-        return facts_of(verdict.point, verdict.metrics)
+        return facts_of(verdict.point, verdict.metrics, found.problem.limits, found.problem.engine)
     best = found.best
     metrics = {} if best is None else best["metrics"]
     return [
-        {"label": metric_label(name), "text": figure(name, value), "value": value, "note": ""}
+        {"label": label_on(found.problem.space.base, name), "text": figure(name, value), "value": value, "note": ""}
         for name, value in metrics.items()
         if value is not None
     ]
@@ -213,7 +252,7 @@ def convergence_of(found: Found, beside: Mapping[str, Found]) -> Convergence:
     named = {**{f"{name} alone": each for name, each in beside.items()}, found.inputs.agent: found}
     return {
         "objective": objective,
-        "label": metric_label(objective),
+        "label": label_on(found.problem.space.base, objective),
         "unit": metric_unit(objective),
         "better": BETTER[objective],
         "series": [_series(name, each) for name, each in named.items()],

@@ -50,7 +50,8 @@ PLAIN = (
 
 def page(document: ReportDocument, binary: Binary) -> str:
     """Return the whole file."""
-    script, style = _front("report.js"), _front("style.css")
+    served = any("serving" in each for each in (document, *document["designs"]))
+    script, style = _front("report-serving.js" if served else "report.js"), _front("style.css")
     policy = "; ".join(
         [
             "default-src 'none'",
@@ -77,6 +78,8 @@ def plain(document: ReportDocument) -> str:
     lines = [f"<h1>{svg.plain(document['title'])}</h1>", f"<p>{svg.plain(verdict['sentence'])}</p>"]
     lines += [f"<p>{svg.plain(verdict['design'])}</p>"] if verdict["design"] else []
     lines += [f"<p>{svg.plain(each)}</p>" for each in verdict["caveats"]]
+    for each in verdict.get("workloads", []):
+        lines.append(f"<p>{svg.plain(each['name'])}: {svg.plain(each['headline'])}</p>")
     rows = "".join(
         f'<tr><th scope="row">{svg.plain(fact["label"])}</th><td>{svg.plain(fact["text"])}</td></tr>'
         for fact in verdict["facts"]

@@ -1,17 +1,21 @@
-"""How the best design is launched: the frameworks that can, and the command of the one that expresses it best."""
+"""How the best design is launched: the programs that can, and the command of the one that expresses it best."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 from cosmic import catalog
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError
 from cosmic.launching import launch as launching
 from cosmic.publishing.contract import Launch
+from cosmic.reporting.words import metric_label
 
 FRAMEWORKS = {"megatron": "Megatron-LM", "torchtitan": "TorchTitan", "deepspeed": "DeepSpeed"}
-"""Targets that run a design, and their names; those that ask for the least work by hand come first."""
+"""Targets that train a design, and their names; those that ask for the least work by hand come first."""
+ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM", "dynamo": "Dynamo"}
+"""Targets that serve a design."""
 
 
 def is_gpu(point: DesignPoint) -> bool:
@@ -21,27 +25,36 @@ def is_gpu(point: DesignPoint) -> bool:
     return known and catalog.entry("accelerators", name).get("vendor") in launching.DRIVEN
 
 
+def label_on(point: DesignPoint, metric: str) -> str:
+    """Return the label of a metric of each accelerator of a design: a GPU is called one."""
+    label = metric_label(metric)
+    return label.replace("NPU", "GPU") if is_gpu(point) else label
+
+
 def launch_of(point: DesignPoint, file: str) -> Launch:
-    """Return how to launch a design that is written to *file*: by the framework with the fewest warnings."""
+    """Return how to launch a design that is written to *file*: by its engine, or with the fewest warnings."""
+    programs = FRAMEWORKS if point.serving is None and point.workload.task == "training" else ENGINES
+    engine = "" if point.serving is None else point.serving.engine
     able: dict[str, launching.Launch] = {}
     reasons: dict[str, None] = {}
-    for target in FRAMEWORKS:
+    for target in programs:
         try:
             able[target] = launching.targets[target](point)
         except SpecError as error:
             reasons[_why(error, target)] = None
     if not is_gpu(point):
         name = point.compute.accelerator or "the accelerator"
-        return _none(f"they run on GPUs of {' and '.join(launching.DRIVEN)}, and {name} is not one of them")
+        why = f"they run on GPUs of {' and '.join(launching.DRIVEN)}, and {name} is not one of them"
+        return _none(programs, why)
     if not able:
-        return _none("; ".join(reasons))
-    chosen = min(able, key=lambda target: len(able[target].warnings))
-    said = [f"{_listed([_noted(each, able[each]) for each in able])} can launch it."]
-    if len(able) < len(FRAMEWORKS):
-        others = [FRAMEWORKS[each] for each in FRAMEWORKS if each not in able]
+        return _none(programs, "; ".join(reasons))
+    chosen = min(able, key=lambda target: (target != engine, len(able[target].warnings)))
+    said = [f"{_listed([_noted(programs[each], able[each]) for each in able])} can launch it."]
+    if len(able) < len(programs):
+        others = [programs[each] for each in programs if each not in able]
         said.append(f"{_listed(others)} cannot: {'; '.join(reasons)}.")
     return {
-        "target": FRAMEWORKS[chosen],
+        "target": programs[chosen],
         "export": f"cosmic export {shlex.quote(file)} --to {chosen}",
         "script": launching.script(able[chosen]).partition("\n")[2],
         "note": " ".join(said),
@@ -49,18 +62,18 @@ def launch_of(point: DesignPoint, file: str) -> Launch:
 
 
 def _why(error: SpecError, target: str) -> str:
-    """Return why a framework cannot launch a design, without its own name: the same reason of several is one."""
+    """Return why a program cannot launch a design, without its own name: the same reason of several is one."""
     return str(error).replace(f"{target} runs", "they run").replace(f" to {target}", "")
 
 
-def _noted(target: str, launch: launching.Launch) -> str:
-    """Return the name of a framework, with the number of notes on what it does otherwise or leaves to do by hand."""
+def _noted(name: str, launch: launching.Launch) -> str:
+    """Return the name of a program, with the number of notes on what it does otherwise or leaves to do by hand."""
     notes = len(launch.warnings)
-    return FRAMEWORKS[target] + (f" ({notes} note{'' if notes == 1 else 's'})" if notes else "")
+    return name + (f" ({notes} note{'' if notes == 1 else 's'})" if notes else "")
 
 
-def _none(why: str) -> Launch:
-    names = _listed(list(FRAMEWORKS.values()))
+def _none(programs: Mapping[str, str], why: str) -> Launch:
+    names = _listed(list(programs.values()))
     return {"target": "", "export": "", "script": "", "note": f"{names} cannot launch it: {why}."}
 
 

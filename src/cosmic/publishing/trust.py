@@ -15,13 +15,14 @@ from cosmic.design.model import is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Task
 from cosmic.errors import CosmicError
-from cosmic.evaluation import unknown_metrics
+from cosmic.evaluation import OF_REQUESTS, unknown_metrics
 from cosmic.exploration.inputs import Inputs
 from cosmic.exploration.searching import Found
 from cosmic.exploration.verdict import reason_text
 from cosmic.psa.files import mapping_space
 from cosmic.publishing.contract import Command, Trust
 from cosmic.reporting.words import metric_label
+from cosmic.serving.accuracy import expectation_of
 
 DESIGN = re.compile(r"([\w.-]+)@([\w.-]+)(?::\d{1,7})?")
 """MODEL@SYSTEM or MODEL@SYSTEM:N."""
@@ -124,7 +125,7 @@ def design_settings(name: str, identity: str) -> dict[str, str] | None:
     written the name into a study.
     """
     found = DESIGN.fullmatch(name)
-    if found is None or found[1] not in catalog.names("models") or found[2] not in catalog.names("systems"):
+    if found is None or not all(map(catalog.known_as, ("models", "systems"), found.groups()[:2])):
         return None
     for settings in ({}, *({"workload.task": task} for task in get_args(Task))):
         with suppress(CosmicError):
@@ -175,6 +176,9 @@ def search_python(inputs: Inputs) -> str:
 
 def limits(point: DesignPoint, engine: str) -> Iterator[str]:
     """Yield what the model leaves out for a design like *point*."""
+    if point.serving is not None:
+        yield from _limits_of_serving(point)
+        return
     expected = expected_error(point)
     if expected.error is None:
         yield "No run like this was measured and predicted by this model: its error is not known."
@@ -199,6 +203,27 @@ def limits(point: DesignPoint, engine: str) -> Iterator[str]:
         yield "Other jobs on the same network, failed links and routing conflicts are left out."
     yield from _limits_of_workload(point)
     yield "Failures, restarts, checkpoints, data loading and the start of a job are left out: this is the steady state."
+
+
+def _limits_of_serving(point: DesignPoint) -> Iterator[str]:
+    """Yield what the model leaves out for a design that serves a load of requests."""
+    expected = expectation_of(point)
+    engine = point.serving.engine if point.serving else ""
+    if expected.error is None:
+        yield f"No deployment on {engine} was measured and predicted by this model: its error is not known."
+    else:
+        yield (
+            f"On {expected.runs} measured deployments on {engine}, times per output token were off by"
+            f" {100 * expected.error:.0f} % on average. Ratios of similar deployments are more accurate than times."
+        )
+    yield "Latencies are closed forms of a load that has lasted for long; percentiles are queueing approximations."
+    yield "Routers spread requests evenly over the instances of a pool; other jobs on the same machines are left out."
+    if is_moe(point.model):
+        yield "Tokens are balanced over the experts; with an imbalanced router, the busiest expert bounds the step."
+    for metric, why in unknown_metrics(point).items():
+        if metric not in OF_REQUESTS and metric != "cost_usd_per_token":
+            yield f"The {metric_label(metric)} is unknown: {why}."
+    yield "Failures, restarts, loading of weights and time of clients and their network are left out."
 
 
 def _limits_of_workload(point: DesignPoint) -> Iterator[str]:

@@ -18,9 +18,11 @@ from cosmic.recording.structure import Structure
 from cosmic.recording.tables import MOST_KEYS
 from cosmic.recording.tape import CONSTANT, INPUT, LISTED, LONGEST, OPERANDS, Guard, Lookup
 from cosmic.workload.operators import kinds
+from cosmic.workload.patterns import heaviest_stage, layers_in_pattern
 from cosmic.workload.schedule import schedules
 
-FUNCTIONS = {each.__name__: each for each in (collective_terms, point_to_point_terms, block_terms)}
+LOOKED_UP = (collective_terms, point_to_point_terms, block_terms, layers_in_pattern, heaviest_stage)
+FUNCTIONS = {each.__name__: each for each in LOOKED_UP}
 """The functions that programs look up."""
 MOST_VARIANTS = 8
 

@@ -318,8 +318,9 @@ class _Compiled:
         if 2 * found > count:
             return None
         shared = np.empty((outputs, found))
-        kept = self._call(once, columns, firsts[:found], shared, places=np.arange(found))
-        return self._call(rest, columns, rows, results, shared=(shared, mappings)) and kept
+        if not self._call(once, columns, firsts[:found], shared, places=np.arange(found)):
+            return False  # what mappings share is not there, and whatever lies there instead must not be looked up
+        return self._call(rest, columns, rows, results, shared=(shared, mappings))
 
     # ------------------------------------------------------------------------------------------- calls
 

@@ -137,8 +137,10 @@ class Tape:
             if value.tape is not self:
                 raise Unrecordable("a part of a recorded array")
             return value.node
-        if isinstance(value, np.ndarray) and value.ndim > 0:
-            raise Unrecordable("an array that is not recorded")
+        if isinstance(value, np.ndarray):
+            if value.ndim > 0:
+                raise Unrecordable("an array that is not recorded")
+            value = value.item()  # a choice between constants
         return self.constant(value)
 
     # ----------------------------------------------------------------------------------- operations

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from cosmic.design.model import is_moe
-from cosmic.design.point import DesignPoint
+from cosmic.design.point import DesignPoint, called
+from cosmic.design.serving import Load
 from cosmic.design.workload import AXES as AXIS_ORDER
 from cosmic.design.workload import Workload
 from cosmic.units import BYTES, BYTES_PER_S, FLOP, FLOP_PER_S, JOULES, SECONDS, USD, WATTS, PhysicalDimension
+
+if TYPE_CHECKING:
+    from cosmic.serving.deployment import Pool
 
 UNITS = {
     BYTES: "B",
@@ -36,6 +41,12 @@ METRICS = {
     "energy_j": ("energy per step", "J"),
     "perf_per_bandwidth": ("steps/s per B/s", ""),
     "perf_per_network_cost": ("steps/s per network USD", ""),
+    "ttft_p95_s": ("P95 time to first token", "s"),
+    "tpot_p95_s": ("P95 time per output token", "s"),
+    "goodput_per_s": ("good requests/s", "1/s"),
+    "tokens_per_s_per_npu": ("tokens/s per NPU", "1/s"),
+    "tokens_per_s_per_user": ("tokens/s per user", "1/s"),
+    "energy_j_per_token": ("energy per token", "J"),
 }
 """Labels and units of metrics."""
 AXES = {"dp": "dp", "tp": "tp", "cp": "cp", "pp": "pp", "ep": "ep", "virtual_stages": "vpp"}
@@ -44,7 +55,8 @@ AXES = {"dp": "dp", "tp": "tp", "cp": "cp", "pp": "pp", "ep": "ep", "virtual_sta
 
 def design_in_words(point: DesignPoint) -> str:
     """Return a design on one line: the model, the accelerators, the mapping."""
-    return f"{point.model.name} on {point.network.npus:,} × {point.compute.accelerator}: {mapping_in_words(point)}"
+    model = called(point.model)
+    return f"{model} on {point.network.npus:,} × {point.compute.accelerator}: {mapping_in_words(point)}"
 
 
 def mapping_in_words(point: DesignPoint) -> str:
@@ -55,6 +67,8 @@ def mapping_in_words(point: DesignPoint) -> str:
     'dp 32 · tp 4 · pp 4 · vpp 10 · microbatch 1 · zero1 · recompute none · tp overlap'
     """
     workload = point.workload
+    if point.serving is not None:
+        return deployment_in_words(point)
     degrees = [f"{word} {getattr(workload, axis)}" for axis, word in AXES.items() if getattr(workload, axis) > 1]
     if is_moe(point.model) and workload.expert_tensor > 1:
         degrees.append(f"etp {workload.expert_tensor}")
@@ -66,6 +80,45 @@ def mapping_in_words(point: DesignPoint) -> str:
         sharding = "no weight sharding" if workload.weight_sharding == "none" else workload.weight_sharding
         words += [sharding, f"recompute {_recompute(workload)}", *_switches(workload)]
     return " · ".join(words)
+
+
+def deployment_in_words(point: DesignPoint) -> str:
+    """Return the engine instances of a design that serves a load.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> load = {"isl": 4000, "osl": 500, "concurrency": 64, "prefill.replicas": 2, "prefill.tp": 4}
+    >>> deployment_in_words(load_design("llama3-70b@dgx-h100:64", {"tp": 8, "pp": 1, **load}))
+    'vllm, 7 × tp 8 to decode, 2 × tp 4 to prefill'
+    """
+    from cosmic.serving.deployment import deployment_of  # noqa: PLC0415  heavy
+
+    deployment = deployment_of(point)
+    pools = [_pool_in_words(deployment.pool)]
+    if deployment.prefill:
+        where = point.serving and point.serving.prefill and point.serving.prefill.system
+        pools = [f"{pools[0]} to decode", f"{_pool_in_words(deployment.prefill)} to prefill"]
+        pools[1] += f" on {where}" if where else ""
+    return ", ".join([deployment.pool.serving.engine, *pools])
+
+
+def load_in_words(load: Load) -> str:
+    """Return the load of a design that serves.
+
+    >>> load_in_words(Load(isl=4000, osl=500, concurrency=64))
+    '64 requests in flight, 4,000 tokens in and 500 out'
+    """
+    many = (
+        f"{load.rate:,.4g} requests a second" if load.rate is not None else f"{load.concurrency:,} requests in flight"
+    )
+    kinds = f", {len(load.classes)} classes, on average" if load.classes else ","
+    return f"{many}{kinds} {load.mean('isl'):,.0f} tokens in and {load.mean('osl'):,.0f} out"
+
+
+def _pool_in_words(pool: Pool) -> str:
+    workload = pool.design.workload
+    degrees = {"tp": workload.tp, "cp": workload.cp, "pp": workload.pp, "ep": workload.ep, "attention dp": pool.ranks}
+    words = [f"{name} {degree}" for name, degree in degrees.items() if degree > 1]
+    return f"{pool.instances:,} × {' · '.join(words) or 'tp 1'}"
 
 
 def _recompute(workload: Workload) -> str:

@@ -131,7 +131,7 @@ class _Passes:
 
     def weight_gradients(self) -> TaskTimes:
         """Return the part of a backward task that only makes the gradients of weights."""
-        late = float(self.stage.delay["backward"]) / 2
+        late = float(self.stage.delay["backward"]) * self.stage.weight_share
         compute = float(self.stage.weight_gradients_s) - late
         pieces = (Piece("compute", "", "compute", compute), Piece("compute", "host late, backward", "other", late))
         return TaskTimes(_added(pieces)).share(1 / self.count)

@@ -18,11 +18,12 @@ import numpy as np
 from cosmic.design.batch import Batch
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric, largest_whole, sum_of
+from cosmic.workload.adapters import is_frozen, trains_adapters
 from cosmic.workload.blocks import Block
 from cosmic.workload.graph import Operator, Sizes, Tensor, remembered
 from cosmic.workload.operators import kept, kinds
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, is_wide
+from cosmic.workload.precision import Recipe, is_adapter, is_wide
 from cosmic.workload.sharding import CollectiveOp, Sharding
 from cosmic.workload.sharding.annotation import group_size, local_size
 from cosmic.workload.sizes import layers_by_part
@@ -31,6 +32,8 @@ WIDE = frozenset(("ffn", "expert_ffn", "shared_ffn"))
 ROW_STATISTIC_BYTES = 4
 """A number in fp32 per row: a norm's scale, a softmax's logarithm."""
 POINTWISE = frozenset(("bias", "gelu", "silu", "relu", "tanh", "multiply"))
+REMADE = {"ssd_scan": "conv"}
+"""Kinds whose fused backward pass runs another kind before them again: Mamba-2's, its convolution."""
 """Operators that a fused backward kernel can run again on its way."""
 MODULES = {
     "core_attn": ("attention", "cross_attention"),
@@ -68,16 +71,19 @@ class Keeping:
     modules: tuple[str, ...] = ("core_attn",)
     attention: str = "fused"
     execution: str = "fused"
+    adapted: bool = False
+    """Whether only adapters are trained: the backward pass of a frozen GEMM reads no activation."""
 
     @property
     def all(self) -> Keeping:
         """The same without recomputation."""
-        return Keeping("none", (), self.attention, self.execution)
+        return Keeping("none", (), self.attention, self.execution, self.adapted)
 
 
 def keeping_of(workload: Workload, part: str = "layers") -> Keeping:
     """Return what a workload keeps of the blocks of one part of a model; only layers are recomputed."""
-    found = Keeping(workload.recompute, workload.recompute_modules, workload.attention, workload.execution)
+    adapted = trains_adapters(workload)
+    found = Keeping(workload.recompute, workload.recompute_modules, workload.attention, workload.execution, adapted)
     return found if part == "layers" else found.all
 
 
@@ -149,7 +155,9 @@ def kept_tensors(block: Block, keeping: Keeping, narrow: bool = False) -> dict[T
 def _alternate(block: Block) -> tuple[Tensor, ...]:
     """Return the block's input, the output of attention, and that of every second GEMM."""
     found = [block.graph.tensors[name] for name in block.kept_whole]
-    products = [operator for operator in block.graph.operators if operator.kind == "einsum"]
+    products = [
+        operator for operator in block.graph.operators if operator.kind == "einsum" and not is_adapter(operator.name)
+    ]
     found += [operator.outputs[0] for operator in products[1::2]]
     return tuple(found + [operator.outputs[0] for operator in block.graph.operators if operator.kind == "attention"])
 
@@ -161,6 +169,7 @@ class _Readers:
         self.narrow = narrow and keeping.execution == "fused" and block.part == "layers"
         self.fuses = keeping.execution != "eager"
         self.makers = {operator.outputs[0].name: operator for operator in block.graph.operators}
+        self.adapted = keeping.adapted
         again = recomputed_operators(block, keeping)
         self.discarded = _in_modules(block, keeping.modules if keeping.recompute == "selective" else (), DISCARDED)
         readers: dict[Tensor, set[str]] = {}
@@ -171,7 +180,7 @@ class _Readers:
                     if tensor.role == "activation" and (maker is None or maker.name not in again):
                         readers.setdefault(tensor, set()).add("wide")  # enters what is recomputed
             elif not (operator.kind == "combine" and self.fuses):  # probabilities multiply the experts' activations
-                for tensor in kept(operator):
+                for tensor in () if self.adapted and is_frozen(operator) else kept(operator):
                     self.add(readers, tensor, operator)
         self.found = {tensor: frozenset(those) for tensor, those in readers.items()}
 
@@ -181,12 +190,15 @@ class _Readers:
         if maker is not None and maker.name in self.discarded:
             return
         remakes = maker is not None and maker is not reader and maker.kind in POINTWISE
+        if maker is not None and REMADE.get(reader.kind) == maker.kind and self.fuses:
+            return  # its inputs are kept for it
         if maker is not None and remakes and self.fuses and reader.kind in POINTWISE:
             for source in maker.inputs:
                 if source.role == "activation":
                     self.add(readers, source, maker)
             return
-        slim = self.narrow and reader.kind == "einsum" and not is_wide(reader.inputs[1].name)
+        wide = reader.kind != "einsum" or is_wide(reader.inputs[1].name) or is_adapter(reader.name)
+        slim = self.narrow and not wide
         readers.setdefault(tensor, set()).add("narrow" if slim else "wide")
 
 
@@ -237,9 +249,9 @@ def _score_bytes(attention: str, rows: Numeric, keys: Numeric) -> Numeric:
     """Return what attention keeps beside its inputs and output: the log-sum-exp of each row if fused, else the scores.
 
     Unfused, each score keeps its softmax and the softmax after dropout (2 bytes each) and a mask (1), the 5 a s / h of
-    Korthikanti et al., arXiv 2205.05198.
+    Korthikanti et al., arXiv 2205.05198. Where layers with a window alone are, the fullest stage may have only those.
     """
-    return ROW_STATISTIC_BYTES * rows if attention == "fused" else 5.0 * rows * keys
+    return 5.0 * rows * keys if attention.startswith("unfused") else ROW_STATISTIC_BYTES * rows
 
 
 @cache

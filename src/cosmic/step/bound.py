@@ -26,8 +26,9 @@ PARTS = {
     "compute": "compute",
     "communication": "exposed communication",
     "idle": "waiting",
+    "engine": "the engine beside its kernels",
 }
-"""The parts of a step in words; the last three are those of a simulated step."""
+"""The parts of a step in words; then those of a simulated step, and what a serving engine adds."""
 NETWORK = ("tp", "cp", "ep", "weights", "dp", "pp", "communication")
 """Parts that the network holds back."""
 OPERATORS = {"gemm": ("einsum",), "attention": ("attention",), "compute": ("einsum", "attention")}

@@ -18,10 +18,12 @@ from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric
 from cosmic.step.activations import is_repeated, recomputed_share, repeated, replica_axes
+from cosmic.step.casts import scaled_in_blocks
+from cosmic.workload.adapters import is_trained
 from cosmic.workload.blocks import is_decoded
 from cosmic.workload.graph import SizeTable
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
+from cosmic.workload.precision import Recipe, gathers_narrow, is_wide, recipe_for, shards_narrow, weight_bytes
 from cosmic.workload.sharding import CollectiveOp
 from cosmic.workload.sizes import microbatches, sizes_of
 
@@ -40,8 +42,6 @@ BLOCKING: tuple[Role, ...] = ("tp", "cp", "ep", "dp")
 ORDER = ("etp", "tp", "cp", "ep", "oep", "edp", "dp", "pp")
 ROLES: dict[str, Role] = {"etp": "ep", "oep": "ep", "edp": "dp"}
 """What axes of experts do in a step, where it is not what they are called: a dispatch sends and gathers tokens."""
-NARROW = ("fp8", "fp4")
-"""Precisions whose GEMMs read a byte or less per element."""
 RING_TENSORS = ("key", "value", "d_key", "d_value")
 """What ring attention passes from rank to rank instead of gathering it."""
 
@@ -160,16 +160,27 @@ class _Step:
             kind="collective_permute" if ring else self.kind(found, gradient),
             axes=axes,
             group=found.group(self.sizes) if self.runs(each, found) else 1,
-            bytes=self.mean_bytes(each, alike) * together / (self.sizes["cp"] if ring else 1),
+            bytes=self.mean_bytes(each, alike) * together * self.repeats(found) / (self.sizes["cp"] if ring else 1),
             calls=calls,
             phase="step" if deferred else found.phase,
             block=each.block.name,
             tensor=found.tensor,
             role="ring" if ring else "weights" if weight or gradient else _axis_role(axes[0]),
             why=found.why,
-            copies=int(self.sizes["active"]) if found.kind == "all_to_all" and "share" in found.dims else 1,
+            copies=int(self.sizes["active"]) if self.sends_once(found) else 1,
             recomputed=again,
         )
+
+    def sends_once(self, found: CollectiveOp) -> bool:
+        """Return whether a token goes to a node once, however many of its experts are there."""
+        routed = found.kind == "all_to_all" and "share" in found.dims
+        return routed and self.workload.moe_token_dispatcher_type == "flex"
+
+    def repeats(self, found: CollectiveOp) -> Numeric:
+        """Return how many heads share a key that cp ranks exchange, where it is repeated for each of them before."""
+        if not (self.workload.kv_repeated and found.tensor in RING_TENSORS and found.axes == ("cp",)):
+            return 1
+        return self.sizes["heads"] / self.sizes["kv_heads"]
 
     def runs(self, each: BlockPlan, found: CollectiveOp) -> bool:
         """Return whether the operator that a collective serves runs: decoding, not what was done for the source."""
@@ -184,18 +195,27 @@ class _Step:
 
     @property
     def sent_weight(self) -> float:
-        """Bytes of an updated weight in a collective: recipes of 8 and 4 bits cast it before."""
-        return 1.0 if self.workload.precision in NARROW else self.recipe.weight
+        """Bytes of an updated weight in a collective: recipes of 8 bits cast it before (--fp8-param-gather)."""
+        return 1.0 if self.workload.precision == "fp8" else self.recipe.weight
 
-    def width(self, each: BlockPlan, found: CollectiveOp) -> float:
-        """Return the bytes of an element in a collective; activations gathered for a narrow GEMM are cast before."""
+    def width(self, each: BlockPlan, found: CollectiveOp) -> Numeric:
+        """Return the bytes of an element in a collective.
+
+        Activations gathered for a narrow GEMM are cast before. A gradient is read along rows and along columns: where
+        both copies have scales of their own, both are gathered.
+        """
         weight, gradient = _belongs(each, found.tensor)
         if gradient:
             return self.sent_gradient
         if weight:
+            if shards_narrow(self.workload) and self.workload.task == "training" and not is_wide(found.tensor):
+                return 1.0
             return weight_bytes(self.recipe, found.tensor, moe=is_moe(self.batch.base.model))
-        narrow = self.workload.precision in NARROW and self.workload.execution != "eager"
-        return 1.0 if narrow and found.kind == "all_gather" and found.axes == ("tp",) else self.recipe.activation
+        if not (gathers_narrow(self.workload) and found.kind == "all_gather" and found.axes == ("tp",)):
+            return self.recipe.activation
+        if not found.tensor.startswith("d_"):
+            return 1.0
+        return 1.0 + scaled_in_blocks(self.workload, lambda key: self.batch[f"compute.{key}"])
 
     def kind(self, found: CollectiveOp, gradient: bool) -> CommunicationKind:
         """Return the kind of collective; a gradient whose rank needs only its shard is reduce-scattered."""
@@ -215,6 +235,8 @@ class _Step:
         """Yield the all-gathers of updated weights: each rank updated its shard (ZeRO-1 and 2)."""
         together: dict[tuple[str, ...], Numeric] = {}
         for weight in each.block.graph.weights:
+            if not is_trained(self.workload, weight.name):
+                continue
             sharding = each.shardings[weight.name]
             axes = replica_axes(sharding)
             together[axes] = together.get(axes, 0.0) + sharding.elements(weight.dims, self.sizes)
@@ -236,10 +258,15 @@ class _Step:
             )
 
     def between_stages(self, last: BlockPlan, training: bool) -> Iterator[CollectiveUse]:
-        """Yield the sends of activations to the next stage, and of their gradients back."""
+        """Yield the sends of activations to the next stage, and of their gradients back.
+
+        Ranks of tp that all have the same tensor send a part of it each, and those that receive it share it: Narayanan
+        et al., SC 2021, §4.1. Within a node that takes little time beside the send, and none is counted.
+        """
         if last.block.name != "head":
             return
-        stream = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
+        whole = last.shardings["x"].elements(last.block.graph.tensors["x"].dims, self.sizes)
+        stream = whole if last.shardings["x"].holds("tp") else whole / self.sizes["tp"]
         stages = np.asanyarray(self.sizes["pp"])
         crossing = self.microbatches * self.batch["workload.virtual_stages"] * (stages > 1)
         directions: tuple[tuple[Literal["forward", "backward"], str], ...] = (("forward", "x"), ("backward", "d_x"))

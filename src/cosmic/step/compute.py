@@ -15,22 +15,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, cast
 
 import numpy as np
 
 from cosmic.cost.attention import Attention
+from cosmic.cost.scan import Scan, ScanKind
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer, is_moe
-from cosmic.numeric import Numeric, power
+from cosmic.design.model import Model, Transformer, is_moe, served
+from cosmic.design.workload import Workload
+from cosmic.numeric import Numeric
 from cosmic.step.activations import recomputed_share, repeated
-from cosmic.workload.blocks import blocks, dimensions, is_decoded
-from cosmic.workload.graph import Sizes
-from cosmic.workload.operators import flop, kinds, looked_up_elements, moved_elements, seen_share, unsharded
+from cosmic.step.experts import picked_share
+from cosmic.step.kv_cache import is_decoder
+from cosmic.workload.adapters import RANK, is_frozen, targets_of, trains_adapters, workload_blocks
+from cosmic.workload.blocks import dimensions, is_decoded
+from cosmic.workload.graph import Sizes, SizeTable
+from cosmic.workload.operators import SCANS, flop, kinds, looked_up_elements, moved_elements, seen_share, unsharded
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_of, weight_bytes
+from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 from cosmic.workload.sharding import PartitionedOperator
-from cosmic.workload.sizes import attended_share, microbatches, sizes_of, visible_share
+from cosmic.workload.sizes import attended_share, document_length, microbatches, sizes_of, visible_share
 
 BACKWARD_FLOP = 2.0
 """Flop of an operator's backward pass over those of its forward pass: one GEMM for the gradient of each input."""
@@ -57,8 +62,8 @@ class Gemm:
 def gemm_of(part: PartitionedOperator, sizes: Sizes) -> Gemm:
     """Return the GEMM that an einsum is, on one device.
 
-    Only experts that get a token count: with T tokens that pick k of E experts each, no token picks an expert with
-    probability (1 - k/E)^T, so that some weights stay unread when few tokens are decoded.
+    Only experts that get a token count (`picked_share`): some weights stay unread when few tokens are decoded. Tokens
+    of each adapter of a served model have a product of their own.
     """
     read, weight = part.operator.inputs[:2]
     made = set(part.operator.outputs[0].dims)
@@ -71,8 +76,10 @@ def gemm_of(part: PartitionedOperator, sizes: Sizes) -> Gemm:
     m = size(dim for dim in read.dims if dim not in weight.dims)
     if "share" in read.dims and "experts" in shared:
         tokens = size(dim for dim in read.dims if dim not in weight.dims and dim != "share")
-        busy = 1 - power(1 - np.minimum(sizes["share"], 1.0), np.maximum(tokens, 1))
+        busy = picked_share(np.minimum(sizes["share"], 1.0), tokens, even="popularity" not in sizes)
         count, m = count * busy, m / busy
+    if "adapters" in sizes and is_adapter(weight.name):
+        count, m = count * sizes["adapters"], m / sizes["adapters"]
     n = size(dim for dim in weight.dims if dim not in read.dims)
     return Gemm(count, m, n, size(dim for dim in shared if dim not in made))
 
@@ -104,20 +111,55 @@ def attention_of(part: PartitionedOperator, sizes: Sizes, decoding: bool = False
     return found
 
 
+def unfused_share(workload: Workload, model: Model) -> float:
+    """Return the share of layers whose attention writes its scores to memory.
+
+    >>> from cosmic.loading.designs import load_design
+    >>> point = load_design("gpt-oss-120b@dgx-h100:64", {"attention": "unfused_windows"}, plain=True)
+    >>> unfused_share(point.workload, point.model)
+    0.5
+    """
+    if workload.attention != "unfused_windows":
+        return float(workload.attention == "unfused")
+    if not isinstance(model, Transformer) or model.window is None:
+        return 0.0
+    return 1 - (1 / model.full_attention_every if model.full_attention_every else 0.0)
+
+
+def scan_of(part: PartitionedOperator, sizes: Sizes) -> Scan:
+    """Return the shape of a scan on one device: it has the groups of its heads."""
+    batch, sequence, heads, width = part.operator.outputs[0].dims
+    here = part.elements((heads,), sizes)
+    return Scan(
+        kind=cast(ScanKind, part.operator.kind),
+        sequences=part.elements((batch,), sizes),
+        tokens=part.elements((sequence,), sizes),
+        heads=here,
+        head_dim=sizes[width],
+        groups=sizes["ssm_groups"] * here / sizes[heads],
+        state=sizes["ssm_state"],
+        chunk=sizes["ssm_chunk"],
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Kernel:
     """The shape of an operator's kernel: of one forward run, on one device."""
 
-    shape: Gemm | Attention | None = None
-    """Of a GEMM or of attention; None for what streams through memory."""
+    shape: Gemm | Attention | Scan | None = None
+    """Of a GEMM, of attention or of a scan; None for what streams through memory."""
     gathered: Numeric = 1
     """Ranks over which the activation of a GEMM was split before it was gathered."""
+    summed: Numeric = 1
+    """Ranks that split the sum of a GEMM; with sequence parallelism, each keeps a part of its result."""
     elements: Numeric = 0
     """Of the largest activation that a streaming operator reads or writes."""
     weight: str = ""
     """Name of the weight of a GEMM."""
     beside: Numeric = 0
     """Columns of the GEMMs before it that read the same activation: serving engines fuse them into one GEMM."""
+    frozen: bool = False
+    """Whether the weight of a GEMM is frozen: its backward pass is the gradient of the activation alone."""
 
     @property
     def fuses(self) -> bool:
@@ -150,7 +192,8 @@ def operators(batch: Batch) -> list[OperatorUse]:
     """Return the operators of designs that share one plan (see `cosmic.workload.sizes.structural_paths`).
 
     Those of one layer of each kind, of the embedding and of the head, for all microbatches of a step. An operator is
-    followed by its backward pass: twice its flop, and its tensors and their gradients moved.
+    followed by its backward pass: twice its flop, and its tensors and their gradients moved; of a GEMM with a frozen
+    weight, half of that. Beside adapters, an embedding has none.
     """
     count = microbatches(batch)
     return [use for each in plan_of(batch) for use in _block_operators(batch, each, count)]
@@ -160,9 +203,13 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
     """Yield the operators of a block that runs so many *times* in a step."""
     workload, sizes = batch.base.workload, sizes_of(batch)
     training, decoding = workload.task == "training", workload.task == "decode"
-    recipe = recipe_of(workload.precision, workload.task)
+    recipe = recipe_for(workload)
+    if _last_token_alone(workload, batch.base.model, each):
+        sizes = SizeTable({**sizes, "sequence": batch["workload.sequence"] * 0 + 1})
     sizes["visible"] = visible_share(batch, each.block)
     repeats, share = repeated(each.block, workload), recomputed_share(batch, each.block)
+    adapted = trains_adapters(workload)
+    differentiated = training and not (adapted and each.block.part == "first")
     columns: dict[str, Numeric] = {}
     for part in each.partitioned.operators:
         if part.operator.phase != "forward" or part.operator.kind == "view":
@@ -174,11 +221,18 @@ def _block_operators(batch: Batch, each: BlockPlan, times: Numeric) -> Iterator[
         of = (part.operator.name, part.operator.kind, each.block.name)
         again = share if part.operator.name in repeats else 0.0
         kernel = _fused_with(columns, part, kernel_of(part, sizes, decoding))
+        kernel = replace(kernel, frozen=True) if adapted and is_frozen(part.operator) else kernel
         if not training:
             moved = _served_bytes(kernel, moved, recipe, batch)
         yield OperatorUse(*of, "forward", work, moved, times * (1 + again), kernel, again)
-        if training:
-            yield OperatorUse(*of, "backward", BACKWARD_FLOP * work, 2 * moved, times, kernel)
+        if differentiated:
+            gradients = 1.0 if kernel.frozen else BACKWARD_FLOP
+            yield OperatorUse(*of, "backward", gradients * work, gradients * moved, times, kernel)
+
+
+def _last_token_alone(workload: Workload, model: Model, each: BlockPlan) -> bool:
+    """Return whether only the last token of a prompt passes a block: the head, which predicts the first new one."""
+    return workload.task == "prefill" and each.block.name == "head" and is_decoder(model)
 
 
 def _fused_with(columns: dict[str, Numeric], part: PartitionedOperator, kernel: Kernel) -> Kernel:
@@ -213,6 +267,8 @@ def _served_bytes(kernel: Kernel, moved: Numeric, recipe: Recipe, batch: Batch) 
         both = shape.width + shape.value_width
         cache = shape.kv_heads * shape.keys * shape.visible * (shape.width if shape.mla else both)
         return shape.batch * (recipe.cache * cache + recipe.activation * shape.heads * shape.queries * both)
+    if isinstance(shape, Scan) and batch.base.workload.task == "decode":
+        return moved + 2 * shape.sequences * shape.state_bytes
     return moved
 
 
@@ -221,11 +277,16 @@ def kernel_of(part: PartitionedOperator, sizes: Sizes, decoding: bool) -> Kernel
     operator = part.operator
     if operator.kind == "einsum":
         weight = operator.inputs[1].name
-        return Kernel(gemm_of(part, sizes), gathered=_gathered_from(part, sizes), weight=weight)
+        gathered, summed = _gathered_from(part, sizes), _summed_over(part, sizes)
+        return Kernel(gemm_of(part, sizes), gathered=gathered, summed=summed, weight=weight)
     if operator.kind == "attention":
         return Kernel(attention_of(part, sizes, decoding))
+    if operator.kind in SCANS:
+        return Kernel(scan_of(part, sizes))
     if operator.kind == "embedding":
         return Kernel(elements=_copied(part, sizes))
+    if operator.kind in ("conv", "gated_norm"):  # they read a part of a wider projection
+        return Kernel(elements=part.elements(operator.outputs[0].dims, sizes))
     return Kernel(elements=_largest(part, sizes))
 
 
@@ -254,19 +315,49 @@ def _gathered_from(part: PartitionedOperator, sizes: Sizes) -> Numeric:
     return ranks
 
 
-def model_flop_per_token(model: Model, sequence: Numeric, *, training: bool = True, decoding: bool = False) -> Numeric:
+def _summed_over(part: PartitionedOperator, sizes: Sizes) -> Numeric:
+    read, weight = part.operator.inputs[:2]
+    made = part.operator.outputs[0].dims
+    ranks: Numeric = 1
+    for dim in read.dims:
+        if dim in weight.dims and dim not in made:
+            for axis in part.dims.get(dim, ()):
+                ranks = ranks * sizes[axis]
+    return ranks
+
+
+def model_flop_per_token(  # noqa: PLR0913  all but two by name
+    model: Model,
+    sequence: Numeric,
+    *,
+    training: bool = True,
+    decoding: bool = False,
+    document: Numeric | None = None,
+    lora: tuple[int, tuple[str, ...]] | None = None,
+    prompt: bool = False,
+) -> Numeric:
     """Return the flop that a token costs: GEMMs and attention, without recomputation.
 
     This is the numerator of MFU. Of attention, the pairs count that the mask and the window of each layer show; of
     experts, the tokens that they are meant to get, not empty slots. A token being decoded attends to the whole
-    *sequence* before it, and to a source whose keys and values are cached.
+    *sequence* before it, and to a source whose keys and values are cached. One of a packed sequence attends to its own
+    *document* alone. With *lora*, the rank and the modules of adapters, frozen weights have no gradients. Of a *prompt*
+    that a decoder reads, only the last token passes the head.
 
     >>> from cosmic.loading.designs import load_design
     >>> round(model_flop_per_token(load_design("gpt3-175b@dgx-h100:8").model, 2048) / 1e9)
     1062
     """
-    forward, _ = _forward_flop(model, sequence, decoding, slots=False)
-    return (1 + BACKWARD_FLOP if training else 1) * forward
+    found = _token_flop(
+        model if training else served(model), sequence, decoding, slots=False, tuned=_Tuned(document, lora, prompt)
+    )
+    return found.forward + found.backward if training else found.forward
+
+
+def lora_of(workload: Workload) -> tuple[int, tuple[str, ...]] | None:
+    """Return the rank of a workload's adapters and the modules that have them; None where all weights are trained."""
+    rank = workload.lora_rank
+    return (rank, workload.lora_targets) if rank is not None and trains_adapters(workload) else None
 
 
 def hardware_flop_per_token(batch: Batch) -> Numeric:
@@ -274,41 +365,77 @@ def hardware_flop_per_token(batch: Batch) -> Numeric:
 
     This is the numerator of HFU: what is recomputed counts, and the slots of experts beyond their tokens.
     """
-    model, workload = batch.base.model, batch.base.workload
+    workload = batch.base.workload
+    model = batch.base.model if workload.task == "training" else served(batch.base.model)
     sequence, training = batch["workload.sequence"], workload.task == "training"
-    repeats = {block.name: (repeated(block, workload), recomputed_share(batch, block)) for block in blocks(model)}
-    forward, again = _forward_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats)
-    return (1 + BACKWARD_FLOP if training else 1) * forward + again
+    plain = workload_blocks(model, False, targets_of(workload))
+    repeats = {block.name: (repeated(block, workload), recomputed_share(batch, block)) for block in plain}
+    tuned = _Tuned(document_length(batch), lora_of(workload), workload.task == "prefill")
+    found = _token_flop(model, sequence, workload.task == "decode", slots=True, repeats=repeats, tuned=tuned)
+    return (found.forward + found.backward if training else found.forward) + found.again
 
 
-def _forward_flop(
+@dataclass(frozen=True, slots=True)
+class _Tuned:
+    """How a model is fine-tuned, if it is."""
+
+    document: Numeric | None = None
+    """Tokens of the document that a token attends to."""
+    lora: tuple[int, tuple[str, ...]] | None = None
+    """Rank of the adapters, and the modules that have them."""
+    prompt: bool = False
+    """Whether only the last token passes the head, as of a prompt."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFlop:
+    """The flop of one token, in all layers."""
+
+    forward: Numeric
+    backward: Numeric
+    """Of a training step: the gradients of activations and of trained weights."""
+    again: Numeric
+    """What runs again before the backward pass."""
+
+
+def _token_flop(
     model: Model,
     sequence: Numeric,
     decoding: bool,
     *,
     slots: bool,
     repeats: Mapping[str, tuple[frozenset[str], Numeric]] = MappingProxyType({}),
-) -> tuple[Numeric, Numeric]:
-    """Return the flop of one token's forward pass, and of what runs again: *repeats* says what, and in which layers.
+    tuned: _Tuned,
+) -> TokenFlop:
+    """Return the flop of one token: *repeats* says what runs again, and in which layers.
 
     With *slots*, experts compute all slots that they have; without, those that tokens fill.
     """
     queries = sequence * 0 + 1 if decoding else sequence
     sizes: dict[str, Numeric] = {**dimensions(model), "batch": 1, "sequence": queries, "context": sequence}
     sizes |= {"source": sequence, "samples": 1, "tokens": queries}
+    if isinstance(model, Transformer) and model.sparse:
+        sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
     if isinstance(model, Transformer) and model.experts and not slots:
         sizes["share"] = np.minimum(sizes["share"], model.experts.active / model.experts.count)
+    rank, targets = tuned.lora or (0, ())
+    sizes[RANK] = rank
     total: Numeric = 0.0
+    trained: Numeric = 0.0
     again: Numeric = 0.0
-    for block in blocks(model):
+    for block in workload_blocks(model, False, targets):
         if isinstance(model, Transformer):
-            sizes["visible"] = attended_share(model, block.name, sequence, decoding=decoding)
+            sizes["visible"] = attended_share(model, block.name, sequence, decoding=decoding, document=tuned.document)
         for operator in block.graph.operators:
-            counts = kinds[operator.kind].index_space or operator.kind == "attention"
+            counts = kinds[operator.kind].index_space or operator.kind == "attention" or operator.kind in SCANS
             if not counts or (decoding and not is_decoded(block, operator)):
                 continue
             work = block.repeats * flop(operator, unsharded(sizes), sizes) / queries
+            if block.name == "head" and tuned.prompt and is_decoder(model):
+                work = work / queries
             total = total + work
+            if not targets or not is_frozen(operator):
+                trained = trained + work  # attention has two gradients as well
             names, share = repeats.get(block.name, ((), 0.0))
             again = again + work * share * (operator.name in names)
-    return total, again
+    return TokenFlop(total, total + trained if targets else BACKWARD_FLOP * total, again)

@@ -5,6 +5,7 @@ operator costs what its kernels cost:
 
     GEMMs             by their shape and number format (`cosmic.cost.gemm`); backward, two more of other shapes
     attention         fused, by its tiles (`cosmic.cost.attention`); unfused, two batched GEMMs and passes over scores
+    scans             by the passes and the products of their chunks (`cosmic.cost.scan`)
     everything else   by the bytes that its kernels stream through memory (`cosmic.cost.streaming`), eager or fused
 
 The head, routers and weights that a serving format leaves wide multiply in 16 bits whatever the precision.
@@ -13,21 +14,23 @@ The head, routers and weights that a serving format leaves wide multiply in 16 b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from cosmic.catalog.fitted import fitted
 from cosmic.cost.attention import (
     Attention,
     AttentionRates,
     attention_backward_seconds,
     attention_seconds,
     decode_attention_seconds,
+    of_generation,
 )
 from cosmic.cost.compute import gemm_efficiency, operator_seconds, peak_flop_per_s
 from cosmic.cost.gemm import FORMATS, MatrixUnit, gemm_seconds, matrix_unit
+from cosmic.cost.power import held_back
+from cosmic.cost.scan import Scan, ScanRates, decode_scan_seconds, scan_seconds
 from cosmic.cost.streaming import (
     MemoryTraffic,
     PassPhase,
@@ -39,57 +42,42 @@ from cosmic.cost.streaming import (
     streaming_seconds,
 )
 from cosmic.design.batch import Batch
-from cosmic.design.model import is_moe
+from cosmic.design.model import Transformer, is_moe
 from cosmic.numeric import Numeric, log, sum_of
+from cosmic.step.casts import Casts
 from cosmic.step.communication import reduced_once
-from cosmic.step.compute import Gemm, OperatorUse
+from cosmic.step.compute import BACKWARD_FLOP, Gemm, OperatorUse, unfused_share
+from cosmic.step.launches import CONSTANTS, Launches
 from cosmic.step.tables import TableUse
-from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
+from cosmic.workload.precision import PER_TENSOR, Recipe, is_adapter, recipe_for, scaling, weight_bytes
 from cosmic.workload.sizes import microbatches
 
 MULTIPLIED = {"fp32": "fp32", "fp8": "fp8", "fp4": "fp4"}
 """The number format in which a precision multiplies; 16 bits where it is not listed."""
-SERVED = {"fp8": "fp8_block"}
-"""Formats that serving engines use in place of those of training."""
+WIDENED_EXPERTS = 0.45
+"""Share of the rate of 16 bits that experts' grouped GEMMs reach whose weights of 4 bits are widened in the kernel.
+Not measured: chosen by prefills of published serving samples. Other GEMMs of such weights come as close to that rate as
+those of 16 bits: kernels widen one tile while the matrix unit multiplies another (Frantar et al., MARLIN, 2024; Neural
+Magic, Machete, 2024)."""
+SCALED = {"blockwise": "fp8_block", "rowwise": "fp8_block", "nvfp4": "fp4_trained"}
+"""Formats that recipes of training multiply in, where it is not that of one scale for a tensor. Scales of rows and of
+blocks of 128 are applied by the kernel, not by the matrix unit: both are slower."""
 SCORES = {"forward": MemoryTraffic(1, 2), "backward": MemoryTraffic(1, 3)}
 """Passes over the scores of unfused attention: scale, mask and softmax in one kernel, and its backward pass."""
 DROPPED_SCORES = MemoryTraffic(1, 2.5)
 """Dropout of scores: read, written, and a mask of one byte."""
 
-READ_TWICE = 2 + 2
-"""Bytes that casting an element moves, at least, where a kernel before the cast finds the tensor's maximum."""
+EMPTY_ROWS = 64
+"""Rows of an expert's last tile that no token fills: half of a tile of 128."""
+
+RESIDUAL_PASSES = 2
+"""Passes of a norm over the residual stream that it adds to: read and written."""
+FEW_ROWS = ((16, 128), (128, 128))
+"""Tiles of experts' GEMMs in a decode step: each expert has few tokens, and the next tile is fetched meanwhile."""
 
 NO_TABLES = TableUse()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Passes:
-    """A number for each pass."""
-
-    forward: float
-    backward: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConstants:
-    """What launching costs, and how many kernels operators run."""
-
-    fused_cast: float
-    """Cost of a cast fused into the kernel that makes the tensor, over that of a kernel of its own."""
-    backward_launch: float
-    """Cost of a backward launch over that of a forward one: autograd calls no Python."""
-    queue_gap_s: float
-    """Between two kernels of one queue."""
-    graph_gap_s: float
-    """Between two kernels that are replayed from a CUDA graph."""
-    attention_kernels: Passes
-    unfused_kernels: Passes
-    """Of unfused attention."""
-    collective_kernels: float
-    """What a collective costs the host, in launches."""
-
-
-CONSTANTS = fitted("launches", LaunchConstants)
+EXPERT_PASSES = ("router", "dispatch", "combine")
+"""Kinds of operators that bring tokens to experts and back."""
 
 
 class KernelCosts:
@@ -108,46 +96,25 @@ class KernelCosts:
         self._serves = self.workload.task != "training"
         self._moe = is_moe(batch.base.model)
         self._style: Style = "eager" if self.workload.execution == "eager" else "fused"
+        self.launches = Launches(batch, self._cast_kernels)
+        self._longer: Numeric = field("time_factor")
 
     # ---------------------------------------------------------------------------------------------- operators
 
     def seconds(self, use: OperatorUse) -> Numeric:
         """Return the seconds of one run of an operator on the device."""
         if not self._modelled.any():
-            return self._roofline(use)
+            return self._roofline(use) * self._longer
         seconds = self._kernels(use) * self._straggling
-        return seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
+        return (
+            seconds if self._modelled.all() else np.where(self._modelled, seconds, self._roofline(use))
+        ) * self._longer
 
-    def _launches(self, use: OperatorUse) -> Numeric:
-        """Return how many kernels the host launches for one run of an operator."""
-        if isinstance(use.kernel.shape, Gemm):
-            return self._gemm_launches(use, use.kernel.shape)
-        if isinstance(use.kernel.shape, Attention):
-            fused = self.workload.attention == "fused"
-            passes = CONSTANTS.attention_kernels if fused else CONSTANTS.unfused_kernels
-            return passes.forward if use.phase == "forward" else passes.backward
-        return memory_traffic(use.kind, use.phase, self._style).kernels
-
-    def _gemm_launches(self, use: OperatorUse, shape: Gemm) -> Numeric:
-        """Return the kernels of a GEMM: of experts one grouped GEMM or one for each, and casts that nothing fuses.
-
-        Backward there are two GEMMs, of which the first casts the gradient; the sum of gradients of an activation that
-        several GEMMs read is a kernel, too.
-        """
-        if self._joins_earlier(use):
+    def _cast_kernels(self, use: OperatorUse) -> Numeric:
+        """Return the kernels that cast an operand; none where they are fused."""
+        if not FORMATS[self._format(use)].cast_bytes:
             return 0.0
-        each = 1.0 if self.workload.grouped_gemm else np.maximum(shape.count, 1.0)
-        casts = self._cast_kernels(use)
-        read = 0.0 if use.kernel.fuses else casts  # an earlier GEMM has cast the same activation
-        if use.phase == "forward":
-            return each * (1.0 + read)
-        return each * (2.0 + casts + read) + use.kernel.fuses
-
-    def _cast_kernels(self, use: OperatorUse) -> float:
-        """Return the kernels that cast an operand: two where a tensor's maximum is found first, none where fused."""
-        moved = FORMATS[self._format(use)].cast_bytes
-        fused = self._style == "fused" if self._serves else self.workload.execution == "fused"
-        return 0.0 if fused or not moved else 2.0 if moved > READ_TWICE else 1.0
+        return float(self._style == "eager") if self._serves else self.casts.kernels
 
     def _joins_earlier(self, use: OperatorUse) -> bool:
         """Return whether a serving engine runs a GEMM as columns of an earlier one, such as K and V beside Q."""
@@ -161,29 +128,94 @@ class KernelCosts:
         if isinstance(use.kernel.shape, Gemm):
             return self._gemm(use, use.kernel.shape)
         if isinstance(use.kernel.shape, Attention):
-            fused = self.workload.attention == "fused"
-            return self._fused(use, use.kernel.shape) if fused else self._unfused(use, use.kernel.shape)
-        return self._streamed(use.kind, use.phase, use.kernel.elements)
+            return self._attention(use, use.kernel.shape)
+        if isinstance(use.kernel.shape, Scan):
+            return self._scanned(use, use.kernel.shape)
+        if self._serves and self._style == "fused":
+            return self._served_stream(use)
+        seconds = self._streamed(use.kind, use.phase, use.kernel.elements)
+        if use.kind == "dispatch" and self._pads:
+            return seconds + self._streamed("pad", use.phase, use.kernel.elements)
+        return seconds
+
+    @property
+    def _pads(self) -> bool:
+        """Whether rows of experts are padded to what a grouped GEMM takes, by kernels of their own."""
+        by_hand = self.workload.execution == "fused" or self._serves
+        return self.workload.grouped_gemm and not by_hand
+
+    def _served_stream(self, use: OperatorUse) -> Numeric:
+        """Return the seconds of an operator that a serving engine streams: some are parts of other kernels.
+
+        A norm adds to the residual: two passes more, and no kernel. Queries and keys are rotated at once. Tokens go to
+        their experts in the format of these. A decode step routes, and computes between the GEMMs of experts, inside
+        their kernels.
+        """
+        moved, width, stream = memory_traffic(use.kind, use.phase, "fused"), self.recipe.activation, self._stream
+        if use.kind == "add":
+            moved = replace(moved, kernels=0, passes=RESIDUAL_PASSES)
+        if use.kind == "rope" and use.name.startswith("k_"):
+            moved = replace(moved, kernels=0)
+        if use.kind == "dispatch":
+            width = np.minimum(width, self.recipe.weight)
+        if self.workload.task == "decode" and (use.kind in EXPERT_PASSES or use.name.startswith("expert_")):
+            stream = Stream(self._bytes_per_s, 0.0, CONSTANTS.graph_gap_s)
+        return streaming_seconds(moved, use.kernel.elements, width, stream)
 
     def _streamed(self, kind: str, phase: PassPhase, elements: Numeric) -> Numeric:
         moved = memory_traffic(kind, phase, self._style)
-        return streaming_seconds(moved, elements, self.recipe.activation, self._stream)
+        seconds = streaming_seconds(moved, elements, self.recipe.activation, self._stream)
+        return seconds / self._field("expert_pace") if kind in EXPERT_PASSES else seconds
 
     # ---------------------------------------------------------------------------------------------------- GEMMs
 
     def _gemm(self, use: OperatorUse, shape: Gemm) -> Numeric:
-        number = self._format(use)
-        unit = self._served(self._unit(number), use) if self._serves else self._unit(number)
-        known = self._cast_once(unit, number, use)
+        number, given, shape = self._format(use), shape, self._uneven(use, shape)
+        if self._serves:
+            return self._served_gemm(use, shape, number)
+        unit = self._unit(number)
         weights = shape.count * shape.n * shape.k
-        if self._joins_earlier(use):
-            return self._added_s(shape, use.kernel.beside, known)
+        cast = self._cast_s(use, given, weights) if FORMATS[number].cast_bytes else 0.0
         if use.phase == "forward":
-            return self._gemm_s(shape, known) + self._weights_cast(number, weights)
-        by_input, by_weight = shape.backward()
-        added = self._streamed("fan", "backward", shape.count * shape.m * shape.k) if use.kernel.fuses else 0.0
-        gemms = self._gemm_s(by_input, unit) + self._gemm_s(by_weight, known)
-        return gemms + self._weights_cast(number, weights) + added + self._accumulated(weights)
+            return self._gemm_s(shape, unit) + cast
+        (by_input, _), (_, by_weight) = shape.backward(), given.backward()
+        added = self._streamed("fan", "backward", given.count * given.m * given.k) if use.kernel.fuses else 0.0
+        if use.kernel.frozen:
+            return self._gemm_s(by_input, unit) + cast + added
+        return self._gemm_s(by_input, unit) + self._gemm_s(by_weight, unit) + cast + added + self._accumulated(weights)
+
+    def _cast_s(self, use: OperatorUse, shape: Gemm, weights: Numeric) -> Numeric:
+        """Return the seconds of casts for the GEMMs of a pass; what an earlier GEMM reads too, it has cast."""
+        casts, kernel, read = self.casts, use.kernel, shape.count * shape.m * shape.k
+        weight = casts.weights_s(weights, use.phase, microbatches(self.batch), self._shards)
+        if use.phase == "forward":
+            own = 0.0 if kernel.fuses else casts.input_s(read, kernel.gathered)
+            return own + weight + casts.scales_s(1)
+        again = 0.0 if kernel.fuses or kernel.frozen else casts.input_again_s(read)
+        split = kernel.summed if self.workload.sequence_parallel else 1.0
+        made = casts.gradient_s(shape.count * shape.m * shape.n, split)
+        return made + again + weight + casts.scales_s(1 if kernel.frozen else 2)
+
+    def _served_gemm(self, use: OperatorUse, shape: Gemm, number: str) -> Numeric:
+        """Return the seconds of a GEMM of a serving engine."""
+        unit = self._cast_once(self._served(self._unit(number), use, number), number, use)
+        if self.workload.task == "decode" and use.kernel.weight.startswith("w_expert_"):
+            unit = replace(unit, tiles=FEW_ROWS, ramp_s=0.0)
+        if self._joins_earlier(use):
+            return self._added_s(shape, use.kernel.beside, unit)
+        return self._gemm_s(shape, unit)
+
+    def _uneven(self, use: OperatorUse, shape: Gemm) -> Gemm:
+        """Return the GEMMs of experts with the rows that tiles compute for them.
+
+        Tokens choose: experts get different numbers of them, and the last tile of each is partly empty, half of one on
+        average. Slots of a stated capacity are even.
+        """
+        model = self.batch.base.model
+        experts = model.experts if isinstance(model, Transformer) else None
+        if self._serves or experts is None or experts.capacity_factor or not use.kernel.weight.startswith("w_expert_"):
+            return shape
+        return replace(shape, m=shape.m + EMPTY_ROWS)
 
     def _gemm_s(self, shape: Gemm, unit: MatrixUnit) -> Numeric:
         """Return the seconds of GEMMs in one kernel, or of as many kernels as there are experts."""
@@ -195,12 +227,18 @@ class KernelCosts:
         """Return the seconds that a GEMM adds to one of *beside* columns that it is fused with, in serving engines."""
         return self._gemm_s(replace(shape, n=beside + shape.n), unit) - self._gemm_s(replace(shape, n=beside), unit)
 
-    def _served(self, unit: MatrixUnit, use: OperatorUse) -> MatrixUnit:
-        """Return how a serving engine multiplies: weights in their own format, casts fused into earlier kernels."""
+    def _served(self, unit: MatrixUnit, use: OperatorUse, number: str) -> MatrixUnit:
+        """Return how a serving engine multiplies: weights in their own format, casts fused into earlier kernels.
+
+        Casts to blocks of 8 bits are kernels of their own.
+        """
         kept = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe)
-        if self._style == "eager":
-            return replace(unit, operand_bytes=kept)
-        return replace(unit, operand_bytes=kept, cast_s=0.0)
+        unit = replace(unit, operand_bytes=kept)
+        if number == "widened" and use.kernel.weight.startswith("w_expert_"):
+            unit = replace(unit, flop_per_s=WIDENED_EXPERTS * unit.flop_per_s)
+        if self._style == "eager" or number == "fp8_block":
+            return unit
+        return replace(unit, cast_s=0.0, cast_s_per_element=0.0 if number == "fp8" else unit.cast_s_per_element)
 
     def _cast_once(self, unit: MatrixUnit, number: str, use: OperatorUse) -> MatrixUnit:
         """Return how a GEMM multiplies whose input an earlier GEMM cast, or ranks cast before they gathered it."""
@@ -210,16 +248,16 @@ class KernelCosts:
             return replace(unit, cast_s=0.0, cast_s_per_element=0.0)
         return replace(unit, cast_s_per_element=unit.cast_s_per_element / use.kernel.gathered)
 
-    def _weights_cast(self, number: str, weights: Numeric) -> Numeric:
-        """Return the seconds to cast *weights* to the format in which a training step multiplies.
+    @cached_property
+    def casts(self) -> Casts:
+        """What casts take in training."""
+        return Casts(self.workload, self._field, self._stream)
 
-        Once a step, as only the optimizer changes them; at every use where they are gathered for it.
-        """
-        if self._serves or not FORMATS[number].cast_bytes:
-            return 0.0
-        every_use = self.workload.weight_sharding == "zero3"
-        times = 1.0 if every_use else 1.0 / microbatches(self.batch)
-        return times * weights * FORMATS[number].cast_bytes / self._bytes_per_s
+    @property
+    def _shards(self) -> Numeric:
+        """Ranks that share a weight where data parallelism shards it."""
+        ranks: Numeric = self.batch["workload.dp"] * self.batch["workload.cp"]
+        return ranks
 
     def _accumulated(self, weights: Numeric) -> Numeric:
         """Return the seconds to add new gradients of *weights* to those of earlier microbatches.
@@ -236,12 +274,38 @@ class KernelCosts:
     def _format(self, use: OperatorUse) -> str:
         """Return the number format in which an operator multiplies."""
         number = MULTIPLIED.get(self.workload.precision, "bf16")
-        if number == "bf16" or use.block == "head" or use.name == "router":
+        if (
+            (number == "bf16" and not self._widens)
+            or use.block == "head"
+            or use.name == "router"
+            or is_adapter(use.name)
+        ):
             return self._wide
         if not self._serves:
-            return number
+            return SCALED.get(scaling(self.workload), number) if self.casts.narrow else number
         wide = weight_bytes(self.recipe, use.kernel.weight, moe=self._moe) == self.recipe.wide
-        return self._wide if wide else SERVED.get(number, number)
+        if wide:
+            return self._wide
+        if number == "fp8":
+            return "fp8_block" if self._in_blocks else number
+        if self._widens:
+            return "widened"
+        return "fp4_served" if number == "fp4" else number
+
+    @property
+    def _widens(self) -> bool:
+        """Whether kernels of a serving engine widen weights of 4 bits to 16, in which the accelerator multiplies."""
+        precision = self.workload.precision
+        return self._serves and (precision == "int4" or (precision == "fp4" and self._field("fp4") is None))
+
+    @property
+    def _in_blocks(self) -> bool:
+        """Whether a served checkpoint in 8 bits has a scale for each block; if not said, as those with experts have.
+
+        Others have one scale for a tensor, known beforehand.
+        """
+        stated = self.workload.fp8_recipe
+        return self._moe if stated == "auto" else stated not in PER_TENSOR
 
     @property
     def _wide(self) -> str:
@@ -252,25 +316,35 @@ class KernelCosts:
         if number not in self._units:
             unit = matrix_unit(self._field, self._bandwidth, number, result_bytes=self.recipe.activation)
             unit = replace(unit, flop_per_s=unit.flop_per_s * self._steady(number))
-            if self.workload.execution == "fused" and not self._serves:
-                cast = unit.cast_s_per_element * CONSTANTS.fused_cast
-                unit = replace(unit, cast_s=0.0, cast_s_per_element=cast)
+            if not self._serves:
+                unit = replace(unit, cast_s=0.0, cast_s_per_element=0.0)
             self._units[number] = unit
         return self._units[number]
 
     def _steady(self, number: str) -> Numeric:
-        """Return the share of the rate of one accelerator alone that many keep in long runs."""
+        """Return the share of the rate of one accelerator alone that many keep in long runs.
+
+        Serving, prompts are short beside the decode steps between them, which draw less power.
+        """
         narrow = bool(FORMATS[number].cast_bytes)
         kept = self._field("narrow_steady_efficiency" if narrow else "steady_efficiency")
-        return np.where(np.asanyarray(self.batch.npus) > 1, kept, 1.0)
+        return 1.0 if self._serves else np.where(np.asanyarray(self.batch.npus) > 1, kept, 1.0)
 
     # ---------------------------------------------------------------------------------------------- attention
+
+    def _attention(self, use: OperatorUse, shape: Attention) -> Numeric:
+        """Return the seconds of attention: of the mean layer, where some are fused and some are not."""
+        share = unfused_share(self.workload, self.batch.base.model)
+        fused = self._fused(use, shape) if share < 1 else 0.0
+        return (1 - share) * fused + share * self._unfused(use, shape) if share else fused
 
     def _fused(self, use: OperatorUse, shape: Attention) -> Numeric:
         rates = self._attention_rates
         if self.workload.task == "decode":
             split = self._style == "fused" or shape.heads == shape.kv_heads
-            return decode_attention_seconds(replace(shape, element_bytes=self.recipe.cache), rates, split)
+            seconds = decode_attention_seconds(replace(shape, element_bytes=self.recipe.cache), rates, split)
+            joining = 2 * rates.ramp_s + 2 * CONSTANTS.fused_gap_s  # what parts of the keys gave, in a second kernel
+            return seconds + joining if self._style == "fused" else seconds
         shape = replace(shape, element_bytes=self.recipe.activation)
         return attention_seconds(shape, rates) if use.phase == "forward" else attention_backward_seconds(shape, rates)
 
@@ -286,24 +360,38 @@ class KernelCosts:
         streamed = sum_of(streaming_seconds(each, pairs, self.recipe.activation, self._stream) for each in passes)
         return sum_of(gemm_seconds(gemm.count, gemm.m, gemm.n, gemm.k, unit) for gemm in gemms) + streamed
 
+    def _scanned(self, use: OperatorUse, shape: Scan) -> Numeric:
+        if self.workload.task == "decode":
+            return decode_scan_seconds(shape, self._scan_rates)
+        flop = use.flop if use.phase == "forward" else use.flop / BACKWARD_FLOP
+        return scan_seconds(replace(shape, element_bytes=self.recipe.activation), flop, use.phase, self._scan_rates)
+
     # ------------------------------------------------------------------------------------------------ rates
+
+    @cached_property
+    def _scan_rates(self) -> ScanRates:
+        return ScanRates(self._bytes_per_s, np.maximum(self._field("sms"), 1), self._stream.launch_s)
 
     @cached_property
     def _stream(self) -> Stream:
         if self.workload.task == "decode":
+            if self._style == "fused":
+                return Stream(self._bytes_per_s, self._field("stream_ramp"), CONSTANTS.fused_gap_s)
             return Stream(self._bytes_per_s, 0.0, CONSTANTS.graph_gap_s)
-        return Stream(self._bytes_per_s, self._field("stream_ramp"), CONSTANTS.queue_gap_s)
+        gap = CONSTANTS.graph_gap_s if self.launches.replayed else CONSTANTS.queue_gap_s
+        return Stream(self._bytes_per_s, self._field("stream_ramp"), gap)
 
     @cached_property
     def _attention_rates(self) -> AttentionRates:
-        return AttentionRates(
+        rates = AttentionRates(
             peak_flop_per_s=peak_flop_per_s(self._field, self._wide),
             bytes_per_s=self._bytes_per_s,
-            efficiency=self._field("attention_efficiency"),
-            backward_efficiency=self._field("attention_backward_efficiency"),
+            efficiency=held_back(self._field("attention_efficiency"), self._field),
+            backward_efficiency=held_back(self._field("attention_backward_efficiency"), self._field),
             ramp_s=self._field("attention_ramp"),
             sms=np.maximum(self._field("sms"), 1),
         )
+        return of_generation(rates, self.workload.attention)
 
     @cached_property
     def _straggling(self) -> Numeric:
@@ -318,11 +406,11 @@ class KernelCosts:
 
     @cached_property
     def _matrix_rate(self) -> Numeric:
-        return self._peak * gemm_efficiency(self._field)
+        return self._peak * held_back(gemm_efficiency(self._field), self._field)
 
     @cached_property
     def _attention_rate(self) -> Numeric:
-        return self._peak * self._field("attention_efficiency")
+        return self._peak * held_back(self._field("attention_efficiency"), self._field)
 
     # --------------------------------------------------------------------------------------- beside operators
 
@@ -332,19 +420,12 @@ class KernelCosts:
         each = optimizer_bytes_per_parameter(recipe.weight, recipe.gradient, recipe.moments / 2, recipe.master)
         moved = elements * each + tables.update_bytes
         fused = optimizer_seconds(moved, 1.0, Stream(self._bytes_per_s, 0.0))
-        return np.where(self._modelled, fused, moved / self._bytes_per_s), moved
+        return np.where(self._modelled, fused, moved / self._bytes_per_s) * self._longer, moved
 
     def launch_s(self, use: OperatorUse) -> Numeric:
         """Return the seconds of the host to launch one run of an operator."""
-        each = self._one_launch_s(use.phase)
-        return 0.0 if np.ndim(each) == 0 and each == 0 else self._launches(use) * each
+        return self.launches.operator_s(use)
 
     def collective_launch_s(self, phase: str) -> Numeric:
         """Return the seconds of the host to launch one collective."""
-        return CONSTANTS.collective_kernels * self._one_launch_s(phase)
-
-    def _one_launch_s(self, phase: str) -> Numeric:
-        """Return the seconds of one launch; a replayed CUDA graph needs none."""
-        if self.workload.task == "decode":
-            return 0.0
-        return self._field("host_launch") * (CONSTANTS.backward_launch if phase == "backward" else 1.0)
+        return self.launches.collective_s(phase)

@@ -1,4 +1,4 @@
-"""The KV cache of a device."""
+"""What a device keeps of the sequences that it serves: the KV cache, and the states of state-space layers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from cosmic.cost.scan import STATE_BYTES
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model, Transformer
+from cosmic.design.model import Model, StateSpace, Transformer, layer_kinds
 from cosmic.numeric import Numeric, floats, sum_of
 from cosmic.workload.plan import BlockPlan
 from cosmic.workload.precision import Recipe
+
+CONVOLVED_BYTES = 2
+"""Of a number before the convolution."""
 
 
 def cache_bytes(
@@ -19,11 +23,14 @@ def cache_bytes(
     """Bytes of the KV cache on a device: of every token of every sequence, in layers that decode.
 
     MLA caches one compressed vector per token. A sliding window caches its last tokens only. Layers that read an
-    encoder cache its keys and values too; the layers of an encoder cache nothing.
+    encoder cache its keys and values too; the layers of an encoder cache nothing. A state space keeps its state in
+    single precision, and the last tokens before its convolution.
     """
     model = batch.base.model
     if not isinstance(model, Transformer) or not is_decoder(model):
         return 0.0
+    if model.sparse:
+        return _few_keys(batch, model, counts, recipe)
     per_token: Numeric = 2 * np.ceil(model.kv_heads / batch["workload.tp"]) * model.head_dim
     crossed = per_token if model.family == "encoder_decoder" else 0.0
     if model.mla:
@@ -32,13 +39,47 @@ def cache_bytes(
     windowed = tokens if model.window is None else np.minimum(tokens, model.window)
     full = 1.0 if model.window is None else 1 / model.full_attention_every if model.full_attention_every else 0.0
     held = per_token * (full * tokens + (1 - full) * windowed) + crossed * tokens
-    layers = sum_of(
-        counts[name]
-        for name, each in blocks.items()
-        if each.block.part == "layers" and each.block.name != "encoder_layer"
-    )
+    attending = sum_of((counts[name] for name, each in blocks.items() if _caches(each, "attention")), 0.0)
     sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
-    return layers * sequences * recipe.cache * held
+    cached = attending * sequences * recipe.cache * held
+    if model.ssm is None:
+        return cached
+    stateful = sum_of((counts[name] for name, each in blocks.items() if _caches(each, "scanned")), 0.0)
+    ranks: Numeric = batch["workload.tp"] * batch["workload.cp"]
+    return cached + stateful * sequences * state_bytes(model.ssm) / ranks
+
+
+def _few_keys(batch: Batch, model: Transformer, counts: Mapping[str, Numeric], recipe: Recipe) -> Numeric:
+    """Return the bytes of attention to few keys: one vector for each token of the window and for each block of tokens.
+
+    Layers C keep the keys of their index, too.
+    """
+    tokens = floats(batch["workload.sequence"] / batch["workload.cp"])
+    sequences: Numeric = np.ceil(batch["workload.global_batch"] / batch["workload.dp"])
+    held: Numeric = 0.0
+    for kind in layer_kinds(model):
+        sparse = model.sparse
+        block = sparse.compressed(kind) if sparse else 0
+        width = model.head_dim + (sparse.index_dim if sparse and kind.startswith("sparse_") else 0)
+        blocks: Numeric = tokens / block * width if block else 0.0
+        recent = np.minimum(tokens, float(sparse.window if sparse else 0)) * model.head_dim
+        held = held + counts[kind] * (recent + blocks)
+    return sequences * recipe.cache * held
+
+
+def _caches(each: BlockPlan, operator: str) -> bool:
+    """Return whether a block is a layer that decodes, and has an operator of that name."""
+    layer = each.block.part == "layers" and each.block.name != "encoder_layer"
+    return layer and operator in each.block.graph.tensors
+
+
+def state_bytes(ssm: StateSpace) -> int:
+    """Return the bytes that a state space keeps of one sequence.
+
+    >>> state_bytes(StateSpace(heads=64, head_dim=64, groups=8, state=128))
+    2134016
+    """
+    return STATE_BYTES * ssm.kept + CONVOLVED_BYTES * ssm.convolved * (ssm.conv - 1)
 
 
 def is_decoder(model: Model) -> bool:

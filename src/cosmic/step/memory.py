@@ -96,7 +96,7 @@ def stage_footprints(point: DesignPoint) -> tuple[Footprint, ...]:
 
 def updated_elements(batch: Batch, place: Numeric) -> Numeric:
     """Return the weights that a device of stage number *place* updates: all that it has, or its shard of them."""
-    return StageMemory(model_memory(batch), place).weights(batch.base.workload.weight_sharding != "none")
+    return StageMemory(model_memory(batch), place).trained(batch.base.workload.weight_sharding != "none")
 
 
 def _footprint(batch: Batch) -> Footprint:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from cosmic.catalog.fitted import fitted
 from cosmic.cost.fabric import NetworkDimension, Subgroup, collective_seconds, send_seconds, subgroups
 from cosmic.cost.shapes import Span, folded, shape, strides, together
@@ -56,6 +58,7 @@ class NetworkCosts:
             ):
                 self.shapes[axis] = folded(sizes, order, first, last)
         self._groups: dict[tuple[str, ...], list[Subgroup]] = {}
+        self._longer: Numeric = batch["compute.time_factor"]
 
     def group(self, axes: tuple[str, ...]) -> list[Subgroup]:
         """Return the place of the ranks of *axes* in the network: their part of each dimension that they span."""
@@ -70,9 +73,10 @@ class NetworkCosts:
         """
         group = self.group(axes)
         if kind in ("send", "collective_permute"):
-            return send_seconds(group, size_bytes)
+            return send_seconds(group, size_bytes) * self._longer
         known: CollectiveKind = kind  # type: ignore[assignment]  # the others were handled above
-        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, self.copies(axes, copies))
+        each = self.copies(axes, copies)
+        return collective_seconds(group, known, size_bytes, self._chunks, self._multi_dim, each) * self._longer
 
     def copies(self, axes: tuple[str, ...], copies: int) -> Numeric:
         """Return how many of the *copies* of a token one rank sends: the ranks of tp that have it share them out."""
@@ -85,9 +89,9 @@ class NetworkCosts:
         """
         workload = self._batch.base.workload
         if role == "tp":
-            return OVERLAP.tp if workload.tp_overlap else 0.0
+            return np.minimum(OVERLAP.tp * self._batch["compute.tp_hiding"], 1.0) if workload.tp_overlap else 0.0
         if role == "ep":
-            return OVERLAP.ep if workload.ep_overlap else 0.0
+            return np.minimum(OVERLAP.ep * self._batch["compute.ep_hiding"], 1.0) if workload.ep_overlap else 0.0
         return self._batch["collective.overlap_efficiency"] if workload.dp_overlap else 0.0
 
     def offload_seconds(self, tier_traffic: Sequence[Numeric]) -> Numeric:
@@ -100,4 +104,4 @@ class NetworkCosts:
         for place in range(len(tier_traffic)):
             beyond = sum_of(tier_traffic[place:])
             slowest = larger(slowest, beyond / self._batch[f"memory.tiers.{place}.bandwidth"])
-        return slowest
+        return slowest * self._longer

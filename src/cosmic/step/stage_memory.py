@@ -17,20 +17,14 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import is_moe
 from cosmic.design.workload import Workload
 from cosmic.numeric import Numeric, larger, sum_of, where
-from cosmic.step.activations import (
-    keeping_of,
-    kept_bytes,
-    largest,
-    used_elements,
-    weight_elements,
-    wide_elements,
-)
+from cosmic.step.activations import keeping_of, kept_bytes, largest, used_elements, weight_elements, wide_elements
 from cosmic.step.communication import reduced_once
 from cosmic.step.kv_cache import cache_bytes, is_decoder
 from cosmic.step.stages import in_flight_bytes
 from cosmic.step.tables import table_use
+from cosmic.workload.adapters import is_trained, trained_weights, trains_adapters
 from cosmic.workload.plan import BlockPlan, plan_of
-from cosmic.workload.precision import Recipe, recipe_for, weight_bytes
+from cosmic.workload.precision import Recipe, is_adapter, recipe_for, weight_bytes
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import blocks_on_stage, layers_by_part, sizes_of
 
@@ -110,12 +104,25 @@ class ModelMemory:
         """Elements of one block's weights; with *replicas_split*, sharded over their replicas as well."""
         return weight_elements(self.blocks[name], self.sizes, replicas_split)
 
+    @cached_property
+    def adapted(self) -> bool:
+        """Whether only adapters are trained."""
+        return trains_adapters(self.workload)
+
+    def trained(self, name: str, replicas_split: bool) -> Numeric:
+        """Elements of those of one block's weights that are trained, which have gradients and states."""
+        if not self.adapted:
+            return self.elements(name, replicas_split)
+        only = trained_weights(self.blocks[name].block, adapted=True)
+        return weight_elements(self.blocks[name], self.sizes, replicas_split, only=only)
+
     def served_bytes(self, name: str, replicas_split: bool) -> Numeric:
-        """Bytes of one block's weights, each in its serving format."""
+        """Bytes of one block's weights, each in its serving format, and of all its adapters."""
         each, moe = self.blocks[name], is_moe(self.batch.base.model)
+        copies = {True: self.batch["workload.lora_adapters"], False: 1}
         return sum_of(
-            width * weight_elements(each, self.sizes, replicas_split, only=weights)
-            for width, weights in _by_width(each, self.recipe, moe)
+            copies[adapters] * width * weight_elements(each, self.sizes, replicas_split, only=weights)
+            for (width, adapters), weights in _by_width(each, self.recipe, moe)
         )
 
     def tied(self, replicas_split: bool) -> Numeric:
@@ -126,12 +133,13 @@ class ModelMemory:
         return weight_elements(first, self.sizes, replicas_split, only=self.shared_weights)
 
     def largest_weight(self, part: str) -> Numeric:
-        """Elements of the largest single weight among blocks of one part, gathered."""
+        """Elements of the largest single trained weight among blocks of one part, gathered."""
         return largest(
             used_elements(each, weight, self.sizes)
             for each in self.blocks.values()
             if each.block.part == part
             for weight in each.block.graph.weights
+            if is_trained(self.workload, weight.name)
         )
 
     # ----------------------------------------------------------------------------------------- activations
@@ -152,11 +160,13 @@ class ModelMemory:
         )
 
     def head(self, name: str) -> Numeric:
-        """Elements on one device of a tensor of the head block, 0 where there is none."""
+        """Elements on one device of a tensor of the head block, 0 if there is none; of logits, those of all tokens."""
         each = self.blocks.get("head")
         if each is None or name not in each.shardings:
             return 0.0
-        return each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
+        times = sum(made == name or made.startswith(f"{name}_") for made in each.block.graph.tensors)
+        further = times if name == "logits" and "logits_1" in each.block.graph.tensors else 1
+        return further * each.shardings[name].elements(each.block.graph.tensors[name].dims, self.sizes)
 
     def input_bytes(self) -> Numeric:
         """Bytes of one microbatch's tokens, pictures or features."""
@@ -209,6 +219,12 @@ class StageMemory:
         """Elements of all weights on the stage; with *replicas_split*, sharded over their replicas as well."""
         whole = self.total(lambda name: self.model.elements(name, replicas_split))
         return whole - self.both_ends * self.model.tied(replicas_split)
+
+    def trained(self, replicas_split: bool) -> Numeric:
+        """Elements of the weights that are trained: all of them, or adapters, which no two blocks share."""
+        if not self.model.adapted:
+            return self.weights(replicas_split)
+        return self.total(lambda name: self.model.trained(name, replicas_split))
 
     def served_weights(self, replicas_split: bool) -> Numeric:
         """Bytes of all weights on the stage, each in its serving format."""
@@ -288,6 +304,10 @@ class StageMemory:
         elements, split = (np.maximum(self.weights(each) - tables.elements, 0.0) for each in (False, True))
         gathered = sharding == "zero3"
         weights = split * (recipe.master or recipe.weight) if gathered else elements * recipe.weight
+        if model.adapted:
+            frozen = split - self.trained(True)
+            elements, split = self.trained(False), self.trained(True)
+            weights = weights - frozen * ((recipe.master or recipe.weight) - recipe.weight) if gathered else weights
         gradients = (elements if reduced_once(self.workload) else split) * recipe.gradient
         states = (split if sharding != "none" else elements) * state_bytes(recipe, sharding)
         static = {
@@ -342,7 +362,9 @@ class StageMemory:
         tables = self.total(
             lambda name: self.model.elements(name, False) * (self.model.blocks[name].block.part == "first")
         )
-        gradients = self.recipe.weight * self.weights(False)
+        if self.model.adapted:
+            tables = 0.0  # what is frozen has no gradients
+        gradients = self.recipe.weight * self.trained(False)
         layer = gradients - self.recipe.weight * tables + self.layer_gradient_bytes()
         return [
             {"activations": waiting + whole, "loss": 0.0, "buffers": fixed + layer},
@@ -356,7 +378,8 @@ class StageMemory:
         if self.workload.weight_sharding == "zero3":
             unit = self.most(lambda name: self.model.elements(name, False), self.model.blocks)
             unit = unit * (np.asanyarray(sizes["dp"] * sizes["cp"]) > 1)
-            buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + self.recipe.weight)
+            gradients = 0.0 if self.model.adapted else self.recipe.weight  # what is frozen has none
+            buffers = unit * (CONSTANTS.gathered_layers * self.recipe.weight + gradients)
         if self.workload.sequence_parallel:
             buffers = buffers + self.recipe.activation * self.model.stream() * (sizes["tp"] > 1) * sizes["tp"]
         return buffers
@@ -385,12 +408,13 @@ class StageMemory:
 
 
 @cache
-def _by_width(each: BlockPlan, recipe: Recipe, moe: bool) -> tuple[tuple[float, frozenset[str]], ...]:
-    """Return the names of a block's weights by their bytes per element."""
-    names: dict[float, set[str]] = {}
+def _by_width(each: BlockPlan, recipe: Recipe, moe: bool) -> tuple[tuple[tuple[float, bool], frozenset[str]], ...]:
+    """Return the names of a block's weights by their bytes per element, adapters apart."""
+    names: dict[tuple[float, bool], set[str]] = {}
     for weight in each.block.graph.weights:
-        names.setdefault(weight_bytes(recipe, weight.name, moe=moe), set()).add(weight.name)
-    return tuple((width, frozenset(those)) for width, those in names.items())
+        key = weight_bytes(recipe, weight.name, moe=moe), is_adapter(weight.name)
+        names.setdefault(key, set()).add(weight.name)
+    return tuple((key, frozenset(those)) for key, those in names.items())
 
 
 def state_bytes(recipe: Recipe, sharding: str) -> float:

@@ -32,6 +32,7 @@ from cosmic.design.batch import Batch
 from cosmic.numeric import Numeric, sum_of
 from cosmic.step.communication import BLOCKING, Role
 from cosmic.step.profile import OperatorCost, StepProfile, launch_delay_s, profile
+from cosmic.workload.adapters import weight_gradient_share
 from cosmic.workload.plan import plan_of
 from cosmic.workload.sizes import layers_of_parts
 
@@ -98,6 +99,8 @@ class StageTime:
     """Seconds of a backward pass, weights and gradients aside, that do not make the gradients of weights."""
     efficiency: Numeric
     """Of hiding weights and gradients."""
+    weight_share: float = 0.5
+    """Of a backward pass, what makes the gradients of weights."""
 
     def seconds(self, phase: str) -> Numeric:
         """Return the seconds of a pass: compute, exposed communication and launch delay.
@@ -113,8 +116,8 @@ class StageTime:
 
     @property
     def weight_gradients_s(self) -> Numeric:
-        """The part of the backward pass that makes the gradients of weights: half of its compute, half of its delay."""
-        return (self.compute.backward + self.delay["backward"]) / 2
+        """The part of the backward pass that makes the gradients of weights: of its compute, and of its delay."""
+        return self.weight_share * (self.compute.backward + self.delay["backward"])
 
     def free_s(self, phase: str) -> Numeric:
         """Return the seconds of a pass, all microbatches together, that hide no communication, nor weights."""
@@ -233,7 +236,7 @@ def part_times(batch: Batch) -> list[StageTime]:
     found = []
     for part, layers in enumerate(parts):
         ends = {"first": part == 0, "last": part == len(parts) - 1}
-        counts = {block.name: float(ends[block.part]) for block in blocks if block.part in ends}
+        counts = {block.name: float(ends[block.part]) * block.repeats for block in blocks if block.part in ends}
         found.append(stage_time(batch, counts | layers))
     return found
 
@@ -279,6 +282,7 @@ def _overlapped(
             exposed[role, phase] = communication[role, phase]
     delay, passed, sent, free = {}, {}, {}, {}
     inputs_s: Numeric = 0.0
+    of_weights = weight_gradient_share(unit.batch.base.workload)
     for phase in PASSES:
         forward = phase == "forward"
         whole, launched = compute.beside(phase)[2], getattr(compute, f"launch_{phase}")
@@ -291,11 +295,12 @@ def _overlapped(
         passed[phase] = np.maximum(whole + waited, host)
         sent[phase] = waited + covered
         free[phase] = np.maximum((1 - share) * left[phase], ahead - covered)
-        inputs_s = whole - compute.backward / 2 + (waited + np.maximum(waited, host - whole)) / 2
+        late = np.maximum(waited, host - whole)
+        inputs_s = whole - of_weights * compute.backward + (of_weights * waited + (1 - of_weights) * late)
     efficiency = unit.network.efficiency("weights")
     for phase in PASSES:
         _expose(communication, exposed, ("weights", phase), efficiency, free[phase])
-    return StageTime(compute, communication, exposed, delay, passed, sent, free, inputs_s, efficiency)
+    return StageTime(compute, communication, exposed, delay, passed, sent, free, inputs_s, efficiency, of_weights)
 
 
 def _waited(exposed: Communicated, phase: str) -> Numeric:

@@ -15,8 +15,12 @@ from cosmic.design.batch import Batch
 from cosmic.design.model import Transformer
 from cosmic.numeric import Numeric, elementwise, largest_whole, sum_of, where
 from cosmic.workload.blocks import Block
+from cosmic.workload.cut import Cut
 from cosmic.workload.schedule import schedules
-from cosmic.workload.sizes import cut_of, layers_by_part, microbatches
+from cosmic.workload.sizes import cut_of, heaviest_place, layers_by_part, microbatches
+
+EARLY = 16
+"""Stages among which each kind of layer of a pattern has its turn: Jamba's attend once in eight layers."""
 
 
 def candidates(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
@@ -51,6 +55,9 @@ def _starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     """
     layers = [block for block in blocks if block.part == "layers"]
     cut = cut_of(batch, blocks)
+    model = batch.base.model
+    if isinstance(model, Transformer) and model.pattern:
+        return _starts_of_pattern(cut, model)
     each, more, alone = cut.rest // cut.parts, cut.rest % cut.parts, cut.alone
     starts = [cut.stages * 0]
     if cut.stated:
@@ -68,6 +75,15 @@ def _starts(batch: Batch, blocks: Sequence[Block]) -> list[Numeric]:
     experts = batch.base.model.experts if isinstance(batch.base.model, Transformer) else None
     apart = experts.every if experts else 1  # where kinds take turns, so do the layers of stages
     return [start + offset for start in starts for offset in range(apart)]
+
+
+def _starts_of_pattern(cut: Cut, model: Transformer) -> list[Numeric]:
+    """Return the stages one of which is the fullest where a pattern says which kind each layer is.
+
+    Early ones have most microbatches in flight, and kinds take turns among them; another one may have more parameters.
+    """
+    early = [cut.stages * 0 + place for place in range(min(largest_whole(cut.stages), EARLY))]
+    return [*early, heaviest_place(cut, model, active=False), heaviest_place(cut, model, active=True)]
 
 
 def _ends(batch: Batch, layers: Sequence[Block]) -> list[int]:

@@ -19,7 +19,32 @@ from statistics import median
 
 from cosmic.validation.rows import Verdict
 
-CALCULON = Path(__file__).parent / "baselines" / "calculon.csv"
+BASELINES = Path(__file__).parent / "baselines"
+CALCULON = BASELINES / "calculon.csv"
+LEFT_OUT = BASELINES / "left_out.csv"
+"""Errors without a run's source: calibration/fit_runs.py writes it."""
+
+COVERAGE = BASELINES / "coverage.csv"
+"""How many runs of each source are in ranges learned from the others: calibration/expected_errors.py writes it."""
+COVERED = ("source", "runs", "half", "nine_tenths", "width")
+"""Its columns (`cosmic.validation.conformal.Covered`)."""
+
+
+@cache
+def left_out_errors() -> Mapping[tuple[str, str], float]:
+    """Return log(predicted / measured) by constants fitted without a run's source, by source and id of the run."""
+    if not LEFT_OUT.exists():
+        return {}
+    with LEFT_OUT.open(newline="") as file:
+        return {(row["source"], row["id"]): float(row["log_error_left_out"]) for row in csv.DictReader(file)}
+
+
+def coverage() -> list[dict[str, str]]:
+    """Return how many runs of each source are in ranges that were learned from the other sources."""
+    if not COVERAGE.exists():
+        return []
+    with COVERAGE.open(newline="") as file:
+        return list(csv.DictReader(file))
 
 
 @cache

@@ -1,23 +1,15 @@
-"""The machines of measured rows, composed from the catalog.
-
-Accelerators that the catalog lacks are derived from a related one. One with a lower power limit runs at a lower clock:
-power grows with frequency × voltage², and voltage with frequency, so power grows with the second to third power of the
-clock,
-
-    rate = rate of the relative × (power / power of the relative) ^ γ        1/3 ≤ γ ≤ 1/2
-
-Memory bandwidth does not change.
-"""
+"""The machines of measured rows: an accelerator by any of its names, in the system of the catalog that has it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import re
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from cosmic import catalog
-from cosmic.arithmetic import divisors
-from cosmic.catalog.systems import OF_LINK, dimensions
+from cosmic import catalog, units
+from cosmic.arithmetic import divisors, even_split
+from cosmic.catalog.systems import OF_LINK, REST, dimensions
 from cosmic.design import schema
 from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
@@ -27,61 +19,15 @@ from cosmic.design.network import Network, topologies
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import UnknownName, require
-from cosmic.loading.designs import accelerator_layers
+from cosmic.validation.accelerators import Derived, accelerator_named
 
-POWER_EXPONENT = 0.4
-"""γ: between 1/3 (voltage falls with frequency) and 1/2 (voltage is near its floor)."""
-RATES = ("bf16", "fp32", "tf32", "fp8", "fp4", "int8", "achieved_bf16")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
-    """An accelerator like one of the catalog, with a lower power limit, perhaps with other memory."""
-
-    like: str
-    why: str
-    power_w: float
-    capacity_bytes: float | None = None
-    bandwidth_bytes_per_s: float | None = None
-
-    def applied(self, compute: Compute, memory: Memory) -> tuple[Compute, Memory]:
-        """Return the layers of the related accelerator, changed."""
-        slower = (self.power_w / (compute.power_w or self.power_w)) ** POWER_EXPONENT
-        rates = {f"{key}_flop_per_s": getattr(compute, f"{key}_flop_per_s") for key in RATES}
-        lower: dict[str, Any] = {name: rate * slower for name, rate in rates.items() if rate is not None}
-        own: dict[str, Any] = {
-            "capacity_bytes": self.capacity_bytes or memory.capacity_bytes,
-            "bandwidth_bytes_per_s": self.bandwidth_bytes_per_s or memory.bandwidth_bytes_per_s,
-        }
-        return replace(compute, power_w=self.power_w, **lower), replace(memory, **own)
-
-
-DERIVED = {
-    "h100-96gb-hbm2e-500w": Derived(
-        like="h100-sxm-80gb",
-        why="an H100 with HBM2e, held to 500 W",
-        power_w=500,
-        capacity_bytes=96 * 2**30,
-        bandwidth_bytes_per_s=2.4e12,
-    ),
-    "mi350x": Derived(like="mi355x", why="an MI355X held to 1,000 W", power_w=1000),
-}
-SYSTEMS = {
-    "v100-sxm2-32gb": "dgx-1v",
-    "a100-sxm-80gb": "dgx-a100",
-    "a100-sxm-40gb": "dgx-a100",
-    "h100-sxm-80gb": "dgx-h100",
-    "h800-sxm-80gb": "dgx-h800",
-    "h200-sxm-141gb": "dgx-h200",
-    "b200-sxm-180gb": "dgx-b200",
-    "b300-sxm": "dgx-b300",
-    "gb200": "gb200-nvl72",
-    "gb300": "gb300-nvl72",
-    "mi300x": "mi300x",
-    "mi325x": "mi300x",
-    "mi355x": "mi355x",
-}
-"""The usual system of each accelerator."""
+OUTER = 1
+"""Place of the dimension between nodes."""
+HOST = 8
+"""Accelerators of a host, at most; larger domains are racks."""
+GIGA = 1e9
+LATENCY = "1 us"
+"""Between accelerators of a node whose links no system of the catalog describes."""
 
 
 SUPERCHIPS = ("gb200", "gb300")
@@ -97,30 +43,6 @@ def host_memory(accelerator: str) -> Tier:
     if accelerator in SUPERCHIPS:
         return Tier(name="host", capacity_bytes=240e9, bandwidth_bytes_per_s=225e9)
     return Tier(name="host", capacity_bytes=256e9, bandwidth_bytes_per_s=64e9)
-
-
-ATTENTION_SHARES = {
-    ("flash1", "a100"): (0.40, 0.34),
-    ("flash1", "h100"): (0.23, 0.20),
-    ("flash2", "h100"): (0.37, 0.32),
-    ("flash2", "h200"): (0.37, 0.32),
-}
-"""Share of the peak that earlier attention kernels reach, forward and backward, by generation and accelerator.
-FlashAttention reached 125 TFLOP/s on an A100 (Dao et al., NeurIPS 2022); FlashAttention-2 takes 0.62 of its time.
-Neither uses Hopper's new instructions: FlashAttention-2 reaches 370 TFLOP/s there (Shah et al., NeurIPS 2024)."""
-
-
-def with_attention(compute: Compute, generation: str) -> Compute:
-    """Return an accelerator with the attention kernels of an earlier generation, where they are known to be slower.
-
-    >>> compute, _ = accelerator_layers("h100-sxm-80gb", "accelerator")
-    >>> with_attention(compute, "flash2").attention_efficiency
-    0.37
-    """
-    shares = ATTENTION_SHARES.get((generation, compute.accelerator.partition("-")[0]))
-    if shares is None:
-        return compute
-    return replace(compute, attention_efficiency=shares[0], attention_backward_efficiency=shares[1])
 
 
 AICONFIGURATOR = {
@@ -181,36 +103,61 @@ def machine(
     >>> [dim.npus for dim in machine("GB200", 256, per_node=4).network.dims]
     [64, 4]
     """
-    name = accelerator.strip().lower()
-    derived = DERIVED.get(name)
-    like = derived.like if derived else name
-    if like not in SYSTEMS:
-        raise UnknownName.among("accel", accelerator, "accelerator with a system", [*SYSTEMS, *DERIVED])
-    compute, memory = accelerator_layers(like, "accel")
-    assumed = []
-    if derived:
-        compute, memory = derived.applied(compute, memory)
-        assumed.append(f"accel: {derived.why}")
-    system = SYSTEMS[like]
-    network, collective = _joined(system, count, per_node, gbps, fabric)
-    if count > (network.dims[0].npus if network.dims else 1) and not gbps:
-        rate = dimensions(system)[1]["bandwidth"]
-        assumed.append(f"inter_node_gbps_per_accel: {rate} assumed, as in {system}")
+    found = accelerator_named(accelerator)
+    compute, memory = found.layers()
+    assumed = [f"accel: {found.why}"] if found.why else []
+    system = system_with(found.like)
+    network, collective = _joined(system, found, count, per_node, gbps, fabric)
+    torus = any(dim.topology == "ring" for dim in network.dims)
+    if not gbps and len(network.dims) > OUTER and not torus:
+        rate = f"{network.dims[OUTER].bandwidth_bytes_per_s * 8 / 1e9:g} Gbps"
+        assumed.append(f"inter_node_gbps_per_accel: {rate} assumed, as in {system or 'its data sheet'}")
     return Machine(compute, memory, network, collective, tuple(assumed))
 
 
 @cache
+def system_with(accelerator: str) -> str:
+    """Return the system of the catalog with an accelerator, else with one of its family; empty if there is none.
+
+    >>> system_with("h100-sxm-80gb"), system_with("cosmic-10tf")
+    ('dgx-h100', 'cosmic-1024')
+    """
+    owners = {name: str(catalog.entry("systems", name)["accelerator"]) for name in catalog.names("systems")}
+    exact = [name for name, owned in owners.items() if owned == accelerator]
+    if exact or "pcie" in accelerator:
+        return exact[0] if exact else ""
+    family = accelerator.partition("-")[0]
+    alike = [name for name, owned in owners.items() if owned.partition("-")[0] == family and "pcie" not in owned]
+    return alike[0] if alike and family != "tpu" else ""
+
+
+def system_named(accelerator: str) -> str:
+    """Return the system of the accelerator that a name means; empty if it means none of the catalog.
+
+    >>> system_named("NVIDIA A100-SXM4-80GB"), system_named("H100-96GB-HBM2e-500W"), system_named("Tesla T4")
+    ('dgx-a100', 'dgx-h100', '')
+    """
+    try:
+        return system_with(accelerator_named(accelerator).like)
+    except UnknownName:
+        return ""
+
+
+@cache
 def _joined(
-    system: str, count: int, per_node: int | None, gbps: float | None, fabric: str
+    system: str, accelerator: Derived, count: int, per_node: int | None, gbps: float | None, fabric: str
 ) -> tuple[Network, Collective]:
     """Return the network of a system of the catalog at the size of a row, and its collective layer."""
-    entry = catalog.entry("systems", system)
-    dims = [dict(dim) for dim in dimensions(system)]
-    sizes = _sizes(count, _domain(dims, per_node))
-    if gbps:
-        dims[1]["bandwidth"] = f"{gbps:g} Gbps"
-    if fabric:
-        dims[1] |= {key: catalog.entry("links", fabric)[key] for key in OF_LINK}
+    entry = catalog.entry("systems", system) if system else {}
+    dims = [dict(dim) for dim in dimensions(system)] if system else _of_data_sheet(accelerator.like)
+    if accelerator.link_bytes_per_s:
+        dims[0]["bandwidth"] = f"{accelerator.link_bytes_per_s / GIGA:g} GB/s"
+    sizes = _fitted(count, dims, per_node)
+    if len(dims) == OUTER + 1 and dims[0]["npus"] != REST:
+        if gbps:
+            dims[OUTER]["bandwidth"] = f"{gbps:g} Gbps"
+        if fabric:
+            dims[OUTER] |= {key: catalog.entry("links", fabric)[key] for key in OF_LINK}
     kept = [place for place, size in enumerate(sizes) if size > 1]
     network: Network = schema.read(Network, {"dims": [{**dims[place], "npus": sizes[place]} for place in kept]}, "")
     given = entry.get("collective", {})
@@ -220,11 +167,33 @@ def _joined(
     return network, collective
 
 
+def _of_data_sheet(accelerator: str) -> list[dict[str, Any]]:
+    """Return the dimensions that an accelerator's own entry describes: a node, or a torus, and links between nodes."""
+    links = catalog.entry("accelerators", accelerator).get("fabric", {})
+    rate, shape = links.get("scale_up", "64 GB/s"), str(links.get("scale_up_topology", ""))
+    if ways := re.search(r"(\d)D torus", shape) if "scale_out" not in links else None:
+        each = f"{units.parse(rate).value / int(ways[1]) / GIGA:g} GB/s"
+        return [{"topology": "ring", "npus": REST, "bandwidth": each, "latency": LATENCY} for _ in range(int(ways[1]))]
+    domain = re.search(r"\d+", str(links.get("scale_up_domain", 8)))
+    outer = {**catalog.entry("links", "infiniband-hdr"), "bandwidth": links.get("scale_out", "100 Gbps")}
+    return [
+        {"topology": "switch", "npus": max(2, int(domain[0]) if domain else 8), "bandwidth": rate, "latency": LATENCY},
+        {"topology": "switch", "npus": REST, "bandwidth": outer["bandwidth"], **{key: outer[key] for key in OF_LINK}},
+    ]
+
+
+def _fitted(count: int, dims: list[dict[str, Any]], per_node: int | None) -> tuple[int, ...]:
+    """Return the size of each dimension: of a node or rack, of the nodes; of a torus, sides as equal as may be."""
+    if dims[0]["npus"] == REST:
+        return tuple(even_split(count, len(dims)))
+    sizes = _sizes(count, _domain(dims, per_node))
+    return (*sizes, *([1] * (len(dims) - len(sizes))))
+
+
 def _domain(dims: list[dict[str, Any]], per_node: int | None) -> int:
     """Return the accelerators of the innermost dimension: of a node, or of a whole rack."""
-    most = dims[0]["npus"]
-    inner = most if isinstance(most, int) else 8
-    return inner if per_node is None or inner > 8 else min(inner, per_node)
+    inner = int(dims[0]["npus"])
+    return inner if per_node is None or inner > HOST else min(inner, per_node)
 
 
 def _sizes(count: int, domain: int) -> tuple[int, int]:

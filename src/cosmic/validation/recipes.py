@@ -1,67 +1,76 @@
-"""What the performance recipes of Megatron-Bridge set beside the columns of its published tables.
+"""What performance recipes set beside the columns of published tables.
 
-The tables give a run's mapping and batch and refer to its recipe for the rest. All recipes reduce gradients in bf16
-(``grad_reduce_in_fp32 = False`` in every ``set_*_common_configs``) and compute the loss with Transformer Engine
-(``cross_entropy_fusion_impl = "te"``); those of DeepSeek-V3 and Kimi-K2 keep Adam's moments in bf16
-(``use_precision_aware_optimizer``). What else a recipe sets depends on model, accelerator and number format:
-``scripts/performance/configs/*/*_workload_base_configs.py`` of github.com/NVIDIA-NeMo/Megatron-Bridge.
+Some tables give a run's mapping and batch and refer to its recipe for the rest. ``catalog/recipes.yaml`` has what those
+recipes set, by model, accelerator, number format and release. What all recipes of a framework have in common is its
+practice (``catalog/software.yaml``). Layouts of pipelines whose last stage predicts further tokens, too, give it fewer
+layers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
-COMMON: dict[str, Any] = {"grad_reduce_in_fp32": False, "loss": "fused"}
-NARROW_MOMENTS = ("deepseekv3", "kimi_k2")
+from cosmic import catalog
+from cosmic.design.model import Transformer
+from cosmic.validation.models import catalog_name
+from cosmic.validation.rows import Fields
+from cosmic.validation.software import usable
+
+WITHOUT_SINKS: dict[str, Any] = {
+    "attention": "unfused_windows",
+    "recompute": "selective",
+    "recompute_modules": ("core_attn",),
+}
+"""Attention with sinks where cuDNN's kernels for it fail: Transformer Engine falls back to unfused attention in layers
+with a window, whose scores memory has room for one layer at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What recipes of some runs set."""
+def recipe_of(name: str, fields: Fields, stages: int, date: str) -> dict[str, Any]:
+    """Return the workload keys that the recipe of a row's run sets; none where its framework has no recipes.
 
-    model: str
-    """How the model's name begins."""
-    accelerators: tuple[str, ...]
-    formats: tuple[str, ...]
-    """How the number format's name may begin."""
-    modules: tuple[str, ...] = ()
-    """Modules that are recomputed."""
-    offloaded_layers: int | None = None
-    """Layers whose activations are offloaded."""
-    mbs: int | None = None
-    """Microbatch of the runs, where recipes of one format differ."""
-
-
-ANY = ("",)
-SETTINGS = (
-    Setting("deepseekv3", ("GB300",), ("MXFP8", "FP8-MX"), ("mla_up_proj",), mbs=2),
-    Setting("deepseekv3", ("GB300",), ("BF16",), ("moe_act",)),
-    Setting("deepseekv3", ("GB200", "B200", "B300"), ANY, ("mla_up_proj",)),
-    Setting("deepseekv3", ("H100",), ANY, ("mla_up_proj", "mlp")),
-    Setting("kimi_k2", ("GB300",), ANY, ("mla_up_proj",), mbs=2),
-    Setting("gpt oss", ("GB200", "B200", "H100"), ("BF16",), ("layernorm", "moe_act")),
-    Setting("llama3_70b", ("GB200",), ("FP8-CS",), offloaded_layers=40),
-    Setting("llama3.1_405b", ("GB200",), ("FP8-CS",), offloaded_layers=92),
-)
-
-
-def megatron_bridge(model: str, accelerator: str, precision: str, micro_batch: str, stages: int) -> dict[str, Any]:
-    """Return the workload keys that the recipe of a published run sets.
-
-    >>> megatron_bridge("Kimi_K2", "GB300", "MXFP8", "2", 4)["recompute_modules"]
+    >>> run = {"model": "Kimi_K2", "accel": "GB300", "precision": "MXFP8", "mbs": "2"}
+    >>> recipe_of("megatron-bridge", Fields(run), 4, "2026-04")["recompute_modules"]
     ('mla_up_proj',)
     """
-    found = dict(COMMON)
-    if model.lower().startswith(NARROW_MOMENTS):
-        found["moments"] = "bf16"
-    for each in SETTINGS:
-        alike = model.lower().startswith(each.model) and precision.upper().startswith(each.formats)
-        if not alike or not accelerator.startswith(each.accelerators) or micro_batch != str(each.mbs or micro_batch):
-            continue
-        if each.modules:
-            found |= {"recompute": "selective", "recompute_modules": each.modules}
-        if each.offloaded_layers and stages == 1:
-            found |= {"offload": ("activations",), "offload_num_layers": each.offloaded_layers}
-        break
-    return found
+    model = catalog_name(fields.text("model"))
+    found: dict[str, Any] = {}
+    for entry in _entries(name):
+        if _applies(entry, fields, model, stages, date):
+            found |= entry["set"]
+    regressed = name and "cudnn regression" in fields.text("notes").lower() and model.startswith("gpt-oss")
+    return usable(found) | (WITHOUT_SINKS if regressed else {})
+
+
+@cache
+def _entries(name: str) -> list[dict[str, Any]]:
+    table = catalog.load_mapping(catalog.FOLDER / "recipes.yaml")
+    return list(table[name]["entries"]) if name in table else []
+
+
+def _applies(entry: dict[str, Any], fields: Fields, model: str, stages: int, date: str) -> bool:
+    """Return whether an entry is for a run."""
+    return (
+        model.startswith(tuple(entry["models"]))
+        and fields.text("accel").upper().startswith(tuple(entry.get("accelerators", [""])))
+        and fields.text("precision").upper().startswith(tuple(entry.get("formats", [""])))
+        and fields.text("mbs") in ("", str(entry.get("micro_batch", fields.text("mbs"))))
+        and str(entry.get("since", "")) <= date < str(entry.get("until", "9999"))
+        and stages == entry.get("stages", stages)
+    )
+
+
+def last_stage(model: Transformer, stages: int) -> dict[str, int]:
+    """Return the layers of the last of several stages, where it has a module for further tokens beside.
+
+    All stages have as many layers as if that module and the second head were layers, but the last, which has what is
+    left: of 61 layers, seven stages have eight each, and the last has five.
+
+    >>> deepseek = Transformer(layers=61, hidden=8, heads=1, ffn=8, vocab=8, mtp_layers=1)
+    >>> last_stage(deepseek, 8), last_stage(deepseek, 1)
+    ({'last_stage_layers': 5}, {})
+    """
+    each = -(-(model.layers + 1 + model.mtp_layers) // stages)
+    left = model.layers - each * (stages - 1)
+    ends = stages > 1 and bool(model.mtp_layers) and not model.pattern
+    return {"last_stage_layers": left} if ends and left > 0 else {}

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib import import_module
 from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
 
+from cosmic.catalog.accuracy import Expectation, Range
 from cosmic.errors import SpecError, require
 from cosmic.files import Unreadable, read_text
 
@@ -46,6 +47,10 @@ class Verdict:
     """The row as read; errors can be summarised by its columns."""
     measured_s: float | None = None
     predicted_s: float | None = None
+    low_s: float | None = None
+    """The shortest and the longest time of the choices that are as likely as the predicted one, where the row leaves
+    any open."""
+    high_s: float | None = None
     skipped: str = ""
     """Why there is no prediction."""
     assumed: tuple[str, ...] = ()
@@ -58,11 +63,33 @@ class Verdict:
     """Verdicts of one group do the same work with different mappings; Kendall's τ says how well they are ranked."""
     design: str = ""
     """The mapping: two measurements of one mapping are not ranked."""
+    expected: Expectation | None = None
+    """How far off the prediction may be; None of what is no whole step."""
+    left_out: float | None = None
+    """The relative error by constants that were fitted without the row's source, where that is known."""
 
     @property
     def error(self) -> float | None:
         """The relative error of the time: predicted / measured - 1."""
         return _relative(self.predicted_s, self.measured_s)
+
+    @property
+    def range_s(self) -> Range | None:
+        """What is expected to be measured."""
+        if self.expected is None or self.predicted_s is None:
+            return None
+        return self.expected.around(self.predicted_s, self.low_s, self.high_s)
+
+    @property
+    def in_range(self) -> bool | None:
+        """Whether the measured time is from P5 to P95; None without a range.
+
+        Of a row whose source the constants were fitted to, the error without it counts.
+        """
+        found, error = self.range_s, self.error if self.left_out is None else self.left_out
+        if found is None or error is None:
+            return None
+        return found.p05 * (1 + error) <= found.p50 <= found.p95 * (1 + error)
 
     @property
     def memory_error(self) -> float | None:
@@ -75,7 +102,13 @@ class Verdict:
         if self.skipped:
             return start | {"skipped": self.skipped}
         start |= {"measured_s": self.measured_s, "predicted_s": self.predicted_s, "relative_error": self.error}
+        if (found := self.range_s) is not None:
+            start |= {"predicted_s_range": asdict(found), "in_range": self.in_range}
+        if self.left_out is not None:
+            start["left_out_error"] = self.left_out
         start["assumed"] = list(self.assumed)
+        if self.low_s is not None and self.high_s is not None:
+            start |= {"low_s": self.low_s, "high_s": self.high_s}
         if self.memory_error is not None:
             start |= {
                 "peak_bytes_measured": self.peak_bytes_measured,
@@ -186,6 +219,10 @@ KINDS = (
     _kind("attention", "kernel_rows", "batch heads kv_heads seq head_dim causal fwd_ms bwd_ms"),
     _kind("memory-bound operators", "kernel_rows", "op rows cols dtype bytes ms"),
     _kind("collectives", "collective_rows", "hardware collective n_ranks n_nodes size_bytes time_us"),
+    _kind(
+        "loads of one GPU", "serving_load_rows", "layers hidden scheduler isl osl requests ttft_mean_ms tpot_mean_ms"
+    ),
+    _kind("serving steps of one GPU", "serving_load_rows", "layers hidden step batch context tokens past device_ms"),
     _kind("serving", "serving_rows", "id backend system isl osl silicon_ttft_ms silicon_tpot_ms"),
 )
 """Every kind of rows; a file is of the first kind whose columns it has."""

@@ -22,6 +22,9 @@ from typing import Any
 
 from cosmic.validation.rows import Verdict
 
+CLEAR = 0.05
+"""Share by which measured times differ clearly: less is within what runs of one design differ by."""
+
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -39,6 +42,18 @@ class Summary:
     """None where no two rows can be compared."""
     pairs: int
     """Pairs compared for τ."""
+    clear_tau: float | None
+    """τ over the pairs whose measured times differ by more than `CLEAR`."""
+    clear_pairs: int
+    ranged: int
+    """Rows whose prediction has a range."""
+    in_range: float | None
+    """Share of those whose measured time is from P5 to P95."""
+    width: float | None
+    """Mean distance of P95 from the prediction, as a share."""
+    left_out_mean: float | None
+    """Mean error by constants that were fitted without the row's source."""
+    left_out_median: float | None
     skipped: dict[str, int]
     """Reasons, and the number of rows that each skipped."""
 
@@ -58,8 +73,15 @@ class Summary:
             "median_abs_error": self.median,
             "worst_abs_error": self.worst,
             "bias": self.bias,
+            "ranged": self.ranged,
+            "in_range": self.in_range,
+            "range_width": self.width,
+            "mean_abs_error_left_out": self.left_out_mean,
+            "median_abs_error_left_out": self.left_out_median,
             "kendall_tau": self.tau,
             "pairs": self.pairs,
+            "kendall_tau_clear": self.clear_tau,
+            "pairs_clear": self.clear_pairs,
             "skipped": self.skipped,
         }
 
@@ -70,6 +92,10 @@ def summarise(name: str, verdicts: Sequence[Verdict], *, memory: bool = False) -
     known = [error for error in errors if error is not None]
     sizes = sorted(map(abs, known))
     ordered, pairs = (0, 0) if memory else concordance(verdicts)
+    clearly, clear = (0, 0) if memory else concordance(verdicts, CLEAR)
+    ranges = [] if memory else [found for each in verdicts if (found := each.range_s) is not None]
+    inside = [] if memory else [within for each in verdicts if (within := each.in_range) is not None]
+    left_out = [] if memory else [abs(each.left_out) for each in verdicts if each.left_out is not None]
     reasons: dict[str, int] = {}
     for verdict in verdicts:
         if verdict.skipped:
@@ -84,32 +110,42 @@ def summarise(name: str, verdicts: Sequence[Verdict], *, memory: bool = False) -
         bias=fmean(known) if known else None,
         tau=ordered / pairs if pairs else None,
         pairs=pairs,
+        clear_tau=clearly / clear if clear else None,
+        clear_pairs=clear,
+        ranged=len(ranges),
+        in_range=fmean(inside) if inside else None,
+        width=fmean(each.p95 / each.p50 - 1 for each in ranges) if ranges else None,
+        left_out_mean=fmean(left_out) if left_out else None,
+        left_out_median=median(left_out) if left_out else None,
         skipped=dict(sorted(reasons.items(), key=lambda item: -item[1])),
     )
 
 
-def concordance(verdicts: Iterable[Verdict]) -> tuple[int, int]:
-    """Return C - D and N of all groups together."""
+def concordance(verdicts: Iterable[Verdict], beyond: float = 0.0) -> tuple[int, int]:
+    """Return C - D and N of all groups together, over pairs whose measured times differ by a share *beyond* this."""
     groups: dict[tuple[str, ...], list[tuple[float, float, str]]] = {}
     for verdict in verdicts:
         if verdict.group and verdict.measured_s is not None and verdict.predicted_s is not None:
             groups.setdefault(verdict.group, []).append((verdict.measured_s, verdict.predicted_s, verdict.design))
     ordered = pairs = 0
     for times in groups.values():
-        found, compared = _pairs(times)
+        found, compared = _pairs(times, beyond)
         ordered, pairs = ordered + found, pairs + compared
     return ordered, pairs
 
 
-def _pairs(times: Sequence[tuple[float, float, str]]) -> tuple[int, int]:
+def _pairs(times: Sequence[tuple[float, float, str]], beyond: float = 0.0) -> tuple[int, int]:
     """Return C - D and N of one group, given measured time, predicted time and mapping of its rows.
 
     >>> _pairs([(1.0, 10.0, "a"), (2.0, 30.0, "b"), (3.0, 20.0, "c"), (4.0, 20.0, "c")])
     (1, 5)
+    >>> _pairs([(1.0, 10.0, "a"), (1.04, 9.0, "b"), (2.0, 20.0, "c")], 0.05)
+    (2, 2)
     """
     ordered = pairs = 0
     for (measured, predicted, design), (other, expected, another) in combinations(times, 2):
-        if measured != other and (design != another or not design):
+        apart = max(measured, other) > min(measured, other) * (1 + beyond)
+        if apart and (design != another or not design):
             pairs += 1
             ordered += ((measured > other) - (measured < other)) * ((predicted > expected) - (predicted < expected))
     return ordered, pairs

@@ -117,8 +117,19 @@ def dimensions(model: Model) -> Mapping[str, float]:
             "share": (experts.capacity_factor or 1.0) * experts.active / experts.count,
             "expert_ffn": experts.ffn,
             "shared_ffn": experts.shared_ffn,
+            "latent": experts.latent_width,
             "gate": 1,
         }
+    streams = model.residual_streams
+    sizes |= {"streams": streams, "mixing": streams * streams + 2 * streams, "streams_read": streams}
+    if model.sparse:
+        from cosmic.workload.sparse_attention import sparse_sizes  # noqa: PLC0415  it builds on this module
+
+        sizes |= sparse_sizes(model, model.sparse)
+    if model.ssm:
+        from cosmic.workload.state_space import state_sizes  # noqa: PLC0415  it builds on this module
+
+        sizes |= state_sizes(model)
     if model.image:
         sizes |= {"patch": model.image.channels * model.image.patch**2, "class_tokens": int(model.image.class_token)}
     return sizes

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from cosmic.design.batch import Batch, batch_of, has_gaps, known
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
 from cosmic.numeric import Condition, Numeric
+from cosmic.workload.adapters import targets_of, trained_weights, workload_blocks
 from cosmic.workload.cut import stated_layers
 from cosmic.workload.schedule import schedules
 from cosmic.workload.sizes import expert_degrees, microbatches, structural_paths
@@ -63,6 +65,27 @@ def _tokens_sentence(point: DesignPoint) -> str:
     w = point.workload
     split = f"cp {w.cp}" + (f" × tp {w.tp}" if w.sequence_parallel and w.task == "training" else "")
     return f"sequence {w.sequence} does not divide by {split}: lower them, or choose another sequence"
+
+
+def _state_heads_split(batch: Batch) -> Condition:
+    """Return whether heads of a state space split over tp and cp, and what groups of them share over tp."""
+    model = _transformer(batch)
+    if model is None or model.ssm is None:
+        return True
+    tp, cp = _w(batch, "tp"), _w(batch, "cp")
+    together = (model.ssm.kind != "mamba1") | (cp == 1)
+    return (model.ssm.heads % (tp * cp) == 0) & ((model.ssm.groups % tp == 0) | (model.ssm.kind == "mamba1")) & together
+
+
+def _state_heads_sentence(point: DesignPoint) -> str:
+    w, ssm = point.workload, point.model.ssm if isinstance(point.model, Transformer) else None
+    if ssm is None:
+        return ""
+    if ssm.kind == "mamba1" and w.cp > 1:
+        return f"cp {w.cp}: the scan of Mamba-1 is not split over sequences, set cp to 1"
+    if ssm.heads % (w.tp * w.cp):
+        return f"tp {w.tp} × cp {w.cp} does not divide the {ssm.heads} heads of the state space: choose divisors"
+    return f"tp {w.tp} does not divide the {ssm.groups} groups of the state space: choose a divisor"
 
 
 def _layers(point: DesignPoint) -> int:
@@ -218,8 +241,7 @@ def _multiplies(batch: Batch) -> Condition:
         return True
     if workload.precision == "int4":
         return False
-    rate = batch[f"compute.{workload.precision}"]
-    return ~np.isnan(known(rate)) if has_gaps(rate) else rate is not None
+    return _is_known(batch[f"compute.{workload.precision}"])
 
 
 def _decodes(batch: Batch) -> Condition:
@@ -242,6 +264,28 @@ def _tokens_fit_sentence(point: DesignPoint) -> str:
     if isinstance(model, Transformer) and model.image is not None:
         return f"sequence {sequence}: an image has {model.image.tokens} tokens: set it to that, or change model.image"
     return f"sequence {sequence}: a recommender has samples, not tokens: set it to 1"
+
+
+def _has_adapters(batch: Batch) -> Condition:
+    """Return whether some module of the model has an adapter, where there are to be some."""
+    targets = targets_of(batch.base.workload)
+    return not targets or any(
+        trained_weights(block, True) for block in workload_blocks(batch.base.model, False, targets)
+    )
+
+
+def _power_is_known(batch: Batch) -> Condition:
+    """Return whether designs with a power cap say of what power it is a share."""
+    cap, tdp = batch["compute.power_cap"], batch["compute.power"]
+    if cap is None:
+        return True
+    of_cap = _is_known(tdp)
+    return of_cap | np.isnan(known(cap)) if has_gaps(cap) else of_cap
+
+
+def _is_known(figure: Any) -> Condition:
+    """Return in which designs a figure is known."""
+    return ~np.isnan(known(figure)) if has_gaps(figure) else figure is not None
 
 
 RULES = {
@@ -267,6 +311,11 @@ RULES = {
             f"tp {p.workload.tp} does not divide the feed-forward width {getattr(p.model, 'ffn', 0)}: choose a divisor"
         ),
     ),
+    "head_groups": Rule(
+        _divides("tp", lambda model: model.sparse.o_groups if model.sparse else 0),
+        lambda p: f"tp {p.workload.tp} does not divide the groups of heads, model.sparse.o_groups: choose a divisor",
+    ),
+    "state_heads": Rule(_state_heads_split, _state_heads_sentence),
     "tokens": Rule(_tokens_split, _tokens_sentence),
     "stages": Rule(
         _stages_fit,
@@ -299,6 +348,20 @@ RULES = {
     "tables": Rule(
         lambda b: (_w(b, "tp") * _w(b, "cp") * _w(b, "pp") == 1) | (not isinstance(b.base.model, Recommender)),
         lambda _: "a recommender is spread over dp alone: set tp, cp and pp to 1",
+    ),
+    "adapters": Rule(
+        _has_adapters,
+        lambda p: (
+            f"lora_targets {', '.join(p.workload.lora_targets)}: the model has no such module, so that there "
+            "would be no adapter: name others"
+        ),
+    ),
+    "power": Rule(
+        _power_is_known,
+        lambda p: (
+            f"power_cap {p.compute.power_cap_w:g} W: no power is known for "
+            f"{p.compute.accelerator or 'the accelerator'}, of which it would be a share: give compute.power"
+        ),
     ),
     "offload": Rule(
         lambda b: not b.base.workload.offload or bool(b.base.memory.tiers),

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+import numpy as np
+
 from cosmic.numeric import Numeric, sum_of
 from cosmic.registry import Registry
 from cosmic.workload.graph import Operator, Sizes, Tensor, elements
@@ -56,9 +58,20 @@ for _name, _kind in {
     "combine": OperatorKind(flop_per_element=2, keeps_inputs=True),
     "interaction": OperatorKind(flop_per_element=2, keeps_inputs=True),
     "pool": OperatorKind(),
+    "conv": OperatorKind(flop_per_element=8, keeps_inputs=True),
+    "ssd_scan": OperatorKind(keeps_inputs=True),
+    "delta_scan": OperatorKind(keeps_inputs=True),
+    "selective_scan": OperatorKind(keeps_inputs=True),
+    "gated_norm": OperatorKind(flop_per_element=10, keeps_inputs=True),
+    "pool_block": OperatorKind(flop_per_element=4, keeps_inputs=True),
+    "mix_streams": OperatorKind(flop_per_element=8, keeps_inputs=True),
     "view": OperatorKind(),
 }.items():
     kinds.register(_name)(_kind)
+
+
+SCANS = frozenset(("ssd_scan", "delta_scan", "selective_scan"))
+"""Kinds that carry a state along a sequence."""
 
 
 def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
@@ -78,6 +91,29 @@ def attention_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     return 2 * pairs * (sizes[width] + sizes[value_width])
 
 
+def scan_flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
+    """Return the flop of a scan: of the matrix products of chunks, or of Mamba-1's recurrence.
+
+    Of each token, with a mean of c = (q + 1) / 2 tokens of its chunk of q before it and itself:
+
+        mamba2   2 c G N  +  H (2 c P + 4 N P)           B against C; scores times values; into and out of the state
+        delta    H (2 c (3 N + 2 P) + 6 N P)             keys against keys and queries; the triangular system; the state
+        mamba1   9 D N                                   Gu and Dao, arXiv 2312.00752: decay, update, output
+
+    H, P  heads and their width       G, N  groups and state       D  channels, H P
+    """
+    batch, sequence, heads, width = operator.outputs[0].dims
+    tokens = local((batch, sequence, heads)) / sizes[heads]  # times the share of heads that a device has
+    h, p, n, g = (sizes[dim] for dim in (heads, width, "ssm_state", "ssm_groups"))
+    if operator.kind == "selective_scan":
+        return 9 * tokens * h * p * n
+    chunk = np.minimum(sizes["ssm_chunk"], sizes[sequence])
+    before = (chunk + 1) / 2
+    if operator.kind == "ssd_scan":
+        return tokens * (2 * before * g * n + h * (2 * before * p + 4 * n * p))
+    return tokens * h * (2 * before * (3 * n + 2 * p) + 6 * n * p)
+
+
 def seen_share(operator: Operator, sizes: Sizes) -> Numeric:
     """Return the share of the keys that a query of an attention sees: all of another sequence's, the encoder's."""
     return sizes["visible"] if operator.inputs[1].dims[1] == "context" else 1.0
@@ -88,6 +124,8 @@ def flop(operator: Operator, local: Local, sizes: Sizes) -> Numeric:
     kind = kinds[operator.kind]
     if operator.kind == "attention":
         return attention_flop(operator, local, sizes)
+    if operator.kind in SCANS:
+        return scan_flop(operator, local, sizes)
     if operator.kind == "embedding":
         return looked_up_elements(operator, local) - local(operator.outputs[0].dims)  # additions of pooled rows
     if kind.index_space:

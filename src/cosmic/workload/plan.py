@@ -11,14 +11,16 @@ from dataclasses import dataclass
 from functools import cache
 
 from cosmic.design.batch import Batch
-from cosmic.design.model import Model
-from cosmic.workload.blocks import Block, blocks, dimensions
+from cosmic.design.model import Model, served
+from cosmic.workload.adapters import RANK, targets_of, trained_weights, workload_blocks
+from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.graph import Graph, Sizes
 from cosmic.workload.sharding import CROSSINGS, Partitioned, Sharding, differentiate, partition, propagate
 from cosmic.workload.strategies import Strategy, annotate_graph, stored_shardings, strategies_of
 
 PLANNING = {"dp": 4, "cp": 2, "tp": 4, "pp": 1, "batch": 4, "sequence": 1024, "context": 1024, "source": 1024}
-PLANNING |= {"samples": 4, "tokens": 4096, "edp": 2, "ep": 8, "etp": 2, "tep": 2, "oep": 4}
+PLANNING |= {RANK: 32, "samples": 4, "tokens": 4096, "index_context": 128}
+PLANNING |= {"edp": 2, "ep": 8, "etp": 2, "tep": 2, "oep": 4}
 """Sizes, beside the model's own, at which partitionings are compared: any mapping of ordinary proportions."""
 
 
@@ -37,24 +39,41 @@ def plan_of(batch: Batch) -> tuple[BlockPlan, ...]:
     workload = batch.base.workload
     training = workload.task == "training"
     dropout = training and workload.dropout
-    return batch.once(plan_of, lambda: plan(batch.base.model, strategies_of(workload), training, dropout))
+    targets = targets_of(workload)
+    return batch.once(plan_of, lambda: plan(batch.base.model, strategies_of(workload), training, dropout, targets))
 
 
 @cache
-def plan(model: Model, strategies: tuple[str | Strategy, ...], training: bool, dropout: bool) -> tuple[BlockPlan, ...]:
-    """Return the blocks of *model* partitioned by the *strategies*, with gradients if *training*."""
+def plan(
+    model: Model,
+    strategies: tuple[str | Strategy, ...],
+    training: bool,
+    dropout: bool,
+    targets: tuple[str, ...] = (),
+) -> tuple[BlockPlan, ...]:
+    """Return the blocks of *model* partitioned by the *strategies*, with gradients if *training*.
+
+    With *targets*, these modules have adapters, and all other weights are frozen.
+    """
+    model = model if training else served(model)
+    sizes = {**dimensions(model), **PLANNING}
     return tuple(
-        _plan_block(block, strategies, {**dimensions(model), **PLANNING}, training) for block in blocks(model, dropout)
+        _plan_block(block, strategies, sizes, training, bool(targets))
+        for block in workload_blocks(model, dropout, targets)
     )
 
 
-def _plan_block(block: Block, strategies: tuple[str | Strategy, ...], sizes: Sizes, training: bool) -> BlockPlan:
+def _plan_block(
+    block: Block, strategies: tuple[str | Strategy, ...], sizes: Sizes, training: bool, adapted: bool
+) -> BlockPlan:
     graph = block.graph
-    if training:
+    trained = trained_weights(block, adapted)
+    if training and (trained or block.part != "first"):  # nothing before the first adapter has a gradient
         results = [
             operator.outputs[0].name for operator in graph.operators if _is_result(graph, operator.outputs[0].name)
         ]
-        graph = Graph((*graph.operators, *differentiate(graph, results).operators))
+        frozen = frozenset(weight.name for weight in graph.weights) - trained
+        graph = Graph((*graph.operators, *differentiate(graph, results, frozen).operators))
     used = propagate(graph, annotate_graph(graph, strategies), sizes=sizes, crossings=CROSSINGS)
     kept = {**used, **stored_shardings(graph, strategies, used)}
     placed = partition(graph, kept, sizes=sizes, mode="as_written", crossings=CROSSINGS)

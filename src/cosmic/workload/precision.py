@@ -51,6 +51,10 @@ MIXED = Recipe(weight=2, gradient=4, master=4, moments=8, activation=2)
 """Micikevicius et al., arXiv 1710.03740, as Megatron-LM does it: gradients accumulate in fp32."""
 HALF = replace(MIXED, gradient=2)
 """The same with gradients that accumulate in 16 bits, as Megatron-LM has them in fp16, and recipes of fp8 and fp4."""
+NARROW = ("fp8", "fp4")
+"""Precisions whose GEMMs read a byte or less per element."""
+PER_TENSOR = ("delayed", "tensorwise")
+"""Recipes with one scale for a tensor."""
 RECIPES = {
     "fp32": Recipe(weight=4, gradient=4, master=0, moments=8, activation=4, cache=4, wide=4),
     "fp16": HALF,
@@ -88,15 +92,61 @@ def recipe_of(precision: str, task: str) -> Recipe:
     return (RECIPES if task == "training" else SERVING)[precision]
 
 
+def scaling(workload: Workload) -> str:
+    """Return how the operands of narrow GEMMs are scaled: `Workload.fp8_recipe`, and nvfp4 for fp4.
+
+    If not given, PyTorch takes tensorwise, torchao's first recipe. Transformer Engine chooses by the accelerator, which
+    is left open here (auto): mxfp8 where it is in hardware, delayed scaling before.
+
+    >>> [scaling(Workload(sequence=1, global_batch=1, precision="fp8", execution=each)) for each in ("eager", "fused")]
+    ['tensorwise', 'auto']
+    """
+    if workload.precision == "fp4":
+        return "nvfp4"
+    if workload.fp8_recipe == "auto" and workload.execution != "fused":
+        return "tensorwise"
+    return workload.fp8_recipe
+
+
+def gathers_narrow(workload: Workload) -> bool:
+    """Return whether tensor-parallel ranks cast activations before they gather them.
+
+    A row's scale is known only where the row is whole, and then torchao's rowwise recipe gathers 16 bits; eager
+    frameworks leave the gather as it was.
+    """
+    return workload.precision in NARROW and workload.execution != "eager" and scaling(workload) != "rowwise"
+
+
+def shards_narrow(workload: Workload) -> bool:
+    """Return whether ranks cast their shards of weights before they are gathered, so that a byte travels.
+
+    With one scale for a tensor: torchao's ``enable_fsdp_float8_all_gather``, Megatron-LM's --fp8-param-gather.
+    """
+    return workload.precision == "fp8" and scaling(workload) == "tensorwise"
+
+
+SAVED = {"delayed": 1.0, "tensorwise": 1.0, "rowwise": 1.0, "blockwise": 1 + 4 / 128}
+"""Bytes of an activation that is kept for the backward pass, with its scales, by recipe; others as in `RECIPES`."""
+
+
+CACHED = {"bf16": 2.0, "fp8": 1.0}
+"""Bytes of a number of the KV cache, by its format."""
+
+
 def recipe_for(workload: Workload) -> Recipe:
     """Return the recipe of a workload: that of its precision, with the formats that it asks for.
 
-    Only recipes with a master copy have a choice: there, gradients and moments may have 16 or 32 bits.
+    Only recipes with a master copy have a choice: there, gradients and moments may have 16 or 32 bits. Serving, the KV
+    cache has one.
 
     >>> recipe_for(Workload(sequence=1, global_batch=1, grad_reduce_in_fp32=False, moments="bf16")).moments
     4
     """
     found = recipe_of(workload.precision, workload.task)
+    if workload.precision == "fp8" and workload.task == "training":
+        found = replace(found, saved=SAVED.get(workload.fp8_recipe, found.saved))
+    if workload.task != "training" and workload.cache_dtype != "auto":
+        return replace(found, cache=CACHED[workload.cache_dtype])
     if workload.task != "training" or not found.master:
         return found
     if workload.grad_reduce_in_fp32 is not None:
@@ -114,14 +164,28 @@ def is_wide(name: str) -> bool:
     >>> [is_wide(name) for name in ("w_ffn_norm", "b_ffn_up", "w_router", "w_k_position", "w_ffn_gate")]
     [True, True, True, False, False]
     """
-    return name in (*WIDE_WEIGHTS, "w_router", "w_shared_gate", "w_sinks") or name.startswith("b_") or "norm" in name
+    alone = (*WIDE_WEIGHTS, "w_router", "w_shared_gate", "w_sinks", "w_conv", "w_decay", "w_skip")
+    return name in alone or name.startswith("b_") or "norm" in name
+
+
+ADAPTERS = ("_lora_a", "_lora_b")
+"""How the names of adapters' weights end."""
+
+
+def is_adapter(name: str) -> bool:
+    """Return whether a weight, or the GEMM with it, belongs to an adapter of LoRA.
+
+    >>> is_adapter("w_q_lora_a"), is_adapter("q_lora_b"), is_adapter("w_q")
+    (True, True, False)
+    """
+    return name.endswith(ADAPTERS)
 
 
 def weight_bytes(recipe: Recipe, name: str, *, moe: bool) -> float:
     """Return the bytes per element of the weight called *name*.
 
-    Embeddings, head, routers, norms and offsets keep their 16 bits in every format. Formats of less than 8 bits
-    cover only the feed-forward networks of an MoE model (*moe*): so do the checkpoints of DeepSeek-R1-FP4,
+    Embeddings, head, routers, norms, offsets and adapters keep their 16 bits in every format. Formats of less than 8
+    bits cover only the feed-forward networks of an MoE model (*moe*): so do the checkpoints of DeepSeek-R1-FP4,
     gpt-oss and Kimi-K2.
 
     >>> [weight_bytes(SERVING["fp4"], name, moe=True) for name in ("w_expert_ffn_up", "w_q", "w_head")]
@@ -129,7 +193,7 @@ def weight_bytes(recipe: Recipe, name: str, *, moe: bool) -> float:
     >>> weight_bytes(SERVING["fp4"], "w_q", moe=False)
     0.5625
     """
-    if is_wide(name):
+    if is_wide(name) or is_adapter(name):
         return recipe.wide
     if recipe.weight < 1 and moe and not ("ffn" in name or "expert" in name):
         return recipe.wide

@@ -9,11 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 from cosmic.design.batch import Batch, has_gaps, known
-from cosmic.design.model import Model, Transformer, is_moe
-from cosmic.numeric import Numeric, choose, floats, largest_whole
+from cosmic.design.combinations import Combinations
+from cosmic.design.model import Model, SparseAttention, Transformer, is_moe
+from cosmic.numeric import Numeric, choose, floats, largest_whole, power
+from cosmic.workload.adapters import RANK
 from cosmic.workload.blocks import Block, dimensions
 from cosmic.workload.cut import Cut, stated_layers
 from cosmic.workload.graph import SizeTable
+from cosmic.workload.patterns import heaviest_stage, layers_in_pattern, pattern_of, weighed_pattern
 from cosmic.workload.schedule import schedules
 
 SWITCHES = ("task", "weight_sharding", "sequence_parallel", "schedule", "recompute", "precision", "attention")
@@ -24,6 +27,9 @@ STRUCTURE = (
     "recompute_num_layers",
     "cp_comm_type",
     "cp_balanced",
+    "kv_repeated",
+    "fp8_recipe",
+    "cache_dtype",
     "loss",
     "dropout",
     "execution",
@@ -32,19 +38,30 @@ STRUCTURE = (
     "dp_overlap",
     "tp_overlap",
     "ep_overlap",
+    "cuda_graph",
+    "moe_token_dispatcher_type",
     "grad_reduce_in_fp32",
     "moments",
     "offload",
     "offload_num_layers",
     "placement",
     "strategies",
+    "lora_rank",
+    "lora_targets",
+    "fp8_weight_cache",
+    "packed_length",
+    "packed_spread",
 )
 """The fields of a workload that are switches, not numbers: designs that differ in them have different graphs."""
 
 
 def structural_paths(batch: Batch) -> list[str]:
-    """Return the fields in which designs must agree to share one graph."""
-    return [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
+    """Return the fields in which designs must agree to share one graph, and the kernels of its operators.
+
+    Weights of 4 bits have other kernels where an accelerator multiplies no such.
+    """
+    found = [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
+    return [*found, "compute.fp4"] if has_gaps(batch["compute.fp4"]) else found
 
 
 def sizes_of(batch: Batch) -> SizeTable:
@@ -66,12 +83,29 @@ def _sizes_of(batch: Batch) -> SizeTable:
     sizes |= {"dp": dp / 1, "cp": cp, "tp": field("tp"), "pp": field("pp")}
     sizes |= {"batch": field("micro_batch") * dp, "sequence": sequence * 0 + 1 if decoding else sequence}
     sizes |= {"context": sequence, "source": sequence, "samples": field("micro_batch") * dp}
+    if (rank := batch.base.workload.lora_rank) is not None:
+        sizes[RANK] = rank
+        if batch.base.workload.task != "training":
+            sizes["adapters"] = distinct(field("lora_adapters"), field("micro_batch"))
+    if isinstance(model, Transformer) and model.sparse:
+        sizes["index_context"] = sequence / (model.sparse.block * (1 if decoding else 2))
     if is_moe(model):
+        if batch.base.workload.task != "training":
+            sizes["popularity"] = 1  # experts of a served model are not equally popular
         sizes |= expert_degrees(batch)
         sizes["tokens"] = sizes["batch"] * (sequence * 0 + cp if decoding else sequence)  # cp ranks decode the same
     else:
         sizes |= {"etp": 1, "ep": field("ep"), "edp": dp / field("ep")}
     return SizeTable(sizes)
+
+
+def distinct(adapters: Numeric, requests: Numeric) -> Numeric:
+    """Return how many of so many *adapters* some *requests* name, each one of them at random.
+
+    >>> [round(float(distinct(*each)), 3) for each in ((1, 8), (4, 1), (4, 2), (100, 8))]
+    [1.0, 1.0, 1.75, 7.726]
+    """
+    return adapters * (1 - power(1 - 1 / floats(adapters), requests))
 
 
 def expert_degrees(batch: Batch) -> dict[str, Numeric]:
@@ -106,18 +140,39 @@ def _given(stated: Any, usual: Any) -> Any:
 def visible_share(batch: Batch, block: Block) -> Numeric:
     """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
 
-    Where cp ranks take one chunk of the sequence each, it is the last rank's.
+    Where cp ranks take one chunk of the sequence each, it is the last rank's; of packed documents, all ranks have
+    about as many.
     """
     model, workload = batch.base.model, batch.base.workload
     if not isinstance(model, Transformer):
         return 1.0
     s = floats(batch["workload.sequence"])
-    before = 0.0 if workload.cp_balanced else s - s / batch["workload.cp"]
-    return attended_share(model, block.name, s, decoding=workload.task == "decode", before=before)
+    document = document_length(batch)
+    before = 0.0 if workload.cp_balanced or document is not None else s - s / batch["workload.cp"]
+    decoding = workload.task == "decode"
+    return attended_share(model, block.name, s, decoding=decoding, before=before, document=document)
+
+
+def document_length(batch: Batch) -> Numeric | None:
+    """Return the tokens of the document that a token of a packed sequence is in, on average; None if not packed.
+
+    Longer documents have more tokens: it is E[l²] / E[l] = E[l] (1 + spread²), and a sequence at most.
+    """
+    workload = batch.base.workload
+    if workload.task != "training" or workload.packed_length is None:
+        return None
+    length = workload.packed_length * (1 + workload.packed_spread * workload.packed_spread)
+    return np.minimum(length, floats(batch["workload.sequence"]))
 
 
 def attended_share(
-    model: Transformer, block: str, sequence: Numeric, *, decoding: bool = False, before: Numeric = 0.0
+    model: Transformer,
+    block: str,
+    sequence: Numeric,
+    *,
+    decoding: bool = False,
+    before: Numeric = 0.0,
+    document: Numeric | None = None,
 ) -> Numeric:
     """Return the share of the keys that a query of self-attention sees, on average over positions and layers.
 
@@ -126,8 +181,12 @@ def attended_share(
 
         ( p(s) - p(before) ) / ( (s - before) s )        p(n) = m (m + 1) / 2 + w (n - m),  m = min(n, w)
 
-    keys on average; w = s without a window. When decoding, the one query sees everything, or its window.
+    keys on average; w = s without a window. When decoding, the one query sees everything, or its window. A query of a
+    packed sequence sees what it would in a sequence of its own, as long as its *document*.
     """
+    if document is not None:
+        alone = attended_share(model, block, document, decoding=decoding)
+        return alone * document / floats(sequence)
     if model.family in ("encoder", "vision") or block == "encoder_layer":
         return 1.0
     s = floats(sequence)
@@ -137,11 +196,36 @@ def attended_share(
             return np.minimum(window, s) / s
         return (_pairs(s, window) - _pairs(before, window)) / ((s - before) * s)
 
+    if block.startswith(("window_", "sparse_", "heavy_")) and model.sparse:
+        return seen(np.minimum(float(model.sparse.window), s)) + _compressed_share(
+            model.sparse, block, s, decoding, before
+        )
     if model.window is None:
         return seen(s)
     full = 0.0 if model.full_attention_every is None else 1 / model.full_attention_every
     windowed = (1 - full) * seen(np.minimum(float(model.window), s))
     return windowed + full * seen(s) if full else windowed
+
+
+def _compressed_share(
+    sparse: SparseAttention, block: str, sequence: Numeric, decoding: bool, before: Numeric
+) -> Numeric:
+    """Return the compressed keys that a query reads, on average, over all tokens of its sequence.
+
+    Position i has i / b compressed keys before it, of which a query of layers C reads k at most.
+    """
+    tokens = sparse.compressed(block)
+    if not tokens:
+        return 0.0
+    most = float(sparse.picked) if block.startswith("sparse_") else sequence / tokens
+    if decoding:
+        return np.minimum(most, sequence / tokens) / sequence
+
+    def read(queries: Numeric) -> Numeric:
+        growing: Numeric = np.minimum(queries, most * tokens)
+        return growing * growing / (2 * tokens) + most * (queries - growing)
+
+    return (read(sequence) - read(before)) / ((sequence - before) * sequence)
 
 
 def _pairs(queries: Numeric, window: Numeric) -> Numeric:
@@ -180,6 +264,9 @@ def place_of(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
     if stage in ("first", "last"):
         return stages * 0 if stage == "first" else stages - 1
     cut = cut_of(batch, blocks)
+    model = batch.base.model
+    if stage == "middle" and isinstance(model, Transformer) and model.pattern:
+        return heaviest_place(cut, model, active=True)
     if stage != "middle":
         place: Numeric = stages * 0 + cut.first.given if stage == "second" else stages - 1 - cut.last.given
     elif cut.stated:
@@ -188,6 +275,22 @@ def place_of(batch: Batch, stage: Stage, blocks: Sequence[Block]) -> Numeric:
         more = cut.layers % stages
         return np.where(more > 1, more - 1, stages // 2)
     return np.clip(place, 0, stages - 1)
+
+
+def heaviest_place(cut: Cut, model: Transformer, *, active: bool) -> Numeric:
+    """Return the stage whose layers have most parameters: all of them, or those that a token uses.
+
+    Where a pattern says which kind each layer is, any stage may have most to do.
+    """
+    stated = Combinations(cut.stages, cut.virtual, *_stated(cut))
+    found: Numeric = stated.look_up(heaviest_stage, pattern_of(model), weighed_pattern(model, active))[0]
+    return np.clip(found, 0, cut.stages - 1)
+
+
+def _stated(cut: Cut) -> tuple[Numeric, Numeric]:
+    """Return the layers that each virtual stage of first and last stage has, -1 where they are not stated."""
+    first, last = ((each.layers + 1) * each.given - 1 for each in (cut.first, cut.last))
+    return first, last
 
 
 def _middle_of_sharing(cut: Cut, alike: bool) -> Numeric:
@@ -220,7 +323,7 @@ def _one_way(batch: Batch, place: Numeric, blocks: Sequence[Block]) -> dict[str,
     for block in blocks:
         if block.part != "layers":
             here = place == (0 if block.part == "first" else stages - 1)
-            found[block.name] = 1.0 * here
+            found[block.name] = float(block.repeats) * here
     for part in layers_by_part(batch, place, blocks):
         for name, count in part.items():
             found[name] = found.get(name, 0) + count
@@ -284,8 +387,14 @@ def _layers(blocks: Sequence[Block]) -> int:
 def _first_layers(model: Model, blocks: Sequence[Block], count: Numeric) -> dict[str, Numeric]:
     """Return how many of the first *count* layers of a model are of each kind.
 
-    Kinds follow one another, except where every second, third … layer is an MoE layer.
+    Kinds follow one another, except where every second, third … layer is an MoE layer, or where a pattern says which.
     """
+    if isinstance(model, Transformer) and model.pattern:
+        return {
+            block.name: Combinations(count).look_up(layers_in_pattern, pattern_of(model), block.name)[0]
+            for block in blocks
+            if block.part == "layers"
+        }
     found: dict[str, Numeric] = {}
     left: Numeric = np.asanyarray(count)
     repeated = [block for block in blocks if block.part == "layers"]

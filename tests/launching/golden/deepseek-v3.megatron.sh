@@ -10,7 +10,8 @@ torchrun --nnodes 256 --nproc-per-node 8 --node-rank "$NODE_RANK" --master-addr 
   --sequence-parallel \
   --expert-model-parallel-size 64 \
   --expert-tensor-parallel-size 4 \
-  --moe-token-dispatcher-type alltoall \
+  --moe-token-dispatcher-type flex \
+  --moe-enable-deepep \
   --moe-grouped-gemm \
   --pipeline-model-parallel-layout 'Et*16|t*15|t*15|t*15L' \
   --micro-batch-size 1 \

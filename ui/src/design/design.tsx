@@ -9,6 +9,10 @@ import { useSignal } from "../base/signal";
 import type { Design, ReportDocument } from "../document";
 import type { Opened, Shared, Source } from "../state";
 import { type Bar, StackedBars } from "../verdict/bars";
+import { CurvesCard } from "../serving/curves";
+import { LatenciesCard } from "../serving/latencies";
+import { PoolsCard } from "../serving/pools";
+import { SpentCard } from "../serving/spent";
 import { Exact } from "../verdict/exact";
 import { memoryText, stepBar } from "../verdict/why";
 import { ClusterCard } from "./cluster";
@@ -40,7 +44,7 @@ export function DesignView({ shared }: { shared: Designs }) {
   const opened = useSignal(shared.opened);
   const [beside, setBeside] = useState<Opened | null>(null);
   const visited = useRef<Opened[]>([]);
-  const first = best ?? base;
+  const first = best ?? base ?? (designs.length > 0 ? 0 : null); // several workloads: the first of them
 
   useEffect(() => {
     const read = async (): Promise<void> => {
@@ -77,6 +81,7 @@ export function DesignView({ shared }: { shared: Designs }) {
       </div>
       <Facts design={design} />
       <Source design={design} />
+      {SERVING && design.serving && <ServingCards design={design} />}
       <div class="grid">
         {design.cluster && <ClusterCard cluster={design.cluster} key={design.identity} />}
         <Steps
@@ -105,6 +110,23 @@ export function DesignView({ shared }: { shared: Designs }) {
   );
 }
 
+/** What a design does under its load; what follows is one decode step of it. */
+function ServingCards({ design }: { design: Design }) {
+  const serving = design.serving!;
+  return (
+    <>
+      <p class="design-words">{serving.mapping}</p>
+      <div class="grid served">
+        <CurvesCard serving={serving} key={`curves ${design.identity}`} />
+        <LatenciesCard serving={serving} />
+        <PoolsCard serving={serving} />
+        <SpentCard serving={serving} />
+      </div>
+      {(design.cluster || design.roofline || design.timeline) && <h3 class="one-step">One decode step, with the requests that run under this load</h3>}
+    </>
+  );
+}
+
 interface ChooserProps {
   id: string;
   all: Opened[];
@@ -127,7 +149,9 @@ function Chooser({ id, all, value, none, choose }: ChooserProps) {
 
 function nameOf(design: Design): string {
   const trial = design.trial !== null && !design.label.includes(String(design.trial)) ? ` (trial ${design.trial})` : "";
-  return `${design.label}${trial}: ${design.step_s === null ? "cannot run" : show(design.step_s, "s")}`;
+  const tpot = SERVING && design.serving?.latencies.find((each) => each.name === "tpot");
+  const time = tpot ? `TPOT ${show(tpot.mean_s, "s")}` : show(design.step_s, "s");
+  return `${design.label}${trial}: ${design.feasible ? time : "cannot run"}`;
 }
 
 function Facts({ design }: { design: Design }) {

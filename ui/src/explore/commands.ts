@@ -22,9 +22,10 @@ export function shellWord(text: string): string {
 
 /** Returns the command that evaluates a trial: that of the document, or the base with the trial's parameters. */
 export function evaluateCommand({ source }: Shared, trials: Trials, place: number): string {
-  const { designs, base } = source.document;
+  const { designs, base, serving, verdict } = source.document;
   const kept = designs.find((design) => design.trial === trials.first + place);
   if (kept) return kept.command;
+  if (SERVING && serving && base === null) return verdict.command; // deployments of a search without a base
   const from = base === null ? "" : designs[base].command;
   const changes = trials.columns
     .filter((column) => column.spec.role === "parameter" && column.codes)

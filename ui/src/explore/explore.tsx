@@ -32,7 +32,7 @@ export function Explore({ shared }: { shared: Shared }) {
   return (
     <div class="explore">
       <Bar model={model} />
-      <div class="pair">
+      <div class={SERVING && shared.source.document.serving ? "pair even" : "pair"}>
         <Scatter model={model} />
         <Parallel model={model} />
       </div>

@@ -103,7 +103,7 @@ export class Explorer {
   /** Chooses axes again: the first few trials of a study do not show which matter. */
   private begin(): void {
     const { trials, view } = this;
-    const [x, y] = firstMetrics(trials);
+    const [x, y] = this.firstPlane;
     this.firstAxes = firstAxes(trials).map((place) => trials.columns[place].spec.name);
     this.view = { ...view, axes: this.firstAxes.map((name) => ({ name })), x: view.x.name ? view.x : { name: x }, y: view.y.name ? view.y : { name: y } };
   }
@@ -118,7 +118,9 @@ export class Explorer {
     const top = bestOf(this.trials, aim, this.kept);
     this.plateau = plateauOf(this.trials, aim, top, this.plateauShare, this.kept);
     const shown = this.shownBest;
-    this.best = shown >= 0 && this.plateau[shown] ? shown : top;
+    // Of deployments, what a page is about may have been chosen by what no column says: the fewest accelerators.
+    const may = SERVING && this.shared.source.document.serving ? this.kept : this.plateau;
+    this.best = shown >= 0 && may[shown] ? shown : top;
     this.plateauCount = counted(this.plateau);
     this.refocus();
     this.select();
@@ -224,8 +226,20 @@ export class Explorer {
     return axis;
   }
 
-  /** Returns the capacity of an accelerator for its memory, where all designs have the same; null for other metrics. */
+  /** The first metrics of the scatter plot; in a study of serving, speed for each user and throughput of a GPU. */
+  private get firstPlane(): [string, string] {
+    const { serving } = this.shared.source.document;
+    const drawn = (name: string): boolean => {
+      const column = this.trials.columns[this.column(name)];
+      return column !== undefined && column.low <= column.high;
+    };
+    return SERVING && serving && drawn(serving.user) && drawn(serving.npu) ? [serving.user, serving.npu] : firstMetrics(this.trials);
+  }
+
+  /** Returns the SLO of a latency, or the capacity of an accelerator for its memory, where all designs have the same. */
   limitOf(name: string): number | null {
+    const slo = SERVING ? this.shared.source.document.serving?.slos.find((each) => each.metric === name) : undefined;
+    if (slo) return slo.limit_s;
     if (name !== "memory_bytes" || this.trials.columns.some(({ spec, low, high }) => CAPACITIES.includes(spec.name) && high > low)) return null;
     const { designs, best, base } = this.shared.source.document;
     const capacity = designs[best ?? base ?? 0]?.capacity_bytes ?? 0;
@@ -304,7 +318,7 @@ export class Explorer {
     this.firstAxes = firstAxes(trials).map((place) => trials.columns[place].spec.name);
     this.chips = attempt(() => parseChips(trials, readHash("where")), []);
     this.brush = attempt(() => parseTerms(trials, readHash("brush")), []);
-    const metrics = firstMetrics(trials);
+    const metrics = this.firstPlane;
     const known = (drawn: Drawn): boolean => this.column(drawn.name) >= 0;
     const axes = readHash("axes").split(",").filter(Boolean).map(drawnFrom).filter(known);
     const [x, y] = [drawnFrom(readHash("x")), drawnFrom(readHash("y"))];
@@ -342,7 +356,7 @@ export class Explorer {
   private writeHash(): void {
     const { trials, view } = this;
     const axes = view.axes.map(drawnText).join(",");
-    const metrics = firstMetrics(trials);
+    const metrics = this.firstPlane;
     writeHash("where", chipsText(trials, this.chips));
     writeHash("brush", termsText(trials, this.brush));
     writeHash("x", drawnText(view.x) === metrics[0] ? "" : drawnText(view.x));

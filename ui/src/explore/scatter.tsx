@@ -8,12 +8,14 @@ import { hideTip, showTip } from "../base/tip";
 import { palette } from "../base/theme";
 import { useSignal } from "../base/signal";
 import type { Term } from "./filter";
+import { isTradeOff, KINDS, kindCounts, serving } from "./deployments";
 import { ring } from "./marks";
 import type { Drawn, Explorer } from "./model";
 import { cellText, outcomeText, share, trialsText } from "./names";
+import type { Mask } from "./mask";
 import { compareOrOpen } from "./opening";
 import { nearest } from "./points";
-import { paintScene, type Scene, sceneOf } from "./scatter_paint";
+import { FEW, paintScene, type Scene, sceneOf } from "./scatter_paint";
 import { rounded } from "./units";
 
 const HEIGHT = 400;
@@ -120,29 +122,53 @@ export function Scatter({ model }: { model: Explorer }) {
   };
 
   const now = scene(wide.current);
+  const served = SERVING && isTradeOff(model.shared.source.document.serving, view.x.name, view.y.name);
   return (
     <Card
       id="explore-scatter"
-      title="Trade-off"
-      reading="Darker: more trials. Coloured: as good as the best. Rings and steps: the Pareto front. Drag to select, click to open a design."
+      title={served ? "Throughput of a GPU against speed for a user" : "Trade-off"}
+      reading={SERVING && now.holds ? deploymentsReading(model, now.holds) : "Darker: more trials. Coloured: as good as the best. Rings and steps: the Pareto front. Drag to select, click to open a design."}
       tools={<AxisTools model={model} />}
       twin={() => twinOf(model, scene(wide.current))}
     >
       <Canvas height={HEIGHT} label={summary(model, now)} draw={draw} overlay={overlay} on={on} again={[model.drawn]} againAbove={[model.touched, model.shared.opened]} />
-      <Legend model={model} without={now.plane.without} />
+      <Legend model={model} without={now.plane.without} holds={now.holds} />
     </Card>
   );
 }
 
-function Legend({ model, without }: { model: Explorer; without: number }) {
+/** Returns how many deployments of each kind hold the SLOs. */
+function deploymentsReading(model: Explorer, holds: Mask): string {
+  const { trials, shared } = model;
+  const slos = shared.source.document.serving!.slos;
+  const [all, good] = [kindCounts(trials, model.kept, serving(trials, slos)), kindCounts(trials, model.kept, holds)];
+  const said = KINDS.flatMap((name, kind) => (all[kind] === 0 ? [] : [`${count(good[kind])} of ${count(all[kind])} ${name}`]));
+  const held = slos.length === 0 ? "" : `${slos.map((slo) => slo.text).join(" and ")}: ${said.join(" and ")} deployments hold ${slos.length > 1 ? "them" : "it"}. `;
+  return `${held}Rings and steps: the Pareto front. Drag to select, click to open a design.`;
+}
+
+function Legend({ model, without, holds }: { model: Explorer; without: number; holds: Mask | null }) {
   return (
     <p class="legend">
+      {SERVING && holds && <Kinds model={model} holds={holds} />}
       <span class="key ring">front</span>
       <span class="key diamond">best</span>
-      {model.plateauCount > 1 && <span class="key plateau">{count(model.plateauCount)} within {show(model.plateauShare, "share")} of it</span>}
+      {model.plateauCount > 1 && !holds && <span class="key plateau">{count(model.plateauCount)} within {show(model.plateauShare, "share")} of it</span>}
       {model.shared.source.document.base !== null && <span class="key star">base</span>}
       {without > 0 && <span>{trialsText(without)} without a place: they cannot run, so these metrics are not known.</span>}
     </p>
+  );
+}
+
+function Kinds({ model, holds }: { model: Explorer; holds: Mask }) {
+  const { trials, kept } = model;
+  const runs = serving(trials, []);
+  const [drawn, good] = [kindCounts(trials, kept, runs), kindCounts(trials, kept, holds)];
+  return (
+    <>
+      {KINDS.map((name, kind) => drawn[kind] > 0 && <span key={name} class={`key ${name}`}>{name}</span>)}
+      {drawn[0] + drawn[1] > good[0] + good[1] && <span class={trials.count > FEW ? "key grey" : "key hollow"}>{trials.count > FEW ? "grey" : "hollow"}: misses an SLO</span>}
+    </>
   );
 }
 
@@ -160,7 +186,7 @@ export function tipOf(model: Explorer, scene: Pick<Scene, "columns"> | null, pla
   const { trials, view } = model;
   const shown = [...(scene?.columns ?? []), ...trials.columns.filter(({ spec }) => spec.objective), ...view.axes.map((each) => trials.columns[model.column(each.name)])];
   const lines = [...new Set(shown)].map((column) => `${column.spec.label}: ${cellText(column, place)}`);
-  const outcome = trials.outcomes[place] ? [`cannot run: ${outcomeText(trials, place)}`] : [];
+  const outcome = trials.outcomes[place] ? [`cannot run: ${outcomeText(trials, place)}`] : SERVING && trials.pools ? [KINDS[trials.pools[place] ? 1 : 0]] : [];
   return [`trial ${count(trials.first + place)}`, ...outcome, ...lines.slice(0, MOST_LINES)];
 }
 

@@ -6,6 +6,7 @@ import { type Scale, type Tick, ticksIn } from "../base/scale";
 import { palette } from "../base/theme";
 import type { TrialColumn } from "../trials";
 import { colourOf, Layer, type Tone } from "./density";
+import { holding, paintKinds } from "./deployments";
 import { frontOf } from "./front";
 import { cross, diamond, haloed, ring, star } from "./marks";
 import { type Mask, placesOf } from "./mask";
@@ -16,7 +17,8 @@ import { CELL, type Plane, planeOf, splat } from "./points";
 const RIGHT = 16;
 const TOP = 28;
 const BOTTOM = 44;
-const FEW = 2000;
+/** Up to so many trials, each has a mark; more are a density. */
+export const FEW = 2000;
 const MOST_CROSSES = 1500;
 
 const LETTER = 6.6;
@@ -39,6 +41,8 @@ export interface Scene {
   plateau: number[];
   /** Places of trials that break a limit but have values. */
   failed: number[];
+  /** In a study of serving, the trials that hold the SLOs; null in others. */
+  holds: Mask | null;
 }
 
 /** Returns what the plot shows, for a canvas of this size. */
@@ -55,7 +59,13 @@ export function sceneOf(model: Explorer, width: number, height: number): Scene {
   const failed: number[] = [];
   if (trials.reasons.length > 1)
     for (let place = 0; place < trials.count; place++) if (trials.outcomes[place] && kept[place] && plane.cells[place] >= 0) failed.push(place);
-  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer()], plateau: oneOfEach(plane, model.plateau), failed };
+  const holds = SERVING ? holdsOf(model) : null;
+  return { columns, plane, front, best: model.best, base: basePlace(model, columns), layers: [new Layer(), new Layer()], plateau: oneOfEach(plane, model.plateau), failed, holds };
+}
+
+function holdsOf({ trials, shared }: Explorer): Mask | null {
+  const { serving } = shared.source.document;
+  return serving && trials.pools ? holding(trials, serving.slos) : null;
 }
 
 /** Returns the metrics of the base design: those of its trial, or its facts by their labels. */
@@ -79,10 +89,12 @@ export function paintScene({ context, width, height }: Frame, model: Explorer, s
   context.rect(plane.left - 6, plane.top - 6, plane.width + 12, plane.height + 12);
   context.clip();
   const brushed = model.brush.length > 0;
-  paintMask(context, model, scene, 0, { colour: colourOf(colours.faint), least: brushed ? 0.12 : 0.55, most: brushed ? 0.35 : 1 });
-  if (brushed) paintMask(context, model, scene, 1, { colour: colourOf(colours.accent), least: 0.55, most: 1 });
+  const kinds = SERVING && scene.holds !== null;
+  if (!kinds || model.trials.count > FEW) paintMask(context, model, scene, 0, { colour: colourOf(colours.faint), least: brushed ? 0.12 : 0.55, most: brushed ? 0.35 : 1 });
+  if (brushed && !kinds) paintMask(context, model, scene, 1, { colour: colourOf(colours.accent), least: 0.55, most: 1 });
   paintBand(context, model, scene);
-  paintPlateau(context, model, scene);
+  if (SERVING && kinds) paintDeployments(context, model, scene, scene.holds!);
+  else paintPlateau(context, model, scene);
   paintFailed(context, model, scene);
   paintLimits(context, model, scene);
   paintFront(context, model, scene);
@@ -144,6 +156,11 @@ function paintAxes({ context, width, height }: Frame, { plane, columns }: Scene)
 function titled(column: TrialColumn, upright: boolean, log: boolean): string {
   const title = axisTitle(column, upright);
   return log ? `${title} · log` : title;
+}
+
+function paintDeployments(context: CanvasRenderingContext2D, model: Explorer, { plane, columns }: Scene, holds: Mask): void {
+  const { trials, kept, selected } = model;
+  paintKinds(context, { plane, values: [columns[0].values, columns[1].values], pools: trials.pools!, holds, kept, selected, many: trials.count > FEW });
 }
 
 /** Few trials are dots, so that each is seen; many are a density. */
@@ -215,14 +232,14 @@ function paintBand(context: CanvasRenderingContext2D, model: Explorer, { plane, 
   context.globalAlpha = 1;
 }
 
-/** The capacity of an accelerator, where its memory is drawn. */
+/** The capacity of an accelerator where its memory is drawn, and the SLO of a latency. */
 function paintLimits(context: CanvasRenderingContext2D, model: Explorer, { plane, columns }: Scene): void {
   const { failure, paper } = palette();
   const { left, top, width, height } = plane;
   [model.view.x, model.view.y].forEach(({ name }, which) => {
     const limit = model.limitOf(name);
     if (limit === null) return;
-    const said = `capacity ${writer(columns[which].spec.unit, limit).text(limit)}`;
+    const said = `${name === "memory_bytes" ? "capacity" : "SLO"} ${writer(columns[which].spec.unit, limit).text(limit)}`;
     context.strokeStyle = failure;
     context.lineWidth = 1.5;
     context.setLineDash([6, 4]);
@@ -257,8 +274,9 @@ function paintFailed(context: CanvasRenderingContext2D, model: Explorer, { plane
   context.stroke();
 }
 
-function paintFront(context: CanvasRenderingContext2D, model: Explorer, { plane, columns, front }: Scene): void {
+function paintFront(context: CanvasRenderingContext2D, model: Explorer, { plane, columns, front, holds }: Scene): void {
   const { focus, paper } = palette();
+  const radius = SERVING && holds ? 7 : 4; // around the mark of its kind
   const [x, y] = columns.map(({ values }) => values);
   context.lineWidth = 1.5;
   context.strokeStyle = focus;
@@ -276,7 +294,7 @@ function paintFront(context: CanvasRenderingContext2D, model: Explorer, { plane,
     context.lineWidth = 2;
     context.fillStyle = paper;
     context.globalAlpha = model.selected[place] ? 1 : 0.35;
-    ring(context, px, py, 4, focus);
+    ring(context, px, py, radius, focus);
     context.globalAlpha = 1;
   });
 }

@@ -12,6 +12,7 @@ import { compareOrOpen } from "./opening";
 import { type Field, fieldOf, isRight, Rows, ROW } from "./rows";
 
 const FIRST_METRICS = ["step_s", "ttft_s", "tpot_s", "tokens_per_s", "mfu", "memory_bytes", "cost_usd"];
+const OF_REQUESTS = ["ttft_p95_s", "tpot_p95_s", "ttft_s", "tpot_s", "tokens_per_s", "cost_usd_per_token"];
 const MOST_FIRST = 14;
 
 /** Returns the first columns of the table: objectives, main metrics, and the parameters of the axes. */
@@ -22,7 +23,7 @@ export function firstColumns(model: Explorer): string[] {
     return !!column && column.low <= column.high;
   };
   const objectives = trials.columns.filter(({ spec }) => spec.objective).map(({ spec }) => spec.name);
-  const metrics = [view.x.name, view.y.name, ...FIRST_METRICS].filter(known);
+  const metrics = [view.x.name, view.y.name, ...(SERVING && model.shared.source.document.serving ? OF_REQUESTS : FIRST_METRICS)].filter(known);
   const parameters = firstAxes.filter((name) => trials.columns[model.column(name)].spec.role === "parameter");
   return [...new Set([...objectives, ...metrics, ...parameters])].slice(0, MOST_FIRST);
 }

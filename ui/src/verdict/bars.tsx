@@ -16,6 +16,8 @@ export interface Bar {
   segments: Segment[];
   /** At the right: what they add up to. */
   total: string;
+  /** What is expected to be measured, to draw as an error bar. */
+  range?: { low: number; high: number; label: string };
   /** A limit to draw as a line. */
   limit?: { at: number; label: string };
   /** Why there is no bar. */
@@ -49,7 +51,7 @@ export function StackedBars({ bars, most, show, lit, axis }: StackedProps) {
           {bar.problem ? (
             <span class="bar-problem">{bar.problem}</span>
           ) : (
-            <Stack bar={bar} most={most ?? total(bar.segments)} show={show} lit={lit ?? ""} />
+            <Stack bar={bar} most={most ?? total(bar.segments)} show={show} lit={lit ?? ""} ranged={most !== null} />
           )}
           <span class="bar-total number">{bar.total}</span>
           {bar.failure && <span class="bar-failure">{bar.failure}</span>}
@@ -90,13 +92,23 @@ function Axis({ most, unit, limit }: { most: number; unit: string; limit: number
   );
 }
 
-function Stack({ bar, most, show, lit }: { bar: Bar; most: number; show: (amount: number) => string; lit: string }) {
+interface StackProps {
+  bar: Bar;
+  most: number;
+  show: (amount: number) => string;
+  lit: string;
+  /** Whether to draw the error bar: shares have none. */
+  ranged: boolean;
+}
+
+function Stack({ bar, most, show, lit, ranged }: StackProps) {
   const whole = total(bar.segments);
   const part = (amount: number): string => `${digits(whole > 0 ? (100 * amount) / whole : 0)} %`;
   const wide = (amount: number): string => `${most > 0 ? (100 * amount) / most : 0}%`;
+  const expected = bar.range ? `; ${bar.range.label}` : "";
   const spoken = bar.segments.map((each) => `${each.label} ${show(each.amount)}, ${part(each.amount)}`).join("; ");
   return (
-    <div class="stack" role="img" aria-label={`${bar.title}: ${spoken}`}>
+    <div class="stack" role="img" aria-label={`${bar.title}: ${spoken}${expected}`}>
       <div class="stack-track">
         {bar.segments.map((each, place) => (
           <div
@@ -106,6 +118,13 @@ function Stack({ bar, most, show, lit }: { bar: Bar; most: number; show: (amount
             {...says(bar.title, each.label, `${show(each.amount)} · ${part(each.amount)}`)}
           />
         ))}
+        {bar.range && ranged && (
+          <div
+            class="range"
+            style={{ left: wide(bar.range.low), width: wide(bar.range.high - bar.range.low) }}
+            {...says(bar.title, bar.range.label)}
+          />
+        )}
         {bar.limit && (
           <div class="limit" style={{ left: wide(bar.limit.at) }} {...says(bar.limit.label)} />
         )}

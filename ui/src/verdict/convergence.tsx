@@ -11,6 +11,7 @@ import { convergenceReading } from "./readings";
 
 const HEIGHT = 260;
 const MARGIN = { left: 72, right: 16, top: 28, bottom: 40 };
+const LETTER = 6.6;
 /** Lines differ in more than colour. */
 export const DASHES: number[][] = [[], [7, 4], [2, 3], [10, 3, 2, 3], [4, 2], [1, 4]];
 
@@ -19,16 +20,15 @@ interface Axes {
   y: Scale;
 }
 
-function axesOf({ series }: Convergence, width: number): Axes {
+function axesOf({ series, unit }: Convergence, width: number): Axes {
   const points = series.flatMap((each) => each.points);
   const values = points.map((each) => each[1]);
   const [low, high] = [Math.min(...values), Math.max(...values)];
   const most = Math.max(...points.map((each) => each[0]));
   const pad = high > low && !wantsLog(low, high) ? 0.05 * (high - low) : 0;
-  return {
-    x: scale(1, Math.max(2, most), MARGIN.left, Math.max(MARGIN.left + 10, width - MARGIN.right), true),
-    y: scale(low - pad, high + pad, HEIGHT - MARGIN.bottom, MARGIN.top, wantsLog(low, high)),
-  };
+  const y = scale(low - pad, high + pad, HEIGHT - MARGIN.bottom, MARGIN.top, wantsLog(low, high));
+  const left = Math.max(MARGIN.left, ...ticksIn(y, 7, unit).map(({ text }) => LETTER * text.length + 10));
+  return { x: scale(1, Math.max(2, most), left, Math.max(left + 10, width - MARGIN.right), true), y };
 }
 
 /** Returns the best that a search had found after some evaluations; null before its first. */
@@ -122,6 +122,7 @@ function draw({ context, width }: Frame, convergence: Convergence): void {
 
 function drawAxes(context: CanvasRenderingContext2D, width: number, { x, y }: Axes, { unit, label, better }: Convergence): void {
   const { faint, line } = palette();
+  const left = x.at(1);
   context.lineWidth = 1;
   context.strokeStyle = line;
   context.fillStyle = faint;
@@ -130,10 +131,10 @@ function drawAxes(context: CanvasRenderingContext2D, width: number, { x, y }: Ax
   for (const { value, text } of ticksIn(y, 7, unit)) {
     const at = Math.round(y.at(value)) + 0.5;
     context.beginPath();
-    context.moveTo(MARGIN.left, at);
+    context.moveTo(left, at);
     context.lineTo(width - MARGIN.right, at);
     context.stroke();
-    context.fillText(text, MARGIN.left - 8, at);
+    context.fillText(text, left - 8, at);
   }
   context.textBaseline = "top";
   // There is no half of a design.
@@ -145,5 +146,5 @@ function drawAxes(context: CanvasRenderingContext2D, width: number, { x, y }: Ax
   context.textAlign = "right";
   context.fillText("designs evaluated", width - MARGIN.right, HEIGHT - 14);
   context.textAlign = "left";
-  context.fillText(`best ${label} so far: ${better} is better`, MARGIN.left, 4);
+  context.fillText(`best ${label} so far: ${better} is better`, left, 4);
 }

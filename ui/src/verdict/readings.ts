@@ -83,10 +83,11 @@ export function nothingReading({ trust }: ReportDocument): string {
 }
 
 /** Returns the expected error, or that there were no runs to find it on; empty where no design is feasible. */
-export function expectedReading({ verdict }: ReportDocument): string {
-  if (verdict.expected_error === null) return verdict.provenance ? "No measured runs of this kind: the error of the step time is not known." : "";
+export function expectedReading({ verdict, serving }: ReportDocument): string {
+  const time = SERVING && serving ? "time per output token" : "step time";
+  if (verdict.expected_error === null) return verdict.provenance ? `No measured runs of this kind: the error of the ${time} is not known.` : "";
   const on = verdict.expected_on ? ` (${verdict.expected_on})` : "";
-  return `The step time is expected to be off by ${percent(verdict.expected_error)} on average${on}.`;
+  return `The ${time} is expected to be off by ${percent(verdict.expected_error)} on average${on}.`;
 }
 
 /** Returns how many times better `best` is than `base` by a number. */

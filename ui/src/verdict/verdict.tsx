@@ -2,7 +2,7 @@
 
 import { CopyButton, download } from "../base/copy";
 import { times } from "../base/format";
-import type { Gain, ReportDocument } from "../document";
+import type { Fact, Gain, ReportDocument, WorkloadVerdict } from "../document";
 import type { Shared } from "../state";
 import { FactorBar, factorBounds } from "./bars";
 import { Exact } from "./exact";
@@ -40,20 +40,10 @@ export function VerdictView({ shared, jump }: VerdictProps) {
         )}
         <Actions shared={shared} jump={jump} />
       </div>
-      {study.best !== null && <Gains gains={verdict.gains} bound={verdict.bound} objective={study.convergence.label} />}
-      {verdict.facts.length > 0 && (
-        <dl class="tiles" aria-label="metrics of the best design">
-          {verdict.facts.map((each) => (
-            <div key={each.label} class="tile">
-              <dt>{each.label}</dt>
-              <dd>
-                <Exact fact={each} />
-                {each.note && each.note.length < LONG && <span class="note">{each.note}</span>}
-              </dd>
-            </div>
-          ))}
-        </dl>
-      )}
+      {study.best !== null && !(SERVING && study.serving && verdict.gains.length === 0) && <Gains gains={verdict.gains} bound={verdict.bound} objective={study.convergence.label} />}
+      {SERVING && verdict.workloads && <h3 class="round">A round of all workloads</h3>}
+      <Tiles facts={verdict.facts} label={SERVING && verdict.workloads ? "metrics of a round" : "metrics of the best design"} />
+      {SERVING && verdict.workloads?.map((each) => <WorkloadWords key={each.name} workload={each} />)}
       <Confidence study={study} />
       <Launching study={study} />
       <div class="reproduce">
@@ -64,10 +54,39 @@ export function VerdictView({ shared, jump }: VerdictProps) {
           tabs={[
             { name: "shell", text: verdict.command },
             { name: "Python", text: verdict.python },
-          ]}
+          ].filter((each) => !SERVING || each.text)}
         />
       </div>
     </div>
+  );
+}
+
+function Tiles({ facts, label }: { facts: Fact[]; label: string }) {
+  if (facts.length === 0) return null;
+  return (
+    <dl class="tiles" aria-label={label}>
+      {facts.map((each) => (
+        <div key={each.label} class="tile">
+          <dt>{each.label}</dt>
+          <dd>
+            <Exact fact={each} />
+            {each.note && each.note.length < LONG && <span class="note">{each.note}</span>}
+          </dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** What the best system does with one of several workloads. */
+function WorkloadWords({ workload }: { workload: WorkloadVerdict }) {
+  return (
+    <section class="workload-words">
+      <h3>{workload.name} <span class="faint">{workload.note}</span></h3>
+      <p class="headline">{workload.headline}</p>
+      {workload.design && <p class="design-words">{workload.design}</p>}
+      <Tiles facts={workload.facts} label={`metrics of ${workload.name}`} />
+    </section>
   );
 }
 
@@ -113,7 +132,7 @@ function Actions({ shared, jump }: VerdictProps) {
   };
   return (
     <div class="actions">
-      <button type="button" class="primary" onClick={openBest}>open its timeline</button>
+      <button type="button" class="primary" onClick={openBest}>{SERVING && best.serving ? "open its latency over load" : "open its timeline"}</button>
       {best.launch?.script && <CopyButton text={best.launch.script} label="copy launch script" />}
       <CopyButton text={study.verdict.command} label="copy command" />
       <CopyButton text={best.yaml} label="copy YAML" />

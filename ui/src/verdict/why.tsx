@@ -5,6 +5,7 @@ import { Card } from "../base/card";
 import { show, writer } from "../base/format";
 import type { Class, Convergence, Design, ReportDocument } from "../document";
 import { type Bar, Legend, StackedBars, total } from "./bars";
+import { SpentCompared } from "../serving/spent";
 import { Changes } from "./changes";
 import { ConvergenceCard } from "./convergence";
 import { Costs } from "./costs";
@@ -31,10 +32,10 @@ export function WhyView({ study }: { study: ReportDocument }) {
     );
   return (
     <div class="grid">
-      <Breakdown compared={compared} base={base} best={best} goal={goal} />
-      <Changes study={study} />
+      {SERVING && compared.some((design) => design.serving) ? <SpentCompared compared={compared} best={best} /> : <Breakdown compared={compared} base={base} best={best} goal={goal} />}
+      {(!SERVING || why.changes.length > 0 || base) && <Changes study={study} />}
       <Memory base={base} best={best} />
-      {searches}
+      {(!SERVING || convergence.series.length > 0) && searches}
       <Costs compared={compared} base={base} best={best} />
     </div>
   );
@@ -60,8 +61,14 @@ export function stepBar(design: Design, best: Design | null): Bar {
     segments: parts.map((each) => ({ label: each.label, fill: `fill-${each.class}`, amount: each.seconds })),
     total: show(design.step_s, "s"),
     strong: design === best,
+    ...(design.step_s_range && parts.length > 0 && { range: rangeOf(design.step_s_range) }),
     ...(parts.length === 0 && { problem: whyNot(design) }),
   };
+}
+
+/** Returns what a step is expected to take when measured, as an error bar. */
+function rangeOf([low, high]: [number, number]): NonNullable<Bar["range"]> {
+  return { low, high, label: `nine measurements in ten are expected from ${show(low, "s")} to ${show(high, "s")}` };
 }
 
 /** Returns why a design has no bar. */
@@ -92,7 +99,7 @@ function Breakdown({ compared, base, best, goal }: Sides & { compared: Design[];
       <Legend entries={used.map((name) => ({ label: CLASS_LABELS[name], fill: `fill-${name}` }))} light={setLit} />
       <StackedBars
         bars={bars}
-        most={shares ? null : Math.max(...bars.map((bar) => total(bar.segments)))}
+        most={shares ? null : Math.max(...bars.map((bar) => Math.max(total(bar.segments), bar.range?.high ?? 0)))}
         show={(seconds) => show(seconds, "s")}
         lit={lit}
       />

@@ -12,6 +12,7 @@ from zlib import crc32
 
 import numpy as np
 
+from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.agent import Floats
 from cosmic.exploration.columns import index_type
 from cosmic.exploration.inputs import LARGEST_BATCH
@@ -164,7 +165,8 @@ def read(rows: Sequence[Row], shape: Shape) -> tuple[Indices, Trials]:
     check(not (excess < 0).any() and not any(beyond(column) for column in metrics))
     found = np.frombuffer(b"".join(points), dtype=INDEX).reshape(len(rows), -1 if width else 0)
     found = found.astype(index_type(int(found.max(initial=0))))
-    results = Results(dict(zip(METRICS, metrics, strict=True)), excess, list(reasons), np.array(counted, dtype=bool))
+    columns = dict.fromkeys(METRICS, np.broadcast_to(np.nan, excess.shape)) | dict(zip(OF_STEPS, metrics, strict=True))
+    results = Results(columns, excess, list(reasons), np.array(counted, dtype=bool))
     trials = Trials(found, results)
     check(shape.problem is None or trials.fits(shape.problem))
     return np.array(batches, dtype=np.int64), trials

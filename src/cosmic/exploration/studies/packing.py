@@ -23,6 +23,7 @@ from zlib import crc32
 import numpy as np
 import numpy.typing as npt
 
+from cosmic.evaluation import OF_STEPS
 from cosmic.exploration.agent import Flags, Floats
 from cosmic.exploration.columns import index_type
 from cosmic.exploration.problem import METRICS, Results
@@ -32,8 +33,8 @@ from cosmic.exploration.trials import Trials
 
 LAYOUT = 1
 HEADER = struct.Struct("<BBHIII")
-NAMES = crc32(",".join(METRICS).encode())
-"""Tells bytes of a release that has other metrics."""
+WRITTEN = {crc32(",".join(names).encode()): names for names in (tuple(OF_STEPS), METRICS)}
+"""The metrics of a piece, by the checksum of their names: those of a step alone where no trial has another."""
 NONE, RUNNING, ALL = range(3)
 """The kinds of a metric's column."""
 LONGEST = 2**22
@@ -85,9 +86,10 @@ def pack(trials: Trials) -> bytes:
     if points.dtype.itemsize > 1 or points.dtype.kind != "u":
         points = points.astype(index_type(int(points.max(initial=0))))
     texts, codes = _used(results.coded)
-    kinds, numbers = _stored(np.stack([results.columns[name] for name in METRICS]), results.excess == 0)
+    names, metrics = _named(results)
+    kinds, numbers = _stored(np.stack([results.columns[name] for name in metrics]), results.excess == 0)
     text = "\n".join(texts).encode()
-    header = HEADER.pack(LAYOUT, points.dtype.itemsize, len(METRICS), points.shape[1], len(text), NAMES)
+    header = HEADER.pack(LAYOUT, points.dtype.itemsize, len(metrics), points.shape[1], len(text), names)
     return b"".join(
         [
             header,
@@ -100,6 +102,13 @@ def pack(trials: Trials) -> bytes:
             *map(_little, numbers),
         ]
     )
+
+
+def _named(results: Results) -> tuple[int, tuple[str, ...]]:
+    """Return the metrics to write, and the checksum of their names: no others than some trial has."""
+    few, many = WRITTEN.items()
+    more = (results.columns[name] for name in many[1] if name not in few[1])
+    return few if all(np.isnan(column).all() for column in more) else many
 
 
 def _used(reasons: Reasons) -> tuple[list[str], npt.NDArray[Any]]:
@@ -151,10 +160,11 @@ def unpack(content: bytes, trials: int, shape: Shape) -> Trials:
     """Return so many *trials*; raise a `ValueError` where the bytes are not what `pack` writes."""
     check(HEADER.size <= len(content) <= LONGEST)
     layout, itemsize, metrics, width, text_bytes, names = HEADER.unpack_from(content)
-    check((layout, metrics, names) == (LAYOUT, len(METRICS), NAMES) and itemsize in (1, 2, 4))
+    written = WRITTEN.get(names, ())
+    check((layout, metrics) == (LAYOUT, len(written)) and bool(written) and itemsize in (1, 2, 4))
     check(width <= MOST_PARAMETERS and shape.width in (None, width) and text_bytes <= len(content))
     reader = _Reader(content[HEADER.size :])
-    kinds = reader.take(len(METRICS), "u1").tolist()
+    kinds = reader.take(metrics, "u1").tolist()
     texts = reader.take(text_bytes, "u1").tobytes().decode().split("\n")  # what is no UTF-8 is a ValueError too
     check(len(texts) <= trials and len(set(texts)) == len(texts) and all(map(is_reason, texts)))
     points = reader.take(trials * width, f"<u{itemsize}").reshape(trials, width)
@@ -163,7 +173,8 @@ def unpack(content: bytes, trials: int, shape: Shape) -> Trials:
     excess = reader.take(trials, "<f8")
     check(bool((codes < len(texts)).all()) and not (np.isnan(excess) | (excess < 0)).any())
     runs = excess == 0
-    columns = {name: _column(reader, kind, runs) for name, kind in zip(METRICS, kinds, strict=True)}
+    columns = dict.fromkeys(METRICS, np.broadcast_to(np.nan, runs.shape))
+    columns |= {name: _column(reader, kind, runs) for name, kind in zip(written, kinds, strict=True)}
     check(reader.at == len(content) - HEADER.size)
     flags = np.unpackbits(bits, bitorder="little")
     check(not flags[trials:].any())

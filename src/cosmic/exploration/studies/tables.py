@@ -7,10 +7,11 @@ looked up instead of evaluated again, is in `packed_salvaged`, before that in `s
 
 from __future__ import annotations
 
-from cosmic.exploration.problem import METRICS
+from cosmic.evaluation import OF_STEPS
 
 FIXED = ("trial", "batch", "point", "counted", "reasons", "excess")
-COLUMNS = (*FIXED, *METRICS, "crc")
+COLUMNS = (*FIXED, *OF_STEPS, "crc")
+"""Of a row for each trial: the metrics that there were then, which are those of a step."""
 BATCH_COLUMNS = ("batch", "asked", "trials", "crc")
 PACKED_COLUMNS = ("first", "batch", "trials", "crc", "content")
 _TYPES = {"trial": "INTEGER PRIMARY KEY", "batch": "INTEGER", "point": "BLOB", "counted": "INTEGER", "reasons": "TEXT"}

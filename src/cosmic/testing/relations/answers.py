@@ -7,7 +7,7 @@ from random import Random
 
 import numpy as np
 
-from cosmic.design.model import Transformer, parameters
+from cosmic.design.model import Transformer, parameters, served
 from cosmic.design.point import DesignPoint
 from cosmic.simulation.analytic import BREAKDOWN
 from cosmic.simulation.event.from_design import simulate_design
@@ -88,7 +88,7 @@ def bytes_bound(point: DesignPoint, answer: Answer) -> Iterable[Finding]:
     A step reads the whole cache once, and every weight of the layers but those of routed experts, which may be idle:
     on the fullest stage at least the mean of all stages, in the narrowest format that the precision stores.
     """
-    model, workload = point.model, point.workload
+    model, workload = served(point.model), point.workload
     if workload.task != "decode" or not isinstance(model, Transformer) or workload.offload:
         return
     layers = parameters(model) - routed_parameters(model) - 2 * model.hidden * model.vocab

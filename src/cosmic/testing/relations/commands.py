@@ -72,7 +72,7 @@ def _differences(one: DesignPoint, other: DesignPoint) -> dict[str, Any]:
     """Return what to set in *one* to get *other*, as it stands in files, keys of the workload by their short name."""
     settings: dict[str, Any] = {}
     for layer in STACKS:
-        written = [_flat(schema.write(getattr(point, layer)), layer) for point in (one, other)]
+        written = [_flat(schema.write(getattr(point, layer)) or {}, layer) for point in (one, other)]
         for path in dict.fromkeys((*written[1], *written[0])):
             if written[0].get(path) != written[1].get(path):
                 settings[path.removeprefix("workload.")] = written[1].get(path)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from random import Random
 
 from cosmic.design.memory import Tier
-from cosmic.design.model import Transformer, active_parameters, is_moe, moe_layers, parameters
+from cosmic.design.model import Transformer, active_parameters, is_moe, parameters, served
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.step import memory as step_memory
@@ -200,7 +200,8 @@ def _needed_bytes(point: DesignPoint) -> dict[str, float]:
     Weights that expert parallelism divides have fewer replicas; ZeRO-3 has one, the master copy. Tables are spread over
     dp. Serving formats are mixed: the narrowest counts.
     """
-    workload, model = point.workload, point.model
+    workload = point.workload
+    model = point.model if workload.task == "training" else served(point.model)
     recipe = recipe_of(workload.precision, workload.task)
     whole = float(parameters(model))
     replicas = workload.dp * workload.cp
@@ -240,7 +241,7 @@ def served_bytes(precision: str) -> float:
 
 def routed_parameters(model: Transformer) -> float:
     """Return the parameters of all routed experts."""
-    if not model.experts or model.experts.count == model.experts.active or not moe_layers(model):
+    if not model.experts or model.experts.count == model.experts.active:
         return 0.0
     idle = parameters(model) - active_parameters(model)
     return idle * model.experts.count / (model.experts.count - model.experts.active)

@@ -177,7 +177,12 @@ def _parts(found: Sequence[Piece], profile: StepProfile) -> tuple[tuple[Layer, .
     for taken in layers_of_parts(profile.batch, blocks):
         parts.append(tuple(layer for name, each in waiting.items() for layer in islice(each, int(taken[name]))))
     first = tuple(Layer(piece.name, piece) for piece in found if piece.part == "first")
-    last = tuple(Layer(piece.name, piece) for piece in found if piece.part == "last")
+    last = tuple(
+        Layer(piece.name if piece.repeats == 1 else f"{piece.name}{place}", piece)
+        for piece in found
+        if piece.part == "last"
+        for place in range(piece.repeats)
+    )
     parts[0] = first + parts[0]
     parts[-1] = parts[-1] + last
     return tuple(parts)

@@ -19,15 +19,13 @@ from cosmic.step.network_costs import NetworkCosts
 from cosmic.step.profile import OperatorCost, StepProfile
 from cosmic.step.stage_time import Communicated, block_times
 from cosmic.traces.generation.pieces import Collective, Piece, Run, Unit, in_one_buffer, merged
+from cosmic.workload.adapters import trained_weights, trains_adapters, weight_gradient_share
 from cosmic.workload.graph import Operator
 from cosmic.workload.plan import BlockPlan, plan_of
 from cosmic.workload.sharding import CollectiveOp, Transfer
 from cosmic.workload.sharding.resharding import COLLECTIVES
 from cosmic.workload.sizes import sizes_of
 from cosmic.workload.strategies import STREAM
-
-WEIGHT_SHARE = 0.5
-"""Of a backward pass, what makes the gradients of weights, as schedules that split it are told."""
 
 
 def pieces(profile: StepProfile) -> tuple[Piece, ...]:
@@ -131,6 +129,11 @@ class _Cutter:
         """What runs."""
         return self.profile.batch.base.workload
 
+    @property
+    def _trained(self) -> frozenset[str]:
+        """Names of the weights that the optimizer updates."""
+        return trained_weights(self.planned.block, trains_adapters(self.workload))
+
     def piece(self, common: frozenset[str]) -> Piece:
         """Return the block cut into units."""
         block, workload, sizes = self.planned.block, self.workload, sizes_of(self.profile.batch)
@@ -151,8 +154,8 @@ class _Cutter:
             reduces=(deferred := in_one_buffer(reduces, "gradients", self.profile.network)),
             updates=updates,
             held_up=(self._held_up_once(deferred, "backward"), self._held_up_once(updates, "forward")),
-            elements=float(weight_elements(self.planned, sizes, split)),
-            shared=float(weight_elements(self.planned, sizes, split, only=common)),
+            elements=float(weight_elements(self.planned, sizes, split, only=self._trained)),
+            shared=float(weight_elements(self.planned, sizes, split, only=common & self._trained)),
         )
 
     # -------------------------------------------------------------------------------------------- in order
@@ -264,16 +267,17 @@ class _Cutter:
     def _weight_share(self, items: Sequence[Operator | _Call], phase: str, ring: bool) -> float:
         """Return the share of each backward operator that makes gradients of weights.
 
-        Together they are half of the pass. Attention that something hides behind stays whole, and the others
-        give more.
+        Together they are half of the pass; beside adapters there are none. Attention that something hides behind stays
+        whole, and the others give more.
         """
-        if phase != "backward":
+        together = weight_gradient_share(self.workload)
+        if phase != "backward" or not together:
             return 0.0
         costs = [self._cost(item, phase) for item in items if isinstance(item, Operator)]
         seconds = [(cost.use.kind, float(cost.seconds)) for cost in costs if cost]
         whole = sum(taken for _, taken in seconds)
         kept = sum(taken for kind, taken in seconds if ring and kind == "attention")
-        return min(1.0, WEIGHT_SHARE * whole / (whole - kept)) if whole > kept else 0.0
+        return min(1.0, together * whole / (whole - kept)) if whole > kept else 0.0
 
     # ------------------------------------------------------------------------------------------ collectives
 
@@ -302,7 +306,8 @@ class _Cutter:
     def _updates(self) -> Iterator[Collective]:
         """Yield the all-gathers of updated weights: see `cosmic.step.communication`, whose order this follows."""
         uses = [use for use in self.uses if use.role == "updated"]
-        shardings = [self.planned.shardings[weight.name] for weight in self.planned.block.graph.weights]
+        weights = self.planned.block.graph.weights
+        shardings = [self.planned.shardings[weight.name] for weight in weights if weight.name in self._trained]
         axes = dict.fromkeys(replica_axes(each) for each in shardings)
         for use, group in zip(uses, axes, strict=False):
             if use.group > 1:

@@ -16,13 +16,13 @@ MOVES = ("dispatch", "combine", "view")
 """Kinds that only move their first input: the backward pass moves its gradient and does not read the input."""
 
 
-def differentiate(graph: Graph, seeds: Iterable[str]) -> Graph:
+def differentiate(graph: Graph, seeds: Iterable[str], frozen: Collection[str] = ()) -> Graph:
     """Return the operators that compute gradients, given those of the tensors *seeds*.
 
     The gradient of ``t`` is ``d_t``. An einsum has one einsum per gradient; a sum passes its gradient on; any other
     kind has one operator ``<kind>_grad`` of the same dimensions, which reads the gradients of the outputs and the
     inputs (except those that were only moved). The gradients of a tensor that several operators read are added up.
-    Tensors of the role ``input`` (token ids, images) have no gradient.
+    Tensors of the role ``input`` (token ids, images) and *frozen* weights have no gradient.
     """
     tensors = graph.tensors
     given = tuple(dict.fromkeys(seeds))
@@ -31,7 +31,7 @@ def differentiate(graph: Graph, seeds: Iterable[str]) -> Graph:
             raise UnknownName.among("seeds", name, "tensor", tensors)
     active = prune(graph, given).operators
     shares = Counter(tensor.name for operator in active for tensor in operator.inputs)
-    backward = _Backward(shares + Counter(given))
+    backward = _Backward(shares + Counter(given), frozenset(frozen))
     for name in given:
         backward.found[name] = [_gradient(tensors[name])]
     for operator in reversed(active):
@@ -64,6 +64,8 @@ class _Backward:
 
     shares: Counter[str]
     """Number of gradients to add up, by tensor."""
+    frozen: frozenset[str] = frozenset()
+    """Weights without a gradient."""
     operators: list[Operator] = field(default_factory=list)
     found: dict[str, list[Tensor]] = field(default_factory=dict)
     """Gradients made so far, by tensor."""
@@ -86,7 +88,9 @@ class _Backward:
 
     def _apply(self, forward: Operator, suffix: str, read: tuple[Tensor, ...], asked: tuple[Tensor, ...]) -> None:
         """Add the operator that computes the gradients of *asked*."""
-        wanted = [tensor for tensor in asked if tensor.role not in ("input", "index")]
+        wanted = [
+            tensor for tensor in asked if tensor.role not in ("input", "index") and tensor.name not in self.frozen
+        ]
         if not wanted:
             return
         name = forward.name + suffix

@@ -1,0 +1,131 @@
+"""What a design achieves: every metric, with the direction in which it is better, of one design or of many."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.catalog.accuracy import Range
+
+OF_STEPS = {
+    "step_s": "less",
+    "ttft_s": "less",
+    "tpot_s": "less",
+    "tokens_per_s": "more",
+    "mfu": "more",
+    "hfu": "more",
+    "memory_bytes": "less",
+    "offloaded_bytes": "less",
+    "cost_usd": "less",
+    "network_usd": "less",
+    "cost_usd_per_token": "less",
+    "energy_j": "less",
+    "perf_per_bandwidth": "more",
+    "perf_per_network_cost": "more",
+}
+"""Every metric of a step that is one number, and which way it is better."""
+OF_REQUESTS = {
+    "ttft_p95_s": "less",
+    "tpot_p95_s": "less",
+    "goodput_per_s": "more",
+    "tokens_per_s_per_npu": "more",
+    "tokens_per_s_per_user": "more",
+    "energy_j_per_token": "less",
+}
+"""The same of what only a design that serves a load has."""
+BETTER = OF_STEPS | OF_REQUESTS
+"""Every metric that is one number, and which way it is better."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """What a design that can run achieves."""
+
+    step_s: float
+    """Seconds of a training step, of a prefill, or of one decoded token (for all sequences at once). Under a load, of a
+    mean decode step."""
+    ttft_s: float | None
+    """Time to first token: of a prefill. Under a load, its mean over requests."""
+    tpot_s: float | None
+    """Time per output token: of decoding. Under a load, its mean over requests."""
+    ttft_p95_s: float | None = None
+    """Time to first token within which 95 % of requests are. Like the next five, of a design that serves a load."""
+    tpot_p95_s: float | None = None
+    """The same of the time per output token."""
+    goodput_per_s: float | None = None
+    """Requests a second within the limits of their class; None where no class has limits."""
+    tokens_per_s_per_npu: float | None = None
+    """Output tokens a second, for each accelerator of all pools."""
+    tokens_per_s_per_user: float | None = None
+    """Output tokens a second that one request gains while it decodes."""
+    energy_j_per_token: float | None = None
+    """Of all accelerators and the network, for an output token; None where no power is known."""
+    tokens_per_s: float
+    """Tokens of a step over its time. Under a load, output tokens of all requests."""
+    mfu: float
+    """Model FLOP utilisation: the flop of the model over the peak of the accelerators."""
+    hfu: float
+    """Hardware FLOP utilisation: recomputation counts as work."""
+    memory_bytes: float
+    memory: dict[str, float]
+    memory_stage: int
+    """Number of the pipeline stage whose accelerators need that much, from 0 on."""
+    offloaded_bytes: float
+    """Bytes offloaded to the outer tiers, for each accelerator."""
+    cost_usd: float | None
+    """To buy: accelerators and network; None where no price of the accelerator is known."""
+    network_usd: float
+    cost_usd_per_token: float | None
+    """To own: depreciation, power and upkeep, while the step runs; None where price or power are not known."""
+    energy_j: float | None
+    """Of one step, under a load a mean decode step, all accelerators and the network at full power; None where no power
+    is known."""
+    perf_per_bandwidth: float | None
+    """Steps a second for each byte/s that an accelerator can send into its network: COSMIC's first reward."""
+    perf_per_network_cost: float | None
+    """Steps a second for each dollar of the network: COSMIC's second."""
+    breakdown: dict[str, float]
+    """Seconds of the step by part; they sum to it. If simulated, of the rank that finishes last."""
+    provenance: str
+    """Origin of the accelerator's efficiencies: measured, calibrated, or an estimate."""
+    expected_error: float | None
+    """Mean relative error of the step that validation found for designs like this one; None where none was measured."""
+    expected_on: str
+    """How many measured runs it rests on, and what they share with the design."""
+    step_s_range: Range
+    """What the step is expected to take when measured: quantiles, of which the median is the prediction."""
+    tokens_per_s_range: Range
+    """The same of the throughput."""
+    unknown: dict[str, str]
+    """Metrics that are unknown, each with the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Infeasible:
+    """A well-formed design that cannot run, and why."""
+
+    reasons: tuple[str, ...]
+
+
+Outcome = Metrics | Infeasible
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOutcome:
+    """What many designs achieve: an array for each metric, and which of them can run."""
+
+    columns: dict[str, npt.NDArray[np.float64]]
+    """Each metric of `BETTER`, and ``memory.*`` and ``breakdown.*``; NaN where a task has no such metric, or where it
+    is unknown (`unknown_metrics`)."""
+    broken: dict[str, npt.NDArray[np.bool_]]
+    """For each rule that some design breaks, which do: those of `cosmic.workload.checks`, ``memory``, ``offloaded``,
+    and ``range`` where a metric would be no possible number."""
+    excess: npt.NDArray[np.float64]
+    """By what share a design needs more memory than there is; infinite where its mapping is invalid."""
+
+    @property
+    def feasible(self) -> npt.NDArray[np.bool_]:
+        """Which of the designs can run."""
+        return np.asarray(self.excess == 0)

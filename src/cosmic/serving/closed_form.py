@@ -1,0 +1,251 @@
+"""What a deployment achieves under its load, in closed form: means and percentiles, for one or for many at once.
+
+    closed loop   `cosmic.serving.batching` for the clients of one rank of attention
+    open loop     so many requests run that they end as fast as they come: X(r) = λ, X(r) = r / T(r)
+
+X grows with r up to what fits: that is the capacity, and a rate above it cannot be served. At a rate below it, requests
+wait for a seat as in a queue of m servers, and otherwise as in a closed loop:
+
+    W = T / m  ρ^(√(2 (m + 1)) - 1) / (1 - ρ)  (a² + c²) / 2        ρ  = λ / capacity        m  seats
+                                                                    a, c  variation of arrivals and of lengths
+
+(Allen and Cunneen's approximation, with Sakasegawa's exponent). Times of requests have a distribution: what they wait
+is uniform around its mean, waits for seats are exponential, prompts vary with their lengths; percentiles are those of
+a sample.
+
+Instances are independent and share the load evenly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.design.batch import known
+from cosmic.design.serving import RequestClass
+from cosmic.serving.batch_steps import LEAST, Requests, mean_context
+from cosmic.serving.batching import Seen, capacity_of, clients_see, open_loop
+from cosmic.serving.deployment import Deployment
+from cosmic.serving.outcome import QUANTILES, Percentiles, ServingMetrics
+from cosmic.serving.price import StepPrice
+
+Floats = npt.NDArray[np.float64]
+SAMPLES = 256
+"""Requests from which percentiles are taken."""
+SHORTEST = 0.05
+"""Shortest prompt or answer of a sample, as a share of the mean."""
+RATIO = 1.1347241384015194
+"""Solves x⁶ = x + 1: multiples of its powers fill five dimensions evenly."""
+
+
+def _shares() -> list[Floats]:
+    """Return numbers between 0 and 1 for each of five parts of a request's times, evenly spread and independent."""
+    places = np.arange(1, SAMPLES + 1)
+    return [(0.5 + places / RATIO**part) % 1 for part in range(1, 6)]
+
+
+def _normal(shares: Floats) -> Floats:
+    return np.array([NormalDist().inv_cdf(each) for each in shares])
+
+
+FOUND, FRONT, STEP, PROMPT, ANSWER = _shares()
+"""How much of a step a request finds, its front end, which step it finds, and its lengths."""
+PROMPT, ANSWER = _normal(PROMPT), _normal(ANSWER)
+
+
+def estimate(deployment: Deployment) -> ServingMetrics:
+    """Return what clients of a deployment see: arrays over its designs.
+
+    NaN where weights leave no room for a request, or where requests come faster than they are served.
+    """
+    if deployment.prefill is not None:
+        from cosmic.serving.two_pools import estimate_pools  # noqa: PLC0415  it needs this module's values
+
+        return estimate_pools(deployment)
+    price = deployment.pool.price
+    load = requests_of(deployment)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        if deployment.load.rate is None:
+            seen, rate = clients_see(price, load), None
+        else:
+            seen, rate = (
+                open_loop(price, load, _rate_of_rank(deployment), deployment.load.arrival_cv),
+                _rate(deployment),
+            )
+        return _metrics(deployment, price, load, seen, rate)
+
+
+def capacity(deployment: Deployment) -> Any:
+    """Return the requests a second that a deployment of one pool can serve: above it, they queue up without end."""
+    pool = deployment.pool
+    return capacity_of(pool.price, requests_of(deployment)) * pool.ranks * pool.instances
+
+
+def requests_of(deployment: Deployment) -> Requests:
+    """Return the load of one rank of attention; in an open loop, one with a single client."""
+    batch, pool = deployment.batch, deployment.pool
+    engine = pool.engine
+    all_ranks = np.asarray(pool.ranks * pool.instances, dtype=float)
+    clients: Any = 1.0
+    if deployment.load.concurrency is not None:
+        clients = np.asarray(batch["serving.load.concurrency"], dtype=float) / all_ranks
+    rows = np.ones(batch.size)
+    limits = {}
+    for name in ("max_num_seqs", "max_num_batched_tokens"):
+        stated = known(batch[f"serving.{name}"])
+        limits[name] = np.where(np.isnan(stated), getattr(engine, name), stated)
+    return Requests(
+        clients=rows * clients,
+        isl=rows * np.asarray(deployment.mean("isl"), dtype=float),
+        osl=rows * np.asarray(deployment.mean("osl"), dtype=float),
+        osl_cv=_spread(deployment, "osl"),
+        isl_cv=_spread(deployment, "isl"),
+        prefix_hit=rows * np.asarray(deployment.mean("prefix_hit"), dtype=float),
+        tokens_per_step=_tokens_per_step(deployment),
+        max_tokens=limits["max_num_batched_tokens"],
+        seats=limits["max_num_seqs"],
+        ranks=rows * np.asarray(pool.ranks, dtype=float),
+        devices=rows * np.asarray(pool.batch["workload.tp"] * pool.batch["workload.pp"], dtype=float),
+        stages=rows * np.asarray(pool.batch["workload.pp"], dtype=float),
+        mla=float(getattr(batch.base.model, "mla", None) is not None),
+        rounds=deployment.load.rounds,
+    )
+
+
+def _tokens_per_step(deployment: Deployment) -> Any:
+    """Return the tokens that a request gains a step: 1 + a + a² + …, if a share a of drafted tokens is accepted."""
+    accepted = np.asarray(deployment.batch["serving.acceptance"], dtype=float)
+    return sum(
+        (accepted**place for place in range(1, deployment.pool.serving.draft_tokens + 1)), np.ones_like(accepted)
+    )
+
+
+def _spread(deployment: Deployment, name: str) -> Any:
+    """Return the variation of a length over all requests: within classes, and between them."""
+    classes = deployment.load.all_classes
+    if len(classes) == 1:
+        return np.asarray(deployment.mean(f"{name}_cv"), dtype=float)
+    mean, whole = deployment.load.mean(name), sum(each.share for each in classes)
+    squares = sum(each.share * getattr(each, name) ** 2 * (1 + getattr(each, f"{name}_cv") ** 2) for each in classes)
+    return sqrt(max(squares / whole / mean**2 - 1, 0.0))
+
+
+def _rate(deployment: Deployment) -> Any:
+    return np.asarray(deployment.batch["serving.load.rate"], dtype=float)
+
+
+def _rate_of_rank(deployment: Deployment) -> Any:
+    return _rate(deployment) / (deployment.pool.ranks * deployment.pool.instances)
+
+
+# -------------------------------------------------------------------------------------------- what clients see
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Samples of the times of requests, along the first axis."""
+
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+
+
+def _metrics(deployment: Deployment, price: StepPrice, load: Requests, seen: Seen, rate: Any) -> ServingMetrics:
+    ranks = deployment.pool.ranks * deployment.pool.instances
+    runs = np.floor(price.held_requests(load.isl + load.osl)) >= 1
+    times = _sampled(load, seen, price.engine.taken_steps)
+    ttft, tpot = np.where(runs, seen.mean_ttft_s, np.nan), np.where(runs, seen.tpot_s, np.nan)
+    e2e = ttft + np.maximum(load.osl - 1, 0.0) * tpot
+    tpot = np.where(load.osl > 1, tpot, np.nan)  # a single token has no next one
+    in_flight = load.clients * ranks if rate is None else rate * e2e
+    if rate is None and deployment.load.concurrency is not None:
+        in_flight = np.minimum(in_flight, np.asarray(deployment.batch["serving.load.concurrency"], dtype=float))
+    through = in_flight / e2e if rate is None else rate * np.where(np.isnan(ttft), np.nan, 1.0)
+    running = np.minimum(seen.running * ranks, in_flight)
+    times = replace(times, tpot=np.where(load.osl > 1, times.tpot, np.nan))
+    good = _within(deployment, load, seen, times)
+    step = dict(price.decode_parts(np.maximum(seen.running, 1.0), mean_context(load)))
+    return ServingMetrics(
+        ttft=_percentiles(times.ttft, ttft),
+        tpot=_percentiles(times.tpot, tpot),
+        e2e=_percentiles(times.e2e, e2e),
+        requests_per_s=through,
+        output_tokens_per_s=through * load.osl,
+        tokens_per_s_per_npu=through * load.osl / deployment.npus,
+        tokens_per_s_per_user=1 / tpot,
+        goodput_per_s=None if good is None else good * through,
+        within_slo=good,
+        running=running,
+        waiting=np.maximum(in_flight - running, 0.0),
+        utilisation={"all": _busy(load, seen, e2e, rate)},
+        kv_use=np.minimum(seen.running / np.maximum(price.held_requests(mean_context(load)), LEAST), 1.0),
+        prefill_share=seen.prefill_share,
+        decode_breakdown=step,
+        ttft_breakdown=dict(seen.ttft_parts),
+    )
+
+
+def _busy(load: Requests, seen: Seen, e2e: Any, rate: Any) -> Any:
+    """Return the share of time that an instance has a request to work on."""
+    if rate is not None:
+        return np.where(np.isnan(e2e), np.nan, -np.expm1(-seen.running * load.ranks))
+    return 1.0 - (seen.front_s / e2e) ** np.maximum(load.clients * load.ranks, 1.0)
+
+
+def _percentiles(samples: Floats, mean: Any) -> Percentiles:
+    found = np.percentile(samples, list(QUANTILES.values()), axis=0)
+    return Percentiles(mean, *(np.where(np.isnan(mean), np.nan, each) for each in found))
+
+
+def _sampled(load: Requests, seen: Seen, taken_steps: Any) -> Times:
+    """Return times of requests whose parts vary independently.
+
+    What is left of a step that a request finds is uniform; long steps, with prompts in them, are found more often.
+    """
+    rows = np.broadcast(seen.tpot_s, load.isl).shape
+    found, front, step, prompt, answer = (
+        each.reshape(-1, *(1,) * len(rows)) for each in (FOUND, FRONT, STEP, PROMPT, ANSWER)
+    )
+    longer = np.maximum(1 + np.asarray(load.isl_cv) * prompt, SHORTEST)
+    queue = -np.log1p(-found) * seen.queueing_s if seen.random_queue else (0.5 + found) * seen.queueing_s
+    fixed = 2 * front * seen.front_s + queue + seen.own_s * longer
+    mean = seen.long_share * seen.long_s + (1 - seen.long_share) * seen.decode_s
+    one = np.minimum(0.5 / np.maximum(taken_steps, 0.5), 1.0)  # of several steps, one varies
+    uneven = 1 + one * (np.where(step < seen.long_share, seen.long_s, seen.decode_s) / mean - 1)
+    rest = 1 + one * (2 * found - 1)
+    rounds = []
+    for place, wait in enumerate(seen.waits_s):
+        burst = place == 0 and len(seen.waits_s) > 1
+        rounds.append(np.broadcast_to(fixed + wait * (2 * found if burst else rest * uneven), (SAMPLES, *rows)))
+    ttft = np.concatenate(rounds)
+    tokens = np.maximum(load.osl * np.maximum(1 + np.asarray(load.osl_cv) * answer, SHORTEST) - 1, 0.0)
+    met = np.sqrt(np.maximum(seen.met, 0.0) / np.maximum(load.osl, 1.0) / load.tokens_per_step)
+    tpot = np.broadcast_to(np.maximum(seen.tpot_s + answer * met * seen.added_s, 0.2 * seen.tpot_s), (SAMPLES, *rows))
+    many = len(seen.waits_s)
+    return Times(ttft, np.concatenate([tpot] * many), ttft + np.concatenate([tokens * tpot] * many))
+
+
+def _within(deployment: Deployment, load: Requests, seen: Seen, times: Times) -> Any:
+    """Return the share of requests within the limits of their class; None where no class has any."""
+    classes = deployment.load.all_classes
+    if not any(each.ttft_slo_s or each.tpot_slo_s for each in classes):
+        return None
+    whole = sum(each.share for each in classes)
+    return sum(each.share / whole * _share_within(deployment, each, load, seen, times) for each in classes)
+
+
+def _share_within(deployment: Deployment, one: RequestClass, load: Requests, seen: Seen, times: Times) -> Any:
+    single = len(deployment.load.all_classes) == 1
+    longer = 0.0 if single else (one.isl / load.isl - 1) * seen.own_s  # a prompt of this class, not of the mean
+    held = np.ones_like(times.ttft, dtype=bool)
+    for name, values in (("ttft_slo", times.ttft + longer), ("tpot_slo", times.tpot)):
+        limit = deployment.batch[f"serving.load.{name}"] if single else getattr(one, f"{name}_s")
+        if limit is not None:
+            limit = known(limit)
+            held &= np.isnan(limit) | np.isnan(values) | (values <= limit)
+    return np.mean(held, axis=0)

@@ -1,0 +1,224 @@
+"""The clock of a simulation: arrivals, steps that end, and what moves between two pools.
+
+At each time steps end first, then requests arrive, then idle instances begin: what arrives when a step ends is in the
+next one, whatever the order of instances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+
+from cosmic.serving.instances import Instance, Steps, Tally
+from cosmic.serving.requests import Requests
+from cosmic.serving.routing import Router
+from cosmic.serving.scheduling import Book, Limits, Rank
+
+Delay = Callable[[int], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolModel:
+    """A pool as the simulation sees it: equal instances, whose steps have a price."""
+
+    instances: int
+    ranks: int
+    """Ranks of attention of an instance."""
+    limits: Limits
+    """Of a rank."""
+    steps: Steps
+    late_steps: float = 0.0
+    """Steps that pass before an engine that is busy looks at a request, beside the rest of the one that runs."""
+
+
+class PoolState:
+    """The instances of a pool while they serve."""
+
+    __slots__ = ("instances", "loads", "marks", "model", "router", "tally")
+
+    def __init__(self, model: PoolModel, requests: Requests, book: Book, policy: str, **options: bool) -> None:
+        noting = options.pop("noting")
+        self.model, self.tally = model, Tally()
+        self.marks = [self.tally.mark()]
+        """The sums when measuring begins, and when it ends."""
+        self.loads = [0] * (model.instances * model.ranks)
+        self.router = Router(policy, requests, self.loads, model.limits.kv_tokens)
+        places = range(len(self.loads))
+        ranks = [Rank(model.limits, book, self.loads, place, **options) for place in places]
+        self.instances = [  # neighbours among ranks are of different instances, so that ties spread requests
+            Instance(index, ranks[index :: model.instances], model.steps, self.tally, [] if noting else None)
+            for index in range(model.instances)
+        ]
+
+    def measured(self, *, steady: bool) -> Tally:
+        """Return the sums while it was measured."""
+        return self.tally.between(*self.marks) if steady else self.tally
+
+    def rank(self, place: int) -> tuple[Instance, Rank]:
+        """Return a rank by its place, and its instance."""
+        count = self.model.instances
+        instance = self.instances[place % count]
+        return instance, instance.ranks[place // count]
+
+
+class EventLoop:
+    """Serves requests in one pool, or in two of which the first only prefills."""
+
+    def __init__(
+        self, requests: Requests, pools: list[PoolModel], policy: str, front_s: Delay, transfer_s: Delay, noting: bool
+    ) -> None:
+        self.requests, self.book = requests, Book(requests)
+        self.pools = [
+            PoolState(pool, requests, self.book, policy, only_prefill=place + 1 < len(pools), noting=noting)
+            for place, pool in enumerate(pools)
+        ]
+        self.front_s, self.transfer_s = front_s, transfer_s
+        """What the front end takes, by the requests in flight of an instance; and moving a KV cache, by its tokens."""
+        self.sent = [0.0] * requests.count
+        """When each request was sent."""
+        self.fronts = [0.0] * requests.count
+        """What the front end took of each."""
+        self.prefilled = [inf] * requests.count
+        """When each was prefilled, where another pool decodes it."""
+        self.link_free = [0.0] * len(self.pools[0].loads)
+        """When each rank that prefills may send again."""
+        self.ends: list[tuple[float, int, int]] = []
+        """Heap of times at which steps end, by pool and instance; those that were cut short stay in it."""
+        self.moving: list[tuple[float, int, int]] = []
+        """Heap of times at which requests reach a pool."""
+        self.haste = [1.0] * requests.count if requests.haste is None else requests.haste.tolist()
+        self.late: dict[int, int] = {}
+        """Requests that a rank has, but has not looked at; and the rank."""
+        self.flying = self.served = 0
+        self.warm, self.last, self.steady = 0, requests.count - 1, False
+        self.begins_s, self.ends_s = 0.0, inf
+        """When measuring begins and ends."""
+        self.flying_at_last = 0
+
+    def run(self, warm: int, *, steady: bool) -> None:
+        """Serve all requests. Measuring begins with request *warm*, and if *steady* ends with the last that is sent."""
+        self.warm, self.steady = warm, steady
+        closed, count = self.requests.concurrency, self.requests.count
+        arrivals = self.requests.arrival_s.tolist()
+        arrivals = arrivals if closed is None else arrivals[:closed]
+        known, issued = len(arrivals), 0
+        while self.served < count:
+            now = min(arrivals[issued] if issued < known else inf, self._next())
+            idle: list[tuple[int, int]] = []
+            before = self.served
+            self._finish(now, idle)
+            while issued < known and arrivals[issued] <= now:
+                self._send(issued, now, idle)
+                issued += 1
+            if closed is not None:
+                for _ in range(min(self.served - before, count - issued)):
+                    self._send(issued, now, idle)
+                    issued += 1
+            while self.moving and self.moving[0][0] <= now:
+                _, pool, request = heappop(self.moving)
+                self._arrive(pool, request, now, idle)
+            self._begin(now, idle)
+
+    def _next(self) -> float:
+        """Return when the next step ends, or the next request reaches a pool."""
+        ends, moving = self.ends, self.moving
+        if not moving:
+            return ends[0][0] if ends else inf
+        return min(ends[0][0], moving[0][0]) if ends else moving[0][0]
+
+    def _begin(self, now: float, idle: list[tuple[int, int]]) -> None:
+        """Let instances begin that have ended a step, or have a request."""
+        for pool, index in sorted(set(idle)) if len(idle) > 1 else idle:
+            instance = self.pools[pool].instances[index]
+            if not instance.stepping and instance.begin(now):
+                heappush(self.ends, (instance.end, pool, index))
+
+    def _finish(self, now: float, idle: list[tuple[int, int]]) -> None:
+        """Account for the steps that end *now*."""
+        ends = self.ends
+        while ends and ends[0][0] <= now:
+            end, pool, index = heappop(ends)
+            instance = self.pools[pool].instances[index]
+            if not instance.stepping or instance.end != end:
+                continue
+            instance.finish()
+            idle.append((pool, index))
+            for rank in instance.ranks:
+                if rank.completed:
+                    self._complete(pool, rank, index)
+                if rank.handed:
+                    self._hand_over(rank, now)
+
+    def _complete(self, pool: int, rank: Rank, index: int) -> None:
+        state, book = self.pools[pool], self.book
+        for request in rank.completed:
+            book.place[request] = index
+            state.router.gone(request, rank.place)
+        self.flying -= len(rank.completed)
+        self.served += len(rank.completed)
+        rank.completed = []
+
+    def _hand_over(self, rank: Rank, now: float) -> None:
+        """Send the KV cache of prefilled requests to the other pool, one after the other."""
+        assert rank.handed is not None  # noqa: S101  only such ranks hand over
+        for request in rank.handed:
+            self.prefilled[request] = now
+            self.pools[0].router.gone(request, rank.place)
+            agreed = self.transfer_s(0)  # caches of others move meanwhile
+            sent = max(now, self.link_free[rank.place]) + self.transfer_s(self.book.context[request])
+            self.link_free[rank.place] = sent - agreed
+            self._make_ready(request)
+            heappush(self.moving, (sent, 1, request))
+        rank.handed = []
+
+    def _make_ready(self, request: int) -> None:
+        """Let the other pool compute the last token of the prompt again, which gives the first of the output."""
+        book = self.book
+        book.ready[request] = True
+        book.context[request] -= 1
+        book.left[request] += 1
+
+    def _send(self, request: int, now: float, idle: list[tuple[int, int]]) -> None:
+        """Let a client send a request: it passes the front end."""
+        self.sent[request] = now
+        self.flying += 1
+        if request == self.warm:
+            self.begins_s = now
+            for pool in self.pools:
+                pool.marks = [pool.tally.mark()]
+        if request == self.last and self.steady:
+            self.ends_s, self.flying_at_last = now, self.flying
+            for pool in self.pools:
+                pool.marks.append(pool.tally.mark())
+        delay = self.front_s(-(-self.flying // self.pools[0].model.instances)) * self.haste[request]
+        self.fronts[request] = delay
+        if delay > 0:
+            heappush(self.moving, (now + delay, 0, request))
+        else:
+            self._arrive(0, request, now, idle)
+
+    def _arrive(self, pool: int, request: int, now: float, idle: list[tuple[int, int]]) -> None:
+        """Route a request, and end with the step that runs where it can be in the next one."""
+        state = self.pools[pool]
+        place = self.late.pop(request, None)
+        if place is None:
+            place = state.router.route(request)
+            state.loads[place] += 1
+            if not pool:
+                self.book.cached[request] = state.router.cached[request]
+            instance, _ = state.rank(place)
+            if instance.stepping and state.model.late_steps > 0:
+                self.late[request] = place
+                heappush(
+                    self.moving,
+                    (now + state.model.late_steps * self.haste[request] * instance.pace_s(), pool, request),
+                )
+                return
+        instance, rank = state.rank(place)
+        matters = rank.arrive(request, now, instance.steps if instance.stepping else 0)
+        if not instance.stepping:
+            idle.append((pool, instance.index))
+        elif matters and instance.interrupt(now):
+            heappush(self.ends, (instance.end, pool, instance.index))

@@ -1,0 +1,338 @@
+"""Evaluate one step of a design: the composition of every layer below.
+
+    design ──▶ valid mapping? ──▶ memory ──▶ step profile ──▶ seconds, tokens/s, MFU, dollars, joules
+
+A design that cannot run is a result, `Infeasible`, with reasons that a person can act on. What a design achieves under
+a load of requests is for `cosmic.evaluation` to say, which calls this for single steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import log
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.catalog.accuracy import Expectation, expected_error
+from cosmic.cost.compute import peak_flop_per_s
+from cosmic.cost.power import drawn_w
+from cosmic.design.batch import Batch, batch_of, known
+from cosmic.design.point import DesignPoint
+from cosmic.errors import UnknownName
+from cosmic.metrics import OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
+from cosmic.numeric import floats, sum_of
+from cosmic.pricing.network import network_usd, network_w
+from cosmic.pricing.ownership import capital_usd, owned_usd_per_s
+from cosmic.recording.recorder import Recorder
+from cosmic.recording.running import run_batch, run_point
+from cosmic.simulation.analytic import BREAKDOWN, step
+from cosmic.step.compute import hardware_flop_per_token, lora_of, model_flop_per_token
+from cosmic.step.memory import COMPONENTS
+from cosmic.step.profile import memory_of
+from cosmic.workload.checks import RULES, held, invalid_reasons
+from cosmic.workload.sizes import document_length, structural_paths
+
+if TYPE_CHECKING:
+    from cosmic.simulation.event.result import Result
+
+GIB = 2**30
+POSSIBLE = {"step_s": (1e-12, 1e30), "tokens_per_s": (1e-30, 1e30), "mfu": (0.0, 1.01), "memory_bytes": (0.0, 1e30)}
+"""Smallest and largest number of the metrics from which the others follow: beyond them an answer would be wrong."""
+ENGINES = ("analytic", "event")
+
+
+def evaluate_step(point: DesignPoint, engine: str = "analytic") -> Outcome:
+    """Return what *point* achieves, or why it cannot run.
+
+    The engine `analytic` adds up a step in closed form; `event` simulates the design's own traces, node by node.
+    """
+    if engine not in ENGINES:
+        raise UnknownName.among("engine", engine, "engine", ENGINES)
+    outcome = _evaluate(point)
+    if engine == "analytic" or isinstance(outcome, Infeasible):
+        return outcome
+    from cosmic.simulation.event.from_design import simulate_design  # noqa: PLC0415  only this engine needs it
+
+    return as_simulated(outcome, simulate_design(point))
+
+
+def as_simulated(metrics: Metrics, result: Result) -> Metrics:
+    """Return what a design achieves if its step takes as long as its simulated traces did."""
+    last = max(result.per_npu, key=lambda npu: npu.cycles)
+    seconds = last.cycles / 1e9
+    slower = seconds / metrics.step_s
+    other = abs(log(slower))  # what the engines disagree by is one more error
+    exposed = last.communication_cycles - last.hidden_cycles
+    computing = last.cycles - last.idle_cycles - exposed
+    return replace(
+        metrics,
+        step_s=seconds,
+        ttft_s=seconds if metrics.ttft_s is not None else None,
+        tpot_s=seconds if metrics.tpot_s is not None else None,
+        tokens_per_s=metrics.tokens_per_s / slower,
+        mfu=metrics.mfu / slower,
+        hfu=metrics.hfu / slower,
+        cost_usd_per_token=_slower(metrics.cost_usd_per_token, 1 / slower),
+        energy_j=_slower(metrics.energy_j, 1 / slower),
+        perf_per_bandwidth=_slower(metrics.perf_per_bandwidth, slower),
+        perf_per_network_cost=_slower(metrics.perf_per_network_cost, slower),
+        breakdown={"compute": computing / 1e9, "communication": exposed / 1e9, "idle": last.idle_cycles / 1e9},
+        expected_error=None,
+        expected_on=_expected_in_closed_form(metrics),
+        step_s_range=metrics.step_s_range.around(seconds, other),
+        tokens_per_s_range=metrics.tokens_per_s_range.around(metrics.tokens_per_s / slower, other),
+    )
+
+
+def _expected_in_closed_form(metrics: Metrics) -> str:
+    """Return that the event engine predicted no measured run, and what the closed form's error is."""
+    said = "not measured: no run like this was predicted by the event engine"
+    if metrics.expected_error is None:
+        return said
+    return f"{said}; the closed form is off by {100 * metrics.expected_error:.0f} % {metrics.expected_on}"
+
+
+def expected_in_words(metrics: Metrics) -> str:
+    """Return how far off a step is expected to be, or that this was not measured."""
+    if metrics.expected_error is None:
+        return f"expected error {metrics.expected_on}; the range is that of other kinds, widened"
+    return f"expected to be off by {100 * metrics.expected_error:.0f} % ({metrics.expected_on})"
+
+
+def expectation(point: DesignPoint, columns: Mapping[str, npt.NDArray[np.float64]]) -> Expectation:
+    """Return how far off the step of *point* may be, by the metrics of a batch of it alone."""
+    return expected_error(point, waiting_share({name: float(columns[name][0]) for name in WAITING}))
+
+
+WAITING = ("breakdown.launch", "step_s")
+
+
+def waiting_share(found: Mapping[str, float]) -> float:
+    """Return the share of a step that accelerators wait for their hosts, by its metrics."""
+    return found["breakdown.launch"] / found["step_s"]
+
+
+def _slower(value: float | None, times: float) -> float | None:
+    return None if value is None else value / times
+
+
+def _evaluate(point: DesignPoint) -> Outcome:
+    found = run_point(RECORDER, point)
+    if found is None or any(np.isnan(found[name]) for name in POSSIBLE):
+        return _evaluate_directly(point)
+    if reasons := tuple(rule.sentence(point) for name, rule in RULES.items() if not found[f"rule.{name}"]):
+        return Infeasible(reasons)
+    return _outcome(point, {name: found[name] for name in MEASURED})
+
+
+def _evaluate_directly(point: DesignPoint) -> Outcome:
+    """Return what *point* achieves by the physics itself, without a program: what is wrong has a sentence then."""
+    batch = batch_of(point)
+    if reasons := invalid_reasons(batch):
+        return Infeasible(reasons)
+    try:
+        values = {name: float(value) for name, value in _evaluate_group(batch).items()}
+    except ArithmeticError as error:
+        return Infeasible((f"its numbers are too large or too small to compute with: {error}",))
+    return _outcome(point, values)
+
+
+def _outcome(point: DesignPoint, values: dict[str, float]) -> Outcome:
+    """Return the metrics of a design that meets all rules, or why it cannot run nonetheless."""
+    if reason := _range_reason(values):
+        return Infeasible((reason,))
+    memory = {name: values[f"memory.{name}"] for name in COMPONENTS}
+    if values["memory_bytes"] > point.memory.capacity_bytes:
+        return Infeasible((_memory_reason(point, values["memory_bytes"], memory, int(values["memory_stage"])),))
+    if (away := values["offloaded_bytes"]) > (outer := _outer_bytes(batch_of(point))):
+        return Infeasible((f"offloads {away / GIB:.4g} GiB per NPU to outer tiers of {outer / GIB:.4g} GiB",))
+    stage = int(values.pop("memory_stage"))
+    plain = {name: None if np.isnan(value) else value for name, value in values.items() if "." not in name}
+    breakdown = {name: values[f"breakdown.{name}"] for name in BREAKDOWN}
+    expected = expected_error(point, waiting_share(values))
+    return Metrics(
+        **plain,  # type: ignore[arg-type]  # only what is open in `Metrics` may be missing
+        memory=memory,
+        memory_stage=stage,
+        breakdown=breakdown,
+        provenance=point.compute.provenance,
+        expected_error=expected.error,
+        expected_on=expected.on,
+        step_s_range=expected.around(values["step_s"]),
+        tokens_per_s_range=expected.around(values["tokens_per_s"]),
+        unknown=unknown_metrics(point),
+    )
+
+
+NEEDS = {
+    "cost_usd": ("price",),
+    "cost_usd_per_token": ("price", "power"),
+    "energy_j": ("power",),
+    "energy_j_per_token": ("power",),
+}
+"""The figures of an accelerator without which a metric is unknown."""
+
+
+def unknown_metrics(point: DesignPoint) -> dict[str, str]:
+    """Return the metrics of *point* that are unknown for want of a figure of its accelerator, each with the reason."""
+    figures = {"price": point.compute.price_usd, "power": point.compute.power_w}
+    name = point.compute.accelerator or "the accelerator"
+    wanted = {metric: needed for metric, needed in NEEDS.items() if point.serving or metric not in OF_REQUESTS}
+    missing = {metric: [each for each in needed if figures[each] is None] for metric, needed in wanted.items()}
+    return {metric: f"no {' and no '.join(these)} is known for {name}" for metric, these in missing.items() if these}
+
+
+def _memory_reason(point: DesignPoint, needed: float, memory: dict[str, float], stage: int) -> str:
+    largest = sorted(memory.items(), key=lambda item: -item[1])[:3]
+    parts = ", ".join(f"{size / GIB:.3g} {name}" for name, size in largest)
+    where = f"stage {stage + 1} of {point.workload.pp} " if point.workload.pp > 1 else ""
+    return f"{where}needs {needed / GIB:.4g} GiB of {point.memory.capacity_bytes / GIB:.4g} GiB per NPU: {parts}"
+
+
+def _range_reason(values: dict[str, float]) -> str:
+    """Return which metric of a design is out of range; empty if none is."""
+    for name, (least, most) in POSSIBLE.items():
+        if not least <= values[name] <= most:
+            return f"its numbers are too large or too small to compute with: {name} would be {values[name]:.4g}"
+    return ""
+
+
+def _out_of_range(columns: dict[str, npt.NDArray[np.float64]]) -> npt.NDArray[np.bool_]:
+    """Return which designs have a metric that is out of range."""
+    inside = [(columns[name] >= least) & (columns[name] <= most) for name, (least, most) in POSSIBLE.items()]
+    outside: npt.NDArray[np.bool_] = np.logical_not(np.logical_and.reduce(inside))  # a NaN is not inside
+    return outside
+
+
+def _outer_bytes(batch: Batch) -> Any:
+    return sum_of(batch[f"memory.tiers.{place}.capacity"] for place in range(len(batch.base.memory.tiers)))
+
+
+def evaluate_steps(batch: Batch) -> BatchOutcome:
+    """Return the metrics of every design of *batch*: the same functions, over arrays."""
+    results, unrecorded = run_batch(RECORDER, batch, len(RESULTS))
+    if unrecorded:
+        _run_directly(batch, np.concatenate(unrecorded), results)
+    columns = {name: results[place] for place, name in enumerate(MEASURED) if name != "memory_stage"}
+    columns |= dict.fromkeys(OF_REQUESTS, np.broadcast_to(np.nan, (batch.size,)))
+    broken = {name: results[len(MEASURED) + place] == 0 for place, name in enumerate(RULES)}
+    over = {}
+    for name, most in (("memory", batch["memory.capacity"]), ("offloaded", _outer_bytes(batch))):
+        needed = columns[f"{name}_bytes"]
+        with np.errstate(divide="ignore", invalid="ignore"):  # where there are no outer tiers
+            over[name] = np.where(needed > most, needed / most - 1, 0.0)
+    invalid = np.logical_or.reduce(list(broken.values()))
+    broken["range"] = _out_of_range(columns) & ~invalid
+    excess = over["memory"] + over["offloaded"]
+    excess[invalid | broken["range"]] = np.inf
+    broken |= {name: share > 0 for name, share in over.items()}
+    return BatchOutcome(columns, {name: those for name, those in broken.items() if those.any()}, excess)
+
+
+def _run_directly(batch: Batch, rows: npt.NDArray[np.intp], results: npt.NDArray[np.float64]) -> None:
+    """Write the results of designs that have no program: the physics itself, over arrays."""
+    chosen = batch.take(rows, {})
+    for places, part in chosen.groups(structural_paths(chosen)):
+        here = rows[places]
+        for place, holds in enumerate(held(part).values()):
+            results[len(MEASURED) + place, here] = holds
+        results[: len(MEASURED), here] = np.nan
+        for found, values in _computable(part):
+            for place, name in enumerate(MEASURED):
+                results[place, here[found]] = values[name]
+
+
+def _computable(part: Batch) -> Iterator[tuple[npt.NDArray[np.intp], dict[str, Any]]]:
+    """Yield rows of designs that share one plan, with their metrics; rows whose numbers overflow are left out."""
+    waiting = [np.arange(part.size)]
+    while waiting:
+        rows = waiting.pop()
+        try:
+            yield rows, _evaluate_group(part if len(rows) == part.size else part.take(rows, {}))
+        except ArithmeticError:
+            if len(rows) > 1:
+                waiting += np.array_split(rows, 2)
+
+
+def _evaluate_group(batch: Batch) -> dict[str, Any]:
+    """Return every metric of designs that share one plan; raise an `ArithmeticError` where numbers overflow."""
+    try:
+        with np.errstate(over="raise", divide="raise", invalid="raise"):
+            return _metrics(batch)
+    finally:
+        batch.known.clear()  # profiles refer to their batch: their arrays would wait for the garbage collector
+
+
+def _metrics(batch: Batch) -> dict[str, Any]:
+    workload, network = batch.base.workload, batch.base.network
+    memory, took = memory_of(batch), step(batch)
+    seconds = took.seconds
+    npus = batch.npus
+    decoding = workload.task == "decode"
+    tokens = batch["workload.global_batch"] * (1 if decoding else batch["workload.sequence"])
+    needed = model_flop_per_token(
+        batch.base.model,
+        batch["workload.sequence"],
+        training=workload.task == "training",
+        decoding=decoding,
+        document=document_length(batch),
+        lora=lora_of(workload),
+        prompt=workload.task == "prefill",
+    )
+    peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
+    keys, places = ("topology", "npus", "bandwidth"), range(len(network.dims))
+    dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
+    wires = network_usd(*dims)
+    bought = capital_usd(known(batch["compute.price"]), npus, wires)
+    power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(*dims)
+    return {
+        "step_s": seconds,
+        "ttft_s": seconds if workload.task == "prefill" else np.nan,
+        "tpot_s": seconds if decoding else np.nan,
+        "tokens_per_s": tokens / seconds,
+        "mfu": needed * tokens / (seconds * npus * peak),
+        "hfu": hardware_flop_per_token(batch) * tokens / (seconds * npus * peak),
+        "memory_bytes": memory.total,
+        "memory_stage": memory.stage,
+        "offloaded_bytes": sum_of(memory.offloaded.values()),
+        "cost_usd": bought,
+        "network_usd": wires,
+        "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
+        "energy_j": power * seconds,
+        "perf_per_bandwidth": _inverse(seconds * sum_of(dims[2])),
+        "perf_per_network_cost": _inverse(seconds * wires),
+        **{f"memory.{name}": value for name, value in memory.parts.items()},
+        **{f"breakdown.{name}": value for name, value in took.parts.items()},
+    }
+
+
+MEASURED = (
+    *OF_STEPS,
+    "memory_stage",
+    *(f"memory.{name}" for name in COMPONENTS),
+    *(f"breakdown.{name}" for name in BREAKDOWN),
+)
+RESULTS = (*MEASURED, *(f"rule.{name}" for name in RULES))
+"""What is computed of every design: its metrics, and whether it meets each rule."""
+
+
+def _measured(batch: Batch) -> dict[str, Any]:
+    found = _metrics(batch)
+    return {name: found[name] for name in MEASURED}
+
+
+def _judged(batch: Batch) -> dict[str, Any]:
+    return {f"rule.{name}": holds for name, holds in held(batch).items()}
+
+
+RECORDER = Recorder(_measured, _judged)
+"""The programs of all structures that were evaluated (see `cosmic.recording`)."""
+
+
+def _inverse(value: Any) -> Any:
+    """Return 1 / value; NaN for one accelerator, which has no network."""
+    positive = floats(value) > 0
+    return np.where(positive, 1 / np.where(positive, value, 1.0), np.nan)

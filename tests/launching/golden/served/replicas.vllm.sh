@@ -1,0 +1,29 @@
+#!/usr/bin/env bash
+# llama3-8b on 8 × h100-sxm-80gb, 4 × (tp 2): vLLM's arguments
+
+serve() {  # GPUs, port, what differs between hosts
+  CUDA_VISIBLE_DEVICES=$1 vllm serve meta-llama/Llama-3.1-8B-Instruct \
+    --tensor-parallel-size 2 \
+    --dtype bfloat16 \
+    --max-model-len 4864 \
+    --max-num-seqs 128 \
+    --max-num-batched-tokens 8192 \
+    --gpu-memory-utilization 0.9 \
+    --port "$2" \
+    "${@:3}"
+}
+
+serve 0,1 8001 &
+serve 2,3 8002 &
+serve 4,5 8003 &
+serve 6,7 8004 &
+vllm-router \
+  --worker-urls \
+  http://127.0.0.1:8001 \
+  http://127.0.0.1:8002 \
+  http://127.0.0.1:8003 \
+  http://127.0.0.1:8004 \
+  --policy round_robin \
+  --host 0.0.0.0 \
+  --port 8000 &
+wait

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# deepseek-v3 on 8 × b200-sxm-180gb, 1 × (tp 8, ep 8): Dynamo's deployment with vLLM
+# note: put the tag of your vllm-runtime image in place of my-tag, and your token into the secret hf-token-secret
+# note: a checkpoint in NVFP4 (or MXFP4) is needed for fp4: quantize deepseek-ai/DeepSeek-V3, or find one
+# note: the numbers assume that 70% of drafted tokens are accepted: measure it
+# note: the KV cache is in fp8, as the numbers assume: set kv_cache_dtype=bf16 for 16 bits
+cat > deployment.yaml <<'END_OF_FILE'
+apiVersion: nvidia.com/v1beta1
+kind: DynamoGraphDeployment
+metadata:
+  name: deepseek-v3
+spec:
+  backendFramework: vllm
+  components:
+  - name: Frontend
+    type: frontend
+    replicas: 1
+    podTemplate:
+      spec:
+        containers:
+        - name: main
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:my-tag
+  - name: worker
+    type: worker
+    replicas: 1
+    podTemplate:
+      spec:
+        containers:
+        - name: main
+          image: nvcr.io/nvidia/ai-dynamo/vllm-runtime:my-tag
+          command:
+          - python3
+          - -m
+          - dynamo.vllm
+          args:
+          - --model
+          - deepseek-ai/DeepSeek-V3
+          - --tensor-parallel-size
+          - '8'
+          - --enable-expert-parallel
+          - --kv-cache-dtype
+          - fp8
+          - --max-model-len
+          - '4864'
+          - --max-num-seqs
+          - '32'
+          - --max-num-batched-tokens
+          - '8192'
+          - --gpu-memory-utilization
+          - '0.9'
+          - --speculative-config
+          - '{"method": "mtp", "num_speculative_tokens": 2}'
+          envFrom:
+          - secretRef:
+              name: hf-token-secret
+          resources:
+            limits:
+              nvidia.com/gpu: '8'
+END_OF_FILE
+kubectl apply -f deployment.yaml

@@ -1,0 +1,124 @@
+"""The models of rows: by their sizes, by many names, or by both."""
+
+from __future__ import annotations
+
+import pytest
+
+from cosmic import catalog
+from cosmic.design.model import Transformer, parameters
+from cosmic.errors import SpecError
+from cosmic.validation.models import catalog_name, model_of, sequence_of, shared_out
+from cosmic.validation.rows import Fields
+
+SIZES = {"n_layers": "32", "hidden": "4096", "n_heads": "32", "vocab": "32000", "seq_len": "4096"}
+
+
+def model(**cells: str) -> Transformer:
+    return model_of(Fields(cells), 1)
+
+
+@pytest.mark.parametrize("name", catalog.names("models"))
+def test_every_model_is_known_by_its_own_name_however_it_is_written(name: str) -> None:
+    assert catalog_name(name) == name
+    assert catalog_name(name.upper().replace("-", "_")) == name
+    assert catalog_name(name.replace("-", " ").title()) == name
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("GPT-3 175B", "gpt3-175b"),
+        ("GPT 175B", "gpt3-175b"),
+        ("Llama 3.1 405B", "llama3-405b"),
+        ("Meta-Llama-3-8B-Instruct", "llama3-8b"),
+        ("LLaMA-1-7B", "llama-7b"),
+        ("Llama-v2-70b-chat", "llama2-70b"),
+        ("Nemotron-4-340B", "nemotron-340b"),
+        ("Megatron 530B", "megatron-529.6b"),
+        ("MT-NLG 530B", "megatron-529.6b"),
+        ("Qwen3-235B-A22B (tokendrop)", "qwen3-235b-a22b"),
+        ("DeepSeekV3", "deepseek-v3"),
+        ("Mixtral 8x7B v0.1", "mixtral-8x7b"),
+        ("GPT 60B", "gpt3-60b"),  # none is near: as it is spelled
+    ],
+)
+def test_names_have_many_spellings(name: str, known: str) -> None:
+    assert catalog_name(name) == known
+
+
+def test_without_arch_sizes_tell_the_style() -> None:
+    assert not model(**SIZES, ffn="16384").gated
+    assert model(**SIZES, ffn="11008").gated
+    assert model(**SIZES, ffn="16384", n_kv_heads="8").gated
+    assert model(**SIZES, ffn="16384", n_kv_heads="32").biases  # as gpt
+
+
+def test_the_catalog_s_model_counts_where_a_row_s_sizes_agree() -> None:
+    llama = model(model="LLaMA-3 8B", hidden="4096")
+    assert (llama.layers, llama.kv_heads, llama.vocab) == (32, 8, 128256)
+    other = model(model="LLaMA-3 8B", **{**SIZES, "hidden": "2048", "n_heads": "16"}, ffn="8192")
+    assert other.hidden == 2048
+    assert model(model="LLaMA-3 8B", n_layers="4").layers == 4
+
+
+def test_sizes_that_are_not_given_are_usual() -> None:
+    found = model(arch="llama", n_layers="32", hidden="4096")
+    assert (found.heads, found.kv_heads, found.ffn, found.vocab) == (32, 32, 11008, 32000)
+    assert parameters(found) == pytest.approx(6.74e9, rel=0.01)  # LLaMA 7B
+    assert model(arch="gpt", n_layers="24", hidden="2048").ffn == 8192
+
+
+def test_experts_follow_from_a_row_s_own_numbers() -> None:
+    found = model(
+        model="a mixture", arch="moe", **SIZES, n_experts="16", topk="4", moe_ffn="1024", n_shared_experts="2"
+    )
+    assert found.experts is not None
+    assert (found.experts.count, found.experts.active, found.experts.ffn) == (16, 4, 1024)
+    assert found.experts.shared_ffn == 2048
+
+
+@pytest.mark.parametrize(
+    ("arch", "parallel", "norm", "positions"), [("gpt-neox", True, False, 0), ("bloom", False, True, 0)]
+)
+def test_styles_differ(arch: str, parallel: bool, norm: bool, positions: int) -> None:
+    found = model(arch=arch, **SIZES, ffn="16384")
+    assert (found.parallel_block, found.embedding_norm, found.positions) == (parallel, norm, positions)
+    assert model(arch="gpt", **SIZES).positions == 4096
+
+
+def test_layers_of_other_kinds_are_not_taken_for_attention() -> None:
+    with pytest.raises(SpecError, match="no such model of mixed layers"):
+        model(model="a hybrid", arch="hybrid-moe", **SIZES)
+
+
+@pytest.mark.parametrize(
+    ("name", "notes", "next_tokens", "modules"),
+    [
+        ("DeepSeek-V3", "", True, 1),
+        ("DeepSeek-V3 (w/o MTP)", "", True, 0),
+        ("DeepSeek-V3", "no MTP", True, 0),
+        ("DeepSeek-V3", "", False, 0),
+        ("DeepSeek-V3", "multi-token prediction of one layer", False, 1),
+        ("Nemotron-3-Super", "", True, 2),  # as in the catalog
+        ("Nemotron-3-Super", "without MTP", True, 0),
+        ("Kimi-K2", "", True, 0),
+    ],
+)
+def test_modules_for_further_tokens_train_as_the_row_or_the_framework_says(
+    name: str, notes: str, next_tokens: bool, modules: int
+) -> None:
+    found = model_of(Fields({"model": name, "notes": notes}), 1, next_tokens=next_tokens)
+    assert found.mtp_layers == modules
+
+
+def test_interleaved_stages_share_out_what_predicts_further_tokens() -> None:
+    deepseek = model_of(Fields({"model": "DeepSeek-V3"}), 1, next_tokens=True)
+    shared = shared_out(deepseek, 4, 4)
+    assert (shared.layers, shared.mtp_layers) == (62, 0)
+    assert shared_out(deepseek, 4, 1) == shared_out(deepseek, 1, 4) == deepseek
+
+
+def test_sequences_are_as_long_as_the_catalog_s_where_a_row_says_nothing() -> None:
+    assert sequence_of(Fields({"model": "DeepSeek-V3"})) == 4096
+    assert sequence_of(Fields({"model": "x"})) == 2048
+    assert sequence_of(Fields({"model": "DeepSeek-V3", "seq_len": "512"})) == 512
