@@ -1,0 +1,1 @@
+"""Networks as graphs: accelerators and switches joined by directed links, each with a bandwidth and a latency."""

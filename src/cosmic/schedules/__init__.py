@@ -1,0 +1,1 @@
+"""Schedules of collectives: checked, timed, drawn, and exchanged with other tools."""
