@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any, Protocol
@@ -21,12 +22,18 @@ class Parts:
     nics: Any = 0
 
 
+Edges = Iterator[tuple[int, int, float]]
+"""Links: source, target, and the share of an NPU's injection bandwidth; nodes after the last NPU are switches."""
+
+
 class Topology(Protocol):
     """A topology of *npus* NPUs. All functions take whole numbers or arrays of them.
 
     A group is *members* NPUs of the dimension, *step* apart (1: adjacent). All NPUs of the dimension are in such groups
     at once: *step* groups interleave in a block of members * step NPUs, and blocks fill the dimension. Functions of
     groups are exact where members * step divides npus, and estimates elsewhere.
+
+    A topology may also have `edges(npus)`, which yields its `Edges`; without it no link of it can be named.
     """
 
     algorithm: str
@@ -76,6 +83,19 @@ class Topology(Protocol):
 topologies: Registry[Topology] = Registry(
     "topology", "cosmic.cost.topologies", "cosmic.topologies", members_of(Topology)
 )
+
+
+def edges_of(topology: Topology | type[Topology], npus: int) -> Edges:
+    """Return the links of *npus* NPUs, for a topology that says which it has."""
+    edges = getattr(topology, "edges", None)
+    require(
+        edges is not None,
+        "topology",
+        getattr(topology, "__name__", str(topology)),
+        "does not say which links it has: it needs 'edges'",
+    )
+    found: Edges = edges(npus) if edges else iter(())
+    return found
 
 
 MOST_NPUS = 2**32

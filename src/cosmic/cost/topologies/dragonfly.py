@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import cast
 
 import numpy as np
 
 from cosmic.cost.topologies.switch import Switch
-from cosmic.design.network import Parts, topologies
+from cosmic.design.network import Edges, Parts, topologies
 from cosmic.numeric import Numeric, larger
 
 _CAPACITY = np.array([4 * h**4 + 2 * h**2 for h in range(2, 183)])
@@ -124,6 +125,29 @@ class Dragonfly:
         routers = -(-npus // h)
         ports = routers * (np.minimum(routers, 2 * h) - 1 + np.where(npus > 2 * h**2, h, 0))
         return Parts(links=2 * npus + ports, switch_ports=npus + ports, nics=npus)
+
+    @staticmethod
+    def edges(npus: int) -> Edges:
+        """Return links between NPUs and routers, within groups, and between groups in turn over their routers.
+
+        >>> len(list(Dragonfly.edges(72)))
+        324
+        """
+        h = int(Dragonfly.per_router(npus))
+        routers = -(-npus // h)
+        groups = [range(first, min(first + 2 * h, routers)) for first in range(0, routers, 2 * h)]
+        for npu in range(npus):
+            yield npu, npus + npu // h, 1.0
+            yield npus + npu // h, npu, 1.0
+        for group in groups:
+            yield from ((npus + a, npus + b, 1.0) for a in group for b in group if a != b)
+        each = 2 * h**2 // max(1, len(groups) - 1)
+        for a, b in combinations(range(len(groups)), 2):
+            for place in range(each):
+                source = npus + groups[a][((b - 1) * each + place) % len(groups[a])]
+                target = npus + groups[b][(a * each + place) % len(groups[b])]
+                yield source, target, 1.0
+                yield target, source, 1.0
 
 
 def _links_apart(distance: Numeric, h: Numeric) -> Numeric:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cosmic.cost.topologies.switch import Switch
-from cosmic.design.network import Parts, topologies
+from cosmic.design.network import Edges, Parts, topologies
 from cosmic.numeric import Numeric, smaller
 
 RADIX = 64
@@ -109,3 +109,22 @@ class FatTree:
         """
         levels = FatTree.levels(npus)
         return Parts(links=2 * levels * npus, switch_ports=(2 * levels - 1) * npus, nics=npus)
+
+    @staticmethod
+    def edges(npus: int) -> Edges:
+        """Return the links of a tree whose switches have all their uplinks in one, as fast as what is below it.
+
+        >>> len(list(FatTree.edges(64))), len(list(FatTree.edges(65)))
+        (128, 136)
+        """
+        below, first = [(npu, 1.0) for npu in range(npus)], npus
+        for level in range(1, int(FatTree.levels(npus)) + 1):
+            top = level == int(FatTree.levels(npus))
+            size = len(below) if top else RADIX // 2
+            above = [below[start : start + size] for start in range(0, len(below), size)]
+            for place, children in enumerate(above):
+                for child, share in children:
+                    yield child, first + place, share
+                    yield first + place, child, share
+            below = [(first + place, sum(share for _, share in each)) for place, each in enumerate(above)]
+            first += len(above)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.design.network import Parts, topologies
+from cosmic.design.network import Edges, Parts, topologies
 from cosmic.numeric import Numeric
 
 
@@ -79,3 +79,15 @@ class FullyConnected:
         56
         """
         return Parts(links=npus * (npus - 1))
+
+    @staticmethod
+    def edges(npus: int) -> Edges:
+        """Return a link to every other NPU, which share the bandwidth.
+
+        >>> list(FullyConnected.edges(2))
+        [(0, 1, 1.0), (1, 0, 1.0)]
+        """
+        for source in range(npus):
+            for target in range(npus):
+                if source != target:
+                    yield source, target, 1 / (npus - 1)

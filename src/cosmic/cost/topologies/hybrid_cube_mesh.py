@@ -12,7 +12,7 @@ from cosmic.arithmetic import is_power_of_two
 from cosmic.cost.topologies.fully_connected import FullyConnected
 from cosmic.cost.topologies.hypercube import Hypercube
 from cosmic.cost.topologies.product import Product
-from cosmic.design.network import topologies
+from cosmic.design.network import Edges, topologies
 from cosmic.numeric import Numeric
 
 Pair = frozenset[int]
@@ -71,6 +71,22 @@ class HybridCubeMesh(Product):
         """
         among_eight = np.vectorize(_share, otypes=[float])(members, np.minimum(npus, EIGHT), step)
         return np.where(np.greater(npus, EIGHT), super().share(members, npus, step), among_eight)[()]
+
+    @classmethod
+    def edges(cls, npus: int) -> Edges:
+        """Return the lanes between the first of the eight, joined where there are two; more than eight as a product.
+
+        >>> len(list(HybridCubeMesh.edges(8))), sorted({round(6 * share) for *_, share in HybridCubeMesh.edges(8)})
+        (32, [1, 2])
+        """
+        if npus > EIGHT:
+            yield from super().edges(npus)
+            return
+        for pair, count in WIRING.items():
+            source, target = sorted(pair)
+            if target < npus:
+                yield source, target, count / LANES
+                yield target, source, count / LANES
 
 
 @cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.design.network import Parts
+from cosmic.design.network import Edges, Parts
 from cosmic.numeric import Numeric
 
 
@@ -56,3 +56,14 @@ class Line:
     def parts(npus: Numeric) -> Parts:
         """Return 2 (p - 1) links: p - 1 pairs of neighbours, both ways."""
         return Parts(links=2 * (npus - 1))
+
+    @staticmethod
+    def edges(npus: int) -> Edges:
+        """Return a link to each neighbour; links at the ends are as fast as the others.
+
+        >>> list(Line.edges(3))
+        [(0, 1, 0.5), (1, 0, 0.5), (1, 2, 0.5), (2, 1, 0.5)]
+        """
+        for npu in range(npus - 1):
+            yield npu, npu + 1, 1 / min(2, npus - 1)
+            yield npu + 1, npu, 1 / min(2, npus - 1)

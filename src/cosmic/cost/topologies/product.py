@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from cosmic.design.network import Parts, Topology
+from cosmic.design.network import Edges, Parts, Topology, edges_of
 from cosmic.numeric import Numeric
 
 
@@ -114,3 +114,16 @@ class Product(ABC):
     def parts(cls, npus: Numeric) -> Parts:
         """Return the links of n / p copies of each side of length p."""
         return Parts(links=sum(npus // side * cls.side.parts(side).links for side in cls.sides(npus)))
+
+    @classmethod
+    def edges(cls, npus: int) -> Edges:
+        """Return the links of every copy of each side; a side has its links' share of an NPU's bandwidth."""
+        total, stride = int(cls.links(npus)), 1
+        for length in cls.split(npus):
+            own = int(cls.side.links(length))
+            for source, target, share in edges_of(cls.side, length) if length > 1 else ():
+                for outer in range(npus // (stride * length)):
+                    for inner in range(stride):
+                        base = outer * stride * length + inner
+                        yield base + source * stride, base + target * stride, share * own / total
+            stride *= length

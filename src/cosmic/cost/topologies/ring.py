@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.design.network import Parts, topologies
+from cosmic.design.network import Edges, Parts, topologies
 from cosmic.numeric import Numeric
 
 
@@ -85,3 +85,14 @@ class Ring:
         16
         """
         return Parts(links=npus * Ring.links(npus))
+
+    @staticmethod
+    def edges(npus: int) -> Edges:
+        """Return a link to each neighbour, both ways round, with half the bandwidth each.
+
+        >>> list(Ring.edges(3))
+        [(0, 1, 0.5), (0, 2, 0.5), (1, 2, 0.5), (1, 0, 0.5), (2, 0, 0.5), (2, 1, 0.5)]
+        """
+        for npu in range(npus):
+            for neighbour in dict.fromkeys(((npu + 1) % npus, (npu - 1) % npus)):
+                yield npu, neighbour, 1 / min(2, npus - 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cosmic.design.network import Parts, topologies
+from cosmic.design.network import Edges, Parts, topologies
 from cosmic.numeric import Numeric
 
 
@@ -77,3 +77,14 @@ class Switch:
         Parts(links=16, switch_ports=8, nics=8)
         """
         return Parts(links=2 * npus, switch_ports=npus, nics=npus)
+
+    @staticmethod
+    def edges(npus: int) -> Edges:
+        """Return a link up and one down for every NPU; the switch is the node after the last of them.
+
+        >>> list(Switch.edges(2))
+        [(0, 2, 1.0), (2, 0, 1.0), (1, 2, 1.0), (2, 1, 1.0)]
+        """
+        for npu in range(npus):
+            yield npu, npus, 1.0
+            yield npus, npu, 1.0
