@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pickle
+import signal
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +16,7 @@ import numpy as np
 import pytest
 
 from cosmic.errors import BackendError, SpecError
+from cosmic.exploration import workers
 from cosmic.exploration.inputs import Options, make_inputs
 from cosmic.exploration.problem import Problem, Results, make_problem
 from cosmic.exploration.searching import explore, search
@@ -208,3 +213,29 @@ def test_ray_finds_the_same_though_a_worker_dies(
         found = evaluate(rows)
     assert (tmp_path / "died").exists()
     assert same(Trials(rows, found), Trials(rows, problem.evaluate(rows)))
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="signals cannot be blocked here")
+def test_ctrl_c_waits_until_a_worker_has_been_started_whichever_thread_hears_it() -> None:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    listening = threading.Event()
+    hearer = threading.Thread(target=listening.wait, args=(60,), daemon=True)
+    hearer.start()
+    started = []
+
+    def start() -> None:
+        with workers._without_interrupts():
+            os.kill(os.getpid(), signal.SIGINT)
+            for _ in range(1000):
+                time.sleep(0)
+            started.append("a worker")
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            start()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        listening.set()
+        hearer.join()
+        signal.signal(signal.SIGINT, before)
+    assert started == ["a worker"]

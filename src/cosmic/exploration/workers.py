@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from multiprocessing.connection import Connection, wait
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any, Protocol
 
 import numpy as np
@@ -275,15 +277,27 @@ class ProcessPool:
 
 @contextmanager
 def _without_interrupts() -> Iterator[None]:
-    """Hold back Ctrl-C, also in processes that are started meanwhile: the parent alone answers it."""
+    """Hold back Ctrl-C, also in processes that are started meanwhile: the parent alone answers it, afterwards.
+
+    Processes inherit that the signal is blocked. Here it may still reach another thread, and Python then interrupts the
+    main one: a process would be half started. So its handler waits, too.
+    """
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    held: list[tuple[int, FrameType | None]] = []
+    handler: Any = None
+    if current_thread() is main_thread():  # no other is interrupted, or may set a handler
+        handler = signal.signal(signal.SIGINT, lambda *what: held.append(what))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+        if held and callable(handler):
+            handler(*held[-1])
 
 
 def _await_ready(process: Any, connection: Connection) -> None:
