@@ -1,0 +1,2 @@
+def plan(*a): raise NotImplementedError
+def play(*a): raise NotImplementedError
