@@ -1,2 +1,6 @@
-def plan(*a): raise NotImplementedError
-def play(*a): raise NotImplementedError
+def plan(*a):
+    raise NotImplementedError
+
+
+def play(*a):
+    raise NotImplementedError
