@@ -16,6 +16,7 @@ typedef struct {
     const int32_t *size, *origin;       /* of each chunk */
     uint8_t *need;                      /* chunk by node: 1 where it must arrive, 2 where it passes */
     int32_t *plan;                      /* chunk by node: the route by which it is to arrive, or -1 */
+    const double *release_s;            /* of each chunk: when it is there */
 } Problem;
 
 /* Digits that decide between equals: those of splitmix64. */
@@ -350,6 +351,10 @@ static int dispatch(const Problem *p, Play *play, int32_t machine, double now) {
 }
 
 static int finish(const Problem *p, Play *play, int32_t machine) {
+    if (machine >= p->machines) { /* a chunk that was not there from the beginning */
+        int64_t chunk = machine - p->machines;
+        return arrive(p, play, chunk, p->origin[chunk]);
+    }
     Machine *m = &play->machines[machine];
     Entry entry = m->now;
     m->busy = 0;
@@ -377,9 +382,10 @@ static int run(const Problem *p, Play *play) {
         measure(p, play, chunk);
         play->holders[chunk] = 1;
     }
-    for (int64_t chunk = 0; chunk < p->chunks; chunk++)
-        if (!arrive(p, play, chunk, p->origin[chunk])) return 0;
-    if (!settle(p, play, 0.0)) return 0;
+    for (int64_t chunk = 0; chunk < p->chunks; chunk++) {
+        Item event = {p->release_s[chunk], 0, (int32_t)(p->machines + chunk), 0};
+        if (!heap_push(&play->events, event)) return 0;
+    }
     while (play->events.count) {
         double now = play->events.items[0].key;
         while (play->events.count && play->events.items[0].key == now)

@@ -34,11 +34,15 @@ class Problem:
     """Of each chunk: the place among the keepers where it begins."""
     need: Bytes
     """Chunk by keeper: 1 where it must arrive, 2 where the plan has it pass."""
+    release_s: Floats = field(default_factory=lambda: np.zeros(0))
+    """Of each chunk: when it is there; 0 for all where empty."""
     plan: Small = field(init=False)
     """Chunk by keeper: the route by which the chunk arrives; -1 where it does not."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "plan", np.full(self.need.shape, -1, np.int32))
+        if not len(self.release_s):
+            object.__setattr__(self, "release_s", np.zeros(len(self.origin)))
 
     @property
     def machines(self) -> int:
@@ -130,7 +134,7 @@ class _Structure(Structure):
     _fields_ = [  # noqa: RUF012  as ctypes wants it
         *((name, c_int64) for name in ("nodes", "routes", "links", "machines", "chunks")),
         *((name, c_void_p) for name in ("from_", "to", "hop_first", "hops", "out_first", "machine")),
-        *((name, c_void_p) for name in ("seconds", "size", "origin", "need", "plan")),
+        *((name, c_void_p) for name in ("seconds", "size", "origin", "need", "plan", "release_s")),
     ]
 
 
@@ -160,7 +164,8 @@ def _inputs(problem: Problem) -> _Inputs:
         "origin": problem.origin,
     }
     kept: dict[str, Any] = {name: np.ascontiguousarray(values, np.int32) for name, values in whole.items()}
-    kept |= {"seconds": np.ascontiguousarray(problem.seconds), "need": problem.need.copy(), "plan": problem.plan.copy()}
+    kept |= {"seconds": np.ascontiguousarray(problem.seconds), "release_s": np.ascontiguousarray(problem.release_s)}
+    kept |= {"need": problem.need.copy(), "plan": problem.plan.copy()}
     counts = {
         "nodes": len(routes.keepers),
         "routes": routes.count,
