@@ -233,6 +233,21 @@ def _reduced_in_switches(question: _Question) -> Bounds:
     )
 
 
+def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, groups: Sequence[Sequence[int]]) -> float:
+    """Return when all members can have what they need of an all-gather, all-to-all or broadcast, links always busy."""
+    worst = 0.0
+    for group in groups:
+        wanted = chunks if kind == "broadcast" else (len(group) - 1) * chunks
+        members = np.array(group)
+        if kind == "broadcast":  # the root needs none, and may have no links in
+            members = members[np.isin(members, graph.targets)]
+        if len(group) > 1:
+            question = _Question(graph, kind, size_bytes, chunks, members, 0, False)
+            sized = replace(question, members=np.array(group)).seconds()
+            worst = max(worst, _ingress(question, wanted, sized))
+    return worst
+
+
 def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
     """Return the bandwidth into and out of each node."""
     weights = graph.bandwidth_bytes_per_s
