@@ -79,6 +79,8 @@ class Playing:
     """How many transfers it then looks at."""
     lenient: bool = True
     """Whether it may carry what the planned link cannot carry yet."""
+    in_turn: bool = False
+    """Whether planned transfers go in the order of chunks, not by what is behind them."""
     seed: int = 0
 
 
@@ -120,7 +122,7 @@ def play(problem: Problem, playing: Playing) -> Transfers:
         return interpreted.play(problem, playing)
     core, inputs = _functions(found), _inputs(problem)
     columns = [np.empty(room, kind) for kind in (np.int32, np.int32, np.float64, np.float64)]
-    numbers = (int(playing.steal), playing.window, int(playing.lenient), playing.seed, room)
+    numbers = (int(playing.steal), playing.window, int(playing.lenient), int(playing.in_turn), playing.seed, room)
     done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *(each.ctypes.data for each in columns))
     if done < 0:
         raise MemoryError
@@ -182,5 +184,5 @@ def _functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_synthesis_plan.restype = core.cosmic_synthesis_play.restype = c_int64
     core.cosmic_synthesis_plan.argtypes = [POINTER(_Structure), c_double, c_double, *[c_int64] * 3, c_void_p]
-    core.cosmic_synthesis_play.argtypes = [POINTER(_Structure), *[c_int64] * 5, *[c_void_p] * 4]
+    core.cosmic_synthesis_play.argtypes = [POINTER(_Structure), *[c_int64] * 6, *[c_void_p] * 4]
     return core

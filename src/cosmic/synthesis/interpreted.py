@@ -239,7 +239,8 @@ class _Play:
             place = routes.machine[routes.hops[route][0]]
             machine, planned = self.machines[place], self.plan[chunk][to] == route
             if planned:
-                item = (-self.tail[chunk][to], mixed(self.playing.seed, chunk, to), route, chunk)
+                first = float(chunk) if self.playing.in_turn else -self.tail[chunk][to]
+                item = (first, mixed(self.playing.seed, chunk, to), route, chunk)
                 heappush(machine.ready, item)
             if self.playing.steal:
                 machine.others.append((chunk, route))

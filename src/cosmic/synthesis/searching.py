@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from cosmic.errors import require
 from cosmic.graphs.graph import Floats, Ints
 from cosmic.synthesis.bounds import bounds, ingress_s
@@ -33,6 +35,12 @@ MUS = (0.01, 0.1, 1.0, 0.001)
 ROUNDS = 5
 SEEDS = 3
 """How often all is tried where the number of chunks is stated."""
+
+
+MOST_TREES = 384
+"""The most trees that chunks follow in turn."""
+KEPT_PLANS = 4
+"""Of plans of such trees, how many are played."""
 
 
 class Work:
@@ -105,7 +113,32 @@ class Search:
                 break
         if best is None:  # COUNTS is not empty
             raise AssertionError
+        if self.spread.kind == "broadcast" and release_s is None:
+            return min([best, *self._repeated()], key=lambda found: found.transfers.time_s)
         return best
+
+    def _repeated(self) -> Iterator[Found]:
+        """Yield schedules in which chunks follow few trees in turn: what all links carry then repeats itself.
+
+        A root that sends all chunks needs many, which keep every link busy evenly only if trees alternate.
+        """
+        plans, groups = [], range(len(self.spread.groups))
+        for trees in (count for count in COUNTS if self.spread.work(count) * ROUNDS <= BUDGET / 40 and count <= MOST_TREES):
+            for mu in MUS:
+                problem, _ = self.spread.problem(trees)
+                if plan(problem, Growing(self.fluid_s, mu, rounds=ROUNDS, seed=self.seed)):
+                    plans.append((_busiest_s(problem), trees, len(plans), problem))
+        for _, trees, _, problem in sorted(plans)[:KEPT_PLANS]:
+            for times in (1 << power for power in range(12)):
+                if trees * times > COUNTS[-1] or self.spread.work(trees * times) > BUDGET / 8:
+                    break
+                whole, numbers = self.spread.problem(trees * times)
+                rows = np.concatenate([np.tile(np.flatnonzero(problem.size == each), times) for each in groups])
+                whole.plan[:], whole.need[:] = problem.plan[rows], problem.need[rows]
+                for in_turn in (False, True):
+                    found = self._played(whole, Playing(steal=False, in_turn=in_turn, seed=self.seed), numbers)
+                    if found is not None:
+                        yield Found(found, trees * times, orbit=False)
 
     def _none(self, per_npu: int) -> Found:
         problem, _ = self.spread.problem(1)
@@ -159,6 +192,8 @@ class Search:
                 yield 0.2 * rounds + 0.5, self._played(problem, Playing(steal=False, seed=seed), numbers)
                 if not spread.relays:
                     yield 1.0, self._played(problem, Playing(lenient=False, seed=seed), numbers)
+                elif spread.work(per_npu) <= LARGE:
+                    yield 0.5, self._played(problem, Playing(steal=False, in_turn=True, seed=seed), numbers)
             problem, numbers = spread.problem(per_npu, release_s)
 
     def _played(self, problem: Problem, playing: Playing, numbers: Ints) -> Transfers | None:
@@ -166,3 +201,14 @@ class Search:
         if not self.spread.complete(problem, transfers):
             return None
         return Transfers(transfers.link, numbers[transfers.chunk], transfers.start_s, transfers.end_s)
+
+
+def _busiest_s(problem: Problem) -> float:
+    """Return how long the busiest link is busy by the plan."""
+    load_s = np.zeros(problem.machines)
+    for chunk, size in enumerate(problem.size.tolist()):
+        routes = problem.plan[chunk]
+        for route in routes[routes >= 0].tolist():
+            hops = problem.routes.hops[problem.routes.hop_first[route] : problem.routes.hop_first[route + 1]]
+            np.add.at(load_s, problem.machine[hops], problem.seconds[size, hops])
+    return float(load_s.max())
