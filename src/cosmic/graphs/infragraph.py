@@ -1,8 +1,8 @@
 """InfraGraph: infrastructure as instances of devices, whose components are joined by links.
 
 A vertex is ``instance.i.component.j``. Components of the kind ``npu`` are accelerators; all others (NICs, ports, switch
-chips, CPUs) forward data and keep none. Those that lead nowhere are left out, and one between just two others is part of
-the cable: its two links are one with the lower bandwidth and both latencies. Every edge carries both directions.
+chips, CPUs) forward data and keep none. Those that lead nowhere are left out, and one between just two others is part
+of the cable: its two links are one with the lower bandwidth and both latencies. Every edge carries both directions.
 
 Not read, as its public documentation does not say enough: rings of endpoints, devices composed of devices, and
 bandwidths in transfers a second, which need the width of the link.
@@ -75,11 +75,11 @@ def _directions(cable: _Cable) -> tuple[NamedLink, NamedLink]:
 def _by_name(tree: dict[str, Any], key: str, where: str) -> dict[str, dict[str, Any]]:
     """Return the members of a list of mappings, by their names."""
     given = tree.get(key) or []
-    fits = isinstance(given, list) and all(
-        isinstance(each, dict) and isinstance(each.get("name"), str) for each in given
-    )
+    mappings = [each for each in given if isinstance(each, dict)] if isinstance(given, list) else []
+    fits = isinstance(given, list) and len(mappings) == len(given)
+    fits = fits and all(isinstance(each.get("name"), str) for each in mappings)
     require(fits, f"{where}: {key}", given, "must be a list of mappings, each with a name")
-    return {each["name"]: each for each in given}
+    return {each["name"]: each for each in mappings}
 
 
 def _counts(device: dict[str, Any], where: str) -> dict[str, tuple[int, str]]:
@@ -173,10 +173,11 @@ def _joined(
 def _physical(link: dict[str, Any], where: str) -> tuple[float, float]:
     """Return the bandwidth and the latency of a link."""
     physical = link.get("physical") or {}
-    stated = physical.get("bandwidth") if isinstance(physical, dict) else None
+    given = physical.get("bandwidth") if isinstance(physical, dict) else None
+    stated = given if isinstance(given, dict) else {}
     rule = f"states no bandwidth in {' or '.join(BANDWIDTHS)}"
-    require(isinstance(stated, dict) and bool(set(BANDWIDTHS) & set(stated)), where, stated, rule)
-    rate = next(plain_number(stated[key], where) * worth for key, worth in BANDWIDTHS.items() if key in (stated or {}))
+    require(bool(set(BANDWIDTHS) & set(stated)), where, given, rule)
+    rate = next(plain_number(stated[key], where) * worth for key, worth in BANDWIDTHS.items() if key in stated)
     late = physical.get("latency") or {}
     require(isinstance(late, dict), where, late, "states its latency as a mapping, such as {ns: 300}")
     return rate, next((plain_number(late[key], where) * worth for key, worth in LATENCIES.items() if key in late), 0.0)

@@ -4,9 +4,9 @@ TACOS' list has the number of NPUs on its first line, and then a link a line:
 
     source target GiB/s us
 
-CSV has the header ``source,target,bandwidth,latency``, with units in the cells (``400 Gbps``, ``700 ns``). Nodes may have
-names. A node is a switch where its name begins with ``switch``, or where a column ``source_type`` or ``target_type``
-says so.
+CSV has the header ``source,target,bandwidth,latency``, with units in the cells (``400 Gbps``, ``700 ns``). Nodes may
+have names. A node is a switch where its name begins with ``switch``, or where a column ``source_type`` or
+``target_type`` says so.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cosmic.units import BYTES_PER_S, SECONDS, show
 COLUMNS = ("source", "target", "bandwidth", "latency")
 TYPES = ("source_type", "target_type")
 KINDS = ("npu", "switch")
-GIB, US = 2.0**30, 1e-6
+GIB, US_PER_S = 2.0**30, 1e6
 
 
 def parse_tacos(text: str, where: str) -> LinkGraph:
@@ -48,7 +48,7 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
             np.array(columns[0], np.int64),
             np.array(columns[1], np.int64),
             np.array(columns[2], np.float64) * GIB,
-            np.array(columns[3], np.float64) * US,
+            np.array(columns[3], np.float64) / US_PER_S,
         )
     except SpecError as error:
         raise error.inside(where) from None
@@ -77,7 +77,7 @@ def tacos_text(graph: LinkGraph) -> str:
     '2\n0 1 50 0.5\n'
     """
     require(not graph.switches, "switches", graph.switches, "TACOS' list of links has none; write CSV")
-    rows = zip(graph.sources, graph.targets, graph.bandwidth_bytes_per_s / GIB, graph.latency_s / US, strict=True)
+    rows = zip(graph.sources, graph.targets, graph.bandwidth_bytes_per_s / GIB, graph.latency_s * US_PER_S, strict=True)
     lines = (f"{source} {target} {_short(rate)} {_short(late)}" for source, target, rate, late in rows)
     return "\n".join([str(graph.npus), *lines]) + "\n"
 

@@ -35,15 +35,15 @@ def graph_of_tree(tree: dict[str, Any], where: str) -> LinkGraph:
     >>> graph_of_tree({"npus": 2, "bandwidth": "1 GB/s", "links": [link]}, "net.yaml").links
     2
     """
-    for key in tree:
+    for key, value in tree.items():
         if key not in KEYS:
-            raise UnknownName.key(f"{where}: {key}", tree[key], KEYS)
+            raise UnknownName.key(f"{where}: {key}", value, KEYS)
     npus = _names(tree["npus"], f"{where}: npus", "")
     switches = _names(tree.get("switches", 0), f"{where}: switches", "s")
     both = set(npus) & set(switches)
     require(not both, f"{where}: switches", sorted(both), "is an NPU too")
     require(isinstance(tree["links"], list), f"{where}: links", tree["links"], "must be a list of links")
-    common = {key: tree[key] for key in ("bandwidth", "latency") if key in tree}
+    common: dict[str, Any] = {key: tree[key] for key in ("bandwidth", "latency") if key in tree}
     links: list[NamedLink] = []
     for place, given in enumerate(tree["links"]):
         links += _links(given, common, f"{where}: links.{place}")
@@ -77,9 +77,9 @@ def _name(given: Any, where: str) -> str:
 def _links(given: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
     """Return the one or two directions of a stated link."""
     require(isinstance(given, dict), where, given, "must be a mapping, such as {source: 0, target: 1}")
-    for key in given:
+    for key, value in given.items():
         if key not in LINK_KEYS:
-            raise UnknownName.key(f"{where}.{key}", given[key], LINK_KEYS)
+            raise UnknownName.key(f"{where}.{key}", value, LINK_KEYS)
     for key in ("source", "target"):
         require(key in given, where, given, f"has no {key}")
     both = given.get("both", False)

@@ -64,6 +64,5 @@ def _parse_text(text: str, where: str) -> LinkGraph:
         return parse_graphml(text, where)
     if "," in first:
         return parse_csv(text, where)
-    return (
-        parse_tacos(text, where) if len(first.partition("#")[0].split()) == 1 else parse_physical_topology(text, where)
-    )
+    parse = parse_tacos if len(first.partition("#")[0].split()) == 1 else parse_physical_topology
+    return parse(text, where)
