@@ -126,9 +126,7 @@ def _too_short(schedule: Schedule, flow: Flow, chunks: Chunks) -> Ints:
     return found
 
 
-def _missing(
-    schedule: Schedule, flow: Flow, chunks: Chunks, held: Ints
-) -> tuple[int, Iterator[tuple[int, int]]]:
+def _missing(schedule: Schedule, flow: Flow, chunks: Chunks, held: Ints) -> tuple[int, Iterator[tuple[int, int]]]:
     """Return how many deliveries of copies are missing, and which: chunks and nodes."""
     chunk, node = held // flow.nodes, held % flow.nodes
     single = chunks.target != NOWHERE
@@ -140,9 +138,7 @@ def _missing(
     return int(lack.sum()), _lost(schedule, flow, chunks, np.flatnonzero(lack), present)
 
 
-def _lost(
-    schedule: Schedule, flow: Flow, chunks: Chunks, short: Ints, present: set[int]
-) -> Iterator[tuple[int, int]]:
+def _lost(schedule: Schedule, flow: Flow, chunks: Chunks, short: Ints, present: set[int]) -> Iterator[tuple[int, int]]:
     for chunk in short.tolist():
         target, home = int(chunks.target[chunk]), int(chunks.home[chunk])
         members = schedule.groups[int(chunks.group[chunk])] if target == NOWHERE else (target,)

@@ -1,12 +1,12 @@
 """Transfers as columns, and what of them is in order: every copy held before it is sent on, none delivered twice.
 
-A node *keeps* what it receives if it is an accelerator, or a switch that reduces. Any other switch forwards each message
-that it receives once.
+A node *keeps* what it receives if it is an accelerator, or a switch that reduces. Any other switch forwards each
+message that it receives once.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,8 +41,16 @@ class Flow:
 
     def of(self, chosen: Bools) -> Flow:
         """Return some of the transfers."""
-        columns = (self.row, self.chunk, self.source, self.target, self.start_s, self.end_s)
-        return Flow(*(column[chosen] for column in columns), self.keeps, self.tolerance_s)
+        row, chunk, source, target = (each[chosen] for each in (self.row, self.chunk, self.source, self.target))
+        return replace(
+            self,
+            row=row,
+            chunk=chunk,
+            source=source,
+            target=target,
+            start_s=self.start_s[chosen],
+            end_s=self.end_s[chosen],
+        )
 
 
 def flow_of(schedule: Schedule) -> Flow:

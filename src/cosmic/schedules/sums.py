@@ -1,8 +1,8 @@
 """Sums: whether partial sums are added up once each, and the whole sum arrives where it is to be.
 
-Most schedules are plain: along a tree to its home, every member sends its partial sum of a chunk once, after all that it
-receives; from there the whole sum is copied. Chunks that are not plain are followed event by event, with the set of the
-members whose parts each node has added up.
+Most schedules are plain: along a tree to its home, every member sends its partial sum of a chunk once, after all that
+it receives; from there the whole sum is copied. Chunks that are not plain are followed event by event, with the set of
+the members whose parts each node has added up.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ def _plain(schedule: Schedule, flow: Flow, chunks: Chunks) -> Bools:
     found = follow_copies(copied, chunks.home, begun)
     for wrong in (found.early, found.needless):
         plain[copied.chunk[wrong]] = False
-    return plain & (_member_deliveries(found.held, flow.nodes, chunks) == _others(schedule, chunks))
+    plain &= _member_deliveries(found.held, flow.nodes, chunks) == _others(schedule, chunks)
+    return plain
 
 
 def _others(schedule: Schedule, chunks: Chunks) -> Ints:

@@ -45,7 +45,9 @@ class Collective:
         """Return the chunks of an NPU, where the largest number of a chunk is *largest*."""
         if self.chunks_per_npu is not None:
             return self.chunks_per_npu
-        per_k = sum({"all_to_all": len(g) ** 2, "broadcast": 1, "reduce": 1}.get(self.kind, len(g)) for g in self.groups)
+        per_k = sum(
+            {"all_to_all": len(g) ** 2, "broadcast": 1, "reduce": 1}.get(self.kind, len(g)) for g in self.groups
+        )
         return max(1, -(-(largest + 1) // per_k))
 
 
@@ -104,15 +106,12 @@ def _in_whole_bytes(about: Collective, k: int) -> Collective:
 def ordered(schedule: Schedule) -> Schedule:
     """Return the schedule with its transfers in the order of their starts."""
     order = np.lexsort((schedule.link, schedule.chunk, schedule.end_s, schedule.start_s))
-    columns = (schedule.link, schedule.chunk, schedule.start_s, schedule.end_s)
-    return Schedule(
-        schedule.graph,
-        schedule.kind,
-        schedule.size_bytes,
-        schedule.chunks_per_npu,
-        schedule.groups,
-        *(column[order] for column in columns),
-        schedule.root,
+    return replace(
+        schedule,
+        link=schedule.link[order],
+        chunk=schedule.chunk[order],
+        start_s=schedule.start_s[order],
+        end_s=schedule.end_s[order],
     )
 
 
