@@ -45,6 +45,7 @@ COMMANDS = {
     "calibrate": ("calibrate", "Fit a system to your own measurements."),
     "probe": ("probe", "Measure this machine, for 'cosmic calibrate'."),
     "workload": ("workload", "List the operators, collectives and memory of one rank."),
+    "collective": ("collective", "Bound, synthesize and check collectives on any network."),
     "trace": ("trace", "Chakra execution traces: show, stats, check, generate."),
     "psa": ("psa", "The parameter set: show, count, sample, schema."),
     "list": ("listing", "List models, systems, agents and all else there is."),

@@ -1,1 +1,1 @@
-"""Schedules of collectives: checked, timed, drawn, and exchanged with other tools."""
+"""Schedules of collectives: checked, simulated, drawn, and read and written in the formats of other tools."""

@@ -1,0 +1,189 @@
+"""Nodes of a network by name: how files and options name them, and a network put together from named links."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, check_text, require
+from cosmic.graphs.graph import LinkGraph, graph_of
+from cosmic.units import BYTES_PER_S, SECONDS, read
+
+MOST_NODES = 2**20
+"""The most accelerators and switches that a network is taken apart into."""
+
+
+class NamedLink(NamedTuple):
+    """One direction of a cable, between nodes that have names."""
+
+    source: str
+    target: str
+    bandwidth_bytes_per_s: float
+    latency_s: float
+
+    def turned(self) -> NamedLink:
+        """Return the other direction of the same cable."""
+        return NamedLink(self.target, self.source, self.bandwidth_bytes_per_s, self.latency_s)
+
+
+def assembled(
+    nodes: Iterable[str],
+    switches: Collection[str],
+    links: Sequence[NamedLink],
+    where: str,
+    reducing: Collection[str] = (),
+) -> LinkGraph:
+    """Return the network of *links* between *nodes*, of which some are *switches*; accelerators keep their order.
+
+    >>> links = [NamedLink("a", "sw", 1e9, 0.0), NamedLink("sw", "b", 1e9, 0.0)]
+    >>> graph = assembled(["a", "sw", "b"], {"sw"}, links, "file")
+    >>> graph.npus, graph.switches, graph.names
+    (2, 1, ('a', 'b', 'sw'))
+    """
+    known = list(dict.fromkeys(check_text(name, f"{where}: node", LONGEST_NAME) for name in nodes))
+    check_size(len(known), where)
+    forwarding = set(switches)
+    npus = [name for name in known if name not in forwarding]
+    ordered = [*npus, *(name for name in known if name in forwarding)]
+    place = {name: number for number, name in enumerate(ordered)}
+    require(bool(npus), where, f"{len(known)} nodes", "a network has at least 1 NPU")
+    for name in reducing:
+        require(name in forwarding, f"{where}: reducing", name, "is no switch of this network")
+    for link in links:
+        for end in link[:2]:
+            if end not in place:
+                raise UnknownName.among(f"{where}: link {link.source}→{link.target}", end, "node", place)
+    rows = [(place[link.source], place[link.target], link[2], link[3]) for link in links]
+    try:
+        plain = graph_of(len(npus), rows, len(ordered) - len(npus))
+    except SpecError as error:
+        raise error.inside(where) from None
+    names = () if _are_numbers(ordered, len(npus)) else tuple(ordered)
+    return LinkGraph(
+        plain.npus,
+        plain.sources,
+        plain.targets,
+        plain.bandwidth_bytes_per_s,
+        plain.latency_s,
+        plain.switches,
+        frozenset(place[name] for name in reducing),
+        names,
+    )
+
+
+def check_size(nodes: int, where: str) -> None:
+    """Refuse a network that is too large to be taken apart into nodes and links."""
+    require(nodes <= MOST_NODES, where, f"{nodes:,} nodes", f"more than {MOST_NODES:,} are not listed one by one")
+
+
+def _are_numbers(ordered: Sequence[str], npus: int) -> bool:
+    """Return whether nodes are called what they would be called without names."""
+    return all(name in (str(place), f"s{place - npus}")[: 1 + (place >= npus)] for place, name in enumerate(ordered))
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Return distinct *names*: by number where all are whole numbers, else in the order in which they come.
+
+    >>> in_order(["10", "2"]), in_order(["b", "a", "b"])
+    (['2', '10'], ['b', 'a'])
+    """
+    found = list(dict.fromkeys(names))
+    if all(name.isascii() and name.isdigit() and len(name) < 19 for name in found):
+        return sorted(found, key=int)
+    return found
+
+
+def node_of(graph: LinkGraph, name: str, where: str) -> int:
+    """Return the node that *name* names: what it is called in its file, or its number, or s0, s1 of the switches.
+
+    >>> from cosmic.graphs.graph import graph_of
+    >>> star = graph_of(2, [(0, 2, 1e9, 0.0), (2, 1, 1e9, 0.0)], 1)
+    >>> node_of(star, "s0", "--fail"), node_of(star, "2", "--fail")
+    (2, 2)
+    """
+    found = find_node(graph, name)
+    if found is None:
+        if graph.names:
+            raise UnknownName.among(where, name, "node", graph.names)
+        switches = f" and switches s0 to s{graph.switches - 1}" if graph.switches else ""
+        raise SpecError(where, name, f"no such node; there are NPUs 0 to {graph.npus - 1}{switches}")
+    return found
+
+
+def find_node(graph: LinkGraph, name: str) -> int | None:
+    """Return the node that *name* names; None if there is none."""
+    if name in graph.names:
+        return graph.names.index(name)
+    number = name[1:] if not graph.names and name[:1] == "s" else name
+    if not (number.isascii() and number.isdigit() and len(number) < 19):
+        return None
+    node = int(number) + (graph.npus if number != name else 0)
+    return node if node < graph.nodes else None
+
+
+BANDWIDTH_UNITS = {"gbps": 1e9 / 8, "gb_per_s": 1e9, "gib_per_s": 2.0**30, "bytes_per_s": 1.0}
+LATENCY_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def rate_of(attributes: dict[str, Any], where: str) -> float:
+    """Return the bandwidth among the *attributes* of a link: text with a unit, or a number whose key has the unit.
+
+    >>> rate_of({"bandwidth": "400 Gbps"}, "link"), rate_of({"bandwidth_gbps": 400}, "link")
+    (50000000000.0, 50000000000.0)
+    """
+    found = _quantity(attributes, "bandwidth", BYTES_PER_S, BANDWIDTH_UNITS, where)
+    require(found is not None, where, sorted(attributes), "states no bandwidth, such as bandwidth: 400 Gbps")
+    return found or 0.0
+
+
+def latency_of(attributes: dict[str, Any], where: str) -> float:
+    """Return the latency among the *attributes* of a link, 0 where there is none."""
+    return _quantity(attributes, "latency", SECONDS, LATENCY_UNITS, where) or 0.0
+
+
+def _quantity(
+    attributes: dict[str, Any], key: str, dimension: Any, units: dict[str, float], where: str
+) -> float | None:
+    if key in attributes:
+        return quantity(attributes[key], dimension, f"{where}.{key}")
+    for unit, worth in units.items():
+        if f"{key}_{unit}" in attributes:
+            return plain_number(attributes[f"{key}_{unit}"], f"{where}.{key}_{unit}") * worth
+    return None
+
+
+def quantity(text: Any, dimension: Any, where: str) -> float:
+    """Return a quantity with its unit; an error is at *where*."""
+    try:
+        return read(text, dimension)
+    except SpecError as error:
+        raise SpecError(where, error.value, error.rule) from None
+
+
+def plain_number(text: Any, where: str) -> float:
+    """Return a finite number that *text* states.
+
+    >>> plain_number("0.5", "latency")
+    0.5
+    """
+    try:
+        value = float(text) if not isinstance(text, bool) else math.nan
+    except (TypeError, ValueError, OverflowError):
+        value = math.nan
+    require(math.isfinite(value), where, text, "must be a number")
+    return value
+
+
+def whole_number(text: Any, where: str, least: int = 0) -> int:
+    """Return a whole number that *text* states, *least* or more.
+
+    >>> whole_number("8", "npus", 1)
+    8
+    """
+    rule = f"must be a whole number from {least} on"
+    if isinstance(text, str):
+        require(text.isascii() and text.isdigit() and len(text) < 19, where, text, rule)
+        text = int(text)
+    require(isinstance(text, int) and not isinstance(text, bool) and text >= least, where, text, rule)
+    return int(text)

@@ -1,0 +1,142 @@
+"""Transfers as columns, and what of them is in order: every copy held before it is sent on, none delivered twice.
+
+A node *keeps* what it receives if it is an accelerator, or a switch that reduces. Any other switch forwards each
+message that it receives once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.graphs.graph import Floats, Ints
+from cosmic.graphs.schedule import Schedule
+
+Bools = npt.NDArray[np.bool_]
+OF_TIME, OF_CLOCK_S = 1e-9, 1e-12
+"""What counts as the same time: a share of the schedule's time, and what logs are rounded to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Flow:
+    """Transfers, a row each."""
+
+    row: Ints
+    """The number of each transfer in its schedule."""
+    chunk: Ints
+    source: Ints
+    target: Ints
+    start_s: Floats
+    end_s: Floats
+    keeps: Bools
+    """By node."""
+    tolerance_s: float
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes of the network."""
+        return len(self.keeps)
+
+    def of(self, chosen: Bools) -> Flow:
+        """Return some of the transfers."""
+        row, chunk, source, target = (each[chosen] for each in (self.row, self.chunk, self.source, self.target))
+        return replace(
+            self,
+            row=row,
+            chunk=chunk,
+            source=source,
+            target=target,
+            start_s=self.start_s[chosen],
+            end_s=self.end_s[chosen],
+        )
+
+
+def flow_of(schedule: Schedule) -> Flow:
+    """Return the transfers of a schedule."""
+    graph = schedule.graph
+    keeps = np.arange(graph.nodes) < graph.npus
+    keeps[list(graph.reducing)] = True
+    return Flow(
+        np.arange(schedule.transfers),
+        schedule.chunk,
+        graph.sources[schedule.link],
+        graph.targets[schedule.link],
+        schedule.start_s,
+        schedule.end_s,
+        keeps,
+        OF_TIME * schedule.time_s + OF_CLOCK_S,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Followed:
+    """What was found of transfers: places among the rows of a flow, not numbers of transfers."""
+
+    early: Ints
+    """Sent before the sender has it."""
+    needless: Ints
+    """Delivered where it already is, or never forwarded by a switch."""
+    held: Ints
+    """Sorted keys (chunk times nodes plus node) of all deliveries to nodes that keep them, homes left out."""
+
+
+def follow_copies(flow: Flow, home: Ints, since_s: Floats) -> Followed:
+    """Return what is wrong with copies that begin at a *home*, by chunk, at a time *since_s*, by chunk."""
+    key = flow.chunk * flow.nodes + flow.target
+    kept = np.flatnonzero(flow.keeps[flow.target])
+    order = kept[np.lexsort((flow.end_s[kept], key[kept]))]
+    at_home = flow.target[order] == home[flow.chunk[order]]
+    first = _begins(key[order])
+    needless = order[~first | at_home]
+    held, arrival = key[order][first & ~at_home], flow.end_s[order][first & ~at_home]
+
+    sent = np.flatnonzero(flow.keeps[flow.source])
+    chunk, source = flow.chunk[sent], flow.source[sent]
+    place, there = look_up(held, chunk * flow.nodes + source)
+    ready = np.where(there, arrival[place] if len(held) else np.inf, np.inf)
+    ready = np.where(source == home[chunk], since_s[chunk], ready)
+    early = sent[flow.start_s[sent] < ready - flow.tolerance_s]
+    early_switched, stuck = follow_switched(flow)
+    return Followed(np.concatenate([early, early_switched]), np.concatenate([needless, stuck]), held)
+
+
+def follow_switched(flow: Flow) -> tuple[Ints, Ints]:
+    """Return what switches send before they have it, and what they never forward; first come, first forwarded."""
+    into, out, match = switched_pairs(flow)
+    matched = match >= 0
+    come = flow.end_s[into[match]] if len(into) else np.zeros(len(out))
+    late = np.where(matched, come, np.inf) > flow.start_s[out] + flow.tolerance_s
+    left = np.ones(len(into), np.bool_)
+    left[match[matched]] = False
+    return out[late], into[left]
+
+
+def switched_pairs(flow: Flow) -> tuple[Ints, Ints, Ints]:
+    """Return transfers into switches that keep nothing, those out of them, and of each of these its place among those.
+
+    The n-th message of a chunk that leaves a switch is the n-th that came; -1 where there is none.
+    """
+    into, out = np.flatnonzero(~flow.keeps[flow.target]), np.flatnonzero(~flow.keeps[flow.source])
+    key_in = flow.chunk[into] * flow.nodes + flow.target[into]
+    key_out = flow.chunk[out] * flow.nodes + flow.source[out]
+    order_in, order_out = np.lexsort((flow.end_s[into], key_in)), np.lexsort((flow.start_s[out], key_out))
+    into, key_in, out, key_out = into[order_in], key_in[order_in], out[order_out], key_out[order_out]
+    first = np.searchsorted(key_in, key_out, "left")
+    rank = np.arange(len(out)) - np.searchsorted(key_out, key_out, "left")
+    match = np.where(first + rank < np.searchsorted(key_in, key_out, "right"), first + rank, -1)
+    return into, out, match
+
+
+def look_up(keys: Ints, wanted: Ints) -> tuple[Ints, Bools]:
+    """Return the place of each of the *wanted* among sorted *keys*, and whether it is there."""
+    if not len(keys):
+        return np.zeros(len(wanted), np.int64), np.zeros(len(wanted), np.bool_)
+    place = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return place, keys[place] == wanted
+
+
+def _begins(ordered: Ints) -> Bools:
+    """Return where a new value begins."""
+    return np.concatenate([[True], ordered[1:] != ordered[:-1]]) if len(ordered) else np.zeros(0, np.bool_)

@@ -1,0 +1,100 @@
+"""Shortest paths over the links of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from heapq import heappop, heappush
+
+import numpy as np
+
+from cosmic.errors import require
+from cosmic.graphs.graph import Ints, LinkGraph
+
+NO_LINK = -1
+TYPICAL_BYTES = 2.0**20
+"""A message that is neither all latency nor all bandwidth."""
+
+
+class Routes:
+    """The quickest paths of a message of some size; without *relays*, only switches lie between their ends."""
+
+    def __init__(self, graph: LinkGraph, size_bytes: float = TYPICAL_BYTES, *, relays: bool = True) -> None:
+        self._graph, self._relays = graph, relays
+        self._cost = (graph.latency_s + size_bytes / graph.bandwidth_bytes_per_s).tolist()
+        order = np.argsort(graph.sources, kind="stable")
+        self._out, self._targets = order.tolist(), graph.targets.tolist()
+        self._sources = graph.sources.tolist()
+        self._first = np.searchsorted(graph.sources[order], np.arange(graph.nodes + 1)).tolist()
+        self._trees: dict[int, list[int]] = {}
+        self._paths: dict[tuple[int, int], tuple[int, ...]] = {}
+
+    def path(self, source: int, target: int) -> tuple[int, ...]:
+        """Return the links from one node to another."""
+        found = self._paths.get((source, target))
+        if found is None:
+            self._paths[source, target] = found = self._walk(source, target)
+        return found
+
+    def _walk(self, source: int, target: int) -> tuple[int, ...]:
+        came = self._tree(source)
+        links: list[int] = []
+        node = target
+        while node != source:
+            link = came[node]
+            if link == NO_LINK:
+                ends = f"{self._graph.name(source)} to {self._graph.name(target)}"
+                why = "is not connected: no path" if self._relays else "has no link and no path of switches that"
+                require(False, "network", f"{self._graph.npus} NPUs", f"{why} leads from {ends}")
+            links.append(link)
+            node = self._sources[link]
+        return tuple(reversed(links))
+
+    def _tree(self, source: int) -> list[int]:
+        """Return the last link of the path from *source* to each node."""
+        if source in self._trees:
+            return self._trees[source]
+        came = [NO_LINK] * self._graph.nodes
+        cost = [float("inf")] * self._graph.nodes
+        cost[source] = 0.0
+        queue = [(0.0, source)]
+        while queue:
+            so_far, node = heappop(queue)
+            if so_far > cost[node] or (not self._relays and source != node < self._graph.npus):
+                continue
+            for link in self._out[self._first[node] : self._first[node + 1]]:
+                target, total = self._targets[link], so_far + self._cost[link]
+                if total < cost[target]:
+                    cost[target], came[target] = total, link
+                    heappush(queue, (total, target))
+        self._trees[source] = came
+        return came
+
+    def next_links(self, sources: Sequence[int]) -> dict[int, Ints]:
+        """Return, for each source, the first link towards each node; -1 where it is itself or none leads there."""
+        return {source: np.array(self._first_links(source), np.int64) for source in sources}
+
+    def _first_links(self, source: int) -> list[int]:
+        came = self._tree(source)
+        first = [NO_LINK] * len(came)
+        for target in range(len(came)):
+            chain: list[int] = []
+            node = target
+            while node != source and first[node] == NO_LINK and came[node] != NO_LINK:
+                chain.append(node)
+                node = self._sources[came[node]]
+            for each in reversed(chain):
+                above = self._sources[came[each]]
+                first[each] = came[each] if above == source else first[above]
+        return first
+
+
+def route(graph: LinkGraph, size_bytes: float = TYPICAL_BYTES) -> Ints:
+    """Return the next link of a message at a node (row) for another (column), on the quickest path; -1 for none.
+
+    >>> from cosmic.graphs.graph import graph_of
+    >>> ring = graph_of(3, [(0, 1, 1e9, 0.0), (1, 2, 1e9, 0.0), (2, 0, 1e9, 0.0)])
+    >>> route(ring).tolist()
+    [[-1, 0, 0], [1, -1, 1], [2, 2, -1]]
+    """
+    found = Routes(graph, size_bytes).next_links(range(graph.nodes))
+    return np.stack([found[node] for node in range(graph.nodes)])
