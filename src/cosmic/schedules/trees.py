@@ -1,0 +1,203 @@
+"""Algorithms of trees on any network, as baselines: double binary trees, C-Cube and MultiTree.
+
+Double binary trees (Sanders, Speck & Träff, 2009; NCCL): two trees, in each of which half of the data is added up
+towards the root and then sent down again, in chunks that follow one another; members that are leaves of one tree have
+children in the other. C-Cube (Cho et al., HPCA 2023) sends each chunk down as soon as it is added up, so that both
+directions of a link are busy. Neighbours in a tree may be several links apart: messages take the quickest path.
+
+MultiTree (Huang et al., ISCA 2021) grows a tree from every NPU over the links themselves, all at once: in each time
+step the trees take turns to take one more free link each.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cosmic.errors import require
+from cosmic.graphs.graph import LinkGraph
+from cosmic.schedules.routing import Routes
+from cosmic.simulation.event.clock import Clock
+from cosmic.simulation.event.wired import PICOSECONDS, Wired
+
+CHUNKS = (1, 4, 16, 64)
+"""Chunks of each tree that are tried."""
+MOST_MESSAGES = 60_000
+"""Messages that are simulated."""
+MOST_TREES = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Hop:
+    """A message of a chunk from one NPU to another, after those of some other messages have arrived."""
+
+    source: int
+    target: int
+    after: tuple[int, ...]
+
+
+def binary_tree(members: Sequence[int]) -> dict[int, int]:
+    """Return the parent of every member but the root, in a balanced tree whose leaves are every other member.
+
+    >>> binary_tree([0, 1, 2, 3, 4, 5, 6])
+    {0: 1, 2: 1, 1: 3, 4: 5, 6: 5, 5: 3}
+    """
+    parents: dict[int, int] = {}
+
+    def grow(low: int, high: int) -> int:
+        middle = (low + high) // 2
+        for start, end in ((low, middle), (middle + 1, high)):
+            if start < end:
+                parents[grow(start, end)] = members[middle]
+        return members[middle]
+
+    grow(0, len(members))
+    return parents
+
+
+def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> float | None:
+    """Return the seconds of an all-reduce over two trees, with the best number of chunks; None if they are too many.
+
+    With *overlapped* a chunk goes down as soon as it is added up (C-Cube), else after the last one has been.
+    """
+    members = list(range(graph.npus))
+    trees = [binary_tree(members), binary_tree(members[1:] + members[:1])]
+    times = []
+    for chunks in CHUNKS:
+        hops = list(_tree_hops(trees, chunks, overlapped))
+        if len(hops) <= MOST_MESSAGES:
+            times.append(_played_s(graph, hops, size_bytes / (2 * chunks)))
+    return min(times, default=None)
+
+
+def _tree_hops(trees: Sequence[dict[int, int]], chunks: int, overlapped: bool) -> Iterator[Hop]:
+    """Yield the messages of all chunks: up each tree, and down again."""
+    place = 0
+    up: list[list[dict[int, int]]] = []
+    for _ in range(chunks):
+        up.append([])
+        for parents in trees:
+            sent: dict[int, int] = {}
+            children: dict[int, list[int]] = defaultdict(list)
+            for child, parent in _upwards(parents):
+                yield Hop(child, parent, tuple(sent[each] for each in children[child]))
+                sent[child], place = place, place + 1
+                children[parent].append(child)
+            up[-1].append(sent)
+    for chunk in range(chunks):
+        for which, parents in enumerate(trees):
+            root = next(parent for parent in parents.values() if parent not in parents)
+            added = up[chunk if overlapped else -1][which]
+            ready = tuple(added[child] for child, parent in parents.items() if parent == root)
+            came: dict[int, tuple[int, ...]] = {root: ready}
+            for child, parent in reversed(list(_upwards(parents))):
+                yield Hop(parent, child, came[parent])
+                came[child], place = (place,), place + 1
+
+
+def _upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """Yield members and their parents, children before parents."""
+    waiting: dict[int, int] = defaultdict(int)
+    for parent in parents.values():
+        waiting[parent] += 1
+    ready = deque(child for child in parents if not waiting[child])
+    while ready:
+        child = ready.popleft()
+        parent = parents[child]
+        yield child, parent
+        waiting[parent] -= 1
+        if not waiting[parent] and parent in parents:
+            ready.append(parent)
+
+
+def _played_s(graph: LinkGraph, hops: Sequence[Hop], chunk_bytes: float) -> float:
+    """Return the seconds until the last message has arrived, with congestion on every link."""
+    routes = Routes(graph, chunk_bytes)
+    clock = Clock()
+    fabric = Wired(graph, clock, routes.path, PICOSECONDS)
+    left = [len(hop.after) for hop in hops]
+    waiting: dict[int, list[int]] = defaultdict(list)
+    for place, hop in enumerate(hops):
+        for each in hop.after:
+            waiting[each].append(place)
+    last = 0.0
+
+    def send(place: int) -> None:
+        hop = hops[place]
+        fabric.send_over(routes.path(hop.source, hop.target), chunk_bytes, arrived, place)
+
+    def arrived(place: int) -> None:
+        nonlocal last
+        now = last = fabric.now_s
+        for each in waiting[place]:
+            left[each] -= 1
+            if not left[each]:
+                fabric.now_s = now
+                send(each)
+        fabric.now_s = now
+
+    for place, hop in enumerate(hops):
+        if not hop.after:
+            fabric.now_s = 0.0
+            send(place)
+    clock.run()
+    return last
+
+
+def multitree_s(graph: LinkGraph, size_bytes: float) -> float | None:
+    """Return the seconds of an all-reduce by MultiTree: a reduce-scatter, then an all-gather.
+
+    Trees are of links between NPUs: a network with switches has none. None, too, where they are too many to grow.
+    """
+    if graph.switches or graph.npus > MOST_TREES:
+        return None
+    return sum(_gathered_s(each, size_bytes) for each in (graph.transposed(), graph))
+
+
+def _gathered_s(graph: LinkGraph, size_bytes: float) -> float:
+    """Return the seconds of an all-gather: transfers in the order in which trees took their links."""
+    takes = (graph.latency_s + size_bytes / graph.npus / graph.bandwidth_bytes_per_s).tolist()
+    sources, targets = graph.sources.tolist(), graph.targets.tolist()
+    free = [0.0] * graph.links
+    has = np.full((graph.npus, graph.npus), np.inf)
+    np.fill_diagonal(has, 0.0)
+    for link, tree in _multitree(graph):
+        start = max(free[link], float(has[tree, sources[link]]))
+        free[link] = has[tree, targets[link]] = start + takes[link]
+    return float(has.max())
+
+
+def _multitree(graph: LinkGraph) -> Iterator[tuple[int, int]]:
+    """Yield links and the roots of the trees that take them, step by step; in a step each link is taken once."""
+    out: list[list[tuple[int, int]]] = [[] for _ in range(graph.npus)]
+    for link in np.argsort(-graph.bandwidth_bytes_per_s, kind="stable").tolist():
+        out[int(graph.sources[link])].append((link, int(graph.targets[link])))
+    held = [[root] for root in range(graph.npus)]
+    has = [{root} for root in range(graph.npus)]
+    growing = list(range(graph.npus))
+    while growing:
+        taken: set[int] = set()
+        before = [members[:] for members in held]  # what arrives in a step is sent on in the next
+        turn = growing
+        while turn:
+            again = []
+            for root in turn:
+                free = (
+                    (link, target)
+                    for member in before[root]
+                    for link, target in out[member]
+                    if link not in taken and target not in has[root]
+                )
+                if found := next(free, None):
+                    link, target = found
+                    taken.add(link)
+                    has[root].add(target)
+                    held[root].append(target)
+                    again.append(root)
+                    yield link, root
+            turn = again
+        require(bool(taken), "network", f"{graph.npus} NPUs", "is not connected: some NPUs cannot be reached")
+        growing = [root for root in growing if len(has[root]) < graph.npus]

@@ -1,0 +1,55 @@
+"""Baselines of trees: times worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from cosmic.graphs.graph import LinkGraph, graph_of
+from cosmic.schedules import trees
+from cosmic.schedules.trees import binary_tree, double_tree_s, multitree_s
+
+RATE = 1e9
+
+
+def two_way_ring(npus: int) -> LinkGraph:
+    return graph_of(npus, [(i, (i + way) % npus, RATE, 0.0) for i in range(npus) for way in (1, npus - 1)])
+
+
+@pytest.mark.parametrize("members", [2, 3, 4, 7, 8, 13])
+def test_a_binary_tree_joins_all_members_and_is_balanced(members: int) -> None:
+    parents = binary_tree(list(range(members)))
+    assert len(parents) == members - 1
+    assert max(list(parents.values()).count(parent) for parent in parents.values()) <= 2
+    for first in range(members):
+        member, above = first, 0
+        while member in parents:
+            member, above = parents[member], above + 1
+        assert 2**above <= members
+
+
+def test_two_npus_add_up_and_send_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each tree has half of the bytes and one edge, the two in opposite directions: 0.5 s up, 0.5 s down."""
+    pair = graph_of(2, [(0, 1, RATE, 0.0), (1, 0, RATE, 0.0)])
+    monkeypatch.setattr(trees, "CHUNKS", (1,))
+    assert double_tree_s(pair, RATE, overlapped=False) == pytest.approx(1.0)
+
+
+def test_chunks_that_go_down_at_once_are_faster_than_those_that_wait() -> None:
+    ring = two_way_ring(8)
+    apart, overlapped = (double_tree_s(ring, RATE, overlapped=each) for each in (False, True))
+    assert apart is not None
+    assert overlapped is not None
+    assert overlapped < 0.8 * apart
+
+
+def test_multitree_reaches_the_bound_of_a_ring_and_of_a_full_graph() -> None:
+    """On a ring of 5, each NPU takes in 4 shards over two links: 2 steps of 0.2 s, twice. Fully connected: one."""
+    assert multitree_s(two_way_ring(5), RATE) == pytest.approx(0.8)
+    full = graph_of(4, [(i, j, RATE, 1e-6) for i in range(4) for j in range(4) if i != j])
+    assert multitree_s(full, RATE) == pytest.approx(2 * (0.25 + 1e-6))
+
+
+def test_a_network_with_switches_has_no_multitree() -> None:
+    star = graph_of(2, [(0, 2, RATE, 0.0), (2, 0, RATE, 0.0), (1, 2, RATE, 0.0), (2, 1, RATE, 0.0)], switches=1)
+    assert multitree_s(star, RATE) is None
+    assert double_tree_s(star, RATE, overlapped=True) is not None
