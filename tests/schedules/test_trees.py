@@ -6,7 +6,7 @@ import pytest
 
 from cosmic.graphs.graph import LinkGraph, graph_of
 from cosmic.schedules import trees
-from cosmic.schedules.trees import binary_tree, double_tree_s, multitree_s
+from cosmic.schedules.trees import binary_tree, double_tree_s, double_trees, multitree_s
 
 RATE = 1e9
 
@@ -24,7 +24,14 @@ def test_a_binary_tree_joins_all_members_and_is_balanced(members: int) -> None:
         member, above = first, 0
         while member in parents:
             member, above = parents[member], above + 1
-        assert 2**above <= members
+        assert above <= (members - 1).bit_length()
+
+
+@pytest.mark.parametrize("members", [2, 4, 6, 8, 14, 16])
+def test_members_have_children_in_one_of_two_trees(members: int) -> None:
+    first, second = (set(parents.values()) for parents in double_trees(range(members)))
+    assert not first & second
+    assert first | second == set(range(members))
 
 
 def test_two_npus_add_up_and_send_back(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +46,15 @@ def test_chunks_that_go_down_at_once_are_faster_than_those_that_wait() -> None:
     apart, overlapped = (double_tree_s(ring, RATE, overlapped=each) for each in (False, True))
     assert apart is not None
     assert overlapped is not None
-    assert overlapped < 0.8 * apart
+    assert overlapped < 0.9 * apart
+
+
+def test_two_trees_share_no_link_on_their_way_up_through_a_full_graph() -> None:
+    """Each link carries half of the bytes up, then half of them down: 1 s, and the first of 64 chunks' way."""
+    full = graph_of(8, [(i, j, RATE, 0.0) for i in range(8) for j in range(8) if i != j])
+    found = double_tree_s(full, RATE, overlapped=False)
+    assert found is not None
+    assert 1.0 < found < 1.0 + 6 / 64
 
 
 def test_multitree_reaches_the_bound_of_a_ring_and_of_a_full_graph() -> None:

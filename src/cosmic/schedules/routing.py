@@ -11,21 +11,30 @@ from cosmic.errors import require
 from cosmic.graphs.graph import Ints, LinkGraph
 
 NO_LINK = -1
+SAME = 1e-12
+"""Paths whose times differ by this share are equally quick."""
 TYPICAL_BYTES = 2.0**20
 """A message that is neither all latency nor all bandwidth."""
 
 
 class Routes:
-    """The quickest paths of a message of some size; without *relays*, only switches lie between their ends."""
+    """The quickest paths of a message of some size; without *relays*, only switches lie between their ends.
 
-    def __init__(self, graph: LinkGraph, size_bytes: float = TYPICAL_BYTES, *, relays: bool = True) -> None:
-        self._graph, self._relays = graph, relays
+    Of paths that are equally quick, the first that is found, which is over nodes of low numbers; or, *balanced*, the
+    one whose busiest link other such paths have taken least.
+    """
+
+    def __init__(
+        self, graph: LinkGraph, size_bytes: float = TYPICAL_BYTES, *, relays: bool = True, balanced: bool = False
+    ) -> None:
+        self._graph, self._relays, self._balanced = graph, relays, balanced
         self._cost = (graph.latency_s + size_bytes / graph.bandwidth_bytes_per_s).tolist()
         order = np.argsort(graph.sources, kind="stable")
         self._out, self._targets = order.tolist(), graph.targets.tolist()
         self._sources = graph.sources.tolist()
         self._first = np.searchsorted(graph.sources[order], np.arange(graph.nodes + 1)).tolist()
         self._trees: dict[int, list[int]] = {}
+        self._taken_s = [0.0] * graph.links
         self._paths: dict[tuple[int, int], tuple[int, ...]] = {}
 
     def path(self, source: int, target: int) -> tuple[int, ...]:
@@ -57,17 +66,38 @@ class Routes:
         cost = [float("inf")] * self._graph.nodes
         cost[source] = 0.0
         queue = [(0.0, source)]
+        ways: list[list[int]] = [[] for _ in came] if self._balanced else []
         while queue:
             so_far, node = heappop(queue)
-            if so_far > cost[node] or (not self._relays and source != node < self._graph.npus):
+            if so_far > cost[node]:
+                continue
+            if self._balanced and node != source:
+                came[node] = self._least_taken(came, ways[node])
+            if not self._relays and source != node < self._graph.npus:
                 continue
             for link in self._out[self._first[node] : self._first[node + 1]]:
                 target, total = self._targets[link], so_far + self._cost[link]
+                if self._balanced and total <= cost[target] * (1 + SAME):
+                    ways[target] = [*(ways[target] if total >= cost[target] * (1 - SAME) else ()), link]
                 if total < cost[target]:
                     cost[target], came[target] = total, link
                     heappush(queue, (total, target))
         self._trees[source] = came
         return came
+
+    def _least_taken(self, came: list[int], ways: list[int]) -> int:
+        """Return the last link of the path to a node that is taken least, by its busiest link; and take it."""
+        paths = []
+        for link in ways:
+            path = [link]
+            while (before := came[self._sources[path[-1]]]) != NO_LINK:
+                path.append(before)
+            paths.append(path)
+        taken = [sorted((self._taken_s[link] + self._cost[link] for link in path), reverse=True) for path in paths]
+        best = paths[min(range(len(paths)), key=taken.__getitem__)]
+        for link in best:
+            self._taken_s[link] += self._cost[link]
+        return best[0]
 
     def next_links(self, sources: Sequence[int]) -> dict[int, Ints]:
         """Return, for each source, the first link towards each node; -1 where it is itself or none leads there."""

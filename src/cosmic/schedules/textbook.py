@@ -62,7 +62,8 @@ def _baseline(
     messages = sum(len(each) for program in programs for each in program)
     if messages > MOST_HOPS:
         return Baseline(name, None, f"has more than {MOST_HOPS:,} messages")
-    routes = Routes(graph, max((size for program in programs for each in program for *_, size in each), default=1.0))
+    largest = max((size for program in programs for each in program for *_, size in each), default=1.0)
+    routes = Routes(graph, largest, balanced=True)
     hops, longest = _hops(routes, programs, groups)
     if hops > MOST_HOPS:
         return Baseline(name, None, f"has more than {MOST_HOPS:,} messages on links")

@@ -40,22 +40,26 @@ class Hop:
 
 
 def binary_tree(members: Sequence[int]) -> dict[int, int]:
-    """Return the parent of every member but the root, in a balanced tree whose leaves are every other member.
+    """Return the parent of every member but the root, which is the first; every other member is a leaf.
 
-    >>> binary_tree([0, 1, 2, 3, 4, 5, 6])
-    {0: 1, 2: 1, 1: 3, 4: 5, 6: 5, 5: 3}
+    >>> binary_tree([0, 1, 2, 3, 4, 5, 6, 7])
+    {1: 2, 2: 4, 3: 2, 4: 0, 5: 6, 6: 4, 7: 6}
     """
-    parents: dict[int, int] = {}
-
-    def grow(low: int, high: int) -> int:
-        middle = (low + high) // 2
-        for start, end in ((low, middle), (middle + 1, high)):
-            if start < end:
-                parents[grow(start, end)] = members[middle]
-        return members[middle]
-
-    grow(0, len(members))
+    parents = {}
+    for place in range(1, len(members)):
+        bit = place & -place
+        above = (place ^ bit) | (bit << 1)
+        parents[members[place]] = members[above if above < len(members) else place ^ bit]
     return parents
+
+
+def double_trees(members: Sequence[int]) -> tuple[dict[int, int], dict[int, int]]:
+    """Return two trees, of which an even number of members each has children in one: the second is mirrored.
+
+    Of an odd number it is shifted by one member, and one has children in both, or in none.
+    """
+    other = [*members[1:], *members[:1]] if len(members) % 2 else members[::-1]
+    return binary_tree(members), binary_tree(other)
 
 
 def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> float | None:
@@ -63,8 +67,7 @@ def double_tree_s(graph: LinkGraph, size_bytes: float, *, overlapped: bool) -> f
 
     With *overlapped* a chunk goes down as soon as it is added up (C-Cube), else after the last one has been.
     """
-    members = list(range(graph.npus))
-    trees = [binary_tree(members), binary_tree(members[1:] + members[:1])]
+    trees = double_trees(range(graph.npus))
     times = []
     for chunks in CHUNKS:
         hops = list(_tree_hops(trees, chunks, overlapped))
@@ -115,7 +118,7 @@ def _upwards(parents: dict[int, int]) -> Iterator[tuple[int, int]]:
 
 def _played_s(graph: LinkGraph, hops: Sequence[Hop], chunk_bytes: float) -> float:
     """Return the seconds until the last message has arrived, with congestion on every link."""
-    routes = Routes(graph, chunk_bytes)
+    routes = Routes(graph, chunk_bytes, balanced=True)
     clock = Clock()
     fabric = Wired(graph, clock, routes.path, PICOSECONDS)
     left = [len(hop.after) for hop in hops]

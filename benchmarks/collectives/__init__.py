@@ -1,0 +1,1 @@
+"""Algorithms for collectives beside their bounds, for `collective_table.py`."""

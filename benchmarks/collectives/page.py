@@ -1,0 +1,125 @@
+"""The page of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import geometric_mean
+from typing import Any
+
+from collectives.algorithms import CHUNKS, COLUMNS
+
+ABOUT = """# Collectives beside their bound
+
+An all-reduce of 1 GiB on {count} networks of up to {most} NPUs: the bound in milliseconds, and beside it the time of
+every algorithm over the bound. 1.00 is as fast as the network allows. Links hold one transfer at a time, for their
+latency and its bytes over their bandwidth; all algorithms that are played share links in this way.
+
+```bash
+python benchmarks/collective_table.py --page docs/collectives.md
+```
+
+"""
+READING = """
+R is a ring, FC a fully connected group and SW a switch, with their NPUs @ the GiB/s of each, innermost first; a switch
+of degree d1 is unwound into a link to the next NPU, one of degree d3 into links to the next three, which share its
+bandwidth. Links of the other networks have 50 GiB/s where nothing is said; latencies are 0.3 to 2 µs.
+
+## What the columns are
+
+- **bound**: what must cross the tightest cut of the network, for a reduce-scatter and then an all-gather. ForestColl
+  (Zhao et al., 2024) packs spanning trees that reach it with chunks as small as one likes: its optimum is 1.00 by
+  definition, and has no column.
+- **ring**, **two-way ring**: along links where a ring through all NPUs over them was found, or in the order of the
+  NPUs' numbers; whichever is faster. The two-way ring sends half of the bytes each way.
+- **direct**: everyone sends to everyone at once. **halving-doubling**: Thakur et al. (2005), in the order of numbers.
+  Messages of these take the quickest paths.
+- **double tree**: two binary trees (Sanders et al., 2009), as in NCCL; **C-Cube** (Cho et al., HPCA 2023) sends chunks
+  down while others are still on their way up. In the order of numbers, with the best of 1 to 64 chunks.
+- **MultiTree** (Huang et al., ISCA 2021): a tree from every NPU over the links. It counts all links as equally fast.
+- **BlueConnect** (Cho et al., MLSys 2019) goes through the dimensions of a product one after the other; **Themis**
+  (Rashidi et al., ISCA 2022) lets every chunk begin where least has been carried so far. Both by a closed form that
+  assumes that {chunks} chunks pipeline perfectly over dimensions that all NPUs use fully.
+- **best orders**: the linear program over all mixtures of orders of dimensions, without latency and with chunks as
+  small as one likes: no choice of orders does better. It is a bound, not a schedule.
+- **TACOS** (Won et al., MICRO 2024): the best that its public code (v1.3.0) found over 1 to 8 chunks; where links
+  differ, with its replacement of chunks made causal, as some of its schedules send what has not arrived. Recorded:
+  `benchmarks/collectives/tacos_recorded.csv` says where from.
+- **COSMIC**: `cosmic collective synthesize`, with its own choice of chunks. All {count} schedules pass the independent
+  check, and take the same nanoseconds in the event engine as they say.
+
+"""
+SEARCHED = ("ring", "two_way_ring")
+PLAYED = tuple(name for name in COLUMNS if name not in ("best_orders", "cosmic"))
+"""What COSMIC is compared with: all that has a schedule."""
+
+
+def page(found: Sequence[dict[str, Any]]) -> str:
+    """Return the page that compares algorithms with the bound."""
+    most = max(row["npus"] for row in found)
+    about = ABOUT.format(count=len(found), most=most)
+    reading = READING.format(count=len(found), chunks=CHUNKS)
+    return "".join([about, *(f"{line}\n" for line in table(found)), reading, summary(found), notes(found)])
+
+
+def table(found: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the table."""
+    yield f"| network | NPUs | bound, ms | {' | '.join(COLUMNS.values())} |"
+    yield f"|---|{'---:|' * (len(COLUMNS) + 2)}"
+    for row in found:
+        yield line_of(row)
+    means = [f"{mean(found, name):.2f}" for name in COLUMNS]
+    yield f"| **geometric mean** | | | {' | '.join(means)} |"
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """Return a network's line of the table."""
+    cells = ["–" if value is None else f"{value:.2f}" for value in row["over_bound"].values()]
+    return f"| {row['label']} | {row['npus']} | {1e3 * row['bound_s']:.3f} | {' | '.join(cells)} |"
+
+
+def mean(found: Sequence[dict[str, Any]], name: str, where: str = "") -> float:
+    """Return the geometric mean of a column, over the networks which have a value there, and *where*."""
+    values = (row["over_bound"] for row in found)
+    return geometric_mean(each[name] for each in values if each[name] is not None and each[where or name] is not None)
+
+
+def gain(row: dict[str, Any]) -> tuple[float, str]:
+    """Return how much faster the synthesised schedule is than the best other, and which that is."""
+    times = {name: row["over_bound"][name] for name in PLAYED if row["over_bound"][name] is not None}
+    best = min(times, key=times.__getitem__)
+    return times[best] / row["over_bound"]["cosmic"], COLUMNS[best]
+
+
+def summary(found: Sequence[dict[str, Any]]) -> str:
+    """Return what the table says, in words."""
+    means = ", ".join(f"{label} {mean(found, name):.2f}" for name, label in COLUMNS.items())
+    pairs = ", ".join(
+        f"{COLUMNS[name]} {mean(found, name):.2f} (COSMIC {mean(found, 'cosmic', name):.2f})"
+        for name in ("blueconnect", "themis", "tacos")
+    )
+    ranked = sorted(found, key=gain)
+    least, highest = ranked[0], ranked[-1]
+    far = max(found, key=lambda row: row["over_bound"]["cosmic"])
+    times = {row["name"]: gain(row) for row in found}
+    (little, other), (much, best) = times[least["name"]], times[highest["name"]]
+    return f"""## What it says
+
+Geometric means, each over the networks where the algorithm applies: {means}. On the same networks: {pairs}.
+
+Against the best other algorithm of a network that has a schedule, the synthesised one gains most on
+{highest["label"]}: {best} takes {much:.2f} times as long. It gains least on {least["label"]}: {other} takes {little:.3f}
+times as long. It is farthest from the bound on {far["label"]}, by {100 * (far["over_bound"]["cosmic"] - 1):.1f} %.
+"""
+
+
+def notes(found: Sequence[dict[str, Any]]) -> str:
+    """Return why cells are empty."""
+    why: dict[tuple[str, str], list[str]] = {}
+    for row in found:
+        for name, reason in row["missing"].items():
+            why.setdefault((reason, row["label"]), []).append(COLUMNS[name])
+    grouped: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (reason, label), names in why.items():
+        grouped.setdefault((reason, tuple(names)), []).append(label)
+    lines = [f"- {', '.join(names)}: {reason} ({'; '.join(labels)})." for (reason, names), labels in grouped.items()]
+    return "\n".join(["", "Cells with – do not apply:", "", *lines]) + "\n"
