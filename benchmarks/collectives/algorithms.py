@@ -185,7 +185,8 @@ def row_of(network: Network) -> dict[str, Any]:
         reasons[found.algorithm] = found.reason
     if along := ring_over_links(graph):
         for found in baselines(graph, "all_reduce", SIZE_BYTES, [along])[:2]:
-            times[found.algorithm] = min(times[found.algorithm], found.time_s)
+            known = (times[found.algorithm], found.time_s)
+            times[found.algorithm] = min((each for each in known if each is not None), default=None)
     times["double_tree"] = double_tree_s(graph, SIZE_BYTES, overlapped=False)
     times["c_cube"] = double_tree_s(graph, SIZE_BYTES, overlapped=True)
     times["multitree"] = multitree_s(graph, SIZE_BYTES)

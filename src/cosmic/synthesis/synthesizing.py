@@ -12,6 +12,7 @@ from cosmic.synthesis.engine import Transfers
 from cosmic.synthesis.members import check_chunks, checked_groups
 from cosmic.synthesis.orbits import OrbitSchedule
 from cosmic.synthesis.searching import Found, Progress, Search, Work
+from cosmic.synthesis.settling import settled
 from cosmic.synthesis.spreading import Spread
 from cosmic.synthesis.symmetry import symmetry_of
 
@@ -54,8 +55,8 @@ def synthesize(
     else:
         found = Search(Spread(graph, kind, size_bytes, members, root), seed, work).best(chunks)
     work.finish()
-    transfers = found.transfers
     if not found.orbit:
+        transfers = settled(graph, found.transfers)
         return Schedule(
             graph,
             kind,
@@ -78,7 +79,8 @@ def _written_out(graph: LinkGraph, kind: Kind, size_bytes: float, found: Found) 
     whole = OrbitSchedule(graph, kind, size_bytes, found.chunks_per_npu, found.transfers, symmetry)
     if whole.transfers > WRITTEN_OUT:
         return whole
-    columns = whole.link, whole.chunk, whole.start_s, whole.end_s
+    early = settled(graph, Transfers(whole.link, whole.chunk, whole.start_s, whole.end_s))
+    columns = early.link, early.chunk, early.start_s, early.end_s
     return Schedule(graph, kind, size_bytes, found.chunks_per_npu, whole.groups, *columns)
 
 

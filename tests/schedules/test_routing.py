@@ -1,0 +1,34 @@
+"""Quickest paths that share links out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import pytest
+
+from cosmic.graphs.graph import graph_of
+from cosmic.schedules.routing import Routes
+
+
+def busiest(power: int, *, balanced: bool) -> int:
+    """Return how many of the paths between all pairs of a hypercube are on the busiest link."""
+    npus = 2**power
+    cube = graph_of(npus, [(i, i ^ (1 << bit), 1e9, 1e-6) for i in range(npus) for bit in range(power)])
+    routes = Routes(cube, balanced=balanced)
+    used = Counter(link for pair in permutations(range(npus), 2) for link in routes.path(*pair))
+    assert sum(used.values()) == npus * power * npus // 2
+    return max(used.values())
+
+
+@pytest.mark.parametrize(("power", "most"), [(2, 2), (3, 5), (4, 11)])
+def test_paths_of_equal_length_are_shared_out_over_links(power: int, most: int) -> None:
+    """Each link is on 2, 4 or 8 paths on average; the first that are found crowd at NPUs of low numbers."""
+    assert busiest(power, balanced=True) <= most
+    assert busiest(power, balanced=True) <= busiest(power, balanced=False)
+
+
+def test_a_quick_way_is_not_given_up_for_balance() -> None:
+    """0 to 3 over 1 takes 2 s, over 2 it takes 3 s, whatever else is on the first."""
+    links = [(0, 1, 1.0, 0.0), (1, 3, 1.0, 0.0), (0, 2, 1.0, 0.0), (2, 3, 0.5, 0.0), (3, 0, 1.0, 0.0)]
+    assert Routes(graph_of(4, links), 1.0, balanced=True).path(0, 3) == (0, 1)
