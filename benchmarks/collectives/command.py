@@ -17,7 +17,6 @@ from typing import Any
 from collectives.algorithms import row_of
 from collectives.networks import NETWORKS
 from collectives.page import page
-
 from cosmic.errors import require
 
 
