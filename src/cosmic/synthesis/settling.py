@@ -8,11 +8,11 @@ passes on, the message.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import defaultdict, deque
 
 import numpy as np
 
-from cosmic.graphs.graph import LinkGraph
+from cosmic.graphs.graph import Ints, LinkGraph
 from cosmic.synthesis.engine import Transfers
 
 MOST_SETTLED = 300_000
@@ -43,18 +43,21 @@ def settled(graph: LinkGraph, transfers: Transfers) -> Transfers:
 
 def _earlier(graph: LinkGraph, transfers: Transfers) -> Transfers:
     """Return transfers as early as their links and chunks allow, by who was first at switches so far."""
-    link, chunk = transfers.link.tolist(), transfers.chunk.tolist()
     old_start, old_end = transfers.start_s.tolist(), transfers.end_s.tolist()
-    source, target = graph.sources[transfers.link].tolist(), graph.targets[transfers.link].tolist()
+    key = transfers.chunk * graph.nodes
+    wanted, filled = key + graph.sources[transfers.link], key + graph.targets[transfers.link]
+    first = _first_come(graph, transfers, wanted, filled)
     start, end = old_start[:], old_end[:]
-    free, held = [0.0] * graph.links, _Held(graph)
-    for row, on in enumerate(link):
-        slack = NO_GAP * old_end[row]
-        begin = max(free[on], held.since_s(chunk[row], source[row], old_start[row] + slack))
-        if begin < old_start[row] - slack:
+    free, come = [0.0] * graph.links, dict.fromkeys(wanted.tolist(), 0.0)
+    rows = zip(transfers.link.tolist(), wanted.tolist(), filled.tolist(), strict=True)
+    for row, (link, needs, fills) in enumerate(rows):
+        there = end[first[row]] if row in first else come[needs]
+        begin = free[link] if free[link] > there else there
+        if begin < old_start[row] - NO_GAP * old_end[row]:
             start[row], end[row] = begin, begin + (old_end[row] - old_start[row])
-        free[on] = end[row]
-        held.add(chunk[row], target[row], old_end[row], end[row])
+        free[link] = end[row]
+        if come.get(fills, end[row]) < end[row]:
+            come[fills] = end[row]
     if start == old_start:
         return transfers
     order = np.argsort(np.array(start), kind="stable")
@@ -62,23 +65,13 @@ def _earlier(graph: LinkGraph, transfers: Transfers) -> Transfers:
     return Transfers(transfers.link[order], transfers.chunk[order], *columns)
 
 
-class _Held:
-    """What has come to every node: the ends of transfers before and after they were made earlier."""
-
-    def __init__(self, graph: LinkGraph) -> None:
-        self._passes = [node >= graph.npus and node not in graph.reducing for node in range(graph.nodes)]
-        self._come: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
-        self._sent: dict[tuple[int, int], int] = defaultdict(int)
-
-    def add(self, chunk: int, node: int, old_s: float, new_s: float) -> None:
-        """Note that a chunk comes to a node."""
-        self._come[chunk, node].append((old_s, new_s))
-
-    def since_s(self, chunk: int, node: int, by_s: float) -> float:
-        """Return when all was there that had come by a time; a switch passes on what came first, one by one."""
-        place = chunk, node
-        come = sorted(each for each in self._come[place] if each[0] <= by_s)
-        if self._passes[node]:
-            self._sent[place] += 1
-            come = come[self._sent[place] - 1 : self._sent[place]]
-        return max((new for _, new in come), default=0.0)
+def _first_come(graph: LinkGraph, transfers: Transfers, wanted: Ints, filled: Ints) -> dict[int, int]:
+    """Return of what switches pass on the transfer that brought it: they send first what came first of a chunk."""
+    passes = np.arange(graph.nodes) >= graph.npus
+    passes[list(graph.reducing)] = False
+    into = np.flatnonzero(passes[graph.targets[transfers.link]])
+    waiting: dict[int, deque[int]] = defaultdict(deque)
+    for row in into[np.argsort(transfers.end_s[into], kind="stable")].tolist():
+        waiting[int(filled[row])].append(row)
+    out = np.flatnonzero(passes[graph.sources[transfers.link]]).tolist()
+    return {row: waiting[int(wanted[row])].popleft() for row in out}
