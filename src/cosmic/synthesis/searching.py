@@ -6,7 +6,7 @@ What is tried depends on sizes alone, never on a clock: equal inputs give equal 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -37,9 +37,9 @@ SEEDS = 3
 """How often all is tried where the number of chunks is stated."""
 
 
-MOST_TREES = 384
+MOST_TREES = 128
 """The most trees that chunks follow in turn."""
-KEPT_PLANS = 4
+KEPT_PLANS = 2
 """Of plans of such trees, how many are played."""
 
 
@@ -124,7 +124,7 @@ class Search:
         """
         plans, groups = [], range(len(self.spread.groups))
         for trees in (count for count in COUNTS if self.spread.work(count) * ROUNDS <= BUDGET / 40 and count <= MOST_TREES):
-            for mu in MUS:
+            for mu in MUS[:2]:
                 problem, _ = self.spread.problem(trees)
                 if plan(problem, Growing(self.fluid_s, mu, rounds=ROUNDS, seed=self.seed)):
                     plans.append((_busiest_s(problem), trees, len(plans), problem))
@@ -189,11 +189,13 @@ class Search:
                 if not plan(problem, Growing(target_s, mu, spread.kind == "all_to_all", rounds, seed)):
                     yield 0.2 * rounds, None
                     continue
-                yield 0.2 * rounds + 0.5, self._played(problem, Playing(steal=False, seed=seed), numbers)
+                in_turn = bool(spread.hubs)  # sums are to be complete early, one after the other
+                playing = Playing(steal=False, in_turn=in_turn, seed=seed)
+                yield 0.2 * rounds + 0.5, self._played(problem, playing, numbers)
+                if spread.work(per_npu) <= LARGE and not in_turn:
+                    yield 0.5, self._played(problem, replace(playing, in_turn=True), numbers)
                 if not spread.relays:
                     yield 1.0, self._played(problem, Playing(lenient=False, seed=seed), numbers)
-                elif spread.work(per_npu) <= LARGE:
-                    yield 0.5, self._played(problem, Playing(steal=False, in_turn=True, seed=seed), numbers)
             problem, numbers = spread.problem(per_npu, release_s)
 
     def _played(self, problem: Problem, playing: Playing, numbers: Ints) -> Transfers | None:
