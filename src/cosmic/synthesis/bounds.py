@@ -152,7 +152,7 @@ def _gather(question: _Question) -> Bounds:
     farthest = distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         part / float(shares[least]),
-        part / rate,
+        max(part / rate, _sent_once(graph, question.size_bytes * (count - 1))),
         _ingress(question, (count - 1) * (question.chunks or 0)),
         float(farthest.largest.max()),
         cut,
@@ -171,11 +171,22 @@ def _broadcast(question: _Question) -> Bounds:
     farthest = distances(net_of(graph, question.seconds()), question.members, np.array([start]))
     return Bounds(
         question.size_bytes / first,
-        question.size_bytes / rate,
+        max(question.size_bytes / rate, _sent_once(graph, question.size_bytes * len(others))),
         _ingress(replace(question, members=others), question.chunks or 0, question.seconds()),
         float(farthest.largest[0]),
         (narrow,) if before is None else smaller_side(before),
     )
+
+
+def _sent_once(graph: LinkGraph, received_bytes: float) -> float:
+    """Return what NPUs need to send all that is received: a switch that does not copy makes of one message no two.
+
+    Without switches that is never the tightest bound, as all that is sent over a link is received over it.
+    """
+    if graph.reducing or not graph.switches:
+        return 0.0
+    _, out = _ports(graph)
+    return received_bytes / float(out[: graph.npus].sum())
 
 
 def _all_to_all(question: _Question) -> Bounds:
