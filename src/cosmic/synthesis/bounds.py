@@ -121,7 +121,8 @@ class _Question:
         if self.symmetry is not None:
             return self.members[:1]
         count = len(self.members)
-        return self.members[np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(int))]
+        places: Ints = np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(np.int64))
+        return self.members[places]
 
 
 def _answer(question: _Question) -> Bounds:
@@ -279,9 +280,10 @@ def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, grou
 
 def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
     """Return the bandwidth into and out of each node."""
-    weights = graph.bandwidth_bytes_per_s
-    into = np.bincount(graph.targets, weights, minlength=graph.nodes)
-    return into, np.bincount(graph.sources, weights, minlength=graph.nodes)
+    into, out = np.zeros(graph.nodes), np.zeros(graph.nodes)
+    np.add.at(into, graph.targets, graph.bandwidth_bytes_per_s)
+    np.add.at(out, graph.sources, graph.bandwidth_bytes_per_s)
+    return into, out
 
 
 def _ingress(question: _Question, wanted: int, seconds: Floats | None = None) -> float:

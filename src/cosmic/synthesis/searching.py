@@ -122,8 +122,11 @@ class Search:
 
         A root that sends all chunks needs many, which keep every link busy evenly only if trees alternate.
         """
-        plans, groups = [], range(len(self.spread.groups))
-        for trees in (count for count in COUNTS if self.spread.work(count) * ROUNDS <= BUDGET / 40 and count <= MOST_TREES):
+        plans: list[tuple[float, int, int, Problem]] = []
+        groups = range(len(self.spread.groups))
+        for trees in (
+            count for count in COUNTS if self.spread.work(count) * ROUNDS <= BUDGET / 40 and count <= MOST_TREES
+        ):
             for mu in MUS[:2]:
                 problem, _ = self.spread.problem(trees)
                 if plan(problem, Growing(self.fluid_s, mu, rounds=ROUNDS, seed=self.seed)):

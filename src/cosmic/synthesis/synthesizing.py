@@ -21,7 +21,7 @@ TURNED: dict[Kind, Kind] = {"reduce_scatter": "all_gather", "reduce": "broadcast
 """Collectives that are others with links and time turned round."""
 
 
-def synthesize(
+def synthesize(  # noqa: PLR0913  what a collective is, by name
     graph: LinkGraph,
     kind: Kind,
     size_bytes: float,
@@ -87,8 +87,8 @@ def _turned(found: Found) -> Found:
     transfers, time_s = found.transfers, found.transfers.time_s
     start_s, end_s = time_s - transfers.end_s, time_s - transfers.start_s
     order = np.argsort(start_s, kind="stable")
-    columns = (transfers.link, transfers.chunk, start_s, end_s)
-    return Found(Transfers(*(column[order] for column in columns)), found.chunks_per_npu, found.orbit)
+    turned = Transfers(transfers.link[order], transfers.chunk[order], start_s[order], end_s[order])
+    return Found(turned, found.chunks_per_npu, found.orbit)
 
 
 def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: Work) -> Found:
