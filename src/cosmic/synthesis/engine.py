@@ -124,9 +124,8 @@ def play(problem: Problem, playing: Playing) -> Transfers:
     whole = [np.empty(room, np.int32) for _ in range(2)]
     real = [np.empty(room, np.float64) for _ in range(2)]
     numbers = (int(playing.steal), playing.window, int(playing.lenient), int(playing.in_turn), playing.seed, room)
-    done = core.cosmic_synthesis_play(
-        byref(inputs.structure), *numbers, *(each.ctypes.data for each in (*whole, *real))
-    )
+    places = [each.ctypes.data for each in whole] + [each.ctypes.data for each in real]
+    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *places)
     if done < 0:
         raise MemoryError
     link, chunk = (each[:done].astype(np.int64) for each in whole)

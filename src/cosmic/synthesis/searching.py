@@ -92,7 +92,8 @@ class Search:
     def best(self, chunks: int | None, release_s: Floats | None = None) -> Found:
         """Return the shortest schedule found: with *chunks* of each member, or with as many as is best."""
         if all(len(group) == 1 for group in self.spread.groups):
-            return self._none(chunks or 1)
+            nothing = Transfers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+            return Found(nothing, chunks or 1, orbit=False)
         if chunks is not None:
             self._check(chunks)
             return self._with(chunks, BUDGET, SEEDS, release_s)[0]
@@ -142,11 +143,6 @@ class Search:
                     found = self._played(whole, Playing(steal=False, in_turn=in_turn, seed=self.seed), numbers)
                     if found is not None:
                         yield Found(found, trees * times, orbit=False)
-
-    def _none(self, per_npu: int) -> Found:
-        problem, _ = self.spread.problem(1)
-        problem.need[:] = 0
-        return Found(play(problem, Playing()), per_npu, False)
 
     def _fits(self, per_npu: int) -> bool:
         return self.spread.chunks(per_npu) * len(self.spread.routes.keepers) <= MOST_CELLS

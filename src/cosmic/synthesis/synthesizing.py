@@ -94,14 +94,12 @@ def _turned(found: Found) -> Found:
 def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: Work) -> Found:
     """Return a reduce-scatter and the all-gather after it; or sums in switches where that is faster."""
     scatter = Spread(gather.graph.transposed(), "all_gather", gather.size_bytes, gather.groups, gather.root)
-    back, forth = Search(scatter, seed, work), Search(gather, seed, work)
-    first = forth.best(chunks)
-    pairs = [(back.best(first.chunks_per_npu), first)]
-    if chunks is None:
-        other = back.best(None)
-        if other.chunks_per_npu != first.chunks_per_npu:
-            pairs.append((other, forth.best(other.chunks_per_npu)))
-    choices = [_in_turn(_turned(left), right) for left, right in pairs]
+    scatters, gathers = Search(scatter, seed, work), Search(gather, seed, work)
+    left, right = scatters.best(chunks), gathers.best(chunks)
+    pairs = [(left, right)]
+    if left.chunks_per_npu != right.chunks_per_npu:
+        pairs = [(scatters.best(right.chunks_per_npu), right), (left, gathers.best(left.chunks_per_npu))]
+    choices = [_in_turn(_turned(back), forth) for back, forth in pairs]
     if gather.graph.reducing:
         choices += _sums_in_switches(gather, scatter, chunks, seed, work)
     return min(choices, key=lambda found: found.transfers.time_s)
