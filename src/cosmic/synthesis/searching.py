@@ -26,6 +26,8 @@ MOST_CELLS = 60_000_000
 """The most pairs of a chunk and a node: what memory allows."""
 LARGE = 2_000_000
 """Work from which on trees are grown once only."""
+SMALL = 20_000
+"""Work up to which more is tried."""
 NEAR = 1.003
 """How near the bound is near enough to stop."""
 PATIENCE = 3
@@ -34,7 +36,7 @@ MUS = (0.01, 0.1, 1.0, 0.001)
 """What depth may cost, in the order in which it is tried."""
 ROUNDS = 5
 SEEDS = 3
-"""How often all is tried where the number of chunks is stated."""
+"""How often all is tried where there is little work, or the number of chunks is stated."""
 
 
 MOST_TREES = 128
@@ -106,7 +108,8 @@ class Search:
             elif self._least_s(per_npu) >= best.transfers.time_s:
                 worse += 1
                 continue
-            found, used = self._with(per_npu, left, 1, release_s)
+            seeds = SEEDS if self.spread.work(per_npu) <= SMALL else 1
+            found, used = self._with(per_npu, left, seeds, release_s)
             left -= used
             better = best is None or found.transfers.time_s < best.transfers.time_s
             best, worse = (found, 0) if best is None or better else (best, worse + 1)
@@ -195,6 +198,8 @@ class Search:
                     yield 0.5, self._played(problem, replace(playing, in_turn=True), numbers)
                 if not spread.relays:
                     yield 1.0, self._played(problem, Playing(lenient=False, seed=seed), numbers)
+                if not spread.relays and spread.work(per_npu) <= SMALL:
+                    yield 1.0, self._played(problem, Playing(seed=seed), numbers)
             problem, numbers = spread.problem(per_npu, release_s)
 
     def _played(self, problem: Problem, playing: Playing, numbers: Ints) -> Transfers | None:
