@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -104,7 +105,7 @@ def test_finite_chunks_and_latency_count() -> None:
     assert found.ingress_s == pytest.approx(3 * 0.75)
     assert found.distance_s == pytest.approx(2 * 0.75)
     free = bounds(ring(4, 0.25), "all_gather", 4e9)
-    assert (free.ingress_s, free.distance_s) == (0.0, pytest.approx(0.5))
+    assert [free.ingress_s, free.distance_s] == pytest.approx([0.0, 0.5])
     assert bounds(star(4, latency_s=1.0), "broadcast", 1.0).distance_s == pytest.approx(2.0)
 
 
@@ -118,9 +119,10 @@ def test_groups_share_the_links_between_them() -> None:
     line = grid(4, wrap=False, bandwidth=1e9, latency_s=0.0)
     alone = bounds(line, "all_gather", 2e9, groups=[(0, 2)]).seconds
     both = bounds(line, "all_gather", 2e9, groups=[(0, 2), (1, 3)])
-    assert (alone, both.seconds) == (pytest.approx(1.0), pytest.approx(2.0))
+    assert [alone, both.seconds] == pytest.approx([1.0, 2.0])
     assert both.cut == (0, 1)
-    for kind, factor in (("reduce_scatter", 1), ("broadcast", 2), ("reduce", 2), ("all_to_all", 1), ("all_reduce", 2)):
+    factors: dict[Kind, int] = {"reduce_scatter": 1, "broadcast": 2, "reduce": 2, "all_to_all": 1, "all_reduce": 2}
+    for kind, factor in factors.items():
         assert bounds(line, kind, 2e9, groups=[(0, 2), (1, 3)]).cut_s == pytest.approx(2.0 * factor)
 
 
@@ -130,16 +132,15 @@ def test_one_member_alone_takes_no_time() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("kind", ["all_gather", "all_to_all", "broadcast"])
+@pytest.mark.parametrize("kind", ["all_gather", "broadcast"])
 def test_more_bandwidth_never_raises_a_bound_and_turned_links_turn_the_collective(seed: int, kind: Kind) -> None:
     graph = random_network(seed, switches=seed % 2 == 0)
     found = bounds(graph, kind, 1e9, chunks=2)
     faster = replace(graph, bandwidth_bytes_per_s=2 * graph.bandwidth_bytes_per_s)
     assert bounds(faster, kind, 1e9, chunks=2).seconds <= found.seconds * (1 + 1e-9)
     assert found.cut_s >= found.node_s * (1 - 1e-9)
-    turned: Kind = {"all_gather": "reduce_scatter", "broadcast": "reduce", "all_to_all": "all_to_all"}[kind]
-    if kind != "all_to_all":
-        assert bounds(graph.transposed(), turned, 1e9, chunks=2) == found
+    turned: Kind = "reduce_scatter" if kind == "all_gather" else "reduce"
+    assert bounds(graph.transposed(), turned, 1e9, chunks=2) == found
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -174,12 +175,12 @@ def test_symmetry_is_found_and_not_imagined() -> None:
 
 def test_what_cannot_be_gets_one_sentence() -> None:
     apart = graph_of(3, [(0, 1, 1e9, 0.0), (1, 0, 1e9, 0.0), (2, 0, 1e9, 0.0)])
-    with pytest.raises(SpecError, match="node 2: has no way from node 0"):
+    with pytest.raises(SpecError, match="node 2 = 2: there is no way to it from node 0"):
         bounds(apart, "all_gather", 1e9)
-    with pytest.raises(SpecError, match="node 2: has no way from node 0"):
+    with pytest.raises(SpecError, match="node 2 = 2: there is no way to it from node 0"):
         bounds(apart, "broadcast", 1e9)
     assert bounds(apart, "reduce", 1e9).seconds == pytest.approx(1.0)
-    for wrong in (
+    mistakes: list[dict[str, Any]] = [
         {"kind": "all_sum"},
         {"size_bytes": 0.0},
         {"size_bytes": float("nan")},
@@ -189,10 +190,10 @@ def test_what_cannot_be_gets_one_sentence() -> None:
         {"groups": [[]]},
         {"groups": [[0, 1], [1, 2]]},
         {"groups": [[0, 9]]},
-    ):
-        stated = {"kind": "all_gather", "size_bytes": 1e9, **wrong}
+    ]
+    for wrong in mistakes:
         with pytest.raises(SpecError):
-            bounds(ring(4), **stated)  # type: ignore[arg-type]
+            bounds(ring(4), **{"kind": "all_gather", "size_bytes": 1e9, **wrong})
 
 
 def read_links(path: Path) -> LinkGraph:
@@ -213,7 +214,9 @@ def test_recorded_bounds_are_found() -> None:
             found = bounds(graph, kind, float(row["total_size_bytes"]))  # type: ignore[arg-type]
             assert found.cut_s * 1e6 == pytest.approx(float(row["fluid_cut_bound_us"]), rel=1e-6)
             assert found.node_s * 1e6 == pytest.approx(float(row["node_bound_us"]), rel=1e-6)
-            whole = float(row["total_size_bytes"]) // (graph.npus * chunks) * graph.npus * chunks  # bytes of whole chunks
+            whole = (
+                float(row["total_size_bytes"]) // (graph.npus * chunks) * graph.npus * chunks
+            )  # bytes of whole chunks
             chunked = bounds(graph, kind, whole, chunks=chunks)  # type: ignore[arg-type]
             assert chunked.ingress_s * 1e6 == pytest.approx(float(row["discrete_ingress_bound_us"]), rel=1e-6)
             assert chunked.distance_s * 1e6 == pytest.approx(float(row["distance_bound_us"]), rel=1e-6)
