@@ -8,8 +8,10 @@ M bytes, p members, chunks of c bytes (k for each member), B bandwidth and a lat
     distance   the farthest that a chunk must go, by τ; by latency alone where chunks may be as small as one likes
 
 Reduce-scatter is all-gather with links turned round, reduce is broadcast so. All-reduce is reduce-scatter and then
-all-gather; where switches add up, it is what each side of a cut must send and get: M / B. All-to-all has M/p bytes for
-each pair: |S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every link of their ways.
+all-gather, the one after the other and each member with an equal share, as all-reduces are made here: on uneven
+networks, others could be shorter. Where switches add up, it is what each side of a cut must send and get: M / B.
+All-to-all has M/p bytes for each pair: |S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every
+link of their ways.
 """
 
 from __future__ import annotations
