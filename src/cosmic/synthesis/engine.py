@@ -101,6 +101,8 @@ class Transfers:
 
 def plan(problem: Problem, growing: Growing) -> bool:
     """Fill in trees for all chunks; return whether every chunk reaches all that need it."""
+    problem.plan[:] = -1
+    problem.need[problem.need == 2] = 0
     load = np.zeros(problem.machines)
     found = library()
     if found is None:

@@ -39,7 +39,9 @@ PATIENCE = 3
 """How many numbers of chunks may do no better before larger ones are given up."""
 MUS = (0.01, 0.1, 1.0, 0.001)
 """What depth may cost, in the order in which it is tried."""
-ROUNDS = 5
+PATH_MUS = (1.0, 10.0, 0.1, 0.01, 0.001)
+"""The same for chunks that go to one node each: detours cost others' bandwidth."""
+ROUNDS, FEW_ROUNDS = 5, 2
 SEEDS = 3
 """How often all is tried where there is little work, or the number of chunks is stated."""
 
@@ -221,13 +223,14 @@ class Search:
     ) -> Iterator[tuple[float, Transfers | None]]:
         """Yield schedules, each with its share of the work of one; None for those that do not reach all."""
         spread = self.spread
+        paths = spread.kind == "all_to_all"
         problem, numbers = spread.problem(per_npu, release_s)
         for seed in range(self.seed, self.seed + seeds):
             if not spread.relays:
                 yield 1.0, self._played(problem, Playing(seed=seed), numbers)
-            for mu in MUS:
-                rounds = 1 if spread.work(per_npu) > LARGE else ROUNDS
-                if not plan(problem, Growing(target_s, mu, spread.kind == "all_to_all", rounds, seed)):
+            for mu in PATH_MUS if paths else MUS:
+                rounds = ROUNDS if spread.work(per_npu) <= LARGE else FEW_ROUNDS if paths else 1
+                if not plan(problem, Growing(target_s, mu, paths, rounds, seed)):
                     yield 0.2 * rounds, None
                     continue
                 in_turn = bool(spread.hubs)  # sums are to be complete early, one after the other
