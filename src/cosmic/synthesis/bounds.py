@@ -8,8 +8,10 @@ M bytes, p members, chunks of c bytes (k for each member), B bandwidth and a lat
     distance   the farthest that a chunk must go, by τ; by latency alone where chunks may be as small as one likes
 
 Reduce-scatter is all-gather with links turned round, reduce is broadcast so. All-reduce is reduce-scatter and then
-all-gather; where switches add up, it is what each side of a cut must send and get: M / B. All-to-all has M/p bytes for
-each pair: |S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every link of their ways.
+all-gather, the one after the other and each member with an equal share, as all-reduces are made here: on uneven
+networks, others could be shorter. Where switches add up, it is what each side of a cut must send and get: M / B.
+All-to-all has M/p bytes for each pair: |S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every
+link of their ways.
 """
 
 from __future__ import annotations
@@ -121,7 +123,8 @@ class _Question:
         if self.symmetry is not None:
             return self.members[:1]
         count = len(self.members)
-        return self.members[np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(int))]
+        places: Ints = np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(np.int64))
+        return self.members[places]
 
 
 def _answer(question: _Question) -> Bounds:
@@ -152,7 +155,7 @@ def _gather(question: _Question) -> Bounds:
     farthest = distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         part / float(shares[least]),
-        part / rate,
+        max(part / rate, _sent_once(graph, question.size_bytes * (count - 1))),
         _ingress(question, (count - 1) * (question.chunks or 0)),
         float(farthest.largest.max()),
         cut,
@@ -171,11 +174,22 @@ def _broadcast(question: _Question) -> Bounds:
     farthest = distances(net_of(graph, question.seconds()), question.members, np.array([start]))
     return Bounds(
         question.size_bytes / first,
-        question.size_bytes / rate,
+        max(question.size_bytes / rate, _sent_once(graph, question.size_bytes * len(others))),
         _ingress(replace(question, members=others), question.chunks or 0, question.seconds()),
         float(farthest.largest[0]),
         (narrow,) if before is None else smaller_side(before),
     )
+
+
+def _sent_once(graph: LinkGraph, received_bytes: float) -> float:
+    """Return what NPUs need to send all that is received: a switch that does not copy makes of one message no two.
+
+    Without switches that is never the tightest bound, as all that is sent over a link is received over it.
+    """
+    if graph.reducing or not graph.switches:
+        return 0.0
+    _, out = _ports(graph)
+    return received_bytes / float(out[: graph.npus].sum())
 
 
 def _all_to_all(question: _Question) -> Bounds:
@@ -268,9 +282,10 @@ def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, grou
 
 def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
     """Return the bandwidth into and out of each node."""
-    weights = graph.bandwidth_bytes_per_s
-    into = np.bincount(graph.targets, weights, minlength=graph.nodes)
-    return into, np.bincount(graph.sources, weights, minlength=graph.nodes)
+    into, out = np.zeros(graph.nodes), np.zeros(graph.nodes)
+    np.add.at(into, graph.targets, graph.bandwidth_bytes_per_s)
+    np.add.at(out, graph.sources, graph.bandwidth_bytes_per_s)
+    return into, out
 
 
 def _ingress(question: _Question, wanted: int, seconds: Floats | None = None) -> float:

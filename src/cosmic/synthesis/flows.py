@@ -293,7 +293,7 @@ class _Flow:
 class _Inputs(Structure):
     """`Net` of cuts.c."""
 
-    _fields_ = [  # noqa: RUF012  as ctypes wants it
+    _fields_ = [
         *((name, c_int64) for name in ("nodes", "links")),
         *((name, c_void_p) for name in ("source", "target", "in_first", "in_links", "out_first", "out_links")),
         ("capacity", c_void_p),
