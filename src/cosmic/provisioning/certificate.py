@@ -7,12 +7,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic.provisioning.barrier import Matrix, Program, Vector
-from cosmic.provisioning.problem import Binding, Price, Problem, Solution, Traffic
+from cosmic.provisioning.problem import Binding, Limit, Price, Problem, Solution, Traffic
 
 TIED = 1e-4
 """Dimensions within this share of the slowest bind a collective together."""
 FREE = 1e-6
-"""A limit that is worth less than this share of the objective, were it moved by its own size, does not bind."""
+"""A limit binds that is met with less than this share of its largest part to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def solution_of(problem: Problem, rows: Rows, shape: Shape, model: Model, found:
     duals = _duals(problem, model, found)
     inner = found.point[: problem.dims + 1] * model.unit
     bandwidth, per_usd = inner[:-1] / inner[-1], float(inner[-1])
-    value = problem.value(bandwidth)
+    value = float(problem.value(bandwidth))
     outside = shape.compute_s if problem.objective == "time" else 0.0
     taken = duals.amounts[:-1] / found.point[: problem.dims] * model.whole * per_usd
     per_row = np.concatenate([duals.inequalities[: len(rows.limits)], duals.equalities[:-1]])
@@ -145,12 +145,12 @@ def solution_of(problem: Problem, rows: Rows, shape: Shape, model: Model, found:
     prices = dict(zip((*rows.of_rows, *rows.of_equal), worth.tolist(), strict=True))
     return Solution(
         tuple(bandwidth.tolist()),
-        problem.seconds(bandwidth),
-        problem.usd(bandwidth),
+        float(problem.seconds(bandwidth)),
+        float(problem.usd(bandwidth)),
         value,
-        min(value, outside + model.whole * _bound(problem, model, duals)),
+        min(value, outside + model.whole * float(_bound(problem, model, duals))),
         tuple(
-            Price(limit, prices[place], _binds(limit.value, prices[place], value, limit.sense))
+            Price(limit, prices[place], _binds(limit, bandwidth))
             for place, limit in enumerate(problem.limits)
         ),
         tuple((taken / bandwidth).tolist()),
@@ -158,8 +158,9 @@ def solution_of(problem: Problem, rows: Rows, shape: Shape, model: Model, found:
     )
 
 
-def _binds(limit: float, price: float, objective: float, sense: str) -> bool:
-    return sense == "==" or abs(price * limit) > FREE * objective or (limit == 0 and price > 0)
+def _binds(limit: Limit, bandwidth: Vector) -> bool:
+    size = float(np.abs(np.array(limit.coefficients) * bandwidth).max())
+    return bool(limit.sense == "==" or limit.excess(bandwidth) > -FREE * size)
 
 
 def _duals(problem: Problem, model: Model, found: Found) -> _Duals:
@@ -228,7 +229,7 @@ def _bindings(problem: Problem, shape: Shape, duals: _Duals, bandwidth: Vector) 
             if max(each.bytes_of_dims) > 0:
                 key = kind_of(each)
                 old = found.get((load.name, each.name, key))
-                seconds = load.weight * each.seconds(bandwidth) + (old.seconds if old else 0.0)
+                seconds = load.weight * float(each.seconds(bandwidth)) + (old.seconds if old else 0.0)
                 weights = duals.of_kinds[kinds[key]]
                 share = weights / weights.sum() if weights.sum() > 0 else weights
                 times = np.divide(key, bandwidth)

@@ -20,7 +20,7 @@ GIGA = 1e9
 class Traffic:
     """One collective: all its dimensions are busy at once, so that it takes as long as the slowest of them.
 
-    >>> Traffic("all-reduce", (2e9, 1e9)).seconds(np.array([1e9, 1e9]))
+    >>> float(Traffic("all-reduce", (2e9, 1e9)).seconds(np.array([1e9, 1e9])))
     2.0
     """
 
@@ -30,9 +30,10 @@ class Traffic:
     times: float = 1.0
     """How often it runs."""
 
-    def seconds(self, bandwidth_bytes_per_s: Vector) -> float:
-        """Return how long all its runs take."""
-        return self.times * float(np.max(_over(self.bytes_of_dims, bandwidth_bytes_per_s), initial=0.0))
+    def seconds(self, bandwidth_bytes_per_s: Vector) -> Vector:
+        """Return how long all its runs take, on one network or on many, a row each."""
+        slowest: Vector = np.max(_over(self.bytes_of_dims, bandwidth_bytes_per_s), axis=-1, initial=0.0)
+        return self.times * slowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,11 +51,12 @@ class Load:
     """Compute that the hidden traffic runs beside."""
     weight: float = 1.0
 
-    def seconds(self, bandwidth_bytes_per_s: Vector) -> float:
+    def seconds(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return how long the workload takes."""
         exposed = sum(each.seconds(bandwidth_bytes_per_s) for each in self.exposed)
         hidden = sum(each.seconds(bandwidth_bytes_per_s) for each in self.hidden)
-        return self.compute_s + exposed + max(self.hiding_s, hidden)
+        found: Vector = self.compute_s + exposed + np.maximum(self.hiding_s, hidden)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +101,18 @@ class Problem:
         """Number of dimensions."""
         return len(self.usd_per_bytes_per_s)
 
-    def seconds(self, bandwidth_bytes_per_s: Vector) -> float:
-        """Return the weighted sum of the workloads' times."""
-        return sum(load.weight * load.seconds(bandwidth_bytes_per_s) for load in self.loads)
+    def seconds(self, bandwidth_bytes_per_s: Vector) -> Vector:
+        """Return the weighted sum of the workloads' times, on one network or on many, a row each."""
+        total: Vector = np.zeros(np.shape(bandwidth_bytes_per_s)[:-1])
+        for load in self.loads:
+            total = total + load.weight * load.seconds(bandwidth_bytes_per_s)
+        return total
 
-    def usd(self, bandwidth_bytes_per_s: Vector) -> float:
+    def usd(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return what the network costs."""
-        return float(np.dot(self.usd_per_bytes_per_s, bandwidth_bytes_per_s))
+        return np.asarray(bandwidth_bytes_per_s @ np.array(self.usd_per_bytes_per_s))
 
-    def value(self, bandwidth_bytes_per_s: Vector) -> float:
+    def value(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return the objective: seconds, or seconds times dollars."""
         seconds = self.seconds(bandwidth_bytes_per_s)
         return seconds if self.objective == "time" else seconds * self.usd(bandwidth_bytes_per_s)
@@ -160,5 +165,6 @@ class Solution:
 def _over(amounts: tuple[float, ...], bandwidth_bytes_per_s: Vector) -> Vector:
     """Return the seconds of each dimension; one that carries nothing takes none, even without bandwidth."""
     sent = np.array(amounts)
+    nothing = np.zeros(np.shape(bandwidth_bytes_per_s))
     with np.errstate(divide="ignore"):
-        return np.divide(sent, bandwidth_bytes_per_s, out=np.zeros(len(sent)), where=sent > 0)
+        return np.divide(sent, bandwidth_bytes_per_s, out=nothing, where=sent > 0)

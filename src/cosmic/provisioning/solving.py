@@ -36,8 +36,7 @@ much as they meet in a single point."""
 
 def solve(problem: Problem) -> Solution:
     """Return the best bandwidth within the limits; a `SpecError` where there is none."""
-    rows = Rows.of(problem)
-    inside, rows = _interior(rows, problem)
+    inside, rows = interior(problem)
     shape = Shape.of(problem)
     model = _program(problem, rows, shape, inside)
     program = model.program
@@ -54,8 +53,9 @@ def solve(problem: Problem) -> Solution:
 # ------------------------------------------------------------------------------------------------ limits as rows
 
 
-def _interior(rows: Rows, problem: Problem) -> tuple[Vector, Rows]:
+def interior(problem: Problem) -> tuple[Vector, Rows]:
     """Return bandwidth well inside all limits, and the limits, widened where they leave a single point."""
+    rows = Rows.of(problem)
     every, values = np.vstack([rows.rows, rows.equal]), np.concatenate([rows.limits, rows.values])
     largest = np.abs(every).max(axis=1, initial=0.0)
     require(bool(np.all(largest > 0)), "--limit", "", "says nothing of any bandwidth")
