@@ -134,24 +134,25 @@ def _derivatives(program: Program, point: Vector, weight: float) -> tuple[Vector
 
 
 def _moved(program: Program, point: Vector, step: Vector, weight: float, decrement: float) -> Vector | None:
-    """Return the point after a step that stays inside and goes down; None where rounding leaves none."""
-    share = 1.0
-    value = _merit(program, point, weight)
-    for _ in range(50):
-        candidate = point + share * step
-        found = _merit(program, candidate, weight)
-        if found <= value - 0.1 * share * decrement:
-            return candidate
+    """Return the point after a step that stays inside and goes down; None where rounding leaves none.
+
+    What the merit falls by is added up from ratios: the merit itself is so large at the end that it would be lost.
+    """
+    a, b, da, db = point[program.left], point[program.right], step[program.left], step[program.right]
+    room, slack = a * b - program.least, program.limits - program.rows @ point
+    falls = weight * float(program.cost @ step)
+    linear, square = (a * db + b * da) / room, da * db / room
+    used = program.rows @ step / slack
+    share = min(1.0, 0.9 / max(float(used.max(initial=0.0)), 1e-300))
+    for _ in range(60):
+        rooms, slacks = 1.0 + share * linear + share**2 * square, 1.0 - share * used
+        positive = rooms.min(initial=1.0) > 0 and (a + share * da).min(initial=1.0) > 0
+        if positive and slacks.min(initial=1.0) > 0:
+            change = share * falls - float(np.log(rooms).sum()) - float(np.log(slacks).sum())
+            if change <= -0.1 * share * decrement:
+                return point + share * step
         share *= 0.5
     return None
-
-
-def _merit(program: Program, point: Vector, weight: float) -> float:
-    a, b = point[program.left], point[program.right]
-    room, slack = a * b - program.least, program.limits - program.rows @ point
-    if (a.size and (room.min() <= 0 or a.min() <= 0)) or (slack.size and slack.min() <= 0):
-        return np.inf
-    return float(weight * (program.cost @ point) - np.log(room).sum() - np.log(slack).sum())
 
 
 def _multipliers(program: Program, point: Vector, weight: float) -> Centre:

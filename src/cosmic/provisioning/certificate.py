@@ -105,6 +105,8 @@ class Model:
     """What the program's objective is multiplied by."""
     kinds: int
     groups: int
+    upper: int
+    """Rows of the inequalities that are limits; they come first."""
     sizes: Vector
     """What the rows of the limits, and then the equalities, were divided by."""
 
@@ -128,8 +130,6 @@ class _Duals:
     """λ by kind and dimension."""
     inequalities: Vector
     equalities: Vector
-    charged: Vector
-    """g: what all rows charge for a unit of x and s."""
 
 
 def solution_of(problem: Problem, rows: Rows, shape: Shape, model: Model, found: Found) -> Solution:
@@ -166,7 +166,7 @@ def _binds(limit: Limit, bandwidth: Vector) -> bool:
 def _duals(problem: Problem, model: Model, found: Found) -> _Duals:
     """Return multipliers that keep to the rules of the bound, from those of the barrier, which nearly do."""
     program, dims = model.program, problem.dims
-    upper = len(program.limits) - model.groups - dims - 1
+    upper = model.upper
     cost = program.cost[dims + 1 :]
     of_kinds, of_groups = cost[: model.kinds], cost[model.kinds : model.kinds + model.groups]
     beside = np.minimum(found.inequalities[upper : upper + model.groups], of_groups)
@@ -188,21 +188,35 @@ def _duals(problem: Problem, model: Model, found: Found) -> _Duals:
     equal = program.equal[:, : dims + 1]
     # Stationary: q / x² = g. Multipliers of equalities follow from it; each x counts by what it carries.
     equalities = np.linalg.lstsq((equal * place).T, amounts / place - charged * place, rcond=None)[0]
-    return _Duals(amounts, matrix, inequalities, equalities, charged + equalities @ equal)
+    return _Duals(amounts, matrix, inequalities, equalities)
 
 
 def _bound(problem: Problem, model: Model, duals: _Duals) -> float:
-    """Return a lower bound of the program's objective that holds whatever the multipliers are."""
-    program, dims = model.program, problem.dims
-    upper = len(program.limits) - model.groups - dims - 1
-    total = -float(duals.equalities[-1])
-    free = dims + 1
-    if problem.objective == "time":  # s is 1
-        total += float(duals.amounts[-1] + duals.charged[-1])
-        free = dims
-    rows = np.vstack([program.rows[:upper, : dims + 1], program.equal[:, : dims + 1]])
-    most = _most(rows[:, :free], np.concatenate([-rows[:-1, -1], [1.0]]), whole=problem.objective != "time")
-    for amount, charge, end in zip(duals.amounts[:free], duals.charged[:free], most, strict=True):
+    """Return a lower bound of the program's objective that holds whatever the multipliers are: the best of a few.
+
+    Where the rows charge less than nothing for a variable, by rounding, one of them that charges for it is raised.
+    """
+    dims, upper = problem.dims, model.upper
+    rows = np.vstack([model.program.rows[:upper, : dims + 1], model.program.equal[:, : dims + 1]])
+    charges = np.concatenate([duals.inequalities, duals.equalities])
+    free = dims if problem.objective == "time" else dims + 1  # in time, s is 1
+    best = max(0.0, _bound_of(rows, charges, duals.amounts, free))
+    short = charges @ rows
+    lacking = np.flatnonzero(short[:free] < 0)
+    for place, row in enumerate(rows):
+        if lacking.size and np.all(row[:free] >= 0) and np.all(row[lacking] > 0):
+            raised = charges.copy()
+            raised[place] += float(np.max(-short[lacking] / row[lacking])) * (1 + 1e-12)
+            best = max(best, _bound_of(rows, raised, duals.amounts, free))
+    return best
+
+
+def _bound_of(rows: Matrix, charges: Vector, amounts: Vector, free: int) -> float:
+    """Return the least value of amounts / x + charged x over the first *free* variables; s is 1 if it is not free."""
+    charged = charges @ rows
+    total = -float(charges[-1]) + float(np.sum(amounts[free:] + charged[free:]))
+    most = _most(rows[:, :free], np.append(-rows[:-1, -1], 1.0), only_last=free == rows.shape[1])
+    for amount, charge, end in zip(amounts[:free], charged[:free], most, strict=True):
         if charge >= 0 and amount <= charge * end**2:
             total += 2.0 * float(np.sqrt(amount * charge))
         else:  # the least is at the largest value there can be
@@ -210,12 +224,12 @@ def _bound(problem: Problem, model: Model, duals: _Duals) -> float:
     return total
 
 
-def _most(rows: Matrix, limits: Vector, *, whole: bool) -> Vector:
+def _most(rows: Matrix, limits: Vector, *, only_last: bool) -> Vector:
     """Return an upper bound of each variable, from single rows without negative entries."""
     most = np.full(rows.shape[1], np.inf)
     last = len(rows) - 1
     for place, (row, limit) in enumerate(zip(rows, limits, strict=True)):
-        if np.all(row >= 0) and (not whole or place == last):
+        if np.all(row >= 0) and (not only_last or place == last):
             with np.errstate(divide="ignore"):
                 most = np.minimum(most, np.divide(limit, row, out=np.full(len(row), np.inf), where=row > 0))
     return most

@@ -25,6 +25,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.provisioning.barrier import Matrix, Program, Vector, follow
 from cosmic.provisioning.certificate import Found, Model, Rows, Shape, solution_of
+from cosmic.provisioning.primal_dual import optimum
 from cosmic.provisioning.problem import Limit, Problem, Solution
 
 GAP = 1e-10
@@ -32,6 +33,10 @@ GAP = 1e-10
 INSIDE = 1e-9
 """The least room within all limits, relative to them, that counts as an interior; with less, limits are widened by so
 much as they meet in a single point."""
+ENDLESS, UNBOUNDED = 1e9, 1e6
+"""How many times the bandwidth inside the limits counts as endless, and what is reached only on the way there."""
+NOTHING = 1e-5
+"""How little of it counts as none at all."""
 
 
 def solve(problem: Problem) -> Solution:
@@ -41,7 +46,7 @@ def solve(problem: Problem) -> Solution:
     model = _program(problem, rows, shape, inside)
     program = model.program
     if np.any(program.cost):
-        centre = follow(program, model.start, GAP)
+        centre = optimum(program, model.start)
         point, products, multipliers = centre.point, centre.products, centre.inequalities
     else:  # nothing communicates: any bandwidth is as good
         point, products, multipliers = model.start, np.zeros(len(program.least)), np.zeros(len(program.limits))
@@ -87,17 +92,17 @@ def interior(problem: Problem) -> tuple[Vector, Rows]:
 
 
 def _infeasible(limits: list[Limit]) -> SpecError:
-    first, *others = limits
+    first, *others = sorted(limits, key=lambda each: not each.budget)
     together = f" together with {' and '.join(each.text for each in others)}" if others else " by positive bandwidth"
     return SpecError("--budget" if first.budget else "--limit", first.text, f"cannot be met{together}")
 
 
 def _bounded(problem: Problem, bandwidth: Vector, inside: Vector) -> None:
     """Refuse what is best without end: time with all the bandwidth there is, time for its cost with none."""
-    if np.max(bandwidth / inside) > 1e9:
+    if np.max(bandwidth / inside) > UNBOUNDED:
         place = int(np.argmax(bandwidth / inside))
         raise SpecError("--budget", "", f"nothing bounds the bandwidth of dimension {place}: state a budget")
-    if problem.objective == "time_per_dollar" and np.max(bandwidth / inside) < 1e-6:
+    if problem.objective == "time_per_dollar" and np.max(bandwidth / inside) < NOTHING:
         rule = "time multiplied by cost is least without a network: say what is to be spent, such as '= 500 GB/s'"
         raise SpecError("--objective", problem.objective, rule)
 
@@ -141,18 +146,19 @@ def _program(problem: Problem, rows: Rows, shape: Shape, inside: Vector) -> Mode
     beside = np.zeros((groups, size))
     beside[:, kind_at] = shape.groups * time / longest[:, None]
     beside[np.arange(groups), group_at] = -1.0
-    inner = np.vstack([upper, beside, -np.eye(dims + 1, size)])
+    # x is positive, and far from endless, so that what nothing bounds is found out instead of running away.
+    inner = np.vstack([upper, beside, -np.eye(dims + 1, size), np.eye(dims, size)])
     program = Program(
         cost,
         np.concatenate(left).astype(np.intp),
         np.concatenate(right).astype(np.intp),
         np.concatenate(least),
         inner,
-        np.zeros(len(inner)),
+        np.concatenate([np.zeros(len(inner) - dims), np.full(dims, ENDLESS)]),
         np.vstack([equal, one]),
         np.append(np.zeros(len(equal)), 1.0),
     )
-    return Model(program, start, unit, whole, kinds, groups, np.concatenate([upper_size, equal_size]))
+    return Model(program, start, unit, whole, kinds, groups, len(upper), np.concatenate([upper_size, equal_size]))
 
 
 def _scaled(rows: Matrix, limits: Vector, unit: Vector, size: int) -> tuple[Matrix, Vector]:
