@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cosmic.provisioning.barrier import Matrix, Program, Vector
-from cosmic.provisioning.problem import Binding, Limit, Price, Problem, Solution, Traffic
+from cosmic.provisioning.problem import Binding, Limit, Load, Price, Problem, Solution, Traffic
 
 TIED = 1e-4
 """Dimensions within this share of the slowest bind a collective together."""
@@ -69,21 +69,26 @@ class Shape:
         for load in problem.loads:
             for each in load.exposed:
                 _add(exposed, kinds, each, load.weight)
-            if load.hidden:
+            if _hides(load):
                 groups.append({})
                 for each in load.hidden:
                     _add(groups[-1], kinds, each, 1.0)
-        hiding = [load for load in problem.loads if load.hidden]
-        alone = sum(load.weight * load.hiding_s for load in problem.loads if not load.hidden)
+        hiding = [load for load in problem.loads if _hides(load)]
+        alone = sum(load.weight * load.hiding_s for load in problem.loads if not _hides(load))
         count = len(kinds)
         return cls(
             np.array(list(kinds)).reshape(count, problem.dims),
             np.array([exposed.get(kind, 0.0) for kind in range(count)]),
-            np.array([[group.get(kind, 0.0) for kind in range(count)] for group in groups]).reshape(-1, count),
+            np.array([[group.get(kind, 0.0) for kind in range(count)] for group in groups]).reshape(len(groups), count),
             np.array([load.hiding_s for load in hiding]),
             np.array([load.weight for load in hiding]),
             alone + sum(load.weight * load.compute_s for load in problem.loads),
         )
+
+
+def _hides(load: Load) -> bool:
+    """Return whether anything is sent beside compute."""
+    return any(max(each.bytes_of_dims) * each.times > 0 for each in load.hidden)
 
 
 def _add(found: dict[int, float], kinds: dict[tuple[float, ...], int], each: Traffic, weight: float) -> None:
