@@ -51,7 +51,10 @@ def test_a_design_is_provisioned_and_a_command_evaluates_it(capsys: pytest.Captu
         (("--workload", "GPT_3", "--budget", "500 GB/s", "--limit", "B0 >= 900 GB/s"), "cannot be met"),
         (("--workload", "GPT_3", "--budget", "500 GB/s", "--loop", "best"), "--loop"),
         (("--workload", "GPT_3", "--budget", "500 GB/s", "--set", "tp=2"), "--set"),
-        (("--workload", "GPT_3", "--budget", "500 GB/s", "--communicator", "a", "--communicator", "b"), "--communicator"),
+        (
+            ("--workload", "GPT_3", "--budget", "500 GB/s", "--communicator", "a", "--communicator", "b"),
+            "--communicator",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_one_sentence(

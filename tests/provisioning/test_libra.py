@@ -152,8 +152,23 @@ def test_budgets_and_limits_are_read() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "B0", "B0 >= 3", "B9 >= 1 GB/s", "B0 * B1 >= 1 GB/s", "tp >= 1 GB/s", "B0 != 1 GB/s", "1 GB/s > 2 GB/s"]
-    + ["B0 >= 1 GB", "B0 / 0 >= 1 GB/s", "B0 >=", "min(B0) >= 1 GB/s", "B0 >= 'x'", "B0 ** 2 <= 1 GB/s", "B0 - B0 <= 1 GB/s"],
+    [
+        "",
+        "B0",
+        "B0 >= 3",
+        "B9 >= 1 GB/s",
+        "B0 * B1 >= 1 GB/s",
+        "tp >= 1 GB/s",
+        "B0 != 1 GB/s",
+        "1 GB/s > 2 GB/s",
+        "B0 >= 1 GB",
+        "B0 / 0 >= 1 GB/s",
+        "B0 >=",
+        "min(B0) >= 1 GB/s",
+        "B0 >= 'x'",
+        "B0 ** 2 <= 1 GB/s",
+        "B0 - B0 <= 1 GB/s",
+    ],
 )
 def test_what_is_no_linear_limit_gets_one_sentence(text: str) -> None:
     with pytest.raises(SpecError) as caught:

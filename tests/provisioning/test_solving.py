@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize
@@ -53,7 +55,7 @@ def random_problem(seed: int) -> Problem:
     for _ in range(int(rng.integers(0, 4))):
         row = rng.normal(size=dims) * (rng.random(dims) < 0.6)
         sense = ("<=", ">=", "==")[int(rng.integers(0, 3 if dims > 3 else 2))]
-        spare = abs(row @ inside) * rng.uniform(0.0, 0.3)
+        spare = float(abs(row @ inside) * rng.uniform(0.0, 0.3))
         if row.any():
             value = float(row @ inside) + {"<=": spare, ">=": -spare, "==": 0.0}[sense]
             limits.append(Limit("random", tuple(row.tolist()), sense, value))  # type: ignore[arg-type]
@@ -93,15 +95,31 @@ LIBRA = [
     (FOUR, "GPT_3", 500, "time_per_dollar", (448.833, 44.5587, 4.99562, 1.61317), 813451676.1436754, 4868030.218570543),
     (THREE, "GPT_3", 300, "time", (238.532, 53.9956, 7.47261), 756101119.1367934, None),
     (THREE, "MSFT_1T", 100, "time", (80.4376, 4.6922, 14.8702), 368450918.39285755, None),
-    (FOUR, "MSFT_1T", 500, "time_per_dollar", (391.558, 91.7816, 9.83374, 6.82614), 268829912.3262755, 6477438.090502132),
-    (FOUR, "Turing_NLG", 300, "time_per_dollar", (285.163, 12.9953, 1.39235, 0.449613), 356419622.5018447, 2677502.144190665),
+    (
+        FOUR,
+        "MSFT_1T",
+        500,
+        "time_per_dollar",
+        (391.558, 91.7816, 9.83374, 6.82614),
+        268829912.3262755,
+        6477438.090502132,
+    ),
+    (
+        FOUR,
+        "Turing_NLG",
+        300,
+        "time_per_dollar",
+        (285.163, 12.9953, 1.39235, 0.449613),
+        356419622.5018447,
+        2677502.144190665,
+    ),
     (THREE, "ResNet_50", 300, "time", (281.319, 16.4103, 2.27106), 1435269.8093899502, None),
     (FOUR, "DLRM", 300, "time", (185.129, 53.9959, 26.5637, 34.3115), 4526419.448580304, None),
 ]
 
 
 @pytest.mark.parametrize(("topology", "workload", "total", "objective", "rates", "time_ns", "cost_usd"), LIBRA)
-def test_optima_are_those_that_libra_found_with_gurobi(  # noqa: PLR0913, PLR0917
+def test_optima_are_those_that_libra_found_with_gurobi(  # noqa: PLR0917
     topology: str,
     workload: str,
     total: int,
@@ -142,12 +160,16 @@ def test_every_optimum_is_proven_and_meets_its_limits(seed: int) -> None:
 def test_scipy_finds_nothing_better(seed: int) -> None:
     problem = random_problem(seed)
     found = solve(problem)
-    start = np.log(np.array(found.bandwidth_bytes_per_s) / GB) + np.random.default_rng(seed).normal(0, 0.1, problem.dims)
-    constraints = [
+    start = np.log(np.array(found.bandwidth_bytes_per_s) / GB) + np.random.default_rng(seed).normal(
+        0, 0.1, problem.dims
+    )
+    constraints: list[dict[str, Any]] = [
         {
             "type": "eq" if limit.sense == "==" else "ineq",
-            "fun": lambda y, row=np.array(limit.coefficients), limit=limit: (
-                (-1.0 if limit.sense == "<=" else 1.0) * float(row @ np.exp(y) * GB - limit.value) / (100 * GB)
+            "fun": lambda y, limit=limit: (
+                (-1.0 if limit.sense == "<=" else 1.0)
+                * float(np.dot(limit.coefficients, np.exp(y)) * GB - limit.value)
+                / (100 * GB)
             ),
         }
         for limit in problem.limits
@@ -160,7 +182,10 @@ def test_scipy_finds_nothing_better(seed: int) -> None:
         method="SLSQP",
         options={"maxiter": 300, "ftol": 1e-13},
     )
-    met = all(abs(each["fun"](other.x)) < 1e-9 if each["type"] == "eq" else each["fun"](other.x) > -1e-9 for each in constraints)
+    met = all(
+        abs(each["fun"](other.x)) < 1e-9 if each["type"] == "eq" else each["fun"](other.x) > -1e-9
+        for each in constraints
+    )
     if met:
         assert found.objective <= np.exp(other.fun) * (1 + 1e-7)
 

@@ -14,7 +14,7 @@ from cosmic.cli.evaluate import seconds
 
 if TYPE_CHECKING:
     from cosmic.provisioning.problem import Binding, Price
-    from cosmic.provisioning.result import Provisioned
+    from cosmic.provisioning.result import Provisioned, WholePorts
 
 app = new_app()
 GIGA = 1e9
@@ -168,9 +168,12 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
     if found.duality_gap is not None:
         say([f"proven: no bandwidth within the limits is better by more than {max(found.duality_gap, 1e-12):.1g}"])
     if found.ports is not None:
-        _print_ports(found)
+        _print_ports(found.ports)
     if found.bound is None:
-        rates = [f"network.dims.{place}.bandwidth={dim.bandwidth_bytes_per_s / GIGA!r} GB/s" for place, dim in enumerate(found.dims)]
+        rates = [
+            f"network.dims.{place}.bandwidth={dim.bandwidth_bytes_per_s / GIGA!r} GB/s"
+            for place, dim in enumerate(found.dims)
+        ]
         words = [word for each in (*settings, *rates) for word in ("--set", each)]
         emit([""])
         emit_commands({f"cosmic evaluate {shlex.join([source, *words])}": "what it achieves, and what would help next"})
@@ -198,9 +201,7 @@ def _priced(price: Price, objective: str) -> str:
     return f"{price.limit.text}: {moved} {'saves' if worth > 0 else 'costs'} {amount}"
 
 
-def _print_ports(found: Provisioned) -> None:
-    whole = found.ports
-    assert whole is not None
+def _print_ports(whole: WholePorts) -> None:
     rates = " / ".join(f"{rate / GIGA:.4g}" for rate in whole.bandwidth_bytes_per_s)
     counts = " / ".join(map(str, whole.ports))
     say(

@@ -154,10 +154,7 @@ def solution_of(problem: Problem, rows: Rows, shape: Shape, model: Model, found:
         float(problem.usd(bandwidth)),
         value,
         min(value, outside + model.whole * float(_bound(problem, model, duals))),
-        tuple(
-            Price(limit, prices[place], _binds(limit, bandwidth))
-            for place, limit in enumerate(problem.limits)
-        ),
+        tuple(Price(limit, prices[place], _binds(limit, bandwidth)) for place, limit in enumerate(problem.limits)),
         tuple((taken / bandwidth).tolist()),
         _bindings(problem, shape, duals, bandwidth),
     )
@@ -183,7 +180,7 @@ def _duals(problem: Problem, model: Model, found: Found) -> _Duals:
     summed = np.bincount(timed, found.products, len(wanted))
     share = np.divide(wanted, summed, out=np.zeros(len(wanted)), where=summed > 0)
     weights = found.products * share[timed]
-    amounts = np.bincount(program.right, weights * program.least, dims + 1)
+    amounts: Vector = np.bincount(program.right, weights * program.least, dims + 1).astype(np.float64)
     matrix = np.zeros((model.kinds, dims))
     kinds = timed < model.kinds
     matrix[timed[kinds], program.right[kinds]] = weights[kinds]
@@ -192,7 +189,9 @@ def _duals(problem: Problem, model: Model, found: Found) -> _Duals:
     place = found.point[: dims + 1]
     equal = program.equal[:, : dims + 1]
     # Stationary: q / x² = g. Multipliers of equalities follow from it; each x counts by what it carries.
-    equalities = np.linalg.lstsq((equal * place).T, amounts / place - charged * place, rcond=None)[0]
+    equalities: Vector = np.linalg.lstsq((equal * place).T, amounts / place - charged * place, rcond=None)[0].astype(
+        np.float64
+    )
     return _Duals(amounts, matrix, inequalities, equalities)
 
 
@@ -253,9 +252,7 @@ def _bindings(problem: Problem, shape: Shape, duals: _Duals, bandwidth: Vector) 
                 share = weights / weights.sum() if weights.sum() > 0 else weights
                 times = np.divide(key, bandwidth)
                 dims = tuple(np.flatnonzero(times >= (1 - TIED) * times.max()).tolist())
-                found[load.name, each.name, key] = Binding(
-                    load.name, each.name, seconds, dims, tuple(share.tolist())
-                )
+                found[load.name, each.name, key] = Binding(load.name, each.name, seconds, dims, tuple(share.tolist()))
     return tuple(found.values())
 
 

@@ -179,9 +179,7 @@ def _bindings(cluster: _Cluster, bandwidth: Vector) -> tuple[Binding, ...]:
     return tuple(found)
 
 
-def _prices(
-    cluster: _Cluster, stated: Sequence[Limit], floors: Sequence[Limit], best: Vector
-) -> tuple[Price, ...]:
+def _prices(cluster: _Cluster, stated: Sequence[Limit], floors: Sequence[Limit], best: Vector) -> tuple[Price, ...]:
     """Return what each limit costs: the gain of a search with it moved a little, where it binds."""
     value = float(cluster.value(best[None, :])[0])
     found = []
@@ -191,7 +189,9 @@ def _prices(
         per_unit = 0.0
         if binds:
             moved = (-1.0 if limit.sense == ">=" else 1.0) * NUDGE * size
-            others = [replace(limit, value=limit.value + moved) if at == place else each for at, each in enumerate(stated)]
+            others = [
+                replace(limit, value=limit.value + moved) if at == place else each for at, each in enumerate(stated)
+            ]
             try:
                 better = _best(cluster, (*others, *floors))
                 per_unit = (value - float(cluster.value(better[None, :])[0])) / abs(moved)
@@ -220,9 +220,17 @@ def _result(
             busy[place][each.traffic] = busy[place].get(each.traffic, 0.0) + share * each.seconds
     dims = tuple(
         ProvisionedDimension(
-            name, count, float(cluster.base[place]), float(best[place]), float(cost[place] * best[place]), _top(busy[place]), worth
+            name,
+            count,
+            float(cluster.base[place]),
+            float(best[place]),
+            float(cost[place] * best[place]),
+            _top(busy[place]),
+            worth,
         )
-        for place, (name, count, worth) in enumerate(zip(cluster.names, cluster.npus, _worth(cluster, best), strict=True))
+        for place, (name, count, worth) in enumerate(
+            zip(cluster.names, cluster.npus, _worth(cluster, best), strict=True)
+        )
     )
     return Provisioned(
         cluster.objective,

@@ -36,7 +36,12 @@ NANO = 1e-9
 MOST_BYTES = 16 * 2**20
 LARGEST = 1e18
 """The largest number of bytes or nanoseconds of a layer; far beyond what anybody trains."""
-WORDS = {"ALLREDUCE": "all-reduce", "REDUCESCATTER": "reduce-scatter", "ALLGATHER": "all-gather", "ALLTOALL": "all-to-all"}
+WORDS = {
+    "ALLREDUCE": "all-reduce",
+    "REDUCESCATTER": "reduce-scatter",
+    "ALLGATHER": "all-gather",
+    "ALLTOALL": "all-to-all",
+}
 PASSES = {"Forward": "forward", "InputGrad": "input-gradient", "WeightGrad": "weight-gradient"}
 
 
@@ -141,7 +146,9 @@ def read_prices(path: str | Path) -> Prices:
 def read_workload(path: str | Path) -> LibraWorkload:
     """Return the workload in a text file of ASTRA-sim 1.0, with or without its two lines of header."""
     where = Path(path).name
-    lines = [(place, line.split()) for place, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)]
+    lines = [
+        (place, line.split()) for place, line in enumerate(read_text(path, "workload", MOST_BYTES).splitlines(), 1)
+    ]
     lines = [(place, words) for place, words in lines if words]
     if len(lines) >= 2 and len(lines[1][1]) == 1:  # the parallelism, and the number of layers
         count = lines[1][1][0]
@@ -223,7 +230,10 @@ def carried_prices(network: LibraNetwork) -> tuple[Prices, ...]:
     """Return LIBRA's prices for each dimension: those of its tier, with what breaks ties between equal ones."""
     data = load_mapping(FOLDER / "libra.yaml")
     return tuple(
-        {tier: {part: price + data["tie_break"] * place for part, price in parts.items()} for tier, parts in data["cost"].items()}
+        {
+            tier: {part: price + data["tie_break"] * place for part, price in parts.items()}
+            for tier, parts in data["cost"].items()
+        }
         for place in range(1, len(network.npus) + 1)
     )
 
@@ -265,7 +275,8 @@ def load_of(
     if loop not in LOOPS:
         raise UnknownName.among("--loop", loop, "training loop", LOOPS)
     switched = tuple(reducing and name == "switch" for name in network.topologies)
-    exposed, hidden = [], []
+    exposed: list[Traffic] = []
+    hidden: list[Traffic] = []
     for each in workload.collectives:
         sent = bytes_of_dims(each.kind, each.size_bytes, communicator[each.phase], switched)
         traffic = Traffic(f"{PASSES[each.phase]} {WORDS[each.kind]}", sent, each.times)

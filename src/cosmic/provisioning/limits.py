@@ -1,10 +1,10 @@
 """Budgets and limits as people write them: linear in the bandwidth of dimensions, or in dollars.
 
     budget  := ["=" | "<=" | ">="] quantity            500 GB/s of each NPU over all dimensions, or 10 M USD
-    limit   := sum (comparison sum)+                   network.dims.0.bandwidth >= 100 GB/s, B0 >= B1, B2 + B3 = 200 GB/s
+    limit   := sum (comparison sum)+                   network.dims.0.bandwidth >= 100 GB/s, B2 + B3 = 200 GB/s
 
-A dimension is named as in files, or short, `B0`; `network.dims.*.bandwidth` stands for every one, and within `sum(…)` for
-all together; `cost` is what the network costs.
+A dimension is named as in files, or short, `B0`; `network.dims.*.bandwidth` stands for every one, and within `sum(…)`
+for all together; `cost` is what the network costs.
 """
 
 from __future__ import annotations
@@ -79,15 +79,14 @@ def read_limit(text: str, usd_per_bytes_per_s: tuple[float, ...]) -> list[Limit]
     dims = len(usd_per_bytes_per_s)
     found = []
     for part in tree.arguments if isinstance(tree, Call) and tree.name == "and" else (tree,):
-        comparison = isinstance(part, Call) and part.name in _SENSES
-        require(comparison, "--limit", text, _LIMIT)
+        if not isinstance(part, Call) or part.name not in _SENSES:
+            raise SpecError("--limit", text, _LIMIT)
         for place in range(dims) if _every(part) else (0,):
             found.append(_limit(part, text, place, usd_per_bytes_per_s))
     return found
 
 
-def _limit(part: Syntax, text: str, place: int, prices: tuple[float, ...]) -> Limit:
-    assert isinstance(part, Call)
+def _limit(part: Call, text: str, place: int, prices: tuple[float, ...]) -> Limit:
     left, right = (_linear(each, text, place, prices) for each in part.arguments)
     require(left.dimension == right.dimension, "--limit", text, f"compares {left.dimension} with {right.dimension}")
     whole = left.plus(right, -1.0)
@@ -172,4 +171,6 @@ def _variable(path: str, text: str, place: int, prices: tuple[float, ...]) -> _L
 
 
 def _check_priced(prices: tuple[float, ...], where: str, text: str) -> None:
-    require(min(prices) > 0, where, text, "needs a price of bandwidth in every dimension: state a cost file with --cost")
+    require(
+        min(prices) > 0, where, text, "needs a price of bandwidth in every dimension: state a cost file with --cost"
+    )

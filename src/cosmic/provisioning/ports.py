@@ -36,7 +36,9 @@ def port_bandwidth(port: str, names: Sequence[str], npus: Sequence[int], radix: 
         if radix is not None and topologies[name].switched:
             rule = f"dimension {place} joins {count} NPUs, more than a switch has ports"
             require(count <= radix, "--radix", radix, rule)
-    return np.array([size * max(1, int(topologies[name].links(count))) for name, count in zip(names, npus, strict=True)])
+    return np.array(
+        [size * max(1, int(topologies[name].links(count))) for name, count in zip(names, npus, strict=True)]
+    )
 
 
 def whole_ports(

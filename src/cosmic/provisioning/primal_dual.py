@@ -1,8 +1,8 @@
 """The solver's program by a primal-dual method: point, room and multipliers move together, by Newton's method.
 
-A product z_i z_j ≥ m is taken as m / z_j - z_i + room = 0 with room > 0. Only room and multipliers must stay positive on
-the way, and rooms need not fit the point until the end; so a step may leave the curved edge of a product, along which a
-barrier alone could only creep. Each step first looks where the optimum seems to be, and from that how far to aim
+A product z_i z_j ≥ m is taken as m / z_j - z_i + room = 0 with room > 0. Only room and multipliers must stay positive
+on the way, and rooms need not fit the point until the end; so a step may leave the curved edge of a product, along which
+a barrier alone could only creep. Each step first looks where the optimum seems to be, and from that how far to aim
 (Mehrotra). At the end multipliers prove how good the point is (`cosmic.provisioning.certificate`), whatever happened.
 """
 
@@ -49,7 +49,7 @@ def optimum(program: Program, start: Vector) -> Centre:
             break
         state = moved
     products = len(program.least)
-    return Centre(best.point, 1.0, best.charged[:products], best.charged[products:])
+    return Centre(best.point, best.charged[:products], best.charged[products:])
 
 
 def _room(program: Program, point: Vector) -> Vector:
@@ -136,7 +136,9 @@ class _Newton:
         self.system[: self.size, : self.size] = matrix * self.unit[:, None] * self.unit
         self.system[self.size :, : self.size], self.system[: self.size, self.size :] = rows, rows.T
 
-    def step(self, dual: Vector, short: Vector, equal: Vector, product: Vector) -> tuple[Vector, Vector, Vector, Vector]:
+    def step(
+        self, dual: Vector, short: Vector, equal: Vector, product: Vector
+    ) -> tuple[Vector, Vector, Vector, Vector]:
         """Return how point, room and multipliers move so that all of these become zero."""
         state = self.state
         right = -dual - self.jacobian.T @ (self.ratio * short - product / state.room)

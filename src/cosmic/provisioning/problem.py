@@ -73,7 +73,7 @@ class Limit:
 
     def excess(self, bandwidth_bytes_per_s: Vector) -> Vector:
         """Return by how much networks break it: positive where they do."""
-        over = bandwidth_bytes_per_s @ np.array(self.coefficients) - self.value
+        over: Vector = bandwidth_bytes_per_s @ np.array(self.coefficients) - self.value
         return over if self.sense == "<=" else -over if self.sense == ">=" else np.abs(over)
 
 
@@ -167,4 +167,5 @@ def _over(amounts: tuple[float, ...], bandwidth_bytes_per_s: Vector) -> Vector:
     sent = np.array(amounts)
     nothing = np.zeros(np.shape(bandwidth_bytes_per_s))
     with np.errstate(divide="ignore"):
-        return np.divide(sent, bandwidth_bytes_per_s, out=nothing, where=sent > 0)
+        found: Vector = np.divide(sent, bandwidth_bytes_per_s, out=nothing, where=sent > 0)
+    return found

@@ -135,7 +135,7 @@ def _cost(network: libra.LibraNetwork, path: str | None) -> Sequence[libra.Price
     return [libra.read_prices(path)] * len(network.npus)
 
 
-def provision_libra(
+def provision_libra(  # noqa: PLR0913, PLR0917  what the command's options say
     network: libra.LibraNetwork,
     loads: tuple[Load, ...],
     usd_per_bytes_per_s: tuple[float, ...],

@@ -28,8 +28,6 @@ from cosmic.provisioning.certificate import Found, Model, Rows, Shape, solution_
 from cosmic.provisioning.primal_dual import optimum
 from cosmic.provisioning.problem import Limit, Problem, Solution
 
-GAP = 1e-10
-"""The gap at which the solver stops, relative to the objective."""
 INSIDE = 1e-9
 """The least room within all limits, relative to them, that counts as an interior; with less, limits are widened by so
 much as they meet in a single point."""
