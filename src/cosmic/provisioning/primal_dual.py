@@ -1,8 +1,8 @@
 """The solver's program by a primal-dual method: point, room and multipliers move together, by Newton's method.
 
 A product z_i z_j ≥ m is taken as m / z_j - z_i + room = 0 with room > 0. Only room and multipliers must stay positive
-on the way, and rooms need not fit the point until the end; so a step may leave the curved edge of a product, along which
-a barrier alone could only creep. Each step first looks where the optimum seems to be, and from that how far to aim
+on the way, and rooms need not fit the point until the end; so a step may leave the curved edge of a product, along
+which a barrier alone could only creep. Each step first looks where the optimum seems to be, and how far to aim from that
 (Mehrotra). At the end multipliers prove how good the point is (`cosmic.provisioning.certificate`), whatever happened.
 """
 
