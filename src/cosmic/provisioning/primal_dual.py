@@ -2,7 +2,7 @@
 
 A product z_i z_j ≥ m is taken as m / z_j - z_i + room = 0 with room > 0. Only room and multipliers must stay positive
 on the way, and rooms need not fit the point until the end; so a step may leave the curved edge of a product, along
-which a barrier alone could only creep. Each step first looks where the optimum seems to be, and how far to aim from that
+which a barrier alone could only creep. Each step first looks where the optimum seems to be, and aims accordingly
 (Mehrotra). At the end multipliers prove how good the point is (`cosmic.provisioning.certificate`), whatever happened.
 """
 
@@ -60,9 +60,9 @@ def _room(program: Program, point: Vector) -> Vector:
 
 def _advanced(program: Program, state: _State) -> tuple[_State | None, float]:
     """Return the state after one step, None where there is none, and how far the present one is from the optimum."""
-    jacobian = _jacobian(program, state.point)
+    jacobian = _Jacobian.at(program, state.point)
     short = state.room - _room(program, state.point)
-    dual = program.cost + jacobian.T @ state.charged + program.equal.T @ state.fixed
+    dual = program.cost + jacobian.transposed_times(state.charged) + program.equal.T @ state.fixed
     equal = program.equal @ state.point - program.values
     level = float(state.room @ state.charged) / len(state.room)
     size = max(abs(float(program.cost @ state.point)), 1e-300)
@@ -109,23 +109,47 @@ def _share(values: Vector, steps: Vector) -> float:
     return min(10.0, float(np.min(-values[down] / steps[down], initial=10.0)))
 
 
-def _jacobian(program: Program, point: Vector) -> Matrix:
-    count = len(program.least)
-    found = np.zeros((count + len(program.limits), len(point)))
-    found[np.arange(count), program.left] = -1.0
-    found[np.arange(count), program.right] -= program.least / point[program.right] ** 2
-    found[count:] = program.rows
-    return found
+@dataclass(frozen=True, slots=True)
+class _Jacobian:
+    """How what must be zero changes with the point: a product in two variables, an inequality in any."""
+
+    program: Program
+    slope: Vector
+    """Of each product in z[right]; in z[left] it is -1."""
+
+    @classmethod
+    def at(cls, program: Program, point: Vector) -> _Jacobian:
+        return cls(program, -program.least / point[program.right] ** 2)
+
+    def times(self, step: Vector) -> Vector:
+        program = self.program
+        return np.concatenate([self.slope * step[program.right] - step[program.left], program.rows @ step])
+
+    def transposed_times(self, charged: Vector) -> Vector:
+        program, count, size = self.program, len(self.slope), len(self.program.cost)
+        found = np.bincount(program.right, self.slope * charged[:count], size) + program.rows.T @ charged[count:]
+        left: Vector = found - np.bincount(program.left, charged[:count], size)
+        return left
+
+    def squared(self, ratio: Vector) -> Matrix:
+        """Return the sum of the outer products of all rows, each times its *ratio*."""
+        program, count, size = self.program, len(self.slope), len(self.program.cost)
+        left, right, own = program.left, program.right, ratio[:count]
+        places = np.concatenate([left * size + left, right * size + right, left * size + right, right * size + left])
+        entries = np.concatenate([own, own * self.slope**2, -own * self.slope, -own * self.slope])
+        products = np.bincount(places, entries, size * size).reshape(size, size)
+        found: Matrix = products + program.rows.T @ (program.rows * ratio[count:, None])
+        return found
 
 
 class _Newton:
     """The equations of one step, which two right-hand sides share."""
 
-    def __init__(self, program: Program, state: _State, jacobian: Matrix) -> None:
+    def __init__(self, program: Program, state: _State, jacobian: _Jacobian) -> None:
         self.state, self.jacobian, self.size = state, jacobian, len(state.point)
         self.ratio = state.charged / state.room
         bent = 2.0 * program.least / state.point[program.right] ** 3 * state.charged[: len(program.least)]
-        matrix = jacobian.T @ (jacobian * self.ratio[:, None])
+        matrix = jacobian.squared(self.ratio)
         matrix[np.diag_indices(self.size)] += np.bincount(program.right, bent, self.size)
         # Variables differ by many orders: scaled to a curvature of one, they keep their digits.
         self.unit = 1.0 / np.sqrt(np.diagonal(matrix))
@@ -141,10 +165,10 @@ class _Newton:
     ) -> tuple[Vector, Vector, Vector, Vector]:
         """Return how point, room and multipliers move so that all of these become zero."""
         state = self.state
-        right = -dual - self.jacobian.T @ (self.ratio * short - product / state.room)
+        right = -dual - self.jacobian.transposed_times(self.ratio * short - product / state.room)
         right = np.append(right * self.unit, -equal / self.norm)
         found = np.linalg.solve(self.system, right)
         point = found[: self.size] * self.unit
-        room = -short - self.jacobian @ point
+        room = -short - self.jacobian.times(point)
         charged = -(product + state.charged * room) / state.room
         return point, room, charged, found[self.size :] / self.norm
