@@ -80,6 +80,10 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "workload llama3-8b@dgx-h100:1"),
         (0, "workload gpt3-175b@dgx-h100:8 --set workload.tp=1"),
     ],
+    "provision": [
+        (0, "provision llama3-70b@dgx-h100:512 --ports 25GB/s"),
+        (0, "provision libra.yml --workload DLRM --budget 300GB/s --objective time_per_dollar"),
+    ],
     "sweep": [
         (0, f"sweep {SERVED} --vary concurrency=1,8 --vary serving.engine=vllm,trtllm"),
         (0, f"sweep {SMALL} --vary workload.tp=1,2 --vary workload.micro_batch=1,2"),
@@ -177,6 +181,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     here = tmp_path_factory.mktemp("schemas")
     (here / "several.yaml").write_text(SEVERAL)
     (here / "launch.sh").write_text(LAUNCH)
+    (here / "libra.yml").write_text("Topology: [Ring, Switch]\nNpusCount: [4, 32]\n")
     (here / "steps.csv").write_text(f"design,tp,step_s\n{SMALL},2,100\n")
     (here / "small.yaml").write_text(PROVABLE)
     with pytest.MonkeyPatch.context() as patch:

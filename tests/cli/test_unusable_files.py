@@ -30,6 +30,7 @@ RANKS: list[list[Node]] = [[computation(10**9, 10**6), collective("all_gather", 
 SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--network", "network.yml")
 SERVE = ("serve", "llama3-8b@dgx-h100:1", "--input", "10", "--output", "2")
 IMPORT = ("import", "launch.sh", "--from", "megatron")
+PROVISION = ("provision", "libra.yml", "--budget", "9 GB/s")
 LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
   --seq-length 128 --vocab-size 100 --micro-batch-size 1
 """
@@ -76,6 +77,10 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("importance", "study"): ("importance", "{}"),
     ("import", "file"): ("import", "{}", "--from", "megatron"),
     ("import", "model"): (*IMPORT, "--model", "{}"),
+    ("provision", "communicator"): (*PROVISION, "--workload", "DLRM", "--communicator", "{}"),
+    ("provision", "cost"): (*PROVISION, "--workload", "DLRM", "--cost", "{}"),
+    ("provision", "source"): ("provision", "{}", "--budget", "9 GB/s"),
+    ("provision", "workload"): (*PROVISION, "--workload", "{}"),
     ("psa count", "space"): ("psa", "count", "{}"),
     ("psa sample", "space"): ("psa", "sample", "{}"),
     ("psa schema", "space"): ("psa", "schema", "{}"),
@@ -107,7 +112,7 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
 TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
-    *("precision", "rate", "tpot", "ttft"),
+    *("budget", "loop", "ports", "precision", "rate", "tpot", "ttft"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
@@ -122,6 +127,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "rows.csv").write_text("m,n,k,dtype,ms\n8,8,8,bf16,1\n")
     (folder / "file").write_text("")
     (folder / "launch.sh").write_text(LAUNCH)
+    (folder / "libra.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
     (folder / "small.yaml").write_text("base: llama3-8b@dgx-h100:8\nparameters: {collective.chunks: [1, 4]}\n")
     (folder / "latin.yaml").write_bytes(b"caf\xe9: [\xff")
     (folder / "bomb.0.et.gz").write_bytes(gzip.compress(bytes(2**21)))

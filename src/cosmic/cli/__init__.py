@@ -40,6 +40,7 @@ COMMANDS = {
     "simulate": ("simulate", "Simulate execution traces from ASTRA-sim's files."),
     "diff": ("diff", "Compare two designs: what differs and what it is worth."),
     "sweep": ("sweep", "Vary some fields of a design: table, CSV, heat map."),
+    "provision": ("provision", "Split a budget of bandwidth over a network, at its best."),
     "show": ("show", "Print one design with all names and defaults filled in."),
     "validate": ("validate", "Predict measured runs: errors by source."),
     "calibrate": ("calibrate", "Fit a system to your own measurements."),

@@ -223,6 +223,7 @@ KINDS = (
         "loads of one GPU", "serving_load_rows", "layers hidden scheduler isl osl requests ttft_mean_ms tpot_mean_ms"
     ),
     _kind("serving steps of one GPU", "serving_load_rows", "layers hidden step batch context tokens past device_ms"),
+    _kind("bandwidth of LIBRA", "bandwidth_rows", "network topology workload total_bw_GBps objective gurobi_e2e_ns"),
     _kind("serving", "serving_rows", "id backend system isl osl silicon_ttft_ms silicon_tpot_ms"),
 )
 """Every kind of rows; a file is of the first kind whose columns it has."""
