@@ -62,7 +62,7 @@ def assembled(
     try:
         plain = graph_of(len(npus), rows, len(ordered) - len(npus))
     except SpecError as error:
-        raise error.inside(where) from None
+        raise SpecError(f"{where}: {error.where}", error.value, error.rule) from None
     names = () if _are_numbers(ordered, len(npus)) else tuple(ordered)
     return LinkGraph(
         plain.npus,
