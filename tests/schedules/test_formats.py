@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,7 +23,7 @@ from cosmic.schedules.msccl_timing import timed
 from cosmic.schedules.perfetto import perfetto_text
 from cosmic.schedules.playing import nanoseconds
 from cosmic.schedules.reading import Stated, read_schedule
-from cosmic.schedules.tables import csv_text
+from cosmic.schedules.tables import Collective, csv_text, parse_table
 from cosmic.simulation.event.engine import simulate
 from cosmic.traces.checks import problems
 from cosmic.traces.trace import CollectiveType, NodeType, RankTrace, TraceSet, template_of
@@ -114,6 +115,18 @@ def test_msccl_reads_back_with_the_same_time(kind: Kind, seed: int) -> None:
     assert check(back).valid
     assert back.transfers == schedule.transfers
     assert nanoseconds(back.time_s) == nanoseconds(schedule.time_s)
+
+
+def test_tacos_numbers_places_by_chunk() -> None:
+    """It writes chunk c at offset c, where the usual order is from rank to rank."""
+    schedule = gathered(ring(3), 2)
+    text = re.sub(
+        r'off="(\d+)"', lambda found: f'off="{int(found[1]) % 2 * 3 + int(found[1]) // 2}"', msccl_text(schedule)
+    )
+    assert text != msccl_text(schedule)
+    back = timed(parse_msccl(text, "x"), schedule.graph, schedule.size_bytes)
+    assert check(back).valid
+    assert sorted(back.chunk.tolist()) == sorted(schedule.chunk.tolist())
 
 
 def test_an_all_to_all_relays_in_scratch_and_copies_its_own() -> None:
@@ -338,6 +351,8 @@ def test_a_schedule_of_one_member_is_valid_and_has_nothing_to_show() -> None:
     schedule = empty(ring(2))
     assert check(schedule).valid
     assert csv_text(schedule) == "source,target,chunk,start_s,end_s\n"
+    alone = Collective(schedule.graph, "all_gather", 1e6, 1, ((0,),))
+    assert parse_table(csv_text(schedule), alone, "x").transfers == 0
     assert json.loads(perfetto_text(schedule))["traceEvents"] == []
     assert ElementTree.fromstring(schedule_svg(schedule)) is not None
     assert parse_msccl(msccl_text(schedule), "x").kind == "all_gather"
