@@ -11,6 +11,7 @@ from cosmic.errors import SpecError
 from cosmic.graphs.graph import graph_of
 from cosmic.graphs.schedule import Kind, Schedule
 from cosmic.schedules.checking import check
+from cosmic.schedules.flows import flow_of, forwarded_pairs
 from cosmic.schedules.playing import nanoseconds, play, played
 from cosmic.schedules.routing import NO_LINK, Routes, route
 from cosmic.schedules.textbook import ALGORITHMS, baselines, rounds
@@ -35,6 +36,17 @@ def test_stated_times_do_not_matter_but_their_order_does() -> None:
     schedule = gathered(ring(5), 2)
     slow = replace(schedule, start_s=schedule.start_s * 3 + 1.0, end_s=schedule.end_s * 3 + 1.0)
     assert played(slow).end_s.tolist() == schedule.end_s.tolist()
+
+
+def test_a_switch_sends_what_came_last() -> None:
+    """Two copies come to a switch at 1 and 2 us, and leave at 2 and 3: the first to leave is the second to come."""
+    graph = graph_of(3, [(0, 3, 1e9, 0.0), (3, 1, 1e9, 0.0), (3, 2, 1e9, 0.0)], 1)
+    link, start = np.array([0, 0, 1, 2]), np.array([0.0, 1e-6, 2e-6, 3e-6])
+    schedule = Schedule(graph, "broadcast", 1000.0, 1, ((0, 1, 2),), link, np.zeros(4, np.int64), start, start + 1e-6)
+    into, out, match = forwarded_pairs(flow_of(schedule))
+    assert dict(zip(out.tolist(), into[match].tolist(), strict=True)) == {2: 1, 3: 0}
+    assert check(schedule).valid
+    assert played(schedule).end_s.tolist() == pytest.approx([1e-6, 2e-6, 2e-6, 3e-6])
 
 
 def test_what_is_sent_too_early_waits() -> None:
