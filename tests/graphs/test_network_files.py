@@ -246,12 +246,11 @@ def test_a_malformed_file_is_one_sentence(tmp_path: Path, name: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.text(alphabet="0123456789 \n,-.#<>abGpsu/", max_size=80), st.sampled_from([".txt", ".csv", ".yaml", ".xml"]))
 def test_any_text_is_a_network_or_a_sentence(tmp_path_factory: pytest.TempPathFactory, text: str, end: str) -> None:
-    folder = tmp_path_factory.mktemp("any")
     try:
-        read(folder, f"any{end}", text)
+        read(tmp_path_factory.getbasetemp(), f"any{end}", text)
     except SpecError as error:
         assert "\n" not in str(error)
 

@@ -120,6 +120,17 @@ def test_a_switch_forwards_each_message_once() -> None:
     assert counts(made(copies, "broadcast", first[:2] + first[3:], 1000.0)) == {}
 
 
+def test_messages_of_one_chunk_cross_in_a_switch() -> None:
+    """Recursive doubling around a switch: all four send the same chunk at once, and none gets its own back."""
+    graph = star(4)
+    rows = []
+    for step, chunk in ((step, chunk) for step in range(2) for chunk in range(4)):
+        start = (4 * step + chunk) * 2 * TAU
+        rows += [(node, chunk, start) for node in range(4)] + [(4 + node, chunk, start + TAU) for node in range(4)]
+    assert counts(made(graph, "all_reduce", rows, 4000.0)) == {}
+    assert counts(made(graph, "all_reduce", rows[:-8], 4000.0)) == {"missing": 4}
+
+
 def test_a_switch_that_reduces_adds_up() -> None:
     graph = replace(star(3), reducing=frozenset({3}))
     rows = [(1, 0, 0.0), (2, 0, 0.0), (3, 0, TAU)]
