@@ -21,6 +21,7 @@ from cosmic.errors import SpecError, require
 from cosmic.graphs.graph import Floats, Ints, LinkGraph, graph_of
 from cosmic.graphs.nodes import check_size, node_of, plain_number, whole_number
 from cosmic.graphs.schedule import Kind, Schedule, chunk_bytes
+from cosmic.schedules.chunks import chunks_of
 from cosmic.schedules.links import links_of_times
 
 HEADER = ("source", "target", "chunk", "start_s", "end_s")
@@ -168,8 +169,6 @@ def _sizes(about: Collective, k: int, chunk: Ints, where: str) -> Floats:
     if len({len(group) for group in about.groups}) == 1:
         one = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
         return np.full(len(chunk), one)
-    from cosmic.schedules.chunks import chunks_of  # noqa: PLC0415  only groups of several sizes need it
-
     none = np.zeros(0)
     empty = Schedule(
         about.graph, about.kind, about.size_bytes, k, about.groups, none.astype(int), none.astype(int), none, none
