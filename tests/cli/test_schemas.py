@@ -139,6 +139,21 @@ CASES: dict[str, list[tuple[int, str]]] = {
         (0, "trace stats astra-files/trace --groups astra-files/comm_groups.json --peak 900TFLOP/s --bandwidth 3TB/s"),
     ],
     "trace generate": [(0, f"trace generate {SMALL} --out made/x {' '.join(TRACE)}")],
+    "collective bound": [
+        (0, "collective bound ring.txt --size 1MB"),
+        (0, "collective bound dgx-h100:8 --collective broadcast --chunks 4 --group 0-5"),
+    ],
+    "collective synthesize": [
+        (0, "collective synthesize ring.txt --size 1MB --schedule made.csv --to svg --out made.svg"),
+        (0, "collective synthesize ring.txt --group 1"),
+    ],
+    "collective check": [
+        (0, "collective check ring.csv --network ring.txt --size 2GiB"),
+        (1, "collective check ring.csv --network ring.txt --size 3GiB"),
+    ],
+    "collective convert": [
+        (0, "collective convert ring.csv --network ring.txt --size 2GiB --to msccl --out ring.xml"),
+    ],
     "validate": [(0, "validate measured.csv"), (0, "validate measured.csv --by layers")],
     "calibrate": [
         (0, "calibrate measured.csv --system dgx-h200 --out mine.yaml"),
@@ -184,6 +199,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (here / "libra.yml").write_text("Topology: [Ring, Switch]\nNpusCount: [4, 32]\n")
     (here / "steps.csv").write_text(f"design,tp,step_s\n{SMALL},2,100\n")
     (here / "small.yaml").write_text(PROVABLE)
+    (here / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")
+    (here / "ring.csv").write_text("source,target,chunk,start_s,end_s\n0,1,0,0.0,1.0\n1,0,1,0.0,1.0\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(here)
         for words in (

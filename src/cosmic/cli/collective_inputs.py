@@ -20,7 +20,8 @@ TARGETS = ("msccl", "chakra", "perfetto", "svg", "csv")
 RUN = ("msccl", "chakra")
 """Formats that somebody will run."""
 AUTO = "auto"
-MOST_CHUNKS = 2**20
+MOST_CHUNKS, MOST_IN_ALL = 2**16, 2**22
+"""Chunks that may be asked for: of one NPU, and of all."""
 _RANKS = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
 MEANINGS = {
     "not_causal": "leave a node before their chunk is there",
@@ -76,6 +77,7 @@ def asked(  # noqa: PLR0913, PLR0917  the arguments of a command
 ) -> Asked:
     """Return what the arguments of a command ask for; the NPUs that take part must reach each other."""
     from cosmic.graphs.reaching import require_connected  # noqa: PLC0415  heavy
+    from cosmic.graphs.schedule import chunk_count  # noqa: PLC0415  heavy
     from cosmic.loading.networks import load_network  # noqa: PLC0415  heavy
     from cosmic.schedules.chunks import check_groups  # noqa: PLC0415  heavy
 
@@ -86,6 +88,9 @@ def asked(  # noqa: PLR0913, PLR0917  the arguments of a command
     members = stated_groups or (tuple(range(graph.npus)),)
     check_groups(graph, members, root, "--group")
     require_connected(graph, members)
+    total = sum(chunk_count(kind, len(group), number or 1) for group in members)
+    rule = f"makes {total:,} chunks, more than the {MOST_IN_ALL:,} that are told apart"
+    require(number is None or total <= MOST_IN_ALL, "--chunks", chunks, rule)
     return Asked(graph, kind, amount, number, members, stated_groups, root)
 
 

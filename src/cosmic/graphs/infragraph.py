@@ -21,7 +21,8 @@ from cosmic.graphs.nodes import NamedLink, assembled, check_size, plain_number, 
 
 _SLICE = re.compile(r"([^\[\]]+?)(?:\[(\d*)(:?)(\d*)\])?")
 BANDWIDTHS = {"gigabits_per_second": 1e9 / 8, "gigabytes_per_second": 1e9}
-LATENCIES = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+LATENCIES = {"ms": 1e3, "us": 1e6, "ns": 1e9}
+"""Units that go into a second."""
 
 
 class _Cable(NamedTuple):
@@ -180,7 +181,7 @@ def _physical(link: dict[str, Any], where: str) -> tuple[float, float]:
     rate = next(plain_number(stated[key], where) * worth for key, worth in BANDWIDTHS.items() if key in stated)
     late = physical.get("latency") or {}
     require(isinstance(late, dict), where, late, "states its latency as a mapping, such as {ns: 300}")
-    return rate, next((plain_number(late[key], where) * worth for key, worth in LATENCIES.items() if key in late), 0.0)
+    return rate, next((plain_number(late[key], where) / worth for key, worth in LATENCIES.items() if key in late), 0.0)
 
 
 def _simplified(cables: list[_Cable], npus: set[str]) -> list[_Cable]:

@@ -51,7 +51,7 @@ def parse_tacos(text: str, where: str) -> LinkGraph:
             np.array(columns[3], np.float64) / US_PER_S,
         )
     except SpecError as error:
-        raise error.inside(where) from None
+        raise SpecError(f"{where}: {error.where}", error.value, error.rule) from None
 
 
 def _lines(text: str) -> list[tuple[int, str]]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cosmic.errors import UnknownName, require
+from cosmic.errors import UnknownName, require, suggestion
 from cosmic.graphs.degrading import degraded
 from cosmic.graphs.graph import LinkGraph
 from cosmic.graphs.nodes import NamedLink, assembled, check_size, latency_of, rate_of, whole_number
@@ -37,7 +37,7 @@ def graph_of_tree(tree: dict[str, Any], where: str) -> LinkGraph:
     """
     for key, value in tree.items():
         if key not in KEYS:
-            raise UnknownName.key(f"{where}: {key}", value, KEYS)
+            raise UnknownName(f"{where}: {key}", value, f"no such key{suggestion(str(key), KEYS)}")
     npus = _names(tree["npus"], f"{where}: npus", "")
     switches = _names(tree.get("switches", 0), f"{where}: switches", "s")
     both = set(npus) & set(switches)
@@ -79,7 +79,7 @@ def _links(given: Any, common: dict[str, Any], where: str) -> list[NamedLink]:
     require(isinstance(given, dict), where, given, "must be a mapping, such as {source: 0, target: 1}")
     for key, value in given.items():
         if key not in LINK_KEYS:
-            raise UnknownName.key(f"{where}.{key}", value, LINK_KEYS)
+            raise UnknownName(f"{where}.{key}", value, f"no such key{suggestion(str(key), LINK_KEYS)}")
     for key in ("source", "target"):
         require(key in given, where, given, f"has no {key}")
     both = given.get("both", False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -12,6 +13,9 @@ from cosmic.units import BYTES_PER_S, SECONDS, read
 
 MOST_NODES = 2**20
 """The most accelerators and switches that a network is taken apart into."""
+
+
+_NUMBERED = re.compile(r"(.*?)(\d{1,18})", re.ASCII)
 
 
 class NamedLink(NamedTuple):
@@ -58,7 +62,7 @@ def assembled(
     try:
         plain = graph_of(len(npus), rows, len(ordered) - len(npus))
     except SpecError as error:
-        raise error.inside(where) from None
+        raise SpecError(f"{where}: {error.where}", error.value, error.rule) from None
     names = () if _are_numbers(ordered, len(npus)) else tuple(ordered)
     return LinkGraph(
         plain.npus,
@@ -83,15 +87,15 @@ def _are_numbers(ordered: Sequence[str], npus: int) -> bool:
 
 
 def in_order(names: Iterable[str]) -> list[str]:
-    """Return distinct *names*: by number where all are whole numbers, else in the order in which they come.
+    """Return distinct *names*: by number where all end in one, else in the order in which they come.
 
-    >>> in_order(["10", "2"]), in_order(["b", "a", "b"])
-    (['2', '10'], ['b', 'a'])
+    >>> in_order(["10", "s1", "2", "s0"]), in_order(["b", "a", "b"])
+    (['2', '10', 's0', 's1'], ['b', 'a'])
     """
     found = list(dict.fromkeys(names))
-    if all(name.isascii() and name.isdigit() and len(name) < 19 for name in found):
-        return sorted(found, key=int)
-    return found
+    parts = [_NUMBERED.fullmatch(name) for name in found]
+    keys = {name: (part[1], int(part[2])) for name, part in zip(found, parts, strict=True) if part}
+    return sorted(found, key=keys.__getitem__) if len(keys) == len(found) else found
 
 
 def node_of(graph: LinkGraph, name: str, where: str) -> int:
@@ -123,7 +127,8 @@ def find_node(graph: LinkGraph, name: str) -> int | None:
 
 
 BANDWIDTH_UNITS = {"gbps": 1e9 / 8, "gb_per_s": 1e9, "gib_per_s": 2.0**30, "bytes_per_s": 1.0}
-LATENCY_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+PER_S = {"ns": 1e9, "us": 1e6, "ms": 1e3, "s": 1.0}
+"""Units of a latency that go into a second: to divide is exact where to multiply by 1e-9 is not."""
 
 
 def rate_of(attributes: dict[str, Any], where: str) -> float:
@@ -132,25 +137,20 @@ def rate_of(attributes: dict[str, Any], where: str) -> float:
     >>> rate_of({"bandwidth": "400 Gbps"}, "link"), rate_of({"bandwidth_gbps": 400}, "link")
     (50000000000.0, 50000000000.0)
     """
-    found = _quantity(attributes, "bandwidth", BYTES_PER_S, BANDWIDTH_UNITS, where)
-    require(found is not None, where, sorted(attributes), "states no bandwidth, such as bandwidth: 400 Gbps")
-    return found or 0.0
+    if "bandwidth" in attributes:
+        return quantity(attributes["bandwidth"], BYTES_PER_S, f"{where}.bandwidth")
+    stated = {unit: f"bandwidth_{unit}" for unit in BANDWIDTH_UNITS if f"bandwidth_{unit}" in attributes}
+    require(bool(stated), where, sorted(map(str, attributes)), "states no bandwidth, such as bandwidth: 400 Gbps")
+    return next(plain_number(attributes[key], f"{where}.{key}") * BANDWIDTH_UNITS[unit] for unit, key in stated.items())
 
 
 def latency_of(attributes: dict[str, Any], where: str) -> float:
     """Return the latency among the *attributes* of a link, 0 where there is none."""
-    return _quantity(attributes, "latency", SECONDS, LATENCY_UNITS, where) or 0.0
-
-
-def _quantity(
-    attributes: dict[str, Any], key: str, dimension: Any, units: dict[str, float], where: str
-) -> float | None:
-    if key in attributes:
-        return quantity(attributes[key], dimension, f"{where}.{key}")
-    for unit, worth in units.items():
-        if f"{key}_{unit}" in attributes:
-            return plain_number(attributes[f"{key}_{unit}"], f"{where}.{key}_{unit}") * worth
-    return None
+    if "latency" in attributes:
+        return quantity(attributes["latency"], SECONDS, f"{where}.latency")
+    stated = {unit: f"latency_{unit}" for unit in PER_S if f"latency_{unit}" in attributes}
+    found = [plain_number(attributes[key], f"{where}.{key}") / PER_S[unit] for unit, key in stated.items()]
+    return found[0] if found else 0.0
 
 
 def quantity(text: Any, dimension: Any, where: str) -> float:

@@ -1,4 +1,8 @@
-"""A schedule as Chakra traces: a send and a receive for each message, which `cosmic simulate` and ASTRA-sim simulate.
+"""A schedule as Chakra traces: a send and a receive for each message.
+
+ASTRA-sim and `cosmic simulate` run them as a custom collective (``all-gather-implementation-custom`` and so on in the
+system file), or as a workload of their own, in which a rank has one send in flight at a time. Ranks are positions in
+the group where there is one group that needs nobody else, else those of the network.
 
 A send waits for the receives that bring what it carries, and for the send before it to the same rank; a receive waits
 for the receive before it from the same rank. Tags number the messages from one rank to another.
@@ -11,14 +15,15 @@ from typing import Any
 
 from cosmic.errors import require
 from cosmic.graphs.schedule import Schedule
-from cosmic.schedules.messages import messages_of, needs
+from cosmic.schedules.messages import Messages, messages_of, needs
 from cosmic.traces.trace import NodeType, RankTrace, TraceSet, template_of
 
 
 def traces_of(schedule: Schedule) -> TraceSet:
     """Return the traces of all ranks; ranks outside of the groups that relay nothing have no nodes."""
     messages = messages_of(schedule, "Chakra")
-    npus = schedule.graph.npus
+    position = _positions(schedule, messages)
+    npus = len(position)
     rows: list[list[dict[str, Any]]] = [[] for _ in range(npus)]
     peers: list[dict[int, int]] = [{} for _ in range(npus)]
     before: dict[tuple[int, int, int], int] = {}
@@ -53,10 +58,19 @@ def traces_of(schedule: Schedule) -> TraceSet:
         return number
 
     for row in range(messages.count):
-        source, target = int(messages.source[row]), int(messages.target[row])
+        source, target = position[int(messages.source[row])], position[int(messages.target[row])]
         brought = [receives[each] for each in waiting[row] if each in receives]
         add(NodeType.COMM_SEND, row, source, target, brought)
         receives[row] = add(NodeType.COMM_RECV, row, target, source, [])
         tags[source, target] += 1
     traces = [RankTrace(template_of(rows[rank]), (), tuple(peers[rank]), rank) for rank in range(npus)]
     return TraceSet(tuple(traces), "schedule")
+
+
+def _positions(schedule: Schedule, messages: Messages) -> dict[int, int]:
+    """Return the rank of each node in the traces."""
+    alone = len(schedule.groups) == 1
+    members = schedule.groups[0] if alone else ()
+    if alone and set(messages.source.tolist()) | set(messages.target.tolist()) <= set(members):
+        return {member: place for place, member in enumerate(members)}
+    return {node: node for node in range(schedule.graph.npus)}

@@ -14,7 +14,7 @@ from cosmic.graphs.schedule import Kind, Schedule, chunk_bytes, chunk_count
 SUMS: tuple[Kind, ...] = ("reduce_scatter", "all_reduce", "reduce")
 """Collectives that add up."""
 NOWHERE = -1
-MOST_CHUNKS = 2**31
+MOST_CHUNKS = 2**25
 
 
 @dataclass(frozen=True, eq=False)

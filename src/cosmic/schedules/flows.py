@@ -129,6 +129,29 @@ def switched_pairs(flow: Flow) -> tuple[Ints, Ints, Ints]:
     return into, out, match
 
 
+def forwarded_pairs(flow: Flow) -> tuple[Ints, Ints, Ints]:
+    """Return `switched_pairs` in which a switch sends what came last, as if it forwarded messages at once.
+
+    Arrivals are opening brackets and departures closing ones, each with its depth; a departure belongs to the arrival
+    before it of the same depth. Where some departure has none, the first to come is the first to leave.
+    """
+    into, out, match = switched_pairs(flow)
+    rows = np.concatenate([into, out])
+    leaves = np.arange(len(rows)) >= len(into)
+    node = np.where(leaves, flow.source[rows], flow.target[rows])
+    key = flow.chunk[rows] * flow.nodes + node
+    time = np.where(leaves, flow.start_s[rows] + flow.tolerance_s, flow.end_s[rows])
+    order = np.lexsort((leaves, time, key))
+    closes = leaves[order]
+    depth = np.cumsum(np.where(closes, -1, 1)) + closes
+    group = np.lexsort((np.arange(len(order)), depth, key[order]))
+    same = (depth[group][1:] == depth[group][:-1]) & (key[order][group][1:] == key[order][group][:-1])
+    pair = same & closes[group][1:] & ~closes[group][:-1]
+    found = np.full(len(out), -1)
+    found[order[group[1:][pair]] - len(into)] = order[group[:-1][pair]]
+    return into, out, (found if (found >= 0).all() else match)
+
+
 def look_up(keys: Ints, wanted: Ints) -> tuple[Ints, Bools]:
     """Return the place of each of the *wanted* among sorted *keys*, and whether it is there."""
     if not len(keys):

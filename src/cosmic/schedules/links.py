@@ -21,33 +21,29 @@ def link_finder(graph: LinkGraph) -> dict[tuple[int, int], list[int]]:
 
 
 def links_of_times(
-    graph: LinkGraph, sources: Ints, targets: Ints, sizes: Floats, times: Sequence[Floats], places: Sequence[str]
+    graph: LinkGraph, ends: tuple[Ints, Ints], sizes: Floats, times: Sequence[Floats], where: str
 ) -> Ints:
     """Return the link of each transfer; of parallel ones the first that is free then and takes as long.
 
     *times* are starts and ends in seconds, or arrivals alone, for which the fastest link is taken.
     """
-    finder = link_finder(graph)
-    links = np.zeros(len(sources), np.int64)
-    parallel: list[int] = []
-    for row, pair in enumerate(zip(sources.tolist(), targets.tolist(), strict=True)):
-        found = finder.get(pair)
-        if found is None:
-            names = "→".join(map(graph.name, pair))
-            require(False, places[row], names, "no link of this network joins them")
-        elif len(found) > 1 and len(times) == 2:
-            parallel.append(row)
-        links[row] = found[0] if found else 0
+    key = graph.sources * graph.nodes + graph.targets
+    order = np.lexsort((graph.latency_s, -graph.bandwidth_bytes_per_s, key))
+    known, wanted = key[order], ends[0] * graph.nodes + ends[1]
+    first = np.searchsorted(known, wanted)
+    count = np.searchsorted(known, wanted, "right") - first
+    for row in np.flatnonzero(count == 0)[:1].tolist():
+        names = "→".join(graph.name(int(end[row])) for end in ends)
+        require(False, f"{where}: transfer {row}", names, "no link of this network joins them")
+    links: Ints = order[first]
+    parallel = np.flatnonzero(count > 1) if len(times) == 2 else np.zeros(0, np.int64)
     free: dict[int, float] = defaultdict(float)
-    for row in sorted(parallel, key=lambda each: (float(times[0][each]), each)):
+    for row in sorted(parallel.tolist(), key=lambda each: (float(times[0][each]), each)):
         start, end = float(times[0][row]), float(times[1][row])
         close = 1e-9 * abs(end) + 1e-12
-        options = finder[int(sources[row]), int(targets[row])]
-        long = [
-            link
-            for link in options
-            if graph.latency_s[link] + sizes[row] / graph.bandwidth_bytes_per_s[link] <= end - start + close
-        ]
+        options = order[first[row] : first[row] + count[row]].tolist()
+        takes = {link: graph.latency_s[link] + sizes[row] / graph.bandwidth_bytes_per_s[link] for link in options}
+        long = [link for link in options if takes[link] <= end - start + close]
         idle = [link for link in long if free[link] <= start + close]
         links[row] = (idle or long or options)[0]
         free[int(links[row])] = end

@@ -10,7 +10,7 @@ from cosmic.errors import require
 from cosmic.graphs.graph import Floats, Ints
 from cosmic.graphs.schedule import Schedule
 from cosmic.schedules.chunks import SUMS, chunks_of
-from cosmic.schedules.flows import flow_of, switched_pairs
+from cosmic.schedules.flows import flow_of, forwarded_pairs
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +36,7 @@ def messages_of(schedule: Schedule, what: str) -> Messages:
     used = graph.reducing & set(flow.target.tolist())
     rule = f"{what} has no switches that reduce or copy, and this schedule uses one"
     require(not used, "network", sorted(graph.name(node) for node in used), rule)
-    into, out, match = switched_pairs(flow)
+    into, out, match = forwarded_pairs(flow)
     stuck = len(into) - len(np.unique(match[match >= 0]))
     require(bool((match >= 0).all()) and not stuck, "schedule", stuck, "a switch forwards each message once")
     following = np.full(schedule.transfers, -1)

@@ -124,8 +124,7 @@ def _add_steps(schedule: Schedule, messages: Messages, position: dict[int, int],
             if buffer == "s":
                 offset = ranks[end].scratch.setdefault(chunk, len(ranks[end].scratch))
             places.append((buffer, offset))
-        last = max(((messages.end_s[each], each) for each in brought[row]), default=None)
-        waits = (NONE, NONE) if last is None else steps.get(last[1], (NONE, NONE))
+        waits = steps.get(max(brought[row], default=NONE), (NONE, NONE))  # receptions wait for those listed before
         ranks[ends[0]].add(ends[1], "s", _Step("s", places[0], places[1], waits))
         receiver = ranks[ends[1]]
         waits = receiver.received.get(chunk, (NONE, NONE)) if sums else (NONE, NONE)

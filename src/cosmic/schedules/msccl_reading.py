@@ -56,6 +56,8 @@ class Program:
     chunks_per_npu: int
     in_place: bool
     root: int
+    by_rank: bool = True
+    """Whether offsets of an all-gather go from rank to rank; else, as TACOS writes them, offsets are its chunks."""
 
 
 def is_msccl(text: str) -> bool:

@@ -9,10 +9,11 @@ is followed from step to step, so that it is known which chunk a message carries
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from dataclasses import replace
 
 import numpy as np
 
-from cosmic.errors import require
+from cosmic.errors import SpecError, require
 from cosmic.graphs.graph import LinkGraph
 from cosmic.graphs.schedule import Schedule, chunk_bytes
 from cosmic.schedules.links import link_finder
@@ -33,8 +34,17 @@ def timed(program: Program, graph: LinkGraph, size_bytes: float, group: tuple[in
     rule = f"the program has {len(program.ranks)} GPUs"
     require(len(members) == len(program.ranks), "group", len(members), rule)
     require(max(members) < graph.npus, "network", f"{graph.npus} NPUs", rule)
-    run = _Run(program, graph, size_bytes, members)
-    run.run()
+    try:
+        run = _Run(program, graph, size_bytes, members)
+        run.run()
+    except SpecError as error:
+        if program.kind != "all_gather" or program.chunks_per_npu == 1 or not program.in_place:
+            raise
+        try:
+            run = _Run(replace(program, by_rank=False), graph, size_bytes, members)
+            run.run()
+        except SpecError:
+            raise error from None
     columns = list(zip(*run.transfers, strict=True)) if run.transfers else [(), (), (), ()]
     return ordered(
         Schedule(
@@ -208,6 +218,8 @@ def _initial(program: Program) -> dict[tuple[int, str, int], int]:
         for number in range(k):
             if program.kind == "all_gather":
                 place = ("o", rank * k + number) if program.in_place else ("i", number)
+                if not program.by_rank:
+                    place = ("o", number * p + rank)
                 found[rank, *place] = number * p + rank
             elif program.kind in ("broadcast", "reduce"):
                 if rank == program.root or program.kind == "reduce":

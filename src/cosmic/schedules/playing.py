@@ -16,7 +16,7 @@ from cosmic.errors import require
 from cosmic.graphs.graph import Floats, Ints
 from cosmic.graphs.schedule import Schedule
 from cosmic.schedules.chunks import SUMS, Chunks, chunks_of
-from cosmic.schedules.flows import Flow, flow_of, look_up, switched_pairs
+from cosmic.schedules.flows import Flow, flow_of, forwarded_pairs, look_up
 from cosmic.schedules.tables import ordered
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.wired import PICOSECONDS, Wired
@@ -89,7 +89,7 @@ def waits(schedule: Schedule, flow: Flow, chunks: Chunks) -> tuple[Ints, Ints]:
     order = np.lexsort((schedule.end_s, schedule.start_s, schedule.link))
     same = schedule.link[order][1:] == schedule.link[order][:-1]
     pairs = [(order[:-1][same], order[1:][same])]
-    into, out, match = switched_pairs(flow)
+    into, out, match = forwarded_pairs(flow)
     rule = "a switch sends what it has not received"
     require(bool((match >= 0).all()), "schedule", f"{int((match < 0).sum()):,} transfers", rule)
     pairs.append((into[match], out) if len(out) else (out, out))

@@ -142,10 +142,20 @@ class _Exact:
         if self._flow.keeps[source]:
             message = self._content[source]
         else:
-            message = self._waiting[source].popleft()[1] if self._waiting[source] else 0
+            message = self._forwarded(source, int(self._flow.target[place]))
         if not message:
             found.early.append(int(self._flow.row[place]))
         self._in_flight[place] = message
+
+    def _forwarded(self, switch: int, target: int) -> int:
+        """Return what a switch sends on: of several messages, the first that adds to what the target has."""
+        waiting = self._waiting[switch]
+        if not waiting:
+            return 0
+        own = self._content[target] if self._flow.keeps[target] else 0
+        chosen = next((each for each in waiting if not each[1] & own), waiting[0])
+        waiting.remove(chosen)
+        return chosen[1]
 
     def _arrive(self, place: int, found: Odd) -> None:
         target, message = int(self._flow.target[place]), self._in_flight[place]

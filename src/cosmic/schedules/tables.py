@@ -21,7 +21,8 @@ from cosmic.errors import SpecError, require
 from cosmic.graphs.graph import Floats, Ints, LinkGraph, graph_of
 from cosmic.graphs.nodes import check_size, node_of, plain_number, whole_number
 from cosmic.graphs.schedule import Kind, Schedule, chunk_bytes
-from cosmic.schedules.links import link_finder, links_of_times
+from cosmic.schedules.chunks import chunks_of
+from cosmic.schedules.links import links_of_times
 
 HEADER = ("source", "target", "chunk", "start_s", "end_s")
 LOG_HEADER = ("src", "dst", "chunk", "arrival_us")
@@ -80,21 +81,44 @@ def parse_table(text: str, about: Collective, where: str) -> Schedule:
     head = _head(text)
     rule = f"the header must be {','.join(HEADER)} or {','.join(LOG_HEADER)}"
     require(head in (HEADER, LOG_HEADER), where, ",".join(head), rule)
-    rows = list(_rows(text, len(head), where))
-    cells = list(zip(*(row for _, row in rows), strict=True)) if rows else [()] * len(head)
-    places = [f"{where} line {number}" for number, _ in rows]
-    ends = [_nodes(about.graph, column, places) for column in cells[:2]]
-    chunk = np.array([whole_number(cell, place) for cell, place in zip(cells[2], places, strict=True)], np.int64)
-    times = [_numbers(column, places) for column in cells[3:]]
+    source, target, chunk, times = _quick_columns(text, len(head), about.graph.nodes) or _columns(
+        text, head, about, where
+    )
     k = about.chunks(int(chunk.max(initial=0)))
     about = about if head == HEADER else _in_whole_bytes(about, k)
-    sizes = _sizes(about, k, chunk, places)
-    links = links_of_times(about.graph, ends[0], ends[1], sizes, times, places)
+    sizes = _sizes(about, k, chunk, where)
+    links = links_of_times(about.graph, (source, target), sizes, times, where)
     graph = about.graph
     end = times[-1] if head == HEADER else times[0] / 1e6
     takes = graph.latency_s[links] + sizes / graph.bandwidth_bytes_per_s[links]
     start = times[0] if head == HEADER else end - takes
     return ordered(Schedule(graph, about.kind, about.size_bytes, k, about.groups, links, chunk, start, end, about.root))
+
+
+def _quick_columns(text: str, cells: int, nodes: int) -> tuple[Ints, Ints, Ints, list[Floats]] | None:
+    """Return the columns of a table of nothing but numbers; None where they must be read cell by cell."""
+    if not text.partition("\n")[2].strip():
+        return None
+    try:
+        table = np.loadtxt(StringIO(text), delimiter=",", skiprows=1, ndmin=2, comments=None)
+    except ValueError:
+        return None
+    if table.shape[1] != cells or not np.isfinite(table).all():
+        return None
+    whole = table[:, :3].astype(np.int64)
+    if (whole != table[:, :3]).any() or (whole < 0).any() or (whole[:, :2] >= nodes).any():
+        return None
+    return whole[:, 0], whole[:, 1], whole[:, 2], [table[:, column].copy() for column in range(3, cells)]
+
+
+def _columns(text: str, head: tuple[str, ...], about: Collective, where: str) -> tuple[Ints, Ints, Ints, list[Floats]]:
+    """Return the columns of a table, cell by cell: nodes may have names, and a mistake has a line."""
+    rows = list(_rows(text, len(head), where))
+    cells = list(zip(*(row for _, row in rows), strict=True)) if rows else [()] * len(head)
+    places = [f"{where} line {number}" for number, _ in rows]
+    source, target = (_nodes(about.graph, column, places) for column in cells[:2])
+    chunk = np.array([whole_number(cell, place) for cell, place in zip(cells[2], places, strict=True)], np.int64)
+    return source, target, chunk, [_numbers(column, places) for column in cells[3:]]
 
 
 def _in_whole_bytes(about: Collective, k: int) -> Collective:
@@ -140,20 +164,18 @@ def _numbers(texts: Iterable[str], places: Sequence[str]) -> Floats:
     return np.array([plain_number(text, place) for text, place in zip(texts, places, strict=True)], np.float64)
 
 
-def _sizes(about: Collective, k: int, chunk: Ints, places: Sequence[str]) -> Floats:
+def _sizes(about: Collective, k: int, chunk: Ints, where: str) -> Floats:
     """Return the bytes of each transfer."""
     if len({len(group) for group in about.groups}) == 1:
         one = chunk_bytes(about.kind, about.size_bytes, len(about.groups[0]), k)
         return np.full(len(chunk), one)
-    from cosmic.schedules.chunks import chunks_of  # noqa: PLC0415  only groups of several sizes need it
-
     none = np.zeros(0)
     empty = Schedule(
         about.graph, about.kind, about.size_bytes, k, about.groups, none.astype(int), none.astype(int), none, none
     )
     sizes = chunks_of(empty).size_bytes
     for row in np.flatnonzero(chunk >= len(sizes))[:1]:
-        require(False, places[row], int(chunk[row]), f"is no chunk: there are {len(sizes):,}, from 0")
+        require(False, f"{where}: transfer {row}", int(chunk[row]), f"is no chunk: there are {len(sizes):,}, from 0")
     return sizes[chunk]
 
 
@@ -200,6 +222,3 @@ def parse_v1(text: str, where: str) -> Orders:
         chunks = [cell.strip() for cell in line[4:] if cell.strip() and cell.strip().lower() != "none"]
         orders.append(tuple(whole_number(cell, place) for cell in chunks))
     return Orders(graph_of(npus, links), counts[3], int(counts[2]), tuple(orders))
-
-
-__all__ = ["Collective", "Orders", "csv_text", "is_table", "is_v1", "link_finder", "ordered", "parse_table", "parse_v1"]
