@@ -22,6 +22,7 @@ from cosmic.cost.power import drawn_w
 from cosmic.design.batch import Batch, batch_of, known
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
+from cosmic.graphs.wired import dimension_label
 from cosmic.metrics import OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.network import network_usd, network_w
@@ -283,8 +284,9 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         prompt=workload.task == "prefill",
     )
     peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
-    keys, places = ("topology", "npus", "bandwidth"), range(len(network.dims))
-    dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
+    keys, places = ("npus", "bandwidth"), range(len(network.dims))
+    dims = [[dimension_label(batch, place) for place in places]]
+    dims += [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
     wires = network_usd(*dims)
     bought = capital_usd(known(batch["compute.price"]), npus, wires)
     power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(*dims)

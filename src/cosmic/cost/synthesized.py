@@ -35,7 +35,7 @@ from cosmic.cost.link_shares import layouts, slowest_npu
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import GRAPH, topologies
 from cosmic.graphs.graph import Ints, LinkGraph
-from cosmic.graphs.wired import copies_of, disconnection, topology_of
+from cosmic.graphs.wired import copies_of, disconnection, healthy_graph, topology_of
 
 if TYPE_CHECKING:
     from cosmic.graphs.schedule import Schedule
@@ -229,7 +229,8 @@ def _estimated(kind: CollectiveKind, label: str, npus: int, members: int, step: 
         return []
     topology = topologies[name]
     share = float(topology.share(members, npus, step))
-    lost = max(slowest_npu(graph) for graph in copies_of(label, npus)) if any(wiring.copies) else 1.0
+    usual = slowest_npu(healthy_graph(name, npus)) if any(wiring.copies) else 1.0
+    lost = max(slowest_npu(graph) / usual for graph in copies_of(label, npus)) if any(wiring.copies) else 1.0
     usable = max(1.0, share * float(topology.links(npus)))
     latencies = (members - 1) / usable + float(topology.hops(members, npus, step)) * float(np.log2(members))
     return [(passes(kind) * latencies * lost, passes(kind) * float(all_but_own(members)) / share * LOSS * lost)]

@@ -12,6 +12,7 @@ Graphs here are normalised: an NPU injects 1 byte per second at most, and the lo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -21,12 +22,17 @@ from math import prod
 import numpy as np
 
 from cosmic.design.batch import Batch, Label, Names
+from cosmic.design.combinations import Combinations
 from cosmic.design.network import GRAPH, Fault, Link, Network, edges_of, injection_bytes_per_s, topologies
+from cosmic.design.point import DesignPoint
 from cosmic.errors import CosmicError
 from cosmic.graphs.graph import Floats, Ints, LinkGraph
 from cosmic.graphs.routing import distances
+from cosmic.numeric import Condition
 
 MARK = "~"
+_LISTED = re.compile(r"network\.dims\.\d+\.links")
+_SIZE = re.compile(r"network\.dims\.\d+\.npus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +178,47 @@ def of_fault(graph: LinkGraph, fault: Fault) -> np.ndarray[tuple[int], np.dtype[
     if fault.peer is None:
         return np.asarray(out | back)
     return np.asarray((out & (graph.targets == fault.peer)) | (back & (graph.sources == fault.peer)))
+
+
+# ------------------------------------------------------------------------------------------------- designs
+
+
+def is_wiring(path: str, beside_faults: bool) -> bool:
+    """Return whether a field decides which links a network has: listed ones and faults, and sizes *beside faults*."""
+    if path.startswith("network.faults") or _LISTED.match(path):
+        return True
+    return beside_faults and _SIZE.fullmatch(path) is not None
+
+
+def wiring_paths(batch: Batch) -> list[str]:
+    """Return the columns of a batch in which designs must agree to have the same links."""
+    faulty = bool(batch.base.network.faults) or any(path.startswith("network.faults") for path in batch.columns)
+    return [path for path in batch.columns if is_wiring(path, faulty)]
+
+
+def faults_hold(batch: Batch) -> Condition:
+    """Return in which designs all links that are listed or have faults still join all NPUs."""
+    network = batch.base.network
+    if any(fault_reason(network, fault) for fault in network.faults):
+        return False
+    met: Condition = True
+    for place in range(len(network.dims)):
+        if wiring_at(network, place) != PLAIN:
+            sizes = Combinations(dimension_label(batch, place), batch[f"network.dims.{place}.npus"])
+            met = met & (sizes.look_up(connection)[0] > 0)
+    return met
+
+
+def faults_sentence(point: DesignPoint) -> str:
+    """Return what is wrong with the links of a design's network."""
+    network = point.network
+    for place, fault in enumerate(network.faults):
+        if reason := fault_reason(network, fault):
+            return f"network.faults.{place}: {reason}"
+    for place, dim in enumerate(network.dims):
+        if reason := disconnection(str(label_of(dim.topology, wiring_at(network, place))), dim.npus):
+            return f"network dimension {place}: {reason}"
+    return "the NPUs are not connected"
 
 
 # ------------------------------------------------------------------------------------------------- problems
