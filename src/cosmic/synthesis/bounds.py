@@ -1,0 +1,298 @@
+"""How fast a collective can be at all on a network, whatever the algorithm.
+
+M bytes, p members, chunks of c bytes (k for each member), B bandwidth and a latency of links, τ = a + c / B:
+
+    node       what must enter or leave one member, over its links
+    cut        what must cross a set S of nodes: all-gather  M/p · |S| / B+(S), the largest over all S (ForestColl)
+    ingress    smallest T at which Σ floor(T / τ) over the links into a member is all the chunks it must get
+    distance   the farthest that a chunk must go, by τ; by latency alone where chunks may be as small as one likes
+
+Reduce-scatter is all-gather with links turned round, reduce is broadcast so. All-reduce is reduce-scatter and then
+all-gather; where switches add up, it is what each side of a cut must send and get: M / B. All-to-all has M/p bytes for
+each pair: |S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every link of their ways.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cosmic.graphs.graph import Floats, Ints, LinkGraph
+from cosmic.graphs.schedule import Kind, chunk_bytes
+from cosmic.synthesis.crossing import crossing_bandwidth, joint_cut, smaller_side
+from cosmic.synthesis.flows import cut_rate, distances, near_first, net_of
+from cosmic.synthesis.members import check_chunks, checked_groups
+from cosmic.synthesis.symmetry import symmetry_of
+
+MOST_SOURCES = 1024
+"""How many members distances are measured from where the network is not symmetric; fewer make a bound no less valid."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Lower bounds on the time of a collective, in seconds."""
+
+    node_s: float
+    cut_s: float
+    ingress_s: float
+    """With chunks of the stated number; 0 where none is."""
+    distance_s: float
+    cut: tuple[int, ...]
+    """The nodes on the smaller side of the cut that binds."""
+
+    @property
+    def seconds(self) -> float:
+        """The largest: no schedule takes less."""
+        return max(self.node_s, self.cut_s, self.ingress_s, self.distance_s)
+
+
+NOTHING = Bounds(0.0, 0.0, 0.0, 0.0, ())
+
+
+def bounds(
+    graph: LinkGraph,
+    kind: Kind,
+    size_bytes: float,
+    *,
+    chunks: int | None = None,
+    groups: Sequence[Sequence[int]] | None = None,
+    root: int = 0,
+) -> Bounds:
+    """Return lower bounds on the time of a collective of *size_bytes* per NPU.
+
+    >>> from cosmic.graphs.graph import graph_of
+    >>> ring = graph_of(4, [(i, (i + j) % 4, 1e9, 0.0) for i in range(4) for j in (1, 3)])
+    >>> bounds(ring, "all_gather", 4e9).seconds
+    1.5
+    """
+    check_chunks(chunks)
+    found = checked_groups(graph, kind, size_bytes, groups, root)
+    everywhere = groups is None and symmetry_of(graph) is not None
+    each = [_Question(graph, kind, size_bytes, chunks, np.array(group), root, everywhere) for group in found]
+    results = [_answer(question) for question in each if len(question.members) > 1]
+    if not results:
+        return NOTHING
+    worst = max(results, key=lambda result: result.cut_s)
+    several = [question.members for question in each]
+    joint_s, cut = joint_cut(graph, kind, size_bytes, several, root) if len(found) > 1 else (0.0, worst.cut)
+    return Bounds(
+        max(result.node_s for result in results),
+        max(worst.cut_s, joint_s),
+        max(result.ingress_s for result in results),
+        max(result.distance_s for result in results),
+        cut if joint_s > worst.cut_s else worst.cut,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Question:
+    """One group's collective."""
+
+    graph: LinkGraph
+    kind: Kind
+    size_bytes: float
+    chunks: int | None
+    members: Ints
+    root: int
+    everywhere: bool
+    """Whether the network looks the same from every member."""
+
+    def turned(self, kind: Kind) -> _Question:
+        """Return the question of *kind* with all links turned round."""
+        return replace(self, graph=self.graph.transposed(), kind=kind)
+
+    def seconds(self) -> Floats:
+        """Return what a chunk takes on each link; its latency alone where chunks have no size."""
+        if self.chunks is None:
+            return self.graph.latency_s
+        size = chunk_bytes(self.kind, self.size_bytes, len(self.members), self.chunks)
+        return self.graph.latency_s + size / self.graph.bandwidth_bytes_per_s
+
+    def sources(self) -> Ints:
+        """Return the members from which distances are measured."""
+        if self.everywhere:
+            return self.members[:1]
+        count = len(self.members)
+        return self.members[np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(int))]
+
+
+def _answer(question: _Question) -> Bounds:
+    kind = question.kind
+    if kind == "all_gather":
+        return _gather(question)
+    if kind == "reduce_scatter":
+        return _gather(question.turned("all_gather"))
+    if kind == "broadcast":
+        return _broadcast(question)
+    if kind == "reduce":
+        return _broadcast(question.turned("broadcast"))
+    if kind == "all_to_all":
+        return _all_to_all(question)
+    return _reduced_in_switches(question) if question.graph.reducing else _scattered_and_gathered(question)
+
+
+def _gather(question: _Question) -> Bounds:
+    graph, members, count = question.graph, question.members, len(question.members)
+    into, out = _ports(graph)
+    shares = np.concatenate([into[members] / (count - 1), out[members]])
+    least = int(np.argmin(shares))
+    net = net_of(graph, graph.bandwidth_bytes_per_s)
+    sinks = members[:1] if question.everywhere else _in_order(near_first(net, int(members[0])), members)
+    rate, before = cut_rate(net, members, None, sinks, float(shares[least]))
+    cut = (int(members[least % count]),) if before is None else smaller_side(before)
+    part = question.size_bytes / count
+    farthest, _ = distances(net_of(graph, question.seconds()), members, question.sources())
+    return Bounds(
+        part / float(shares[least]),
+        part / rate,
+        _ingress(question, (count - 1) * (question.chunks or 0)),
+        float(farthest.max()),
+        cut,
+    )
+
+
+def _broadcast(question: _Question) -> Bounds:
+    graph, start = question.graph, int(question.members[question.root])
+    others = question.members[question.members != start]
+    into, out = _ports(graph)
+    least = int(others[np.argmin(into[others])])
+    first = min(float(out[start]), float(into[least]))
+    net = net_of(graph, graph.bandwidth_bytes_per_s)
+    rate, before = cut_rate(net, question.members, start, _in_order(near_first(net, start), others), first)
+    narrow = start if out[start] == first else least
+    farthest, _ = distances(net_of(graph, question.seconds()), question.members, np.array([start]))
+    return Bounds(
+        question.size_bytes / first,
+        question.size_bytes / rate,
+        _ingress(replace(question, members=others), question.chunks or 0, question.seconds()),
+        float(farthest[0]),
+        (narrow,) if before is None else smaller_side(before),
+    )
+
+
+def _all_to_all(question: _Question) -> Bounds:
+    graph, members, count = question.graph, question.members, len(question.members)
+    into, out = _ports(graph)
+    pair = question.size_bytes / count
+    node_s = pair * (count - 1) / float(min(into[members].min(), out[members].min()))
+    swept_s, cut = joint_cut(graph, "all_to_all", question.size_bytes, [members], 0)
+    gathered = _gather(replace(question, kind="all_gather"))
+    side = np.isin(members, gathered.cut).sum()
+    crossing = min(crossing_bandwidth(graph, gathered.cut))
+    by_cut_s = float(pair * side * (count - side) / crossing) if side and crossing else 0.0
+    farthest, _ = distances(net_of(graph, question.seconds()), members, question.sources())
+    return Bounds(
+        node_s,
+        max(node_s, swept_s, by_cut_s, _carried(question, pair)),
+        _ingress(question, (count - 1) * (question.chunks or 0)),
+        float(farthest.max()),
+        cut if swept_s >= by_cut_s else gathered.cut,
+    )
+
+
+def _carried(question: _Question, pair_bytes: float) -> float:
+    """Return the seconds that all links together need for all pairs: by number of links, and by seconds on them."""
+    graph, count = question.graph, len(question.members)
+    worst = 0.0
+    for length in (np.ones(graph.links), 1 / graph.bandwidth_bytes_per_s):
+        sources = question.sources() if question.everywhere else question.members[:MOST_SOURCES]
+        _, total = distances(net_of(graph, length), question.members, sources)
+        everything = float(total.sum()) * (count / len(sources) if question.everywhere else 1)
+        worst = max(worst, pair_bytes * everything / float((length * graph.bandwidth_bytes_per_s).sum()))
+    return worst
+
+
+def _scattered_and_gathered(question: _Question) -> Bounds:
+    scatter, gather = _gather(question.turned("all_gather")), _gather(replace(question, kind="all_gather"))
+    return Bounds(
+        scatter.node_s + gather.node_s,
+        scatter.cut_s + gather.cut_s,
+        scatter.ingress_s + gather.ingress_s,
+        scatter.distance_s + gather.distance_s,
+        gather.cut if gather.cut_s >= scatter.cut_s else scatter.cut,
+    )
+
+
+def _reduced_in_switches(question: _Question) -> Bounds:
+    """Return what holds when switches add up: each side of every cut sends its sum and gets the other's."""
+    count = len(question.members)
+    out = _broadcast(replace(question, kind="broadcast", chunks=None))
+    back = _broadcast(question.turned("broadcast"))
+    worst = max(out, back, key=lambda each: each.cut_s)
+    into, from_ = _ports(question.graph)
+    least = float(min(into[question.members].min(), from_[question.members].min()))
+    farthest, _ = distances(net_of(question.graph, question.seconds()), question.members, question.sources())
+    return Bounds(
+        question.size_bytes / least,
+        worst.cut_s,
+        _ingress(question, count * (question.chunks or 0)),
+        float(farthest.max()),
+        worst.cut,
+    )
+
+
+def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, groups: Sequence[Sequence[int]]) -> float:
+    """Return when all members can have what they need of an all-gather, all-to-all or broadcast, links always busy."""
+    worst = 0.0
+    for group in groups:
+        wanted = chunks if kind == "broadcast" else (len(group) - 1) * chunks
+        members = np.array(group)
+        if kind == "broadcast":  # the root needs none, and may have no links in
+            members = members[np.isin(members, graph.targets)]
+        if len(group) > 1:
+            question = _Question(graph, kind, size_bytes, chunks, members, 0, False)
+            sized = replace(question, members=np.array(group)).seconds()
+            worst = max(worst, _ingress(question, wanted, sized))
+    return worst
+
+
+def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
+    """Return the bandwidth into and out of each node."""
+    weights = graph.bandwidth_bytes_per_s
+    into = np.bincount(graph.targets, weights, minlength=graph.nodes)
+    return into, np.bincount(graph.sources, weights, minlength=graph.nodes)
+
+
+def _ingress(question: _Question, wanted: int, seconds: Floats | None = None) -> float:
+    """Return when the last member can have *wanted* chunks, if all of its links were always busy."""
+    if not wanted:
+        return 0.0
+    seconds = question.seconds() if seconds is None else seconds
+    order = np.argsort(question.graph.targets, kind="stable")
+    first = np.searchsorted(question.graph.targets[order], np.arange(question.graph.nodes + 1))
+    profiles = {
+        np.sort(seconds[order[first[member] : first[member + 1]]]).tobytes() for member in question.members.tolist()
+    }
+    return max(_fewest_seconds(np.frombuffer(profile), wanted) for profile in profiles)
+
+
+def _fewest_seconds(seconds: Floats, wanted: int) -> float:
+    """Return the smallest T with Σ floor(T / τ) >= *wanted*.
+
+    >>> _fewest_seconds(np.array([1.0, 2.0]), 4)
+    3.0
+    """
+    taus, links = np.unique(seconds, return_counts=True)
+    fluid = wanted / float((links / taus).sum())
+    first = np.maximum(np.floor(fluid / taus), 1)
+    times = np.unique(np.concatenate([(first + more) * taus for more in range(-1, len(seconds) + 2)]))
+    times = times[times > 0]
+
+    def enough(time: float) -> bool:
+        return float((links * np.floor(time / taus * (1 + 1e-12))).sum()) >= wanted
+
+    low, high = 0, len(times) - 1
+    while not enough(float(times[high])):
+        times = np.append(times, times[high] + taus[0])
+        high += 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(float(times[middle])) else (middle + 1, high)
+    return float(times[low])
+
+
+def _in_order(order: list[int], members: Ints) -> Ints:
+    wanted = set(members.tolist())
+    return np.array([node for node in order if node in wanted], np.int64)

@@ -1,0 +1,186 @@
+"""The inner loops of the synthesis, in C where the library is there, else in Python with the same results."""
+
+from __future__ import annotations
+
+from ctypes import CDLL, POINTER, Structure, byref, c_double, c_int64, c_void_p
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cosmic.graphs.graph import Floats, Ints
+from cosmic.native import library
+from cosmic.synthesis import interpreted
+from cosmic.synthesis.routing import Routes
+
+Small = npt.NDArray[np.int32]
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is to be carried over which routes, and the plan for it, which is filled in."""
+
+    routes: Routes
+    machine: Ints
+    """Of each link: links that are always used alike are one machine."""
+    seconds: Floats
+    """Size by link: how long a chunk of each size holds each link."""
+    size: Ints
+    """Of each chunk: which of the sizes."""
+    origin: Ints
+    """Of each chunk: the place among the keepers where it begins."""
+    need: Bytes
+    """Chunk by keeper: 1 where it must arrive, 2 where the plan has it pass."""
+    release_s: Floats = field(default_factory=lambda: np.zeros(0))
+    """Of each chunk: when it is there; 0 for all where empty."""
+    plan: Small = field(init=False)
+    """Chunk by keeper: the route by which the chunk arrives; -1 where it does not."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "plan", np.full(self.need.shape, -1, np.int32))
+        if not len(self.release_s):
+            object.__setattr__(self, "release_s", np.zeros(len(self.origin)))
+
+    @property
+    def machines(self) -> int:
+        """Number of machines."""
+        return int(self.machine.max()) + 1
+
+    def room(self) -> int:
+        """Return how many transfers there are at most."""
+        longest = int(np.diff(self.routes.hop_first).max(initial=1))
+        return int(np.count_nonzero(self.need)) * longest
+
+
+@dataclass(frozen=True)
+class Growing:
+    """How trees are grown: cheap in what links carry already, and short."""
+
+    target_s: float
+    """Seconds that no link should be busy for longer."""
+    mu: float
+    """What a second of depth costs, against a second of a link that is busy for the whole target."""
+    paths: bool = False
+    """Whether chunks go to one node each, so that ways are to be short, not trees small."""
+    rounds: int = 1
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Playing:
+    """How transfers are chosen."""
+
+    steal: bool = True
+    """Whether an idle link may carry what was planned for another."""
+    window: int = 16
+    """How many transfers it then looks at."""
+    lenient: bool = True
+    """Whether it may carry what the planned link cannot carry yet."""
+    seed: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Transfers:
+    """Transfers in the order of their starts, as columns."""
+
+    link: Ints
+    chunk: Ints
+    start_s: Floats
+    end_s: Floats
+
+    @property
+    def time_s(self) -> float:
+        """Seconds until the last has ended."""
+        return float(self.end_s.max()) if len(self.end_s) else 0.0
+
+
+def plan(problem: Problem, growing: Growing) -> bool:
+    """Fill in trees for all chunks; return whether every chunk reaches all that need it."""
+    load = np.zeros(problem.machines)
+    found = library()
+    if found is None:
+        return interpreted.plan(problem, growing, load)
+    core, inputs = _functions(found), _inputs(problem)
+    numbers = (growing.target_s, growing.mu, int(growing.paths), growing.rounds, growing.seed)
+    status = core.cosmic_synthesis_plan(byref(inputs.structure), *numbers, load.ctypes.data)
+    if status < 0:
+        raise MemoryError
+    problem.need[:], problem.plan[:] = inputs.need, inputs.plan
+    return bool(status)
+
+
+def play(problem: Problem, playing: Playing) -> Transfers:
+    """Return the transfers that follow the plan of a problem, or none of which is planned where it has no plan."""
+    room = problem.room()
+    found = library()
+    if found is None:
+        return interpreted.play(problem, playing)
+    core, inputs = _functions(found), _inputs(problem)
+    columns = [np.empty(room, kind) for kind in (np.int32, np.int32, np.float64, np.float64)]
+    numbers = (int(playing.steal), playing.window, int(playing.lenient), playing.seed, room)
+    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *(each.ctypes.data for each in columns))
+    if done < 0:
+        raise MemoryError
+    link, chunk, start_s, end_s = (each[:done] for each in columns)
+    return Transfers(link.astype(np.int64), chunk.astype(np.int64), start_s.copy(), end_s.copy())
+
+
+class _Structure(Structure):
+    """`Problem` of synthesis.c."""
+
+    _fields_ = [  # noqa: RUF012  as ctypes wants it
+        *((name, c_int64) for name in ("nodes", "routes", "links", "machines", "chunks")),
+        *((name, c_void_p) for name in ("from_", "to", "hop_first", "hops", "out_first", "machine")),
+        *((name, c_void_p) for name in ("seconds", "size", "origin", "need", "plan", "release_s")),
+    ]
+
+
+@dataclass(frozen=True, eq=False)
+class _Inputs:
+    structure: _Structure
+    need: Bytes
+    plan: Small
+    kept: dict[str, Any]
+
+
+def out_first(problem: Problem) -> Ints:
+    """Return where the routes of each keeper begin; one more than keepers."""
+    return np.searchsorted(problem.routes.from_, np.arange(len(problem.routes.keepers) + 1))
+
+
+def _inputs(problem: Problem) -> _Inputs:
+    routes = problem.routes
+    whole = {
+        "from_": routes.from_,
+        "to": routes.to,
+        "hop_first": routes.hop_first,
+        "hops": routes.hops,
+        "out_first": out_first(problem),
+        "machine": problem.machine,
+        "size": problem.size,
+        "origin": problem.origin,
+    }
+    kept: dict[str, Any] = {name: np.ascontiguousarray(values, np.int32) for name, values in whole.items()}
+    kept |= {"seconds": np.ascontiguousarray(problem.seconds), "release_s": np.ascontiguousarray(problem.release_s)}
+    kept |= {"need": problem.need.copy(), "plan": problem.plan.copy()}
+    counts = {
+        "nodes": len(routes.keepers),
+        "routes": routes.count,
+        "links": len(problem.machine),
+        "machines": problem.machines,
+        "chunks": len(problem.origin),
+    }
+    structure = _Structure(**counts, **{name: array.ctypes.data for name, array in kept.items()})
+    return _Inputs(structure, kept["need"], kept["plan"], kept)
+
+
+@cache
+def _functions(core: CDLL) -> CDLL:
+    """Return the library with the types of its functions declared."""
+    core.cosmic_synthesis_plan.restype = core.cosmic_synthesis_play.restype = c_int64
+    core.cosmic_synthesis_plan.argtypes = [POINTER(_Structure), c_double, c_double, *[c_int64] * 3, c_void_p]
+    core.cosmic_synthesis_play.argtypes = [POINTER(_Structure), *[c_int64] * 5, *[c_void_p] * 4]
+    return core
