@@ -284,12 +284,12 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         prompt=workload.task == "prefill",
     )
     peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
-    keys, places = ("npus", "bandwidth"), range(len(network.dims))
-    dims = [[dimension_label(batch, place) for place in places]]
-    dims += [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
-    wires = network_usd(*dims)
+    places = range(len(network.dims))
+    names = [dimension_label(batch, place) for place in places]
+    sizes, rates = ([batch[f"network.dims.{place}.{key}"] for place in places] for key in ("npus", "bandwidth"))
+    wires = network_usd(names, sizes, rates)
     bought = capital_usd(known(batch["compute.price"]), npus, wires)
-    power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(*dims)
+    power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(names, sizes, rates)
     return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
@@ -304,7 +304,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "network_usd": wires,
         "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
         "energy_j": power * seconds,
-        "perf_per_bandwidth": _inverse(seconds * sum_of(dims[2])),
+        "perf_per_bandwidth": _inverse(seconds * sum_of(rates)),
         "perf_per_network_cost": _inverse(seconds * wires),
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},

@@ -116,7 +116,7 @@ class Subgroup:
         dim, direct = self.dimension, kind == "all_to_all"
         costs = []
         for line in range(LINES):
-            hops, traffic = self.combinations.look_up(synthesized_terms, kind, str(line))
+            hops, traffic = self.combinations.look_up(synthesized_terms, f"{kind} {line}")
             route = Route(self.span.members, hops, traffic, direct=direct)
             costs.append(stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport))
         if isinstance(dim.algorithm, str):
@@ -149,7 +149,7 @@ def collective_terms(
     if members <= 1:
         return 0.0, 0.0
     if algorithm == SYNTHESIZED:
-        return synthesized_terms(kind, str(LINES - 1), topology, algorithm, npus, members, step)
+        return synthesized_terms(f"{kind} {LINES - 1}", topology, algorithm, npus, members, step)
     traffic = _number(algorithms[algorithm], "traffic", kind, members)
     steps = _number(algorithms[algorithm], "steps", kind, members)
     hops, share = _reached(kind, topology, algorithm, npus, members, step)
@@ -158,19 +158,20 @@ def collective_terms(
 
 @lru_cache(maxsize=65536)
 def synthesized_terms(
-    kind: CollectiveKind, line: str, topology: str, algorithm: str, npus: float, members: float, step: float
+    asked: str, topology: str, algorithm: str, npus: float, members: float, step: float
 ) -> tuple[float, float]:
-    """Return what `collective_terms` does for one *line* of collectives that are synthesised for the links.
+    """Return what `collective_terms` does for one line of collectives that are synthesised for the links.
 
-    Other algorithms have one line.
+    *asked* is the kind and the number of the line. Other algorithms have one line.
 
-    >>> synthesized_terms("all_reduce", "0", "switch", "ring", 8, 8, 1)
+    >>> synthesized_terms("all_reduce 0", "switch", "ring", 8, 8, 1)
     (28.0, 1.75)
     """
+    kind: CollectiveKind = asked.partition(" ")[0]  # type: ignore[assignment]  # one of those that were asked for
     if members <= 1 or algorithm != SYNTHESIZED:
         return collective_terms(kind, topology, algorithm, npus, members, step)
     textbook = [collective_terms(kind, topology, name, npus, members, step) for name in TEXTBOOK]
-    return synthesized_lines(kind, topology, npus, members, step, tuple(textbook))[int(line)]
+    return synthesized_lines(kind, topology, npus, members, step, tuple(textbook))[int(asked[-1])]
 
 
 @lru_cache(maxsize=65536)
@@ -189,7 +190,9 @@ def _reached(
 ) -> tuple[float, float]:
     """Return the links between neighbours, and the share of the bandwidth that an algorithm reaches."""
     if MARK not in label:
-        return _number(topologies[label], "hops", members, npus, step), usable_share(label, algorithm, npus, members, step)
+        return _number(topologies[label], "hops", members, npus, step), usable_share(
+            label, algorithm, npus, members, step
+        )
     topology, _ = topology_of(label)
     whole = (int(npus), max(2, round(members)), max(1, round(step)))  # groups that straddle have members on average
     latency, seconds = link_terms(kind, label, algorithm, *whole)

@@ -7,14 +7,17 @@ latency decides, at which bandwidth does, and between. A schedule takes at most
 
 with a its seconds if no transfer took bytes' time, and b those if none had a latency: transfers keep their order. Time
 is so the least of several straight lines, as of a library's protocols (`cosmic.cost.transport`). Ring, direct and
-halving-doubling are schedules too, and among the lines; no line is below what the links allow at all: distance, and the
-bounds on nodes and cuts. A reduce-scatter is an all-gather with all links turned round, and an all-reduce both.
+halving-doubling are schedules too, and among the lines; no line is below what the links allow at all: the distance, and
+the bounds on nodes and cuts. Where a textbook's line meets these, nothing is synthesised. A reduce-scatter is an
+all-gather with all links turned round, and an all-reduce both.
 
-    up to 256 NPUs    schedules; of all-to-alls up to 64, beyond which they are direct
-    more, and named   the topology's share of the bandwidth, which an all-gather can reach (`Topology.share`), and 5 %
-                      more time for what a schedule of finitely many chunks loses; less by what faults take
-                      from the slowest NPU
-    more, and listed  the best of the textbook's algorithms on the links
+    NPUs                     groups    lines beside the textbook's
+    up to 256                one       schedules; of all-to-alls up to 64 NPUs
+    up to 64                 several   schedules, of few chunks
+    more, topology is named  any       the topology's share of the bandwidth, which an all-gather can reach
+                                       (`Topology.share`), and 5 % more time for what a schedule of finitely many chunks
+                                       loses; less by what faults take from the slowest NPU; none of all-to-alls
+    more, links are listed   any       none
 
 Lines are in the units of `cosmic.graphs.wired`, kept in the process, and on disk by the links' digest.
 """
@@ -22,7 +25,7 @@ Lines are in the units of `cosmic.graphs.wired`, kept in the process, and on dis
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -34,7 +37,7 @@ from cosmic.cost.collectives import all_but_own, passes
 from cosmic.cost.link_shares import layouts, slowest_npu
 from cosmic.design.collective import CollectiveKind
 from cosmic.design.network import GRAPH, topologies
-from cosmic.graphs.graph import Ints, LinkGraph
+from cosmic.graphs.graph import LinkGraph
 from cosmic.graphs.wired import copies_of, disconnection, healthy_graph, topology_of
 
 if TYPE_CHECKING:
@@ -43,15 +46,19 @@ if TYPE_CHECKING:
 TEXTBOOK = ("ring", "direct", "halving_doubling")
 LINES = 3
 MOST_NPUS = 256
-MOST_TO_ALL = 64
-MOST_CUT = 64
-"""NPUs up to which cuts are looked for: beyond, only nodes bound a line."""
+"""NPUs up to which one group gets schedules, and cuts are looked for."""
+MOST_SEVERAL = 64
+"""NPUs up to which several groups, and all-to-alls, get schedules."""
 LOSS = 1.05
 """Time that a schedule of a large dimension takes, over what its links allow."""
 SIZES = ((1e-3, 1), (4.0, None), (1e6, None))
-"""Bytes per member that schedules are made for, in those that cross a link in its latency; and chunks: any."""
+"""Bytes per member that schedules of one group are made for, as multiples of those that cross a link in its latency,
+and chunks of a member: any."""
+SIZES_OF_SEVERAL = ((1e-3, 1), (1e6, 4))
+EXACT = 1e-9
 Line = tuple[float, float]
 """Latencies and bytes' times: a and b."""
+Groups = tuple[tuple[int, ...], ...]
 
 
 @lru_cache(maxsize=65536)
@@ -59,22 +66,28 @@ def synthesized_lines(
     kind: CollectiveKind, label: str, npus: float, members: float, step: float, textbook: tuple[Line, ...]
 ) -> tuple[Line, ...]:
     """Return the `LINES` lines of a collective, beside which *textbook* has those of other algorithms."""
-    whole = (int(npus), max(2, round(members)), max(1, round(step)))  # groups that straddle have members on average
-    found, least = list(textbook), (0.0, 0.0)
-    if has_links(label, whole[0]):
-        own = all_but_own(members) / all_but_own(whole[1])
-        if whole[0] <= MOST_NPUS:
-            made, least = _made(kind, label, *whole)
-            found += [(once, per_byte * float(own)) for once, per_byte in made]
-            least = least[0], least[1] * float(own)
-        else:
-            found += _estimated(kind, label, *whole)
-    return envelope([(max(once, least[0]), max(per_byte, least[1])) for once, per_byte in found])
+    size, several, apart = int(npus), max(2, round(members)), max(1, round(step))
+    if disconnection(label, size):  # links that are not known, or a design that cannot run
+        return envelope(textbook)
+    own = float(all_but_own(members) / all_but_own(several))  # groups that straddle have members on average
+    if size <= MOST_NPUS:
+        once, per_byte = _slowest("floors", kind, label, (size, several, apart))[0]
+        least = (once, per_byte * own)
+    else:
+        least = (_farthest(kind, label, size) if several == size else 0.0, 0.0)
+    known = [_larger(line, least) for line in textbook]
+    if any(line[0] <= least[0] * (1 + EXACT) and line[1] <= least[1] * (1 + EXACT) for line in known):
+        return envelope(known)
+    if size <= (MOST_NPUS if several == size and kind != "all_to_all" else MOST_SEVERAL):
+        made = _slowest("schedules", kind, label, (size, several, apart))
+        found = [(once, per_byte * own) for once, per_byte in made]
+    else:
+        found = _estimated(kind, label, size, several, apart)
+    return envelope([*known, *(_larger(line, least) for line in found)])
 
 
-def has_links(label: str, npus: int) -> bool:
-    """Return whether the links of a dimension are known, and join its NPUs."""
-    return not disconnection(label, npus)
+def _larger(line: Line, other: Line) -> Line:
+    return max(line[0], other[0]), max(line[1], other[1])
 
 
 def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
@@ -94,71 +107,48 @@ def envelope(lines: Iterable[Line]) -> tuple[Line, ...]:
 # ------------------------------------------------------------------------------------------------ schedules
 
 
-def _made(kind: CollectiveKind, label: str, npus: int, members: int, step: int) -> tuple[list[Line], Line]:
-    """Return the lines of schedules, and the least that any has; each as in the slowest copy."""
+def _slowest(what: str, kind: CollectiveKind, label: str, shape: tuple[int, int, int]) -> list[Line]:
+    """Return the floor, or the lines of schedules, of a collective; each as in the slowest copy of the dimension."""
     slowest: list[Line] = []
-    least = (0.0, 0.0)
-    for graph in copies_of(label, npus):
-        for groups in layouts(npus, members, step):
-            lines, floor = _kept(kind, graph, groups, (members, step))
-            before = slowest or [(0.0, 0.0)] * len(lines)
-            slowest = [_larger(line, other) for line, other in zip(lines, before, strict=True)]
-            least = _larger(least, floor)
-    return slowest, least
+    for graph in copies_of(label, shape[0]):
+        for groups in layouts(*shape):
+            lines = _kept(what, kind, graph, tuple(map(tuple, groups.tolist())))
+            slowest = [_larger(line, other) for line, other in zip(lines, slowest or lines, strict=True)]
+    return slowest
 
 
-def _larger(line: Line, other: Line) -> Line:
-    return max(line[0], other[0]), max(line[1], other[1])
-
-
-def _kept(
-    kind: CollectiveKind, graph: LinkGraph, groups: Ints, shape: tuple[int, int]
-) -> tuple[tuple[Line, ...], Line]:
-    """Return the lines of a graph and their floor, from the disk if another process has made them."""
-    key = f"{graph.digest} {kind} {shape} {groups[0, 0]}"
-    content = recall("schedules", key)
+def _kept(what: str, kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> list[Line]:
+    """Return the lines of a graph, from the disk if another process has made them."""
+    shape = (len(groups), len(groups[0]), groups[0][0], groups[0][1])
+    key = f"{graph.digest} {kind} {shape}"
+    content = recall(what, key)
     if content is not None:
-        lines, floor = json.loads(content)
-        return tuple((once, per_byte) for once, per_byte in lines), (floor[0], floor[1])
-    named = tuple(map(tuple, groups.tolist()))
-    found = tuple(_lines(kind, graph, named)), _floor(kind, graph, named)
-    keep("schedules", key, json.dumps(found).encode())
+        return [(once, per_byte) for once, per_byte in json.loads(content)]
+    found = [_floor(kind, graph, groups)] if what == "floors" else _lines(kind, graph, groups)
+    keep(what, key, json.dumps(found).encode())
     return found
-
-
-Groups = tuple[tuple[int, ...], ...]
 
 
 def _lines(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> list[Line]:
     if kind == "reduce_scatter":
-        return _lines("all_gather", graph.transposed(), groups)
+        return _kept("schedules", "all_gather", graph.transposed(), groups)
     if kind == "all_reduce":
-        halves = [_lines("all_gather", each, groups) for each in _both_ways(graph)]
-        return [(one[0] + other[0], one[1] + other[1]) for one, other in zip(halves[0], halves[-1], strict=True)]
-    if kind == "all_to_all" and graph.npus > MOST_TO_ALL:
-        return []
-    return list(_gathered(kind, graph, groups))
-
-
-def _both_ways(graph: LinkGraph) -> list[LinkGraph]:
-    """Return a graph and the one with its links turned round; once if they are the same."""
-    turned = graph.transposed()
-    return [graph] if turned.digest == graph.digest else [graph, turned]
-
-
-_MADE: dict[tuple[str, str, Groups], tuple[Line, ...]] = {}
-
-
-def _gathered(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> tuple[Line, ...]:
-    """Return a line for each of `SIZES`."""
+        first, second = (_kept("schedules", "all_gather", each, groups) for each in (graph.transposed(), graph))
+        return [(one[0] + other[0], one[1] + other[1]) for one, other in zip(first, second, strict=True)]
     key = (graph.digest, kind, groups)
     if key not in _MADE:
-        from cosmic.synthesis.synthesizing import synthesize  # noqa: PLC0415  only some designs need it
-
-        sizes = [(size * len(groups[0]), chunks) for size, chunks in SIZES]
-        made = (synthesize(graph, kind, size, chunks=chunks, groups=groups) for size, chunks in sizes)
-        _MADE[key] = tuple(line_of(each) for each in made)
+        _MADE[key] = [line_of(schedule) for schedule in _schedules(kind, graph, groups)]
     return _MADE[key]
+
+
+_MADE: dict[tuple[str, str, Groups], list[Line]] = {}
+
+
+def _schedules(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Iterator[Schedule]:
+    from cosmic.synthesis.synthesizing import synthesize  # noqa: PLC0415  only some designs need it
+
+    for size, chunks in SIZES if len(groups) == 1 else SIZES_OF_SEVERAL:
+        yield synthesize(graph, kind, size * len(groups[0]), chunks=chunks, groups=groups)
 
 
 def line_of(schedule: Schedule) -> Line:
@@ -194,8 +184,6 @@ def _floor(kind: CollectiveKind, graph: LinkGraph, groups: Groups) -> Line:
     """Return what no schedule goes below: latencies to the farthest member, and bytes' time through nodes and cuts."""
     members = len(groups[0])
     through = node_floor(kind, graph, members)
-    if graph.npus > MOST_CUT:
-        return 0.0, through
     from cosmic.synthesis.bounds import bounds  # noqa: PLC0415  only some designs need it
 
     at_once = replace(graph, latency_s=np.zeros(graph.links))
@@ -220,6 +208,12 @@ def node_floor(kind: CollectiveKind, graph: LinkGraph, members: int) -> float:
         for ends in (graph.targets, graph.sources)
     ]
     return float(max(received / rates[0], sent / rates[1]))
+
+
+def _farthest(kind: CollectiveKind, label: str, npus: int) -> float:
+    """Return the latencies between the NPUs farthest apart, of a large dimension of a named topology."""
+    name, _ = topology_of(label)
+    return 0.0 if name == GRAPH else passes(kind) * float(topologies[name].diameter(npus))
 
 
 def _estimated(kind: CollectiveKind, label: str, npus: int, members: int, step: int) -> list[Line]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cosmic.design.network import Dimension, Network
 from cosmic.errors import require
-from cosmic.graphs.graph import Ints, LinkGraph
+from cosmic.graphs.graph import Ints, LinkGraph, graph_of
 from cosmic.graphs.wired import healthy_graph, with_faults
 
 MOST_LINKS = 20_000_000
@@ -33,7 +33,7 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
     """
     whole = network if isinstance(network, Network) else Network(dims=tuple(network))
     npus, stride, links = whole.npus, 1, 0
-    parts = [LinkGraph(npus, *(np.empty(0, kind) for kind in (np.int64, np.int64, np.float64, np.float64)))]
+    parts = [graph_of(npus, [])]
     for place, dim in enumerate(whole.dims):
         one = healthy_graph(dim.topology, dim.npus, dim.links)
         links += one.links * (npus // dim.npus)
@@ -42,9 +42,14 @@ def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
         every = _everywhere(one, dim, npus, stride, parts[-1].nodes)
         parts.append(with_faults(every, tuple(fault for fault in whole.faults if fault.dim == place)))
         stride *= dim.npus
-    columns = ("sources", "targets", "bandwidth_bytes_per_s", "latency_s")
-    joined = (np.concatenate([getattr(part, column) for part in parts]) for column in columns)
-    return LinkGraph(npus, *joined, parts[-1].switches)
+    return LinkGraph(
+        npus,
+        np.concatenate([part.sources for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        np.concatenate([part.bandwidth_bytes_per_s for part in parts]),
+        np.concatenate([part.latency_s for part in parts]),
+        parts[-1].switches,
+    )
 
 
 def _everywhere(one: LinkGraph, dim: Dimension, npus: int, stride: int, nodes: int) -> LinkGraph:

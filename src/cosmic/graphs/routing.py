@@ -7,6 +7,7 @@ from its target, in proportion to the bandwidth of the links that lead there.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -94,16 +95,18 @@ class _Sums:
         self._nodes, self._starts = np.unique(nodes[self._order], return_index=True)
 
     def sum(self, values: Floats, nodes: int) -> Floats:
-        return self._spread(np.add, values, nodes)
+        found: Floats = self._spread(np.add, values, nodes)
+        return found
 
     def most(self, values: Floats, nodes: int) -> Floats:
-        return self._spread(np.maximum, values, nodes)
+        found: Floats = self._spread(np.maximum, values, nodes)
+        return found
 
     def any(self, values: Bools, nodes: int) -> Bools:
         found: Bools = self._spread(np.logical_or, values, nodes)
         return found
 
-    def _spread(self, function: np.ufunc, values: npt.NDArray[np.generic], nodes: int) -> npt.NDArray[np.generic]:
+    def _spread(self, function: np.ufunc, values: npt.NDArray[Any], nodes: int) -> npt.NDArray[Any]:
         found = np.zeros((len(values), nodes), values.dtype)
         if len(self._starts):
             found[:, self._nodes] = function.reduceat(values[:, self._order], self._starts, axis=1)

@@ -85,7 +85,7 @@ def _label(network: Network, place: int) -> str:
     listed = f", {len(dim.links):,} links" if dim.links else ""
     broken = sum(fault.speed == 0 for fault in faults)
     said = [f"{count} {word}" for count, word in ((broken, "broken"), (len(faults) - broken, "slow")) if count]
-    return f"{name}{listed}{f', faults: ' + ' and '.join(said) if said else ''}"
+    return f"{name}{listed}{', faults: ' + ' and '.join(said) if said else ''}"
 
 
 def _reading(axes: list[ParallelAxis], dims: list[NetworkDimension]) -> str:
