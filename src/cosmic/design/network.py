@@ -213,6 +213,7 @@ class Dimension:
     """The links of a topology `graph`; nodes from the number of NPUs on are switches."""
 
     def __post_init__(self) -> None:
+        require(self.topology != GRAPH or bool(self.links), "links", Absent(), "a topology 'graph' lists its links")
         if self.links:
             self._take_from_links()
         for key, value in (("bandwidth", self.bandwidth_bytes_per_s), ("latency", self.latency_s)):
@@ -221,8 +222,6 @@ class Dimension:
         require(self.npus >= 2, "npus", self.npus, "a dimension joins at least 2 NPUs")
         if self.links:
             check_links(self.links, self.npus)
-        elif self.topology == GRAPH:
-            require(False, "links", Absent(), "a topology 'graph' lists its links")
         else:
             topologies.check(self.topology, "topology")
         bandwidth = self.bandwidth_bytes_per_s
