@@ -21,7 +21,8 @@ def ways(*pairs: tuple[int, int], speed: str = "50 GB/s") -> list[dict[str, Any]
     return [{"source": one, "target": other, "bandwidth": speed, "latency": "1 us"} for one, other in ends]
 
 
-STAR = {"topology": "graph", "npus": 4, "links": ways(*((npu, 4) for npu in range(4)))}
+SPOKES = ways(*((npu, 4) for npu in range(4)))
+STAR: dict[str, Any] = {"topology": "graph", "npus": 4, "links": SPOKES}
 DESIGN = {
     "model": "llama3-8b",
     "compute": {"accelerator": "h100-sxm-80gb"},
@@ -31,7 +32,8 @@ DESIGN = {
 
 
 def read(**changed: Any) -> Dimension:
-    return schema.read(Dimension, {**STAR, **changed}, "network.dims.0")
+    dim: Dimension = schema.read(Dimension, {**STAR, **changed}, "network.dims.0")
+    return dim
 
 
 def test_bandwidth_and_latency_follow_from_the_links() -> None:
@@ -59,8 +61,8 @@ def test_another_bandwidth_scales_all_links() -> None:
         ({"links": ways((0, -1))}, "network.dims.0.links.0.target = -1: nodes count from 0"),
         ({"links": ways((0, 1), speed="-1 GB/s")}, "links.0.bandwidth"),
         ({"links": [3]}, "network.dims.0.links.0 = 3: must be a mapping of keys to values"),
-        ({"links": STAR["links"][:-1]}, "no path leads from NPU 0 to NPU 3"),
-        ({"links": STAR["links"][:-2] + STAR["links"][-1:]}, "no path leads from NPU 3 to NPU 0"),
+        ({"links": SPOKES[:-1]}, "no path leads from NPU 0 to NPU 3"),
+        ({"links": SPOKES[:-2] + SPOKES[-1:]}, "no path leads from NPU 3 to NPU 0"),
     ],
 )
 def test_links_that_make_no_network_are_named_in_one_sentence(changed: dict[str, Any], said: str) -> None:
