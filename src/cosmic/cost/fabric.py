@@ -43,7 +43,7 @@ from cosmic.cost.transport import (
     stage_cost,
     transport_of,
 )
-from cosmic.design.batch import Batch, Label
+from cosmic.design.batch import Batch, Label, Names
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
 from cosmic.design.network import GRAPH, Dimension, Network, Transport, topologies
@@ -105,8 +105,11 @@ class Subgroup:
 
     @cached_property
     def synthesized(self) -> Condition:
-        """Whether collectives are synthesised for the links."""
-        found: Condition = self.dimension.algorithm == SYNTHESIZED
+        """Whether collectives are synthesised for the links; plainly not where no design of a batch asks for it."""
+        name = self.dimension.algorithm
+        if isinstance(name, Names) and SYNTHESIZED not in name.names:
+            return False
+        found: Condition = name == SYNTHESIZED
         return found
 
     def collective(self, kind: CollectiveKind, alone: Condition = True) -> StageCost:
