@@ -190,28 +190,44 @@ COSMIC_EXPORT int64_t cosmic_cut_rate(const Net *net, uint8_t *member, int64_t r
     return result;
 }
 
-/* Of each source: the largest distance to a member, and the sum of all. Returns -1 without memory. */
+/* Of each source: the largest distance to a member, and the sum of all; on *load*, how many of these ways each link is
+ * on. Returns -1 without memory. */
 COSMIC_EXPORT int64_t cosmic_distances(const Net *net, const uint8_t *member, const int32_t *sources, int64_t count,
-                                       double *largest, double *sum) {
-    double *distance = malloc((size_t)net->nodes * sizeof(double));
+                                       double *largest, double *sum, double *load) {
+    size_t nodes = (size_t)net->nodes;
+    double *distance = malloc(nodes * sizeof(double)), *behind = malloc(nodes * sizeof(double));
+    int32_t *via = malloc(nodes * sizeof(int32_t)), *order = malloc(nodes * sizeof(int32_t));
     Heap heap = {NULL, 0, 0};
-    int64_t result = distance ? 0 : -1;
+    int64_t result = distance && behind && via && order ? 0 : -1;
     for (int64_t at = 0; at < count && !result; at++) {
-        for (int64_t node = 0; node < net->nodes; node++) distance[node] = INFINITY;
+        int64_t settled = 0;
+        for (int64_t node = 0; node < net->nodes; node++) {
+            distance[node] = INFINITY;
+            behind[node] = 0.0;
+        }
         Item first = {0.0, 0, sources[at], 0};
         distance[sources[at]] = 0.0;
+        via[sources[at]] = -1;
         if (!heap_push(&heap, first)) result = -1;
         while (heap.count && !result) {
             Item item = heap_pop(&heap);
-            if (item.key > distance[item.place]) continue;
+            if (item.key > distance[item.place] || settled == net->nodes) continue;
+            order[settled++] = item.place;
             for (int32_t each = net->out_first[item.place]; each < net->out_first[item.place + 1]; each++) {
                 int32_t link = net->out_links[each], node = net->target[link];
                 double there = item.key + net->capacity[link];
                 if (there >= distance[node]) continue;
                 distance[node] = there;
+                via[node] = link;
                 Item next = {there, 0, node, 0};
                 if (!heap_push(&heap, next)) result = -1;
             }
+        }
+        for (int64_t place = settled - 1; place > 0; place--) {
+            int32_t node = order[place];
+            behind[node] += member[node];
+            load[via[node]] += behind[node];
+            behind[net->source[via[node]]] += behind[node];
         }
         largest[at] = sum[at] = 0.0;
         for (int64_t node = 0; node < net->nodes; node++) {
@@ -221,6 +237,9 @@ COSMIC_EXPORT int64_t cosmic_distances(const Net *net, const uint8_t *member, co
         }
     }
     free(distance);
+    free(behind);
+    free(via);
+    free(order);
     free(heap.items);
     return result;
 }

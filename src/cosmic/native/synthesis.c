@@ -202,7 +202,7 @@ typedef struct {
     int32_t *touched;
     int64_t touched_count;
     Heap events;
-    int64_t steal, seed, window, lenient, done, room;
+    int64_t steal, seed, window, lenient, in_turn, done, room;
     int32_t *link, *chunk;
     double *start_s, *end_s;
 } Play;
@@ -249,7 +249,7 @@ static int arrive(const Problem *p, Play *play, int64_t chunk, int32_t node) {
         int planned = plan[to] == route;
         if (planned) {
             double after = play->tail[chunk * p->nodes + to];
-            Item item = {-after, mixed((uint64_t)play->seed, (uint64_t)chunk, (uint64_t)to), route, (int32_t)chunk};
+            Item item = {play->in_turn ? (double)chunk : -after, mixed((uint64_t)play->seed, (uint64_t)chunk, (uint64_t)to), route, (int32_t)chunk};
             if (!heap_push(&play->machines[machine].ready, item)) return 0;
         }
         if (play->steal) {
@@ -397,9 +397,9 @@ static int run(const Problem *p, Play *play) {
 
 /* Play the plan; the transfers are written to columns of *room* rows. Returns their number, -1 without memory or room. */
 COSMIC_EXPORT int64_t cosmic_synthesis_play(const Problem *p, int64_t steal, int64_t window, int64_t lenient,
-                                            int64_t seed, int64_t room, int32_t *link, int32_t *chunk, double *start_s,
-                                            double *end_s) {
-    Play play = {NULL, NULL, NULL, NULL, NULL, 0, {NULL, 0, 0}, steal, seed, window, lenient, 0, room,
+                                            int64_t in_turn, int64_t seed, int64_t room, int32_t *link, int32_t *chunk,
+                                            double *start_s, double *end_s) {
+    Play play = {NULL, NULL, NULL, NULL, NULL, 0, {NULL, 0, 0}, steal, seed, window, lenient, in_turn, 0, room,
                  link, chunk, start_s, end_s};
     int64_t result = -1;
     play.machines = calloc((size_t)p->machines, sizeof(Machine));

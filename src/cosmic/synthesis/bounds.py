@@ -24,10 +24,16 @@ from cosmic.graphs.schedule import Kind, chunk_bytes
 from cosmic.synthesis.crossing import crossing_bandwidth, joint_cut, smaller_side
 from cosmic.synthesis.flows import cut_rate, distances, near_first, net_of
 from cosmic.synthesis.members import check_chunks, checked_groups
-from cosmic.synthesis.symmetry import symmetry_of
+from cosmic.synthesis.symmetry import Symmetry, symmetry_of
 
 MOST_SOURCES = 1024
 """How many members distances are measured from where the network is not symmetric; fewer make a bound no less valid."""
+
+
+STEPS = 80
+"""How often links are made longer in search of a bound for all-to-all."""
+MOST_LENGTHENED = 20_000_000
+"""How many links are looked at meanwhile, at most."""
 
 
 @dataclass(frozen=True)
@@ -69,8 +75,8 @@ def bounds(
     """
     check_chunks(chunks)
     found = checked_groups(graph, kind, size_bytes, groups, root)
-    everywhere = groups is None and symmetry_of(graph) is not None
-    each = [_Question(graph, kind, size_bytes, chunks, np.array(group), root, everywhere) for group in found]
+    symmetry = symmetry_of(graph) if groups is None else None
+    each = [_Question(graph, kind, size_bytes, chunks, np.array(group), root, symmetry) for group in found]
     results = [_answer(question) for question in each if len(question.members) > 1]
     if not results:
         return NOTHING
@@ -96,8 +102,8 @@ class _Question:
     chunks: int | None
     members: Ints
     root: int
-    everywhere: bool
-    """Whether the network looks the same from every member."""
+    symmetry: Symmetry | None
+    """Where the network looks the same from every member: its links by class, which turning them round leaves."""
 
     def turned(self, kind: Kind) -> _Question:
         """Return the question of *kind* with all links turned round."""
@@ -112,10 +118,11 @@ class _Question:
 
     def sources(self) -> Ints:
         """Return the members from which distances are measured."""
-        if self.everywhere:
+        if self.symmetry is not None:
             return self.members[:1]
         count = len(self.members)
-        return self.members[np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(int))]
+        places: Ints = np.unique(np.linspace(0, count - 1, min(count, MOST_SOURCES)).astype(np.int64))
+        return self.members[places]
 
 
 def _answer(question: _Question) -> Bounds:
@@ -139,16 +146,16 @@ def _gather(question: _Question) -> Bounds:
     shares = np.concatenate([into[members] / (count - 1), out[members]])
     least = int(np.argmin(shares))
     net = net_of(graph, graph.bandwidth_bytes_per_s)
-    sinks = members[:1] if question.everywhere else _in_order(near_first(net, int(members[0])), members)
+    sinks = members[:1] if question.symmetry is not None else _in_order(near_first(net, int(members[0])), members)
     rate, before = cut_rate(net, members, None, sinks, float(shares[least]))
     cut = (int(members[least % count]),) if before is None else smaller_side(before)
     part = question.size_bytes / count
-    farthest, _ = distances(net_of(graph, question.seconds()), members, question.sources())
+    farthest = distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         part / float(shares[least]),
-        part / rate,
+        max(part / rate, _sent_once(graph, question.size_bytes * (count - 1))),
         _ingress(question, (count - 1) * (question.chunks or 0)),
-        float(farthest.max()),
+        float(farthest.largest.max()),
         cut,
     )
 
@@ -162,14 +169,25 @@ def _broadcast(question: _Question) -> Bounds:
     net = net_of(graph, graph.bandwidth_bytes_per_s)
     rate, before = cut_rate(net, question.members, start, _in_order(near_first(net, start), others), first)
     narrow = start if out[start] == first else least
-    farthest, _ = distances(net_of(graph, question.seconds()), question.members, np.array([start]))
+    farthest = distances(net_of(graph, question.seconds()), question.members, np.array([start]))
     return Bounds(
         question.size_bytes / first,
-        question.size_bytes / rate,
+        max(question.size_bytes / rate, _sent_once(graph, question.size_bytes * len(others))),
         _ingress(replace(question, members=others), question.chunks or 0, question.seconds()),
-        float(farthest[0]),
+        float(farthest.largest[0]),
         (narrow,) if before is None else smaller_side(before),
     )
+
+
+def _sent_once(graph: LinkGraph, received_bytes: float) -> float:
+    """Return what NPUs need to send all that is received: a switch that does not copy makes of one message no two.
+
+    Without switches that is never the tightest bound, as all that is sent over a link is received over it.
+    """
+    if graph.reducing or not graph.switches:
+        return 0.0
+    _, out = _ports(graph)
+    return received_bytes / float(out[: graph.npus].sum())
 
 
 def _all_to_all(question: _Question) -> Bounds:
@@ -182,26 +200,38 @@ def _all_to_all(question: _Question) -> Bounds:
     side = np.isin(members, gathered.cut).sum()
     crossing = min(crossing_bandwidth(graph, gathered.cut))
     by_cut_s = float(pair * side * (count - side) / crossing) if side and crossing else 0.0
-    farthest, _ = distances(net_of(graph, question.seconds()), members, question.sources())
+    farthest = distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         node_s,
         max(node_s, swept_s, by_cut_s, _carried(question, pair)),
         _ingress(question, (count - 1) * (question.chunks or 0)),
-        float(farthest.max()),
+        float(farthest.largest.max()),
         cut if swept_s >= by_cut_s else gathered.cut,
     )
 
 
 def _carried(question: _Question, pair_bytes: float) -> float:
-    """Return the seconds that all links together need for all pairs: by number of links, and by seconds on them."""
-    graph, count = question.graph, len(question.members)
-    worst = 0.0
-    for length in (np.ones(graph.links), 1 / graph.bandwidth_bytes_per_s):
-        sources = question.sources() if question.everywhere else question.members[:MOST_SOURCES]
-        _, total = distances(net_of(graph, length), question.members, sources)
-        everything = float(total.sum()) * (count / len(sources) if question.everywhere else 1)
-        worst = max(worst, pair_bytes * everything / float((length * graph.bandwidth_bytes_per_s).sum()))
-    return worst
+    """Return the seconds that all links together need for all pairs.
+
+    Whatever the lengths l of links, Σ over pairs of their distance · m <= T · Σ l B. Links that the shortest ways crowd
+    are made longer, step by step, and the largest T is kept: what remains is the dual of the best concurrent flow.
+    """
+    graph, sources = question.graph, question.members[:MOST_SOURCES]
+    classes = np.arange(graph.links)
+    share = 1.0
+    if question.symmetry is not None:
+        sources, share, classes = question.members[:1], float(graph.npus), question.symmetry.link_class
+    bandwidth, worst = graph.bandwidth_bytes_per_s, 0.0
+    lengths = [np.ones(graph.links), 1 / bandwidth]
+    steps = int(min(STEPS, max(MOST_LENGTHENED // max(len(sources) * graph.links, 1), 1)))
+    for _ in range(steps):
+        length = lengths[-1]
+        found = distances(net_of(graph, length), question.members, sources)
+        worst = max(worst, pair_bytes * share * float(found.total.sum()) / float((length * bandwidth).sum()))
+        crowd = np.bincount(classes, found.load)[classes] / bandwidth
+        lengths.append(length * (1 + 0.5 * crowd / crowd.max()))
+    plain = distances(net_of(graph, lengths[0]), question.members, sources)
+    return max(worst, pair_bytes * share * float(plain.total.sum()) / float(bandwidth.sum()))
 
 
 def _scattered_and_gathered(question: _Question) -> Bounds:
@@ -223,12 +253,12 @@ def _reduced_in_switches(question: _Question) -> Bounds:
     worst = max(out, back, key=lambda each: each.cut_s)
     into, from_ = _ports(question.graph)
     least = float(min(into[question.members].min(), from_[question.members].min()))
-    farthest, _ = distances(net_of(question.graph, question.seconds()), question.members, question.sources())
+    farthest = distances(net_of(question.graph, question.seconds()), question.members, question.sources())
     return Bounds(
         question.size_bytes / least,
         worst.cut_s,
         _ingress(question, count * (question.chunks or 0)),
-        float(farthest.max()),
+        float(farthest.largest.max()),
         worst.cut,
     )
 
@@ -242,7 +272,7 @@ def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, grou
         if kind == "broadcast":  # the root needs none, and may have no links in
             members = members[np.isin(members, graph.targets)]
         if len(group) > 1:
-            question = _Question(graph, kind, size_bytes, chunks, members, 0, False)
+            question = _Question(graph, kind, size_bytes, chunks, members, 0, None)
             sized = replace(question, members=np.array(group)).seconds()
             worst = max(worst, _ingress(question, wanted, sized))
     return worst
@@ -250,9 +280,10 @@ def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, grou
 
 def _ports(graph: LinkGraph) -> tuple[Floats, Floats]:
     """Return the bandwidth into and out of each node."""
-    weights = graph.bandwidth_bytes_per_s
-    into = np.bincount(graph.targets, weights, minlength=graph.nodes)
-    return into, np.bincount(graph.sources, weights, minlength=graph.nodes)
+    into, out = np.zeros(graph.nodes), np.zeros(graph.nodes)
+    np.add.at(into, graph.targets, graph.bandwidth_bytes_per_s)
+    np.add.at(out, graph.sources, graph.bandwidth_bytes_per_s)
+    return into, out
 
 
 def _ingress(question: _Question, wanted: int, seconds: Floats | None = None) -> float:

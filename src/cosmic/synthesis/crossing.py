@@ -89,7 +89,7 @@ def _leaving_bytes(kind: Kind, size_bytes: float, count: int, inside: Ints, begu
     """Return what must leave nodes that *inside* of *count* members are among, and the root where *begun*."""
     outside = count - inside
     if kind == "all_to_all":
-        return size_bytes / count * inside * outside
+        return np.asarray(size_bytes / count * inside * outside, np.float64)
     if kind == "broadcast":
         return size_bytes * (begun & (outside > 0)).astype(float)
-    return size_bytes / count * inside * (outside > 0)
+    return np.asarray(size_bytes / count * inside * (outside > 0), np.float64)

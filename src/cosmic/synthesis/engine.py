@@ -79,6 +79,8 @@ class Playing:
     """How many transfers it then looks at."""
     lenient: bool = True
     """Whether it may carry what the planned link cannot carry yet."""
+    in_turn: bool = False
+    """Whether planned transfers go in the order of chunks, not by what is behind them."""
     seed: int = 0
 
 
@@ -119,19 +121,21 @@ def play(problem: Problem, playing: Playing) -> Transfers:
     if found is None:
         return interpreted.play(problem, playing)
     core, inputs = _functions(found), _inputs(problem)
-    columns = [np.empty(room, kind) for kind in (np.int32, np.int32, np.float64, np.float64)]
-    numbers = (int(playing.steal), playing.window, int(playing.lenient), playing.seed, room)
-    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *(each.ctypes.data for each in columns))
+    whole = [np.empty(room, np.int32) for _ in range(2)]
+    real = [np.empty(room, np.float64) for _ in range(2)]
+    numbers = (int(playing.steal), playing.window, int(playing.lenient), int(playing.in_turn), playing.seed, room)
+    places = [each.ctypes.data for each in whole] + [each.ctypes.data for each in real]
+    done = core.cosmic_synthesis_play(byref(inputs.structure), *numbers, *places)
     if done < 0:
         raise MemoryError
-    link, chunk, start_s, end_s = (each[:done] for each in columns)
-    return Transfers(link.astype(np.int64), chunk.astype(np.int64), start_s.copy(), end_s.copy())
+    link, chunk = (each[:done].astype(np.int64) for each in whole)
+    return Transfers(link, chunk, real[0][:done].copy(), real[1][:done].copy())
 
 
 class _Structure(Structure):
     """`Problem` of synthesis.c."""
 
-    _fields_ = [  # noqa: RUF012  as ctypes wants it
+    _fields_ = [
         *((name, c_int64) for name in ("nodes", "routes", "links", "machines", "chunks")),
         *((name, c_void_p) for name in ("from_", "to", "hop_first", "hops", "out_first", "machine")),
         *((name, c_void_p) for name in ("seconds", "size", "origin", "need", "plan", "release_s")),
@@ -182,5 +186,5 @@ def _functions(core: CDLL) -> CDLL:
     """Return the library with the types of its functions declared."""
     core.cosmic_synthesis_plan.restype = core.cosmic_synthesis_play.restype = c_int64
     core.cosmic_synthesis_plan.argtypes = [POINTER(_Structure), c_double, c_double, *[c_int64] * 3, c_void_p]
-    core.cosmic_synthesis_play.argtypes = [POINTER(_Structure), *[c_int64] * 5, *[c_void_p] * 4]
+    core.cosmic_synthesis_play.argtypes = [POINTER(_Structure), *[c_int64] * 6, *[c_void_p] * 4]
     return core

@@ -82,28 +82,41 @@ def cut_rate(net: Net, members: Ints, root: int | None, sinks: Ints, rate: float
     return lowest, cut if lowest < rate else None
 
 
-def distances(net: Net, members: Ints, sources: Ints) -> tuple[Floats, Floats]:
-    """Return of each source the distance to the farthest member, and the sum of those to all; infinite if there is none."""
+@dataclass(frozen=True, eq=False)
+class Distances:
+    """How far members are from some sources, and the ways there."""
+
+    largest: Floats
+    """Of each source, to the farthest member; infinite if there is no way."""
+    total: Floats
+    """Of each source, to all members."""
+    load: Floats
+    """How many of the ways each link is on."""
+
+
+def distances(net: Net, members: Ints, sources: Ints) -> Distances:
+    """Return how far *members* are from each source, by the capacities of links as their lengths."""
     member = np.zeros(net.nodes, np.uint8)
     member[members] = 1
-    largest, total = np.zeros(len(sources)), np.zeros(len(sources))
+    result = Distances(np.zeros(len(sources)), np.zeros(len(sources)), np.zeros(len(net.source)))
     found = library()
     if found is None:
         for at, source in enumerate(sources.tolist()):
-            largest[at], total[at] = _distances(net, member, source)
-        return largest, total
+            result.largest[at], result.total[at] = _distances(net, member, source, result.load)
+        return result
     starts = np.ascontiguousarray(sources, np.int32)
     status = _functions(found).cosmic_distances(
         byref(_Inputs.of(net)),
         member.ctypes.data,
         starts.ctypes.data,
         len(starts),
-        largest.ctypes.data,
-        total.ctypes.data,
+        result.largest.ctypes.data,
+        result.total.ctypes.data,
+        result.load.ctypes.data,
     )
     if status < 0:
         raise MemoryError
-    return largest, total
+    return result
 
 
 def reached(net: Net, source: int, *, back: bool = False) -> set[int]:
@@ -134,24 +147,29 @@ def near_first(net: Net, source: int) -> list[int]:
     return order
 
 
-def _distances(net: Net, member: Bytes, source: int) -> tuple[float, float]:
-    distance = [inf] * net.nodes
+def _distances(net: Net, member: Bytes, source: int, load: Floats) -> tuple[float, float]:
+    distance, via = [inf] * net.nodes, [-1] * net.nodes
     distance[source] = 0.0
-    heap = [(0.0, source)]
+    heap, order = [(0.0, source)], []
     while heap:
         far, node = heappop(heap)
         if far > distance[node]:
             continue
+        order.append(node)
         for link in net.out_links[net.out_first[node] : net.out_first[node + 1]].tolist():
             other, there = int(net.target[link]), far + float(net.capacity[link])
             if there < distance[other]:
-                distance[other] = there
+                distance[other], via[other] = there, link
                 heappush(heap, (there, other))
+    behind = [0.0] * net.nodes
+    for node in reversed(order[1:]):
+        behind[node] += float(member[node])
+        load[via[node]] += behind[node]
+        behind[int(net.source[via[node]])] += behind[node]
     largest = total = 0.0
-    for node in range(net.nodes):
-        if member[node]:
-            largest = max(largest, distance[node])
-            total += distance[node]
+    for node in np.flatnonzero(member).tolist():
+        largest = max(largest, distance[node])
+        total += distance[node]
     return largest, total
 
 
@@ -275,7 +293,7 @@ class _Flow:
 class _Inputs(Structure):
     """`Net` of cuts.c."""
 
-    _fields_ = [  # noqa: RUF012  as ctypes wants it
+    _fields_ = [
         *((name, c_int64) for name in ("nodes", "links")),
         *((name, c_void_p) for name in ("source", "target", "in_first", "in_links", "out_first", "out_links")),
         ("capacity", c_void_p),
@@ -307,5 +325,5 @@ def _functions(core: CDLL) -> CDLL:
         POINTER(c_double),
         c_void_p,
     ]
-    core.cosmic_distances.argtypes = [POINTER(_Inputs), c_void_p, c_void_p, c_int64, c_void_p, c_void_p]
+    core.cosmic_distances.argtypes = [POINTER(_Inputs), c_void_p, c_void_p, c_int64, *[c_void_p] * 3]
     return core

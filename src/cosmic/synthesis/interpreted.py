@@ -8,14 +8,15 @@ so that links which have enough to do become expensive, and deep trees are avoid
 a link. In later rounds each tree is taken away and grown again beside those of the others.
 
 *Transfers.* Whenever links have become free, or chunks have arrived, every idle link begins the planned transfer that
-has the longest way behind it; where none is ready it may carry what was planned for another link but would come no later
-by this one, those first that the fewest nodes have. Without a plan, everything is carried so.
+has the longest way behind it. Where none is ready it may carry what was planned for another link but would come no
+later by this one, those first that the fewest nodes have. Without a plan, everything is carried so.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,13 +43,15 @@ class _Routes:
     def __init__(self, problem: Problem) -> None:
         routes = problem.routes
         first, hops = routes.hop_first.tolist(), routes.hops.tolist()
-        self.from_, self.to = routes.from_.tolist(), routes.to.tolist()
-        self.hops = [hops[begin:end] for begin, end in zip(first[:-1], first[1:], strict=True)]
+        self.from_: list[int] = routes.from_.tolist()
+        self.to: list[int] = routes.to.tolist()
+        self.hops: list[list[int]] = [hops[begin:end] for begin, end in pairwise(first)]
         starts = np.searchsorted(routes.from_, np.arange(len(routes.keepers) + 1)).tolist()
-        self.out = [range(begin, end) for begin, end in zip(starts[:-1], starts[1:], strict=True)]
-        self.machine = problem.machine.tolist()
-        self.by_size = problem.seconds.tolist()
-        self.size, self.origin = problem.size.tolist(), problem.origin.tolist()
+        self.out = [range(begin, end) for begin, end in pairwise(starts)]
+        self.machine: list[int] = problem.machine.tolist()
+        self.by_size: list[list[float]] = problem.seconds.tolist()
+        self.size: list[int] = problem.size.tolist()
+        self.origin: list[int] = problem.origin.tolist()
 
     def seconds(self, chunk: int, route: int) -> float:
         """Return what a chunk takes on a route."""
@@ -102,7 +105,9 @@ class _Trees:
         plan[:] = -1
         need[need == 2] = 0
         open_ = int(np.count_nonzero(need == 1))
-        done, order, heap = {routes.origin[chunk]}, [], []
+        done: set[int] = {routes.origin[chunk]}
+        order: list[int] = []
+        heap: list[tuple[float, int, int]] = []
         self.depth[routes.origin[chunk]] = 0.0
         node = routes.origin[chunk]
         while True:
@@ -239,7 +244,8 @@ class _Play:
             place = routes.machine[routes.hops[route][0]]
             machine, planned = self.machines[place], self.plan[chunk][to] == route
             if planned:
-                item = (-self.tail[chunk][to], mixed(self.playing.seed, chunk, to), route, chunk)
+                first = float(chunk) if self.playing.in_turn else -self.tail[chunk][to]
+                item = (first, mixed(self.playing.seed, chunk, to), route, chunk)
                 heappush(machine.ready, item)
             if self.playing.steal:
                 machine.others.append((chunk, route))

@@ -63,5 +63,5 @@ def _check_reach(graph: LinkGraph, kind: Kind, group: tuple[int, ...], root: int
             continue
         found = reached(net, start, back=back)
         for member in group:
-            way = f"has no way to node {graph.name(start)}" if back else f"has no way from node {graph.name(start)}"
-            require(member in found, "network", f"node {graph.name(member)}", way)
+            rule = f"there is no way {'from it to' if back else 'to it from'} node {graph.name(start)}"
+            require(member in found, f"node {graph.name(member)}", member, rule)

@@ -21,7 +21,7 @@ MOST_TRANSFERS = 20_000_000
 
 
 class OrbitSchedule(Schedule):
-    """A schedule of a symmetric network as the transfers of accelerator 0's chunks; the others are made when asked for."""
+    """The schedule of a symmetric network: transfers of accelerator 0's chunks; the others are made when asked for."""
 
     orbit: Transfers
     """Transfers of the chunks of accelerator 0; with chunks numbered as in the whole schedule."""
@@ -60,7 +60,7 @@ class OrbitSchedule(Schedule):
         return len(self.orbit.link) * self.graph.npus
 
     @cached_property
-    def link(self) -> Ints:  # type: ignore[override]  # a field of the base, made when asked for
+    def link(self) -> Ints:
         """The link of each transfer; transfers are in the order of their starts."""
         self._check()
         symmetry, orbit = self.symmetry, self.orbit
@@ -68,7 +68,7 @@ class OrbitSchedule(Schedule):
         return symmetry.link_at[symmetry.link_class[orbit.link][:, None], anchors].ravel()
 
     @cached_property
-    def chunk(self) -> Ints:  # type: ignore[override]
+    def chunk(self) -> Ints:
         """The chunk of each transfer."""
         self._check()
         npus, roots = self.graph.npus, np.arange(self.graph.npus)[None, :]
@@ -79,13 +79,13 @@ class OrbitSchedule(Schedule):
         return (part[:, None] * npus**2 + self.symmetry.plus(to[:, None], roots) * npus + roots).ravel()
 
     @cached_property
-    def start_s(self) -> Floats:  # type: ignore[override]
+    def start_s(self) -> Floats:
         """When each transfer begins."""
         self._check()
         return np.repeat(self.orbit.start_s, self.graph.npus)
 
     @cached_property
-    def end_s(self) -> Floats:  # type: ignore[override]
+    def end_s(self) -> Floats:
         """When each transfer ends."""
         self._check()
         return np.repeat(self.orbit.end_s, self.graph.npus)

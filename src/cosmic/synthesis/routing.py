@@ -85,7 +85,7 @@ def _far_fewer(graph: LinkGraph, keepers: int, most: int) -> set[int] | None:
 
 
 def _behind(entry: int, out: list[list[int]], targets: list[int], places: dict[int, int]) -> dict[int, list[int]]:
-    """Return all that is reached from a switch through switches alone, and the last links of the shortest ways there."""
+    """Return what is reached from a switch through switches alone, and the last links of the shortest ways there."""
     last: dict[int, list[int]] = {entry: []}
     edge = [entry]
     while edge:

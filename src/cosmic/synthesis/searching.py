@@ -6,8 +6,10 @@ What is tried depends on sizes alone, never on a clock: equal inputs give equal 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from cosmic.errors import require
 from cosmic.graphs.graph import Floats, Ints
@@ -24,6 +26,8 @@ MOST_CELLS = 60_000_000
 """The most pairs of a chunk and a node: what memory allows."""
 LARGE = 2_000_000
 """Work from which on trees are grown once only."""
+SMALL = 20_000
+"""Work up to which more is tried."""
 NEAR = 1.003
 """How near the bound is near enough to stop."""
 PATIENCE = 3
@@ -32,7 +36,13 @@ MUS = (0.01, 0.1, 1.0, 0.001)
 """What depth may cost, in the order in which it is tried."""
 ROUNDS = 5
 SEEDS = 3
-"""How often all is tried where the number of chunks is stated."""
+"""How often all is tried where there is little work, or the number of chunks is stated."""
+
+
+MOST_TREES = 128
+"""The most trees that chunks follow in turn."""
+KEPT_PLANS = 2
+"""Of plans of such trees, how many are played."""
 
 
 class Work:
@@ -84,7 +94,8 @@ class Search:
     def best(self, chunks: int | None, release_s: Floats | None = None) -> Found:
         """Return the shortest schedule found: with *chunks* of each member, or with as many as is best."""
         if all(len(group) == 1 for group in self.spread.groups):
-            return self._none(chunks or 1)
+            nothing = Transfers(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0))
+            return Found(nothing, chunks or 1, orbit=False)
         if chunks is not None:
             self._check(chunks)
             return self._with(chunks, BUDGET, SEEDS, release_s)[0]
@@ -97,7 +108,8 @@ class Search:
             elif self._least_s(per_npu) >= best.transfers.time_s:
                 worse += 1
                 continue
-            found, used = self._with(per_npu, left, 1, release_s)
+            seeds = SEEDS if self.spread.work(per_npu) <= SMALL else 1
+            found, used = self._with(per_npu, left, seeds, release_s)
             left -= used
             better = best is None or found.transfers.time_s < best.transfers.time_s
             best, worse = (found, 0) if best is None or better else (best, worse + 1)
@@ -105,12 +117,35 @@ class Search:
                 break
         if best is None:  # COUNTS is not empty
             raise AssertionError
+        if self.spread.kind == "broadcast" and release_s is None:
+            return min([best, *self._repeated()], key=lambda found: found.transfers.time_s)
         return best
 
-    def _none(self, per_npu: int) -> Found:
-        problem, _ = self.spread.problem(1)
-        problem.need[:] = 0
-        return Found(play(problem, Playing()), per_npu, False)
+    def _repeated(self) -> Iterator[Found]:
+        """Yield schedules in which chunks follow few trees in turn: what all links carry then repeats itself.
+
+        A root that sends all chunks needs many, which keep every link busy evenly only if trees alternate.
+        """
+        plans: list[tuple[float, int, int, Problem]] = []
+        groups = range(len(self.spread.groups))
+        for trees in (
+            count for count in COUNTS if self.spread.work(count) * ROUNDS <= BUDGET / 40 and count <= MOST_TREES
+        ):
+            for mu in MUS[:2]:
+                problem, _ = self.spread.problem(trees)
+                if plan(problem, Growing(self.fluid_s, mu, rounds=ROUNDS, seed=self.seed)):
+                    plans.append((_busiest_s(problem), trees, len(plans), problem))
+        for _, trees, _, problem in sorted(plans)[:KEPT_PLANS]:
+            for times in (1 << power for power in range(12)):
+                if trees * times > COUNTS[-1] or self.spread.work(trees * times) > BUDGET / 8:
+                    break
+                whole, numbers = self.spread.problem(trees * times)
+                rows = np.concatenate([np.tile(np.flatnonzero(problem.size == each), times) for each in groups])
+                whole.plan[:], whole.need[:] = problem.plan[rows], problem.need[rows]
+                for in_turn in (False, True):
+                    found = self._played(whole, Playing(steal=False, in_turn=in_turn, seed=self.seed), numbers)
+                    if found is not None:
+                        yield Found(found, trees * times, orbit=False)
 
     def _fits(self, per_npu: int) -> bool:
         return self.spread.chunks(per_npu) * len(self.spread.routes.keepers) <= MOST_CELLS
@@ -156,9 +191,15 @@ class Search:
                 if not plan(problem, Growing(target_s, mu, spread.kind == "all_to_all", rounds, seed)):
                     yield 0.2 * rounds, None
                     continue
-                yield 0.2 * rounds + 0.5, self._played(problem, Playing(steal=False, seed=seed), numbers)
+                in_turn = bool(spread.hubs)  # sums are to be complete early, one after the other
+                playing = Playing(steal=False, in_turn=in_turn, seed=seed)
+                yield 0.2 * rounds + 0.5, self._played(problem, playing, numbers)
+                if spread.work(per_npu) <= LARGE and not in_turn:
+                    yield 0.5, self._played(problem, replace(playing, in_turn=True), numbers)
                 if not spread.relays:
                     yield 1.0, self._played(problem, Playing(lenient=False, seed=seed), numbers)
+                if not spread.relays and spread.work(per_npu) <= SMALL:
+                    yield 1.0, self._played(problem, Playing(seed=seed), numbers)
             problem, numbers = spread.problem(per_npu, release_s)
 
     def _played(self, problem: Problem, playing: Playing, numbers: Ints) -> Transfers | None:
@@ -166,3 +207,14 @@ class Search:
         if not self.spread.complete(problem, transfers):
             return None
         return Transfers(transfers.link, numbers[transfers.chunk], transfers.start_s, transfers.end_s)
+
+
+def _busiest_s(problem: Problem) -> float:
+    """Return how long the busiest link is busy by the plan."""
+    load_s = np.zeros(problem.machines)
+    for chunk, size in enumerate(problem.size.tolist()):
+        routes = problem.plan[chunk]
+        for route in routes[routes >= 0].tolist():
+            hops = problem.routes.hops[problem.routes.hop_first[route] : problem.routes.hop_first[route + 1]]
+            np.add.at(load_s, problem.machine[hops], problem.seconds[size, hops])
+    return float(load_s.max())

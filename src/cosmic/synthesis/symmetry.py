@@ -1,7 +1,7 @@
 """Networks that look the same from every accelerator: rings, tori, hypercubes, all-to-all, one switch for all.
 
-Numbers of accelerators are read as digits of mixed radix; a translation adds to the digits, each modulo its radix. Where
-translations are automorphisms, links fall into classes: one for each link of accelerator 0.
+Numbers of accelerators are read as digits of mixed radix; a translation adds to the digits, each modulo its radix.
+Where translations are automorphisms, links fall into classes: one for each link of accelerator 0.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _joined(graph: LinkGraph, image: Ints) -> dict[int, bytes]:
 
 
 def _switch_images(graph: LinkGraph, radices: tuple[int, ...], images: list[Ints]) -> Ints | None:
-    """Return accelerator by switch where each switch goes when 0 goes to the accelerator; None unless they form a group."""
+    """Return accelerator by switch where a switch goes when 0 goes to the accelerator; None if that is no group."""
     npus = np.arange(graph.npus)
     table = np.zeros((graph.npus, graph.switches), np.int64)
     table[:] = np.arange(graph.npus, graph.nodes)

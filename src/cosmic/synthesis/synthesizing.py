@@ -21,7 +21,7 @@ TURNED: dict[Kind, Kind] = {"reduce_scatter": "all_gather", "reduce": "broadcast
 """Collectives that are others with links and time turned round."""
 
 
-def synthesize(
+def synthesize(  # noqa: PLR0913  what a collective is, by name
     graph: LinkGraph,
     kind: Kind,
     size_bytes: float,
@@ -87,21 +87,19 @@ def _turned(found: Found) -> Found:
     transfers, time_s = found.transfers, found.transfers.time_s
     start_s, end_s = time_s - transfers.end_s, time_s - transfers.start_s
     order = np.argsort(start_s, kind="stable")
-    columns = (transfers.link, transfers.chunk, start_s, end_s)
-    return Found(Transfers(*(column[order] for column in columns)), found.chunks_per_npu, found.orbit)
+    turned = Transfers(transfers.link[order], transfers.chunk[order], start_s[order], end_s[order])
+    return Found(turned, found.chunks_per_npu, found.orbit)
 
 
 def _all_reduce(gather: Spread, chunks: int | None, seed: int, work: Work) -> Found:
     """Return a reduce-scatter and the all-gather after it; or sums in switches where that is faster."""
     scatter = Spread(gather.graph.transposed(), "all_gather", gather.size_bytes, gather.groups, gather.root)
-    back, forth = Search(scatter, seed, work), Search(gather, seed, work)
-    first = forth.best(chunks)
-    pairs = [(back.best(first.chunks_per_npu), first)]
-    if chunks is None:
-        other = back.best(None)
-        if other.chunks_per_npu != first.chunks_per_npu:
-            pairs.append((other, forth.best(other.chunks_per_npu)))
-    choices = [_in_turn(_turned(left), right) for left, right in pairs]
+    scatters, gathers = Search(scatter, seed, work), Search(gather, seed, work)
+    left, right = scatters.best(chunks), gathers.best(chunks)
+    pairs = [(left, right)]
+    if left.chunks_per_npu != right.chunks_per_npu:
+        pairs = [(scatters.best(right.chunks_per_npu), right), (left, gathers.best(left.chunks_per_npu))]
+    choices = [_in_turn(_turned(back), forth) for back, forth in pairs]
     if gather.graph.reducing:
         choices += _sums_in_switches(gather, scatter, chunks, seed, work)
     return min(choices, key=lambda found: found.transfers.time_s)
