@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from cosmic.catalog.yaml_files import parse_yaml
+from cosmic.catalog.yaml_files import dump_yaml, parse_yaml
 from cosmic.cost.wiring import network_graph
 from cosmic.design import schema
 from cosmic.design.network import Dimension, Fault, Link, Network, injection_bytes_per_s
@@ -23,7 +24,7 @@ def ways(*pairs: tuple[int, int], speed: str = "50 GB/s") -> list[dict[str, Any]
 
 SPOKES = ways(*((npu, 4) for npu in range(4)))
 STAR: dict[str, Any] = {"topology": "graph", "npus": 4, "links": SPOKES}
-DESIGN = {
+DESIGN: dict[str, Any] = {
     "model": "llama3-8b",
     "compute": {"accelerator": "h100-sxm-80gb"},
     "network": {"dims": [STAR, {"topology": "ring", "npus": 4, "bandwidth": "25 GB/s", "latency": "2 us"}]},
@@ -133,3 +134,16 @@ def test_a_whole_network_has_the_links_of_all_copies() -> None:
     assert ends == [(1, 5), (5, 1), (5, 9), (9, 5)]
     between = (graph.sources == 5) & (graph.targets == 6)
     assert not between.any()
+
+
+def test_links_may_be_in_a_file_of_their_own(tmp_path: Path) -> None:
+    pytest.importorskip("cosmic.graphs.reading", reason="readers of networks are not there")
+    rows = ["source,target,bandwidth,latency", *(f"{npu},{(npu + 1) % 4},50 GB/s,1 us" for npu in range(4))]
+    (tmp_path / "links.csv").write_text("\n".join(rows), encoding="utf-8")
+    inner, *others = DESIGN["network"]["dims"]
+    design = {**DESIGN, "network": {"dims": [{"links": "links.csv"}, *others]}}
+    (tmp_path / "design.yaml").write_text(dump_yaml(design), encoding="utf-8")
+    dim = load_design(tmp_path / "design.yaml").network.dims[0]
+    assert (dim.topology, dim.npus, len(dim.links), dim.bandwidth_bytes_per_s) == ("graph", inner["npus"], 4, 50e9)
+    with pytest.raises(SpecError, match="what a study keeps refers to no file"):
+        load_design(design, files=False)

@@ -30,7 +30,7 @@ def _read(dim: Any, folder: Path | None, where: str) -> Any:
     where = f"{where}.links"
     path = read_source(dim["links"], where)
     require(folder is not None, where, path, NO_FILES)
-    graph = read_graph((folder or Path()) / path)
+    graph = read_graph((folder or Path()) / path, where)
     columns = (graph.sources, graph.targets, graph.bandwidth_bytes_per_s, graph.latency_s)
     links = [
         {
