@@ -93,3 +93,13 @@ def test_differences_name_links_once(design: str, capsys: pytest.CaptureFixture[
     said = output(capsys, "diff", design, design, "--set-b", "network.dims.0.links.0.bandwidth=50 GB/s")
     assert "network.dims.0.links " in said
     assert "links.0.source" not in said
+
+
+def test_a_search_of_all_layers_keeps_the_links(
+    design: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = str(tmp_path / "study")
+    words = ("search", design, "--stacks", "collective,network", "--out", study, "--trials", "30")
+    status, out, err = run(capsys, *words)
+    assert status == 0, err
+    assert "network.dims.0.bandwidth" in out

@@ -70,6 +70,11 @@ def _copy(npu: int, stride: int, size: int) -> int:
     return npu % stride + npu // (stride * size) * stride
 
 
+def looks_at_links(network: Network, place: int) -> bool:
+    """Return whether the dimension at *place* lists its links, or has faults."""
+    return bool(network.dims[place].links) or any(fault.dim == place for fault in network.faults)
+
+
 def fault_reason(network: Network, fault: Fault) -> str:
     """Return why a fault names no NPU or no peer of a network; empty if it does."""
     ranks = [fault.npu] if fault.peer is None else [fault.npu, fault.peer]
