@@ -31,8 +31,10 @@ from cosmic.graphs.graph import Floats, Ints, LinkGraph
 from cosmic.graphs.routing import loads
 from cosmic.graphs.wired import copies_of, disconnection
 
-MOST_WORK = 600_000_000
+MOST_WORK = 10_000_000
 """NPUs times links beyond which messages are not routed: an NPU with slower links then slows all in proportion."""
+MOST_MESSAGES = 500_000
+"""Pairs of members beyond which they are not, either."""
 Messages = tuple[Ints, Ints, Floats]
 """Senders, receivers and bytes: positions in a group, and per byte that a member sends in the whole collective."""
 
@@ -75,7 +77,7 @@ def layouts(npus: int, members: int, step: int) -> Iterator[Ints]:
 
 def _quickest(graph: LinkGraph, groups: Ints, algorithm: str, kind: CollectiveKind) -> tuple[float, float]:
     """Return hops and seconds of an algorithm, in the order of messages that is fastest."""
-    if graph.npus * graph.links > MOST_WORK:
+    if graph.npus * graph.links > MOST_WORK or groups.size * groups.shape[1] > MOST_MESSAGES:
         return 1.0, slowest_npu(graph)
     ways = [_taken(graph, groups, way) for way in patterns(algorithm, kind, groups.shape[1])]
     return min(ways, key=lambda way: (way[1], way[0]))

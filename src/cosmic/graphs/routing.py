@@ -19,8 +19,10 @@ ROOM = 4_000_000
 Bools = npt.NDArray[np.bool_]
 
 
-def distances(graph: LinkGraph, sources: Ints) -> Ints:
+def distances(graph: LinkGraph, sources: Ints, asked: Bools | None = None) -> Ints:
     """Return the links between each of *sources* and every node; -1 where no path leads there.
+
+    Nodes farther away than all that are *asked* for, by source, are left at -1.
 
     >>> from cosmic.graphs.graph import graph_of
     >>> distances(graph_of(3, [(0, 1, 1.0, 0.0), (1, 2, 1.0, 0.0)]), np.array([0, 2])).tolist()
@@ -36,6 +38,8 @@ def distances(graph: LinkGraph, sources: Ints) -> Ints:
             return found
         level += 1
         found[there] = level
+        if asked is not None and (found[asked] >= 0).all():
+            return found
 
 
 def loads(graph: LinkGraph, sources: Ints, targets: Ints, sizes: Floats) -> tuple[Floats, float]:
@@ -68,7 +72,7 @@ def _demands(graph: LinkGraph, sources: Ints, targets: Ints, sizes: Floats) -> I
 
 def _routed(graph: LinkGraph, sources: Ints, demand: Floats) -> tuple[Floats, float]:
     """Return the bytes on every link, and the longest latency, of what some sources send."""
-    apart = distances(graph, sources)
+    apart = distances(graph, sources, demand > 0)
     into, out = _Sums(graph.targets), _Sums(graph.sources)
     begins, ends = apart[:, graph.sources], apart[:, graph.targets]
     weight = np.where((begins >= 0) & (begins + 1 == ends), graph.bandwidth_bytes_per_s, 0.0)
