@@ -7,4 +7,4 @@ if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parent))
     from collectives.command import main
 
-    sys.exit(main())
+    main()

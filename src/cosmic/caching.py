@@ -26,12 +26,14 @@ SOURCES = (
     "catalog",
     "cost",
     "design",
+    "graphs",
     "loading",
     "mapping",
     "pricing",
     "recording",
     "serving",
     "step",
+    "synthesis",
     "workload",
 )
 FILES = ("evaluation.py", "step_evaluation.py", "numeric.py", "simulation/analytic.py", "units.py")

@@ -22,6 +22,7 @@ from cosmic.cost.power import drawn_w
 from cosmic.design.batch import Batch, batch_of, known
 from cosmic.design.point import DesignPoint
 from cosmic.errors import UnknownName
+from cosmic.graphs.wired import dimension_label
 from cosmic.metrics import OF_REQUESTS, OF_STEPS, BatchOutcome, Infeasible, Metrics, Outcome
 from cosmic.numeric import floats, sum_of
 from cosmic.pricing.network import network_usd, network_w
@@ -283,11 +284,12 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         prompt=workload.task == "prefill",
     )
     peak = peak_flop_per_s(lambda key: batch[f"compute.{key}"], workload.precision)
-    keys, places = ("topology", "npus", "bandwidth"), range(len(network.dims))
-    dims = [[batch[f"network.dims.{place}.{key}"] for place in places] for key in keys]
-    wires = network_usd(*dims)
+    places = range(len(network.dims))
+    names = [dimension_label(batch, place) for place in places]
+    sizes, rates = ([batch[f"network.dims.{place}.{key}"] for place in places] for key in ("npus", "bandwidth"))
+    wires = network_usd(names, sizes, rates)
     bought = capital_usd(known(batch["compute.price"]), npus, wires)
-    power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(*dims)
+    power = npus * drawn_w(lambda key: batch[f"compute.{key}"]) + network_w(names, sizes, rates)
     return {
         "step_s": seconds,
         "ttft_s": seconds if workload.task == "prefill" else np.nan,
@@ -302,7 +304,7 @@ def _metrics(batch: Batch) -> dict[str, Any]:
         "network_usd": wires,
         "cost_usd_per_token": owned_usd_per_s(bought, power) * seconds / tokens,
         "energy_j": power * seconds,
-        "perf_per_bandwidth": _inverse(seconds * sum_of(dims[2])),
+        "perf_per_bandwidth": _inverse(seconds * sum_of(rates)),
         "perf_per_network_cost": _inverse(seconds * wires),
         **{f"memory.{name}": value for name, value in memory.parts.items()},
         **{f"breakdown.{name}": value for name, value in took.parts.items()},

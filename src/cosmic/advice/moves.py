@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from cosmic import catalog
 from cosmic.arithmetic import divisors
+from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.design import schema
 from cosmic.design.collective import MultiDim, Scheduling, algorithms
 from cosmic.design.model import Recommender, Transformer, is_moe
@@ -23,6 +24,7 @@ from cosmic.design.point import DesignPoint
 from cosmic.design.serving import Serving
 from cosmic.design.workload import AXES, Workload, schedules
 from cosmic.errors import SpecError
+from cosmic.graphs.wired import looks_at_links
 from cosmic.mapping.suggesting import suggest_virtual_stages
 from cosmic.workload.sizes import STRUCTURE
 
@@ -285,7 +287,9 @@ def _collectives(point: DesignPoint) -> Iterator[Move]:
     for place, name in enumerate(collective.algorithms):
         if point.network.dims[place].npus > 1 and name != "auto":  # a library chooses, and has no others
             path = f"collective.algorithms.{place}"
-            yield from (Move(path, values={path: other}) for other in algorithms if other != name)
+            mended = looks_at_links(point.network, place)  # elsewhere synthesis takes long for what it gains
+            others = [each for each in algorithms if each != name and (mended or each != SYNTHESIZED)]
+            yield from (Move(path, values={path: other}) for other in others)
     for chunks in (2 * collective.chunks, collective.chunks // 2):
         if chunks:
             yield Move("chunks", values={"collective.chunks": chunks})

@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from cosmic.certifying.skeletons import MOST_SKELETONS, Division
+from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.design.batch import Batch, Names, combined, known, numbered
 from cosmic.evaluation import RECORDER
 from cosmic.psa.diagram import Indices
+from cosmic.psa.space import ParameterSet
 from cosmic.recording.operations import NAMES, OPERATIONS
 from cosmic.recording.plan import Plan
 from cosmic.recording.program import Program
@@ -27,6 +29,8 @@ from cosmic.recording.tables import Table, table_of
 from cosmic.recording.tape import GATHER, INDEX, reads
 
 Floats = npt.NDArray[np.float64]
+LINKED = ("network", "collective")
+"""Layers of the stack that decide what links a network has, and what runs over them."""
 
 
 class NotProvable(Exception):  # noqa: N818  who asked goes through all designs instead
@@ -247,6 +251,8 @@ def groups(division: Division) -> tuple[Group, ...]:
         raise NotProvable("several workloads share the system")
     if space.base.serving is not None or any(share.base.serving is not None for share in space.workloads):
         raise NotProvable("requests under a load have no program of one step")
+    if _looks_at_links(space):
+        raise NotProvable("times that follow from links one by one are not bounded by the ends of a range")
     if division.count > MOST_SKELETONS:
         raise NotProvable("there are too many skeletons to list")
     fields = space.columns(division.skeletons)
@@ -259,6 +265,16 @@ def groups(division: Division) -> tuple[Group, ...]:
         constant = {path: _plain(fields[path][int(rows[0])]) for path in structural}
         found.append(_group(division, batch.take(rows, constant), rows))
     return tuple(found)
+
+
+def _looks_at_links(space: ParameterSet) -> bool:
+    """Return whether some design lists links, has faults, or synthesises collectives."""
+    network, searched = space.base.network, [each for each in space.parameters if each.stack in LINKED]
+    if network.faults or any(dim.links for dim in network.dims) or SYNTHESIZED in space.base.collective.algorithms:
+        return True
+    if any(path.startswith("network.faults") for each in searched for path in each.paths):
+        return True
+    return any(SYNTHESIZED in value for each in searched for value in each.values)
 
 
 def _group(division: Division, part: Batch, rows: Indices) -> Group:

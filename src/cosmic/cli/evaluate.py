@@ -51,6 +51,7 @@ def evaluate(
     from cosmic.evaluation import ENGINES, Infeasible, as_simulated  # noqa: PLC0415  heavy
     from cosmic.evaluation import evaluate as run  # noqa: PLC0415  heavy
     from cosmic.loading.designs import assumptions, load, parse_overrides  # noqa: PLC0415  heavy
+    from cosmic.reporting.networks import network_notes  # noqa: PLC0415  heavy
 
     if engine not in ENGINES:
         raise UnknownName.among("engine", engine, "engine", ENGINES)
@@ -59,7 +60,7 @@ def evaluate(
     overrides = parse_overrides(settings)
     loaded = load(design, overrides)
     point = loaded.point
-    notes = _notes(design, overrides, point)
+    notes = [*_notes(design, overrides, point), *network_notes(point)]
     assumed = assumptions(design, overrides)
     base = run(point)  # improvements are found in closed form, with either engine
     if isinstance(base, Infeasible):

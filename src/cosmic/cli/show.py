@@ -27,6 +27,7 @@ def show(
         load_design,
         parse_overrides,
     )
+    from cosmic.reporting.networks import network_in_words  # noqa: PLC0415  heavy
     from cosmic.reporting.words import design_in_words  # noqa: PLC0415  heavy
 
     overrides = parse_overrides(settings)
@@ -37,7 +38,7 @@ def show(
         emit_json(found | ({"assumed": list(assumed)} if assumed else {}))
         return
     reasons = [f"# cannot run: {reason}" for reason in why_invalid(point)]
-    reasons += [f"# {line}" for line in assumed_in_words(assumed)]
+    reasons += [f"# {line}" for line in (*assumed_in_words(assumed), *network_in_words(point.network))]
     emit([f"# {point.identity}", f"# {design_in_words(point)}", *reasons, *dump_design(point).rstrip().split("\n")])
 
 

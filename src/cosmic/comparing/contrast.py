@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from math import isnan
 from typing import Any
 
@@ -226,7 +227,15 @@ def _flat(tree: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
         yield prefix, tree
         return
     for key, item in tree.items():
-        yield from _flat(item, join(prefix, key))
+        if key == "links" and item:
+            yield join(prefix, key), _links(item)
+        else:
+            yield from _flat(item, join(prefix, key))
+
+
+def _links(listed: list[Any]) -> str:
+    """Return links that are listed as one value: as many as there are would hide what else differs."""
+    return f"{len(listed):,} links ({sha256(repr(listed).encode()).hexdigest()[:6]})"
 
 
 class Between:

@@ -8,7 +8,10 @@
     B_d  injection bandwidth of one NPU     e_d  share of it that the algorithm can use on the topology
 
 e_d is the topology's share for such a group. Without switches it is less where an algorithm uses fewer neighbours than
-there are links, and where its partners are several links apart and share them with others.
+there are links, and where its partners are several links apart and share them with others. Where links are listed, or
+have faults, the most loaded link decides (`cosmic.cost.link_shares`): of named topologies it says how much longer than
+without faults. Collectives that are synthesised for the links have several lines, of which the fastest counts
+(`cosmic.cost.synthesized`).
 
 With `themis` each chunk has an order of its own, and T is that of `cosmic.cost.levelling`.
 
@@ -25,14 +28,27 @@ from math import inf, prod
 from typing import Any
 
 from cosmic.cost.collectives import depth
+from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.cost.levelling import NOTHING, Lane, levelled_seconds
+from cosmic.cost.link_shares import link_terms
 from cosmic.cost.shapes import Span
-from cosmic.cost.transport import IDEAL, Route, StageCost, TransportColumns, stage_cost, transport_of
-from cosmic.design.batch import Batch, Label
+from cosmic.cost.synthesized import LINES, TEXTBOOK, synthesized_lines
+from cosmic.cost.transport import (
+    IDEAL,
+    Route,
+    StageCost,
+    TransportColumns,
+    either_cost,
+    fastest_cost,
+    stage_cost,
+    transport_of,
+)
+from cosmic.design.batch import Batch, Label, Names
 from cosmic.design.collective import CollectiveKind, algorithms
 from cosmic.design.combinations import Combinations
-from cosmic.design.network import Dimension, Transport, topologies
+from cosmic.design.network import GRAPH, Dimension, Network, Transport, topologies
 from cosmic.errors import BackendError, CosmicError, in_words
+from cosmic.graphs.wired import MARK, dimension_label, label_of, topology_of, wiring_at
 from cosmic.numeric import Condition, Numeric, anywhere, choose, floats, larger, power, sum_of, where
 
 MOST_SHARE = 1 + 1e-9
@@ -44,6 +60,7 @@ class NetworkDimension:
     """One dimension of the network and its algorithm: numbers and names, or columns of them over a batch."""
 
     topology: Label
+    """Its name; of one whose links are looked at one by one, that of `cosmic.graphs.wired`."""
     npus: Numeric
     bandwidth_bytes_per_s: Numeric
     """Injection bandwidth of one NPU over the oversubscription."""
@@ -58,7 +75,7 @@ class NetworkDimension:
         varies = any(path.startswith(f"{where}.transport.") for path in batch.columns)
         base = batch.base.network.dims[place].transport
         return cls(
-            batch[f"{where}.topology"],
+            dimension_label(batch, place),
             batch[f"{where}.npus"],
             batch[f"{where}.bandwidth"] / batch[f"{where}.oversubscription"],
             batch[f"{where}.latency"],
@@ -86,8 +103,30 @@ class Subgroup:
         found: Condition = self.dimension.algorithm == "auto"
         return found
 
+    @cached_property
+    def synthesized(self) -> Condition:
+        """Whether collectives are synthesised for the links; plainly not where no design of a batch asks for it."""
+        name = self.dimension.algorithm
+        if isinstance(name, Names) and SYNTHESIZED not in name.names:
+            return False
+        found: Condition = name == SYNTHESIZED
+        return found
+
     def collective(self, kind: CollectiveKind, alone: Condition = True) -> StageCost:
         """Return the cost of this dimension's stage of a collective; *alone*: the group lies in this dimension only."""
+        if not anywhere(self.synthesized):
+            return self._textbook(kind, alone)
+        dim, direct = self.dimension, kind == "all_to_all"
+        costs = []
+        for line in range(LINES):
+            hops, traffic = self.combinations.look_up(synthesized_terms, f"{kind} {line}")
+            route = Route(self.span.members, hops, traffic, direct=direct)
+            costs.append(stage_cost(route, dim.bandwidth_bytes_per_s, dim.latency_s, dim.transport))
+        if isinstance(dim.algorithm, str):
+            return fastest_cost(costs)
+        return either_cost(self.synthesized, fastest_cost(costs), self._textbook(kind, alone))
+
+    def _textbook(self, kind: CollectiveKind, alone: Condition) -> StageCost:
         hops, traffic = self.combinations.look_up(collective_terms, kind)
         dim, direct = self.dimension, kind == "all_to_all"
         route = Route(self.span.members, hops, traffic, direct=direct, auto=self.auto, alone=alone)
@@ -112,10 +151,30 @@ def collective_terms(
     """
     if members <= 1:
         return 0.0, 0.0
-    hops = _number(topologies[topology], "hops", members, npus, step)
+    if algorithm == SYNTHESIZED:
+        return synthesized_terms(f"{kind} {LINES - 1}", topology, algorithm, npus, members, step)
     traffic = _number(algorithms[algorithm], "traffic", kind, members)
     steps = _number(algorithms[algorithm], "steps", kind, members)
-    return steps * hops, traffic / usable_share(topology, algorithm, npus, members, step)
+    hops, share = _reached(kind, topology, algorithm, npus, members, step)
+    return steps * hops, traffic / share
+
+
+@lru_cache(maxsize=65536)
+def synthesized_terms(
+    asked: str, topology: str, algorithm: str, npus: float, members: float, step: float
+) -> tuple[float, float]:
+    """Return what `collective_terms` does for one line of collectives that are synthesised for the links.
+
+    *asked* is the kind and the number of the line. Other algorithms have one line.
+
+    >>> synthesized_terms("all_reduce 0", "switch", "ring", 8, 8, 1)
+    (28.0, 1.75)
+    """
+    kind: CollectiveKind = asked.partition(" ")[0]  # type: ignore[assignment]  # one of those that were asked for
+    if members <= 1 or algorithm != SYNTHESIZED:
+        return collective_terms(kind, topology, algorithm, npus, members, step)
+    textbook = [collective_terms(kind, topology, name, npus, members, step) for name in TEXTBOOK]
+    return synthesized_lines(kind, topology, npus, members, step, tuple(textbook))[int(asked[-1])]
 
 
 @lru_cache(maxsize=65536)
@@ -126,8 +185,25 @@ def point_to_point_terms(
 
     Messages between two NPUs have no *algorithm*: whatever it is, they go to the next one in a ring.
     """
-    hops = _number(topologies[topology], "hops", members, npus, step)
-    return hops, usable_share(topology, "ring", npus, members, step)
+    return _reached("all_gather", topology, "ring", npus, members, step)
+
+
+def _reached(
+    kind: CollectiveKind, label: str, algorithm: str, npus: float, members: float, step: float
+) -> tuple[float, float]:
+    """Return the links between neighbours, and the share of the bandwidth that an algorithm reaches."""
+    if MARK not in label:
+        return _number(topologies[label], "hops", members, npus, step), usable_share(
+            label, algorithm, npus, members, step
+        )
+    topology, _ = topology_of(label)
+    whole = (int(npus), max(2, round(members)), max(1, round(step)))  # groups that straddle have members on average
+    latency, seconds = link_terms(kind, label, algorithm, *whole)
+    if topology == GRAPH:
+        return latency, 1 / seconds
+    hops, share = _reached(kind, topology, algorithm, npus, members, step)
+    usual_latency, usual_seconds = link_terms(kind, topology, algorithm, *whole)
+    return hops * max(1.0, latency / usual_latency), share / max(1.0, seconds / usual_seconds)
 
 
 def _number(variant: Any, method: str, *given: Any) -> float:
@@ -181,7 +257,8 @@ def one_dimension_seconds(
     """
     bandwidth = dim.bandwidth_bytes_per_s / dim.oversubscription
     transport = IDEAL if dim.transport == IDEAL else dim.transport
-    network = [NetworkDimension(dim.topology, dim.npus, bandwidth, dim.latency_s, algorithm, transport)]
+    label = label_of(dim.topology, wiring_at(Network(dims=(dim,)), 0))
+    network = [NetworkDimension(label, dim.npus, bandwidth, dim.latency_s, algorithm, transport)]
     span = Span(floats(members)[()], 1.0)
     return collective_seconds(subgroups(network, [span]), kind, size_bytes, 1, "blueconnect")
 

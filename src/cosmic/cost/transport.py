@@ -27,7 +27,7 @@ Checked against NCCL on NVLink 2 to 5 and PCIe; `calibration/fit_collectives.py`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -157,6 +157,36 @@ def stage_cost(
     if reduces and anywhere(route.auto & (route.members > CONSTANTS.host_members)):
         protocols += _tree(route, protocols[:2], latency, transport.bulk_latency_s, (large, small))
     return StageCost(choose(route.auto, 0.0, latency), least, tuple(protocols))
+
+
+def fastest_cost(costs: Sequence[StageCost]) -> StageCost:
+    """Return the cost of the fastest of several ways, for every size; a collective takes its latency once.
+
+    >>> cost = fastest_cost([StageCost(1.0, 4.0), StageCost(5.0, 2.0)])
+    >>> [float(cost.per_byte_s * size + cost.per_call_s(size)) for size in (1.0, 2.0, 3.0)]
+    [5.0, 9.0, 11.0]
+    """
+    lines = [
+        (cost.per_chunk_s + once, cost.per_byte_s + per_byte)
+        for cost in costs
+        for once, per_byte in cost.protocols or ((0.0, 0.0),)
+    ]
+    least = lines[0][1]
+    for _, per_byte in lines[1:]:
+        least = smaller(least, per_byte)
+    return StageCost(0.0, least, tuple((once, per_byte - least) for once, per_byte in lines))
+
+
+def either_cost(chosen: Condition, first: StageCost, second: StageCost) -> StageCost:
+    """Return the *first* cost in designs that are *chosen*, the *second* in others."""
+    others = second.protocols or ((0.0, 0.0),)
+    protocols = [(choose(chosen, once, np.inf), choose(chosen, per_byte, 0.0)) for once, per_byte in first.protocols]
+    protocols += [(choose(chosen, np.inf, once), choose(chosen, 0.0, per_byte)) for once, per_byte in others]
+    return StageCost(
+        choose(chosen, first.per_chunk_s, second.per_chunk_s),
+        choose(chosen, first.per_byte_s, second.per_byte_s),
+        tuple(protocols),
+    )
 
 
 def _tree(

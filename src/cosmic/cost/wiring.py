@@ -8,13 +8,13 @@ oversubscription, and the dimension's latency.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
 
 import numpy as np
 
-from cosmic.design.network import Dimension, Network, edges_of, topologies
+from cosmic.design.network import Dimension, Network
 from cosmic.errors import require
-from cosmic.graphs.graph import Floats, Ints, LinkGraph
+from cosmic.graphs.graph import Ints, LinkGraph, graph_of
+from cosmic.graphs.wired import healthy_graph, with_faults
 
 MOST_LINKS = 20_000_000
 """More would not fit into memory."""
@@ -23,33 +23,44 @@ MOST_LINKS = 20_000_000
 def network_graph(network: Network | Sequence[Dimension]) -> LinkGraph:
     """Return all links of a network; switches come after the NPUs, dimension by dimension.
 
+    Links that are listed are as they say, scaled to the dimension's bandwidth and latency; links with faults are
+    slower, and broken ones are left out.
+
     >>> dim = Dimension(topology="ring", npus=4, bandwidth_bytes_per_s=100e9, latency_s=1e-6)
     >>> graph = network_graph([dim, dim])
     >>> graph.npus, graph.links, float(graph.bandwidth_bytes_per_s[0])
     (16, 64, 50000000000.0)
     """
-    dims = network.dims if isinstance(network, Network) else tuple(network)
-    npus = prod(dim.npus for dim in dims)
-    parts: list[tuple[Ints, Ints, Floats, Floats]] = []
-    stride, nodes, links = 1, npus, 0
-    for dim in dims:
-        copies = npus // dim.npus
-        edges = np.array(list(edges_of(topologies[dim.topology], dim.npus)), np.float64).reshape(-1, 3)
-        links += len(edges) * copies
+    whole = network if isinstance(network, Network) else Network(dims=tuple(network))
+    npus, stride, links = whole.npus, 1, 0
+    parts = [graph_of(npus, [])]
+    for place, dim in enumerate(whole.dims):
+        one = healthy_graph(dim.topology, dim.npus, dim.links)
+        links += one.links * (npus // dim.npus)
         rule = f"more than {MOST_LINKS:,} are not listed one by one"
         require(links <= MOST_LINKS, "network", f"{links:,} links", rule)
-        ends = edges[:, :2].astype(np.int64)
-        switches = max(int(ends.max(initial=0)) + 1 - dim.npus, 0)
-        placed = _placed(ends, dim.npus, _first_ranks(npus, stride, dim.npus), stride, nodes, switches)
-        rate = dim.bandwidth_bytes_per_s / dim.oversubscription
-        shares = np.tile(edges[:, 2], copies)
-        parts.append((placed[:, 0], placed[:, 1], shares * rate, np.full(len(shares), dim.latency_s)))
-        stride, nodes = stride * dim.npus, nodes + switches * copies
-    if not parts:
-        none = np.empty(0)
-        return LinkGraph(npus, none.astype(np.int64), none.astype(np.int64), none, none)
-    sources, targets, rates, latencies = (np.concatenate(column) for column in zip(*parts, strict=True))
-    return LinkGraph(npus, sources, targets, rates, latencies, nodes - npus)
+        every = _everywhere(one, dim, npus, stride, parts[-1].nodes)
+        parts.append(with_faults(every, tuple(fault for fault in whole.faults if fault.dim == place)))
+        stride *= dim.npus
+    return LinkGraph(
+        npus,
+        np.concatenate([part.sources for part in parts]),
+        np.concatenate([part.targets for part in parts]),
+        np.concatenate([part.bandwidth_bytes_per_s for part in parts]),
+        np.concatenate([part.latency_s for part in parts]),
+        parts[-1].switches,
+    )
+
+
+def _everywhere(one: LinkGraph, dim: Dimension, npus: int, stride: int, nodes: int) -> LinkGraph:
+    """Return every copy of a dimension, whose ranks are *stride* apart; its switches come after so many *nodes*."""
+    copies = npus // dim.npus
+    ends = np.stack((one.sources, one.targets), axis=1)
+    placed = _placed(ends, dim.npus, _first_ranks(npus, stride, dim.npus), stride, nodes, one.switches)
+    rates = np.tile(one.bandwidth_bytes_per_s * (dim.bandwidth_bytes_per_s / dim.oversubscription), copies)
+    latencies = np.tile(one.latency_s * dim.latency_s, copies)
+    switches = nodes - npus + one.switches * copies
+    return LinkGraph(npus, placed[:, 0], placed[:, 1], rates, latencies, switches)
 
 
 def _first_ranks(npus: int, stride: int, size: int) -> Ints:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from math import isfinite, prod
 from typing import Any, Protocol
 
 from cosmic.design.bounds import check_bounds
+from cosmic.design.schema import DERIVED, Absent
 from cosmic.errors import require
 from cosmic.registry import Registry, members_of
 
@@ -98,6 +100,8 @@ def edges_of(topology: Topology | type[Topology], npus: int) -> Edges:
     return found
 
 
+GRAPH = "graph"
+"""Topology of a dimension that lists its links."""
 MOST_NPUS = 2**32
 """Most NPUs of a network: far more than can be built, few enough to search mappings quickly."""
 
@@ -148,30 +152,134 @@ class Transport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """One link of a dimension, in one direction."""
+
+    source: int
+    """Node where it begins: an NPU of the dimension or, from its number of NPUs on, a switch."""
+    target: int
+    bandwidth_bytes_per_s: float
+    latency_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        for key, node in (("source", self.source), ("target", self.target)):
+            require(node >= 0, key, node, "nodes count from 0")
+        require(self.source != self.target, "target", self.target, "a link joins two different nodes")
+        bandwidth = self.bandwidth_bytes_per_s
+        require(isfinite(bandwidth) and bandwidth > 0, "bandwidth", bandwidth, "must be positive")
+        require(isfinite(self.latency_s) and self.latency_s >= 0, "latency", self.latency_s, "must not be negative")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Links of one NPU that are broken, or slower than they should be."""
+
+    npu: int
+    """Rank of the NPU in the whole network."""
+    dim: int
+    """Dimension of the links, from 0."""
+    peer: int | None = None
+    """Rank at the other end of the links, both ways; without it all links of the NPU in the dimension are meant."""
+    speed: float = 0.0
+    """Share of their bandwidth that is left; 0: they are broken."""
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        for key, value in (("npu", self.npu), ("dim", self.dim), ("peer", self.peer or 0)):
+            require(value >= 0, key, value, "must not be negative")
+        require(self.peer != self.npu, "peer", self.peer, "a link joins two different NPUs")
+        require(0 <= self.speed <= 1, "speed", self.speed, "must be a share of the bandwidth, from 0 to 1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dimension:
-    """One network dimension: groups of NPUs joined by one topology."""
+    """One network dimension: groups of NPUs joined by one topology, or by links that are listed."""
 
     topology: str = field(metadata={"names": topologies})
+    """Name of the topology; `graph` where links are listed."""
     npus: int
     """NPUs of one group."""
-    bandwidth_bytes_per_s: float
-    """Injection bandwidth of one NPU, in one direction; the topology divides it over links."""
-    latency_s: float
-    """Time for the first byte to cross one link."""
+    bandwidth_bytes_per_s: float = DERIVED
+    """Injection bandwidth of one NPU, in one direction; the topology divides it over links. Of listed links it is
+    the most that an NPU has, by default as they say; another value scales them all."""
+    latency_s: float = DERIVED
+    """Time for the first byte to cross one link. Of listed links it is the longest, and scales them all likewise."""
     oversubscription: float = 1.0
     """Bandwidth of the NPUs into the switches, over what the switches carry across; 1: non-blocking."""
     transport: Transport = Transport()
     """How a communication library drives the links."""
+    links: tuple[Link, ...] = field(default=(), metadata={"whole": True})
+    """The links of a topology `graph`; nodes from the number of NPUs on are switches."""
 
     def __post_init__(self) -> None:
+        require(self.topology != GRAPH or bool(self.links), "links", Absent(), "a topology 'graph' lists its links")
+        if self.links:
+            self._take_from_links()
+        for key, value in (("bandwidth", self.bandwidth_bytes_per_s), ("latency", self.latency_s)):
+            require(value is not None, key, Absent(), "is required")
         check_bounds(self)
-        topologies.check(self.topology, "topology")
         require(self.npus >= 2, "npus", self.npus, "a dimension joins at least 2 NPUs")
+        if self.links:
+            check_links(self.links, self.npus)
+        else:
+            topologies.check(self.topology, "topology")
         bandwidth = self.bandwidth_bytes_per_s
         require(isfinite(bandwidth) and bandwidth > 0, "bandwidth", bandwidth, "must be positive")
         require(isfinite(self.latency_s) and self.latency_s >= 0, "latency", self.latency_s, "must not be negative")
         share = self.oversubscription
         require(isfinite(share) and share >= 1, "oversubscription", share, "must be at least 1, which is none")
+
+    def _take_from_links(self) -> None:
+        """Set what is not stated, and follows from the links."""
+        require(self.topology == GRAPH, "topology", self.topology, "a dimension that lists its links is a 'graph'")
+        if self.bandwidth_bytes_per_s is DERIVED:
+            object.__setattr__(self, "bandwidth_bytes_per_s", injection_bytes_per_s(self.links, self.npus))
+        if self.latency_s is DERIVED:
+            object.__setattr__(self, "latency_s", max(link.latency_s for link in self.links))
+
+
+@lru_cache(maxsize=64)
+def injection_bytes_per_s(links: tuple[Link, ...], npus: int) -> float:
+    """Return the most bytes per second that an NPU can send over *links*.
+
+    >>> injection_bytes_per_s((Link(source=0, target=1, bandwidth_bytes_per_s=2e9),) * 2, 2)
+    4000000000.0
+    """
+    sent = [0.0] * max(npus, 1)
+    for link in links:
+        if link.source < npus:
+            sent[link.source] += link.bandwidth_bytes_per_s
+    return max(sent)
+
+
+@lru_cache(maxsize=64)
+def check_links(links: tuple[Link, ...], npus: int) -> None:
+    """Raise a `SpecError` unless *links* join *npus* NPUs: each of them reaches all others."""
+    most = npus + len(links)
+    for place, link in enumerate(links):
+        for key, node in (("source", link.source), ("target", link.target)):
+            require(node < most, f"links.{place}.{key}", node, f"so many nodes have no link: number them below {most}")
+    for forwards in (True, False):
+        reached = _reached(links, forwards)
+        missing = next((npu for npu in range(npus) if npu not in reached), None)
+        way = f"from NPU 0 to NPU {missing}" if forwards else f"from NPU {missing} to NPU 0"
+        require(missing is None, "links", f"{len(links)} links", f"no path leads {way}: the NPUs are not connected")
+
+
+def _reached(links: tuple[Link, ...], forwards: bool) -> set[int]:
+    """Return the nodes to which paths lead from node 0; with *forwards* false, those from which they lead to it."""
+    beyond: dict[int, list[int]] = {}
+    for link in links:
+        ends = (link.source, link.target) if forwards else (link.target, link.source)
+        beyond.setdefault(ends[0], []).append(ends[1])
+    reached, waiting = {0}, [0]
+    while waiting:
+        for node in beyond.get(waiting.pop(), ()):
+            if node not in reached:
+                reached.add(node)
+                waiting.append(node)
+    return reached
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,11 +288,16 @@ class Network:
 
     dims: tuple[Dimension, ...]
     """Dimensions, innermost first."""
+    faults: tuple[Fault, ...] = ()
+    """Links that are broken or slow."""
 
     def __post_init__(self) -> None:
         check_bounds(self)
         sizes = [dim.npus for dim in self.dims]
         require(self.npus <= MOST_NPUS, "dims", sizes, f"their sizes multiply to more than {MOST_NPUS:,} NPUs")
+        for place, fault in enumerate(self.faults):
+            rule = f"there are {len(sizes)} dimensions, from 0"
+            require(fault.dim < len(sizes), f"faults.{place}.dim", fault.dim, rule)
 
     @property
     def npus(self) -> int:

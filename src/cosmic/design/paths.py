@@ -15,7 +15,7 @@ from cosmic.errors import SpecError, UnknownName
 
 WHOLE = (*STACKS, "system")
 """First keys of full paths."""
-INNER = ("serving.prefill", "serving.load.classes.*")
+INNER = ("serving.prefill", "serving.load.classes.*", "network.dims.*.links.*", "network.faults.*")
 """Fields under these bear the names of others: short names that others have too are of those."""
 
 

@@ -46,6 +46,11 @@ class DesignPoint:
         given, wanted = len(self.collective.algorithms), len(self.network.dims)
         rule = f"the network has {wanted} dimensions, and each takes one algorithm"
         require(given == wanted, "collective.algorithms", list(self.collective.algorithms), rule)
+        if self.serving is not None:
+            links, faults = any(dim.links for dim in self.network.dims), bool(self.network.faults)
+            rule = "requests under a load are priced on named topologies without faults"
+            require(not faults, "network.faults", f"{len(self.network.faults)} faults", rule)
+            require(not links, "network.dims", "links", rule)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the layers alone: caches may hold what no other process can read."""

@@ -40,6 +40,8 @@ class Slot(NamedTuple):
     default: Any = MISSING
     names: Iterable[str] | None = None
     """Names that the field can hold, if a registry has them."""
+    whole: bool = False
+    """Whether the field is one leaf, though it is a list of values: what is below it is only set with all the rest."""
 
     def choices(self) -> frozenset[str] | None:
         """Return the texts that the field can hold; None if any."""
@@ -55,7 +57,9 @@ def slots(cls: type) -> dict[str, Slot]:
     found = {}
     for field in fields(cls):
         key, dimension = units.split_name(field.name)
-        found[key] = Slot(field.name, key, hints[field.name], dimension, field.default, field.metadata.get("names"))
+        about = field.metadata
+        whole = about.get("whole", False)
+        found[key] = Slot(field.name, key, hints[field.name], dimension, field.default, about.get("names"), whole)
     return found
 
 
@@ -217,7 +221,8 @@ def leaves(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the path and value of every leaf field below *value*."""
     if is_dataclass(value):
         for slot in _slots_of(value).values():
-            yield from leaves(getattr(value, slot.name), join(prefix, slot.key))
+            held, path = getattr(value, slot.name), join(prefix, slot.key)
+            yield from [(path, held)] if slot.whole else leaves(held, path)
     elif isinstance(value, tuple):
         for place, item in enumerate(value):
             yield from leaves(item, join(prefix, str(place)))

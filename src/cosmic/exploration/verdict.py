@@ -268,6 +268,7 @@ REASONS = {
     "memory": "out of memory: an accelerator has less than the design needs",
     "offloaded": "out of memory: the outer tiers have less than is offloaded",
     "offload": "offloading without outer memory tiers",
+    "network": "faults leave accelerators without a path, or name links that do not exist",
     "power": "a power cap without a known power",
     "precision": "unsupported precision: the accelerator has no rate for this format",
     "context": "requests are longer than the context of the model",

@@ -16,12 +16,13 @@ from cosmic.design.collective import Collective
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.design.model import Model, Recommender, Transformer
-from cosmic.design.network import Network, topologies
+from cosmic.design.network import GRAPH, Network, topologies
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import Workload
 from cosmic.errors import LONGEST_NAME, SpecError, UnknownName, as_key, require
 from cosmic.files import exists, is_file, is_folder
+from cosmic.loading.links import with_links
 from cosmic.loading.serving import in_place_of, read_serving, served
 from cosmic.loading.trees import merge, merge_inside, unflatten
 from cosmic.mapping import suggesting as mappings
@@ -221,7 +222,7 @@ def _completed(tree: Mapping[str, Any], folder: Path | None, *, plain: bool) -> 
     base = system(schema.read(str, tree["system"], "system"), folder) if "system" in tree else {}
     model, of_model = _model(tree.get("model", schema.Absent()), folder)
     compute, memory = _accelerator(tree, base, folder)
-    network = _network(tree, base)
+    network = _network(tree, base, folder)
     usual = {**of_model, **base.get("workload", {})}
     draft = DesignPoint(
         model=model,
@@ -364,16 +365,16 @@ def _read_accelerator(entry: Mapping[str, Any], compute: Any, memory: Any) -> tu
     return first, second
 
 
-def _network(tree: Mapping[str, Any], base: Mapping[str, Any]) -> Network:
+def _network(tree: Mapping[str, Any], base: Mapping[str, Any], folder: Path | None) -> Network:
     require("network" in tree or bool(base), "network", schema.Absent(), "give a network or a system")
     merged = merge_inside(base.get("network", {}), tree.get("network", {}), "network")
-    network: Network = schema.read(Network, merged, "network")
+    network: Network = schema.read(Network, with_links(merged, folder), "network")
     return network
 
 
 def _collective(tree: Mapping[str, Any], base: Mapping[str, Any], network: Network) -> Collective:
     """Return the collective layer; an algorithm that is not given is the one that suits its dimension."""
-    fitting = [topologies[dim.topology].algorithm for dim in network.dims]
+    fitting = ["ring" if dim.topology == GRAPH else topologies[dim.topology].algorithm for dim in network.dims]
     of_system = base.get("collective", {})
     if len(of_system.get("algorithms", [])) != len(fitting) or not fitting:
         of_system = {**of_system, "algorithms": fitting}

@@ -16,7 +16,8 @@ from cosmic import units
 from cosmic.catalog import FOLDER, load_mapping
 from cosmic.design.batch import Label
 from cosmic.design.combinations import Combinations
-from cosmic.design.network import topologies
+from cosmic.design.network import GRAPH, topologies
+from cosmic.graphs.wired import healthy_graph, topology_of
 from cosmic.numeric import Numeric
 
 Quantity = Literal["price", "power"]
@@ -113,9 +114,17 @@ def _total(
 def block_terms(quantity: Quantity, tier: str, name: str, npus: float) -> tuple[float, float]:
     """Return the dollars (or watts) of one dimension of *npus* NPUs for each unit of bandwidth, and an NPU's links.
 
-    An NPU alone has none, and costs nothing: one is returned, as bandwidth is divided by it.
+    An NPU alone has none, and costs nothing: one is returned, as bandwidth is divided by it. Faults make nothing
+    cheaper. Links that are listed each cost by their own bandwidth; one that leaves a switch has a port there, and one
+    from an NPU to a switch a NIC.
     """
-    rate, topology = tier_rates(quantity)[tier], topologies[name]
+    rate, (plain, wiring) = tier_rates(quantity)[tier], topology_of(name)
+    if plain == GRAPH:
+        graph = healthy_graph(plain, int(npus), wiring.links)
+        forwards, enters = graph.sources >= graph.npus, (graph.sources < graph.npus) & (graph.targets >= graph.npus)
+        each = rate.link + rate.switch_port * forwards + rate.nic * enters
+        return float((graph.bandwidth_bytes_per_s * each).sum()), 1.0
+    topology = topologies[plain]
     parts = topology.parts(int(npus))
     total = parts.links * rate.link + parts.switch_ports * rate.switch_port + parts.nics * rate.nic
     return float(total), float(max(1, topology.links(int(npus))))

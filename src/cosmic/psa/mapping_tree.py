@@ -6,12 +6,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 from cosmic import catalog
+from cosmic.cost.collectives.synthesized import SYNTHESIZED
 from cosmic.design import schema
 from cosmic.design.collective import MultiDim, Scheduling
 from cosmic.design.model import Recommender, is_moe
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName
+from cosmic.graphs.wired import looks_at_links
 from cosmic.loading.designs import design_tree
 from cosmic.mapping.choices import SERVED_MICRO_BATCH, choices, rules
 from cosmic.mapping.frameworks import ANY, FRAMEWORKS, Framework, framework_named
@@ -192,7 +194,8 @@ def _workload(base: DesignPoint, framework: str) -> Opened:
 def _collective(base: DesignPoint, _: str) -> Opened:
     """Yield what a communication library can be told: algorithms, how dimensions are used together, chunks, order."""
     for place, chosen in enumerate(base.collective.algorithms):
-        names = [chosen, *(name for name in COLLECTIVES if name != chosen)]
+        known = (*COLLECTIVES, SYNTHESIZED) if looks_at_links(base.network, place) else COLLECTIVES
+        names = [chosen, *(name for name in known if name != chosen)]
         yield (f"collective.algorithms.{place}",), [(name,) for name in names]
     yield ("collective.multi_dim",), [(each,) for each in get_args(MultiDim)]
     yield ("collective.scheduling",), [(each,) for each in get_args(Scheduling)]
@@ -203,7 +206,8 @@ def _network(base: DesignPoint, _: str) -> Opened:
     """Yield networks that could be built in its place: other topologies, from half to four times the bandwidth."""
     for place, dim in enumerate(base.network.dims):
         where = f"network.dims.{place}"
-        yield (f"{where}.topology",), [(each,) for each in dict.fromkeys((dim.topology, *TOPOLOGIES))]
+        if not dim.links:
+            yield (f"{where}.topology",), [(each,) for each in dict.fromkeys((dim.topology, *TOPOLOGIES))]
         yield (f"{where}.bandwidth",), [(factor * dim.bandwidth_bytes_per_s,) for factor in (0.5, 1.0, 2.0, 4.0)]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from cosmic.design.network import Network
 from cosmic.design.point import DesignPoint
 from cosmic.publishing.contract import Cluster, NetworkDimension, ParallelAxis
 from cosmic.publishing.links import links
@@ -57,7 +58,7 @@ def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], 
     total = sum(load.bytes for load in own)
     return {
         "topology": dim.topology,
-        "label": f"{dim.topology.replace('_', ' ')} of {dim.npus}",
+        "label": _label(point.network, place),
         "npus": dim.npus,
         "bandwidth_bytes_per_s": dim.bandwidth_bytes_per_s,
         "latency_s": dim.latency_s,
@@ -73,8 +74,18 @@ def _dimension(profile: StepProfile, place: int, sent: tuple[NetworkLoad, ...], 
             for load in sorted(own, key=lambda load: -load.bytes)
         ],
         "utilization": min(1.0, total * dim.oversubscription / (dim.bandwidth_bytes_per_s * step_s)),
-        "links": [list(pair) for pair in links(dim.topology, dim.npus)],
+        "links": [list(pair) for pair in links(dim.topology, dim.npus, dim.links)],
     }
+
+
+def _label(network: Network, place: int) -> str:
+    """Return what a dimension is called, with what sets it apart from its topology."""
+    dim, faults = network.dims[place], [fault for fault in network.faults if fault.dim == place]
+    name = f"{dim.topology.replace('_', ' ')} of {dim.npus}"
+    listed = f", {len(dim.links):,} links" if dim.links else ""
+    broken = sum(fault.speed == 0 for fault in faults)
+    said = [f"{count} {word}" for count, word in ((broken, "broken"), (len(faults) - broken, "slow")) if count]
+    return f"{name}{listed}{', faults: ' + ' and '.join(said) if said else ''}"
 
 
 def _reading(axes: list[ParallelAxis], dims: list[NetworkDimension]) -> str:

@@ -6,7 +6,7 @@ to draw, and none is returned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import combinations
 from math import prod
 
@@ -18,17 +18,21 @@ from cosmic.cost.topologies.mesh_2d import Mesh2D
 from cosmic.cost.topologies.mesh_3d import Mesh3D
 from cosmic.cost.topologies.torus_2d import Torus2D
 from cosmic.cost.topologies.torus_3d import Torus3D
+from cosmic.design.network import Link
 
 MOST = 64
 Pair = tuple[int, int]
 
 
-def links(topology: str, npus: int) -> tuple[Pair, ...]:
+def links(topology: str, npus: int, listed: Iterable[Link] = ()) -> tuple[Pair, ...]:
     """Return the links of *npus* NPUs, each once; none where they are too many or the topology is not known.
 
     >>> links("ring", 4), links("switch", 3)
     (((0, 1), (0, 3), (1, 2), (2, 3)), ((0, 3), (1, 3), (2, 3)))
     """
+    own = {(min(pair), max(pair)) for pair in ((link.source, link.target) for link in listed)}
+    if own and npus <= MOST and max(map(max, own)) < 2 * MOST:
+        return tuple(sorted(own))
     if npus > MOST or topology not in WIRED:
         return ()
     return tuple(sorted({(min(pair), max(pair)) for pair in WIRED[topology](npus)}))

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from cosmic.caching import keep, recall
-from cosmic.cost.fabric import collective_terms, point_to_point_terms
+from cosmic.cost.fabric import collective_terms, point_to_point_terms, synthesized_terms
+from cosmic.graphs.wired import connection
 from cosmic.pricing.network import block_terms
 from cosmic.recording.operations import NAMES
 from cosmic.recording.program import Program
@@ -21,7 +22,10 @@ from cosmic.workload.operators import kinds
 from cosmic.workload.patterns import heaviest_stage, layers_in_pattern
 from cosmic.workload.schedule import schedules
 
-LOOKED_UP = (collective_terms, point_to_point_terms, block_terms, layers_in_pattern, heaviest_stage)
+LOOKED_UP = (
+    *(collective_terms, synthesized_terms, point_to_point_terms, connection),
+    *(block_terms, layers_in_pattern, heaviest_stage),
+)
 FUNCTIONS = {each.__name__: each for each in LOOKED_UP}
 """The functions that programs look up."""
 MOST_VARIANTS = 8

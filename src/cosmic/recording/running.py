@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from cosmic.design.batch import Batch, Column, Names, combined, has_gaps, known
 from cosmic.design.point import DesignPoint
+from cosmic.graphs.wired import wiring_paths
 from cosmic.recording.plan import Plan
 from cosmic.recording.program import Program
 from cosmic.recording.recorder import Recorder
@@ -78,6 +79,7 @@ class Family:
         self._gapped = {path for path, column in columns.items() if _has_numbers(path, column)}
         """Fields that some designs state, as a number, and others do not."""
         self._structural = {path for path, column in columns.items() if is_structural(path, column)} - self._gapped
+        self._structural |= set(wiring_paths(batch))
         self._numeric = tuple(path for path in columns if path not in self._structural)
         self._coded = [path for path in columns if path in self._structural | self._gapped]
         self._codes: dict[str, dict[Any, int]] = {path: {} for path in self._coded}

@@ -16,6 +16,7 @@ from cosmic.cost.transport import IDEAL
 from cosmic.design.batch import Column, Names
 from cosmic.design.model import Model
 from cosmic.design.point import DesignPoint
+from cosmic.graphs.wired import is_wiring, label_of, wiring_at
 from cosmic.workload.sizes import STRUCTURE
 
 STRUCTURAL = frozenset(f"workload.{name}" for name in STRUCTURE)
@@ -67,6 +68,9 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
     for path, value in base.fields.items():
         if path.startswith("model.") or path in IGNORED or f"{path.rpartition('.')[0]}." in ideal:
             continue
+        if is_wiring(path, bool(base.network.faults)):
+            fixed.append((path, value if not isinstance(value, tuple) else len(value)))
+            continue
         column = columns.get(path)
         if isinstance(column, Names):
             names.append((path, column.names))
@@ -75,6 +79,16 @@ def _structure_of(base: DesignPoint, columns: Mapping[str, Column]) -> Structure
         else:
             fixed.append((path, value))
     fixed += [(place, "ideal") for place in sorted(ideal)]
+    fixed += _wirings(base)
     virtual: Any = columns.get(REPEATED, base.workload.virtual_stages)
     repeats = 1 << int(np.max(virtual) - 1).bit_length()
     return Structure(base.model, tuple(fixed), tuple(numbers), tuple(names), repeats)
+
+
+def _wirings(base: DesignPoint) -> list[tuple[str, Any]]:
+    """Return the dimensions whose links are looked at, with the names under which programs look up their costs.
+
+    That the name is made here keeps its links in every process that runs a program, also one from the disk.
+    """
+    found = [label_of("", wiring_at(base.network, place)) for place in range(len(base.network.dims))]
+    return [(f"network.dims.{place} wired", label) for place, label in enumerate(found) if label]

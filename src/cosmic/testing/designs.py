@@ -10,6 +10,7 @@ Every design can run as far as its mapping goes (`cosmic.workload.checks`); it m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from math import prod
 from random import Random
 from typing import Any
@@ -18,9 +19,11 @@ from cosmic.arithmetic import divisors
 from cosmic.design import schema
 from cosmic.design.memory import Tier
 from cosmic.design.model import Transformer
+from cosmic.design.network import GRAPH, Dimension, Fault, Link
 from cosmic.design.point import DesignPoint
 from cosmic.design.workload import Workload
 from cosmic.errors import SpecError
+from cosmic.graphs.wired import healthy_graph
 from cosmic.loading.designs import load_design
 from cosmic.workload.checks import invalid_reasons
 
@@ -100,6 +103,8 @@ NEAR = (-2, -1, -1, 0, 1)
 SLOTS = schema.slots(Workload)
 COLLECTIVE = {"scheduling": ("lifo", "fifo"), "multi_dim": ("baseline", "blueconnect", "themis"), "chunks": (1, 4, 16)}
 TRIES, FEW_TRIES = 1000, 4
+FEW_NPUS = 32
+"""NPUs of a dimension whose links are looked at: schedules are made in a moment."""
 UNDECODED = ("encoder", "vision", "recommender")
 """Families that decode no tokens."""
 
@@ -117,17 +122,20 @@ def random_designs(count: int, seed: int = 0, **fixed: Any) -> Iterator[DesignPo
 
 
 def random_design(
-    rng: Random, *, family: str | None = None, accelerators: int | None = None, **workload: Any
+    rng: Random, *, family: str | None = None, accelerators: int | None = None, wired: bool = False, **workload: Any
 ) -> DesignPoint:
     """Return a design whose mapping can run, drawn by *rng*.
 
-    *family* is a key of `MODELS`, *accelerators* their number, *workload* fixes keys of the workload.
+    *family* is a key of `MODELS`, *accelerators* their number, *workload* fixes keys of the workload. With *wired* its
+    network lists links, has faults or synthesises collectives.
     """
     chosen = family or rng.choice(FAMILIES)
     for _ in range(TRIES):
         found = _drawn(rng, chosen, accelerators, workload)
-        if found is not None:
+        if found is not None and not wired:
             return found
+        if found is not None and (changed := with_links(rng, found)) is not None:
+            return changed
     raise SpecError("random_design", {"family": family, **workload}, f"no such design in {TRIES} draws")
 
 
@@ -164,6 +172,41 @@ def _with_stage_layers(point: DesignPoint, fixed: Mapping[str, Any]) -> DesignPo
         if not invalid_reasons(changed):
             return changed
     return point
+
+
+def with_links(rng: Random, point: DesignPoint) -> DesignPoint | None:
+    """Return a design with links listed, faults or synthesised collectives in a dimension; None where there is none.
+
+    Dimensions of more than `FEW_NPUS` are left as they are.
+    """
+    places = [place for place, dim in enumerate(point.network.dims) if dim.npus <= FEW_NPUS]
+    if not places:
+        return None
+    place = rng.choice(places)
+    what, dim = rng.choice(("links", "fault", "slow", "synthesized", "all")), point.network.dims[place]
+    changes: dict[str, Any] = {}
+    if what in ("links", "all"):
+        changes[f"network.dims.{place}"] = listed(dim)
+    if what in ("fault", "slow", "all"):
+        npu = rng.randrange(point.network.npus)
+        speed = 0.0 if what == "fault" else rng.choice((0.1, 0.5, 0.9))
+        changes["network.faults"] = (Fault(npu=npu, dim=place, speed=speed, peer=None),)
+    if what in ("synthesized", "all"):
+        changes[f"collective.algorithms.{place}"] = "synthesized"
+    changed = point.changed(changes)
+    return None if invalid_reasons(changed) else changed
+
+
+def listed(dim: Dimension) -> Dimension:
+    """Return a dimension of a named topology with its links listed one by one."""
+    graph = healthy_graph(dim.topology, dim.npus)
+    ends = zip(graph.sources.tolist(), graph.targets.tolist(), graph.bandwidth_bytes_per_s.tolist(), strict=True)
+    rate = dim.bandwidth_bytes_per_s
+    links = tuple(
+        Link(source=source, target=target, bandwidth_bytes_per_s=share * rate, latency_s=dim.latency_s)
+        for source, target, share in ends
+    )
+    return replace(dim, topology=GRAPH, links=links)
 
 
 def _shorter(rng: Random, bare: DesignPoint) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from cosmic.design.batch import Batch, batch_of, has_gaps, known
 from cosmic.design.model import Recommender, Transformer, is_moe
 from cosmic.design.point import DesignPoint
+from cosmic.graphs.wired import faults_hold, faults_sentence
 from cosmic.numeric import Condition, Numeric
 from cosmic.workload.adapters import targets_of, trained_weights, workload_blocks
 from cosmic.workload.cut import stated_layers
@@ -356,6 +357,7 @@ RULES = {
             "would be no adapter: name others"
         ),
     ),
+    "network": Rule(faults_hold, faults_sentence),
     "power": Rule(
         _power_is_known,
         lambda p: (

@@ -11,6 +11,7 @@ import numpy as np
 from cosmic.design.batch import Batch, has_gaps, known
 from cosmic.design.combinations import Combinations
 from cosmic.design.model import Model, SparseAttention, Transformer, is_moe
+from cosmic.graphs.wired import wiring_paths
 from cosmic.numeric import Numeric, choose, floats, largest_whole, power
 from cosmic.workload.adapters import RANK
 from cosmic.workload.blocks import Block, dimensions
@@ -61,6 +62,7 @@ def structural_paths(batch: Batch) -> list[str]:
     Weights of 4 bits have other kernels where an accelerator multiplies no such.
     """
     found = [f"workload.{name}" for name in STRUCTURE] + [path for path in batch.columns if path.startswith("model.")]
+    found += wiring_paths(batch)
     return [*found, "compute.fp4"] if has_gaps(batch["compute.fp4"]) else found
 
 
