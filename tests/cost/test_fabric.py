@@ -106,7 +106,9 @@ dimensions = st.builds(
     st.sampled_from([2, 4, 8, 16, 64]),
     st.floats(1e9, 1e12),
     st.floats(0, 1e-4),
-    st.sampled_from(sorted(algorithms)),
+    st.sampled_from(
+        [name for name in sorted(algorithms) if name != "synthesized"]
+    ),  # has tests of its own: it takes longer
 )
 kinds = st.sampled_from(KINDS)
 modes = st.sampled_from(["baseline", "blueconnect", "themis"])
