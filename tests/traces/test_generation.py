@@ -298,6 +298,13 @@ def test_every_kind_of_model_can_be_simulated(name: str, task: str) -> None:
     assert simulate_job(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=late)
 
 
+@pytest.mark.parametrize("schedule", ["1f1b", "gpipe", "zero_bubble"])
+@pytest.mark.parametrize("pp", [1, 2])
+def test_adapters_can_be_simulated_though_frozen_blocks_make_no_gradients(schedule: str, pp: int) -> None:
+    point = design("llama3-8b@dgx-h100:8", lora_rank=16, pp=pp, dp=8 // pp, schedule=schedule, global_batch=32)
+    assert simulate_job(generate(point), streams=2) == pytest.approx(analytic_seconds(point), rel=0.08)
+
+
 def test_decoding_is_a_round_of_the_pipeline() -> None:
     for count in (2, 4, 8):
         point = design("megatron-145.6b@dgx-h100:8", 32, task="decode", pp=4, dp=2, global_batch=2 * count)

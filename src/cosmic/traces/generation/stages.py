@@ -321,7 +321,7 @@ class StageTrace:
         reduced: list[int] = []
         calls = [call for layer in layers for call in layer.piece.reduces]
         for layer in reversed(layers) if self.plan.newest_first else layers:
-            made = self.made[layer.label]
+            made = self.made.get(layer.label, ())  # none of a block that is frozen and has no gradients to pass on
             reduced += self.overlapped(layer.piece.reduces, layer.label, made, layer.piece.held_up[0]) or made
         before = (*dict.fromkeys((*reduced, *(self.passed[-1][0] if self.passed else ()))),)
         before = self.rest(calls, "all", before) or before
