@@ -24,7 +24,7 @@ def network(tmp_path: Path) -> str:
 def test_libra_s_example_is_solved(network: str, capsys: pytest.CaptureFixture[str]) -> None:
     words = ("provision", network, "--workload", "GPT_3", "--budget", "500 GB/s")
     out = output(capsys, *words)
-    assert out.startswith("338.4 / 84.61 / 58.16 / 18.78 GB/s: 1.07× as fast as equal bandwidth")
+    assert out.startswith("338.4 / 84.61 / 58.16 / 18.78 GB/s: 1.073× as fast as equal bandwidth")
     assert "dimensions 0, 1 bind forward all-reduce\n" in out
     assert "500 GB/s: another GB/s saves 75.9 us\n" in out
     data = json.loads(output(capsys, *words, "--json"))

@@ -83,4 +83,4 @@ class Provisioned:
         rates = " / ".join(f"{dim.bandwidth_bytes_per_s / GIGA:.4g}" for dim in self.dims)
         what = "fast" if self.objective == "time" else "good in time for its cost"
         before = "the present bandwidth" if self.bound is None else "equal bandwidth in all dimensions"
-        return f"{rates} GB/s: {self.gain:.3g}× as {what} as {before}"
+        return f"{rates} GB/s: {self.gain:.4g}× as {what} as {before}"
