@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -125,8 +125,6 @@ def test_a_wrong_schedule_ends_with_1_and_is_not_converted(stand_in: Path, capsy
 def test_a_schedule_that_fails_its_check_is_a_mistake_of_ours(
     stand_in: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cosmic.cli.collective.SIMULATED", 0)
-
     def wrong(graph: LinkGraph, kind: Kind, size_bytes: float, **_: Any) -> Schedule:
         none = np.zeros(0)
         whole = np.zeros(0, np.int64)
@@ -136,18 +134,6 @@ def test_a_schedule_that_fails_its_check_is_a_mistake_of_ours(
     status, _, said = run(capsys, "collective", "synthesize", "ring.txt")
     assert status == 1
     assert "a mistake of ours" in said
-
-
-def test_a_schedule_that_idles_is_made_to_run_at_once(
-    stand_in: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def idle(graph: LinkGraph, kind: Kind, size_bytes: float, **_: Any) -> Schedule:
-        quick = gathered(graph, 2, size_bytes)
-        return replace(quick, start_s=quick.start_s + 1.0, end_s=quick.end_s + 1.0)
-
-    found = printed(capsys, "synthesize", "ring.txt")
-    monkeypatch.setattr(sys.modules["cosmic.synthesis.synthesizing"], "synthesize", idle)
-    assert printed(capsys, "synthesize", "ring.txt") == found
 
 
 BAD: list[tuple[str, str]] = [
