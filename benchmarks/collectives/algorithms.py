@@ -179,7 +179,8 @@ NO_RECORD = "no time of this network is recorded"
 def row_of(network: Network) -> dict[str, Any]:
     """Return all that the table says of a network: seconds by algorithm, and why there are none."""
     graph = network.graph
-    bound_s = bounds(graph, "all_reduce", SIZE_BYTES).seconds
+    limits = bounds(graph, "all_reduce", SIZE_BYTES)
+    bound_s = limits.in_turn_s
     times: dict[str, float | None] = {}
     reasons: dict[str, str] = {}
     for found in baselines(graph, "all_reduce", SIZE_BYTES, [range(graph.npus)]):
@@ -204,6 +205,7 @@ def row_of(network: Network) -> dict[str, Any]:
         "npus": graph.npus,
         "links": graph.links,
         "bound_s": bound_s,
+        "least_s": limits.seconds,
         "times_s": {name: times[name] for name in COLUMNS},
         "over_bound": {name: None if (took := times[name]) is None else took / bound_s for name in COLUMNS},
         "missing": {name: reasons.get(name, "") for name in COLUMNS if times[name] is None},

@@ -11,9 +11,10 @@ from collectives.algorithms import CHUNKS, COLUMNS, TEXTBOOK
 
 ABOUT = """# Collectives beside their bound
 
-An all-reduce of 1 GiB on {count} networks of up to {most} NPUs: its bound in milliseconds, and beside it the time of
-every algorithm over the bound. 1.00 is as fast as the network allows; 2.00 takes twice as long. A link holds one
-transfer at a time, for its latency and the transfer's bytes over its bandwidth.
+An all-reduce of 1 GiB on {count} networks of up to {most} NPUs: the bound of a reduce-scatter and then an all-gather,
+in milliseconds, and beside it the time of every algorithm over that bound. 1.00 is as fast as the two can be in turn;
+2.00 takes twice as long. A link holds one transfer at a time, for its latency and the transfer's bytes over its
+bandwidth.
 
 ```bash
 python benchmarks/collective_table.py --page docs/collectives.md
@@ -30,6 +31,8 @@ bandwidth. Links of the other networks have 50 GiB/s where nothing is said; late
 - **bound**: what must cross the tightest cut of the network, for a reduce-scatter and then an all-gather. ForestColl
   (Zhao et al., 2024) packs spanning trees that reach it with chunks as small as one likes: its optimum is 1.00 by
   definition, and has no column.
+- **least**: what no all-reduce of any making can beat, by cuts and by parts of the network. Where it is less than the
+  bound, as on meshes, sums that flow up and down the same trees at once could be faster than anything here.
 - **ring**, **two-way ring**: along links where a ring through all NPUs over them was found, or in the order of the
   NPUs' numbers, whichever is faster. The two-way ring sends half of the bytes each way.
 - **direct**: everyone sends to everyone at once. **halving-doubling**: Thakur et al. (2005), in the order of numbers.
@@ -68,18 +71,19 @@ def page(found: Sequence[dict[str, Any]]) -> str:
 
 def table(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     """Yield the lines of the table."""
-    yield f"| network | NPUs | bound, ms | {' | '.join(COLUMNS.values())} |"
-    yield f"|---|{'---:|' * (len(COLUMNS) + 2)}"
+    yield f"| network | NPUs | least, ms | bound, ms | {' | '.join(COLUMNS.values())} |"
+    yield f"|---|{'---:|' * (len(COLUMNS) + 3)}"
     for row in found:
         yield line_of(row)
     means = [f"{mean(found, name):.2f}" for name in COLUMNS]
-    yield f"| **geometric mean** | | | {' | '.join(means)} |"
+    yield f"| **geometric mean** | | | | {' | '.join(means)} |"
 
 
 def line_of(row: dict[str, Any]) -> str:
     """Return a network's line of the table."""
     cells = ["–" if value is None else f"{value:.2f}" for value in row["over_bound"].values()]
-    return f"| {row['label']} | {row['npus']} | {1e3 * row['bound_s']:.3f} | {' | '.join(cells)} |"
+    limits = [f"{1e3 * row[name]:.3f}" for name in ("least_s", "bound_s")]
+    return f"| {row['label']} | {row['npus']} | {' | '.join([*limits, *cells])} |"
 
 
 def mean(found: Sequence[dict[str, Any]], name: str, where: str = "") -> float:

@@ -36,6 +36,7 @@ class Bounds:
     distance_s: float
     seconds: float
     cut: tuple[int, ...]
+    in_turn_s: float = 0.0
 
 
 def bounds(graph: LinkGraph, kind: Kind, size_bytes: float, **more: Any) -> Bounds:

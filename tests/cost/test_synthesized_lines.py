@@ -57,7 +57,7 @@ def test_the_envelope_keeps_the_ends_and_what_is_least_between() -> None:
 def test_a_node_sends_its_own_and_receives_all_others() -> None:
     graph = graph_of(4, [(npu, (npu + 1) % 4, 1.0, 0.0) for npu in range(4)])
     assert node_floor("all_gather", graph, 4) == 0.75
-    assert node_floor("all_reduce", graph, 4) == 1.5
+    assert node_floor("all_reduce", graph, 4) == 1.0  # the sum itself; cuts and parts bound the rest
     narrow = replace(graph, bandwidth_bytes_per_s=np.array([0.1, 1.0, 1.0, 1.0]))
     assert node_floor("all_gather", narrow, 4) == pytest.approx(7.5)  # NPU 1 receives at 0.1
     assert node_floor("all_to_all", narrow, 4) == pytest.approx(7.5)
@@ -81,7 +81,8 @@ def test_named_topologies_are_between_the_bound_and_the_textbook(topology: str) 
         least = bounds(graph, kind, 1.0).seconds
         textbook = min(collective_terms(kind, topology, name, 8, 8, 1)[1] for name in TEXTBOOK)
         assert least * (1 - 1e-9) <= found[-1][1] <= max(least, textbook) * (1 + 1e-9)
-        assert found[-1][1] <= 1.1 * least
+        in_turn = bounds(graph, kind, 1.0).in_turn_s  # on a mesh, other all-reduces could be shorter
+        assert found[-1][1] <= 1.1 * max(least, in_turn)
         assert found[0][0] <= found[-1][0]
 
 

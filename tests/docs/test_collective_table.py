@@ -65,7 +65,7 @@ def test_a_line_of_the_page_is_what_the_program_computes(name: str) -> None:
 def test_textbook_values_of_the_page() -> None:
     """On rings, full graphs, tori and hypercubes, the share of links that an algorithm keeps busy is known."""
     lines = [line.strip("| ").split(" | ") for line in PAGE.read_text().splitlines() if line.startswith("| ")]
-    cells = {line[0]: dict(zip(COLUMNS, line[3:], strict=True)) for line in lines[1:-1]}
+    cells = {line[0]: dict(zip(COLUMNS, line[4:], strict=True)) for line in lines[1:-1]}
     assert cells["ring 8, two-way"]["ring"] == "2.00"
     assert cells["ring 8, two-way"]["two_way_ring"] == "1.00"
     assert cells["fully connected 8"]["direct"] == "1.00"

@@ -15,6 +15,7 @@ from cosmic.graphs.graph import LinkGraph, graph_of
 from cosmic.graphs.schedule import KINDS, Kind
 from cosmic.native.library import SWITCH
 from cosmic.synthesis.bounds import bounds
+from cosmic.synthesis.parting import parted_s
 from cosmic.synthesis.symmetry import symmetry_of
 
 from .checker import grid, random_network, star
@@ -222,3 +223,46 @@ def test_recorded_bounds_are_found() -> None:
             assert chunked.distance_s * 1e6 == pytest.approx(float(row["distance_bound_us"]), rel=1e-6)
             checked += 1
     assert checked > 100
+
+
+def line(npus: int) -> LinkGraph:
+    """Return NPUs in a row, joined both ways at 1 byte a second."""
+    return graph_of(npus, [ends for i in range(npus - 1) for ends in ((i, i + 1, 1.0, 0.0), (i + 1, i, 1.0, 0.0))])
+
+
+def test_an_all_reduce_may_be_shorter_than_a_reduce_scatter_and_an_all_gather() -> None:
+    """On a row of 3, sums flow to the middle and back in M seconds a way, both ways at once: chunks follow each other.
+
+    Every cut carries M each way, and 4 messages a byte share 4 links: M. In turn it is twice 2/3 M over an end's link.
+    """
+    found = bounds(line(3), "all_reduce", 3.0)
+    assert found.seconds == pytest.approx(3.0)
+    assert found.in_turn_s == pytest.approx(4.0)
+
+
+def test_parts_exchange_two_messages_for_each_but_one() -> None:
+    """Two pairs, each joined at 10, and with the other pair at 1 over two links each way: 2 M / 4, and M / 2 by the cut.
+
+    Of all four by themselves 6 messages share 4 · 10 + 4 · 1: 6 M / 44. Three pairs in a triangle of such links have
+    4 messages over 12 links: M / 3.
+    """
+    pair = [(0, 1, 10.0, 0.0), (1, 0, 10.0, 0.0), (2, 3, 10.0, 0.0), (3, 2, 10.0, 0.0)]
+    across = [(0, 2, 1.0, 0.0), (2, 0, 1.0, 0.0), (1, 3, 1.0, 0.0), (3, 1, 1.0, 0.0)]
+    assert bounds(graph_of(4, pair + across), "all_reduce", 8.0).seconds == pytest.approx(4.0)
+    inner = [(a, b, 10.0, 0.0) for p in (0, 2, 4) for a, b in ((p, p + 1), (p + 1, p))]
+    outer = [(a, b, 1.0, 0.0) for s in (0, 1) for a in (s, s + 2, s + 4) for b in (s, s + 2, s + 4) if a != b]
+    assert parted_s(graph_of(6, inner + outer), 6.0, np.arange(6)) == pytest.approx(2.0)
+
+
+def test_the_distance_of_an_all_reduce_is_to_the_farthest_and_not_there_and_back() -> None:
+    far = graph_of(2, [(0, 1, 1e12, 3.0), (1, 0, 1e12, 1.0)])
+    assert bounds(far, "all_reduce", 1.0).distance_s == pytest.approx(3.0)
+
+
+def test_groups_that_cross_the_same_links_are_bounded_together_by_any_cut_of_few_nodes() -> None:
+    """The cut between {0, 3} and {1, 2} has 1 + 10 bytes a second each way, and both groups cross it."""
+    links = [(0, 1, 1.0, 0.0), (1, 0, 1.0, 0.0), (2, 3, 10.0, 0.0), (3, 2, 10.0, 0.0)]
+    fast = [(0, 3, 100.0, 0.0), (3, 0, 100.0, 0.0), (1, 2, 100.0, 0.0), (2, 1, 100.0, 0.0)]
+    found = bounds(graph_of(4, links + fast), "all_reduce", 11.0, groups=[(0, 1), (2, 3)])
+    assert found.cut_s == pytest.approx(2.0)
+    assert sorted(found.cut) in ([0, 3], [1, 2])

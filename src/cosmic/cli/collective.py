@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cosmic.synthesis.bounds import Bounds
 
 app = new_app("Collectives on any network: how fast they can be, schedules made to measure, and checks of schedules.")
+BOUNDS = ("node_s", "cut_s", "ingress_s", "distance_s", "in_turn_s")
 CHECKED = 3_000_000
 """Transfers up to which every synthesized schedule is also checked."""
 
@@ -87,6 +88,7 @@ def bound(  # noqa: PLR0913, PLR0917  each parameter is an option
     rows += [["cut", found.cut_s, _cut_words(asked, found)]]
     rows += [["ingress", found.ingress_s, "whole chunks into an NPU"]] if asked.chunks else []
     rows += [["distance", found.distance_s, "the farthest NPU"]]
+    rows += [["in turn", found.in_turn_s, "a reduce-scatter, then an all-gather"]] if found.in_turn_s else []
     emit_table("", ["bound", "time_s", "by"], rows)
     emit([""])
     shares = [[each.algorithm.replace("_", "-"), each.time_s, _over(each, found), each.reason] for each in others]
@@ -111,7 +113,7 @@ def _bound_json(asked: Asked, found: Bounds, others: list[Baseline]) -> dict[str
         **asked.as_json(),
         "chunks_per_npu": asked.chunks,
         "bound_s": found.seconds,
-        "bounds": {name: getattr(found, name) for name in ("node_s", "cut_s", "ingress_s", "distance_s")},
+        "bounds": {name: getattr(found, name) for name in BOUNDS},
         "cut": [asked.graph.name(node) for node in found.cut],
         "algorithms": [{**asdict(each), "over_bound": _over(each, found)} for each in others],
     }
@@ -156,7 +158,7 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     doing("bounding")
     limit = bounds(
         asked.graph, asked.kind, asked.size_bytes, chunks=asked.chunks, groups=asked.stated_groups, root=root
-    ).seconds
+    )
     verdict = _checked(made)
     if schedule:
         from cosmic.schedules.tables import csv_text  # noqa: PLC0415  heavy
@@ -167,7 +169,10 @@ def synthesize(  # noqa: PLR0913, PLR0917  each parameter is an option
     _report(asked, made, limit, verdict, files, json)
 
 
-def _report(asked: Asked, made: Schedule, limit: float, verdict: Verdict | None, files: list[str], json: bool) -> None:
+def _report(
+    asked: Asked, made: Schedule, limits: Bounds, verdict: Verdict | None, files: list[str], json: bool
+) -> None:
+    limit, in_turn = limits.seconds, limits.in_turn_s
     over = made.time_s / limit if limit else None
     rate = asked.size_bytes / made.time_s if made.time_s else None
     if json:
@@ -177,6 +182,7 @@ def _report(asked: Asked, made: Schedule, limit: float, verdict: Verdict | None,
                 "time_s": made.time_s,
                 "bound_s": limit,
                 "over_bound": over,
+                "in_turn_bound_s": in_turn or None,
                 "algbw_bytes_per_s": rate,
                 "chunks_per_npu": made.chunks_per_npu,
                 "transfers": made.transfers,
@@ -189,6 +195,9 @@ def _report(asked: Asked, made: Schedule, limit: float, verdict: Verdict | None,
         emit([f"{asked.in_words}: {inputs.time(made.time_s)}"])
         if over is not None and rate is not None:
             emit([f"{over:.3f}× the bound of {inputs.time(limit)} · algbw {rate / 1e9:,.4g} GB/s"])
+        if in_turn > limit and made.time_s:
+            shown = f"{made.time_s / in_turn:.3f}× the bound of a reduce-scatter and an all-gather in turn"
+            emit([f"{shown}, {inputs.time(in_turn)}"])
         unchecked = f"not checked: more than {CHECKED:,}"
         emit([f"{chunks} · {made.transfers:,} transfers ({'checked' if verdict else unchecked})"])
         emit(f"wrote {path}" for path in files)

@@ -6,10 +6,10 @@ latency decides, at which bandwidth does, and between. A schedule takes at most
     a * latency + b * size / bandwidth
 
 with a its seconds if no transfer took bytes' time, and b those if none had a latency: transfers keep their order. Time
-is so the least of several straight lines, as of a library's protocols (`cosmic.cost.transport`). Ring, direct and
-halving-doubling are schedules too, and among the lines; no line is below what the links allow at all: the distance, and
-the bounds on nodes and cuts. Where a textbook's line meets these, nothing is synthesised. A reduce-scatter is an
-all-gather with all links turned round, and an all-reduce both.
+is so the least of several straight lines, as of a library's protocols (`cosmic.cost.transport`). Ring, direct,
+halving-doubling and double trees are schedules too, and among the lines; no line is below what the links allow at all:
+the distance, and the bounds on nodes and cuts. Where a textbook's line meets these, nothing is synthesised. A
+reduce-scatter is an all-gather with all links turned round, and an all-reduce both.
 
     NPUs                     groups    lines beside the textbook's
     up to 256                one       schedules; of all-to-alls up to 64 NPUs
@@ -43,7 +43,7 @@ from cosmic.graphs.wired import copies_of, disconnection, healthy_graph, topolog
 if TYPE_CHECKING:
     from cosmic.graphs.schedule import Schedule
 
-TEXTBOOK = ("ring", "direct", "halving_doubling")
+TEXTBOOK = ("ring", "direct", "halving_doubling", "double_binary_tree")
 LINES = 3
 MOST_NPUS = 256
 """NPUs up to which one group gets schedules, and cuts are looked for."""
@@ -198,8 +198,8 @@ def node_floor(kind: CollectiveKind, graph: LinkGraph, members: int) -> float:
     In an all-gather every NPU receives (p - 1) / p of the data and sends at least its own 1 / p; others may pass that
     on. A reduce-scatter is the same turned round, and in an all-to-all an NPU does both for all but its own part.
     """
-    if kind == "all_reduce":
-        return node_floor("all_gather", graph, members) + node_floor("reduce_scatter", graph, members)
+    if kind == "all_reduce":  # a tree may spare a slow NPU all but the sum itself
+        return node_floor("all_to_all", graph, members) * members / (members - 1)
     received, sent = 1 - 1 / members, 1 / members
     if kind != "all_gather":
         received, sent = (received, received) if kind == "all_to_all" else (sent, received)

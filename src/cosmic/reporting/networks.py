@@ -67,13 +67,15 @@ def tightest_cut(graph: LinkGraph, rate_bytes_per_s: float) -> str:
     seconds = max(found.node_s, found.cut_s)
     reached = units.show(float(f"{size / seconds * rate_bytes_per_s:.4g}"), units.BYTES_PER_S)
     inside = np.isin(np.arange(graph.nodes), found.cut)
-    across = inside[graph.sources] != inside[graph.targets]
-    crossing = graph.bandwidth_bytes_per_s[across & inside[graph.sources]].sum() * rate_bytes_per_s
-    if not found.cut or not crossing:
+    begins, ends = inside[graph.sources], inside[graph.targets]
+    leave, enter = (float(graph.bandwidth_bytes_per_s[each].sum()) for each in (begins & ~ends, ends & ~begins))
+    if not found.cut or not leave or not enter:
         return f"an all-gather of all of them ends at {reached} of data at most"
+    own = int(inside[: graph.npus].sum())
+    way, crossing = ("leave", leave) if own / leave > (graph.npus - own) / enter else ("enter", enter)
     names = ", ".join(graph.name(node) for node in found.cut[:FEW]) + (" …" if len(found.cut) > FEW else "")
-    width = units.show(float(f"{crossing:.4g}"), units.BYTES_PER_S)
-    return f"an all-gather of all of them ends at {reached} of data at most: {width} leave {names}"
+    width = units.show(float(f"{crossing * rate_bytes_per_s:.4g}"), units.BYTES_PER_S)
+    return f"an all-gather of all of them ends at {reached} of data at most: {width} {way} {names}"
 
 
 def network_notes(point: DesignPoint) -> list[str]:

@@ -7,11 +7,11 @@ M bytes, p members, chunks of c bytes (k for each member), B bandwidth and a lat
     ingress    smallest T at which Σ floor(T / τ) over the links into a member is all the chunks it must get
     distance   the farthest that a chunk must go, by τ; by latency alone where chunks may be as small as one likes
 
-Reduce-scatter is all-gather with links turned round, reduce is broadcast so. All-reduce is reduce-scatter and then
-all-gather, the one after the other and each member with an equal share, as all-reduces are made here: on uneven
-networks, others could be shorter. Where switches add up, it is what each side of a cut must send and get: M / B.
-All-to-all has M/p bytes for each pair: |S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every
-link of their ways.
+Reduce-scatter is all-gather with links turned round, reduce is broadcast so. In an all-reduce each side of a cut sends
+its sum and gets the other's, M / B, and parts of a network exchange what `cosmic.synthesis.parting` says, unless
+switches add up. A reduce-scatter and then an all-gather, as all-reduces are made here, may take longer than that where
+members have unequal bandwidth: their two bounds together are `in_turn_s`. All-to-all has M/p bytes for each pair:
+|S| (p - |S|) pairs cross a cut, and all pairs together need bandwidth on every link of their ways.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from cosmic.graphs.schedule import Kind, chunk_bytes
 from cosmic.synthesis.crossing import crossing_bandwidth, joint_cut, smaller_side
 from cosmic.synthesis.flows import cut_rate, distances, near_first, net_of
 from cosmic.synthesis.members import check_chunks, checked_groups
+from cosmic.synthesis.parting import parted_s
 from cosmic.synthesis.symmetry import Symmetry, symmetry_of
 
 MOST_SOURCES = 1024
@@ -49,6 +50,8 @@ class Bounds:
     distance_s: float
     cut: tuple[int, ...]
     """The nodes on the smaller side of the cut that binds."""
+    in_turn_s: float = 0.0
+    """Of an all-reduce that is a reduce-scatter, then an all-gather; 0 of other kinds, and where switches add up."""
 
     @property
     def seconds(self) -> float:
@@ -91,6 +94,7 @@ def bounds(
         max(result.ingress_s for result in results),
         max(result.distance_s for result in results),
         cut if joint_s > worst.cut_s else worst.cut,
+        max(result.in_turn_s for result in results),
     )
 
 
@@ -139,7 +143,7 @@ def _answer(question: _Question) -> Bounds:
         return _broadcast(question.turned("broadcast"))
     if kind == "all_to_all":
         return _all_to_all(question)
-    return _reduced_in_switches(question) if question.graph.reducing else _scattered_and_gathered(question)
+    return _all_reduce(question)
 
 
 def _gather(question: _Question) -> Bounds:
@@ -236,33 +240,29 @@ def _carried(question: _Question, pair_bytes: float) -> float:
     return max(worst, pair_bytes * share * float(plain.total.sum()) / float(bandwidth.sum()))
 
 
-def _scattered_and_gathered(question: _Question) -> Bounds:
-    scatter, gather = _gather(question.turned("all_gather")), _gather(replace(question, kind="all_gather"))
-    return Bounds(
-        scatter.node_s + gather.node_s,
-        scatter.cut_s + gather.cut_s,
-        scatter.ingress_s + gather.ingress_s,
-        scatter.distance_s + gather.distance_s,
-        gather.cut if gather.cut_s >= scatter.cut_s else scatter.cut,
-    )
-
-
-def _reduced_in_switches(question: _Question) -> Bounds:
-    """Return what holds when switches add up: each side of every cut sends its sum and gets the other's."""
-    count = len(question.members)
+def _all_reduce(question: _Question) -> Bounds:
+    """Return what holds for all-reduces of any making: each side of every cut sends its sum and gets the other's."""
+    graph, members = question.graph, question.members
     out = _broadcast(replace(question, kind="broadcast", chunks=None))
-    back = _broadcast(question.turned("broadcast"))
+    back = _broadcast(replace(question, chunks=None).turned("broadcast"))
     worst = max(out, back, key=lambda each: each.cut_s)
-    into, from_ = _ports(question.graph)
-    least = float(min(into[question.members].min(), from_[question.members].min()))
-    farthest = distances(net_of(question.graph, question.seconds()), question.members, question.sources())
+    into, from_ = _ports(graph)
+    least = float(min(into[members].min(), from_[members].min()))
+    farthest = distances(net_of(graph, question.seconds()), members, question.sources())
     return Bounds(
         question.size_bytes / least,
-        worst.cut_s,
-        _ingress(question, count * (question.chunks or 0)),
+        max(worst.cut_s, 0.0 if graph.reducing else parted_s(graph, question.size_bytes, members)),
+        _ingress(question, len(members) * (question.chunks or 0)),  # of every chunk at least the sum, or the last part
         float(farthest.largest.max()),
         worst.cut,
+        0.0 if graph.reducing else _in_turn_s(question),
     )
+
+
+def _in_turn_s(question: _Question) -> float:
+    """Return the bound of a reduce-scatter and that of an all-gather together, by bandwidth and chunks."""
+    scatter, gather = _gather(question.turned("all_gather")), _gather(replace(question, kind="all_gather"))
+    return sum(max(each.node_s, each.cut_s, each.ingress_s) for each in (scatter, gather))
 
 
 def ingress_s(graph: LinkGraph, kind: Kind, size_bytes: float, chunks: int, groups: Sequence[Sequence[int]]) -> float:

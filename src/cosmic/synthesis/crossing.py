@@ -1,4 +1,4 @@
-"""Cuts that are cheap to try: between the first nodes of a network, by number, and the rest.
+"""Cuts that are cheap to try: between the first nodes of a network, by number, and the rest; of a few nodes, all.
 
 In grids and in hierarchies numbered from within, the narrowest waists are among them. They hold for several groups at
 once, which share the links that cross.
@@ -14,6 +14,8 @@ import numpy.typing as npt
 from cosmic.graphs.graph import Floats, Ints, LinkGraph
 from cosmic.graphs.schedule import Kind
 
+FEW_NODES = 12
+"""Nodes of which all cuts are tried."""
 Cut = tuple[float, tuple[int, ...]]
 """Seconds that a cut takes, and the nodes on its smaller side."""
 
@@ -40,14 +42,12 @@ def joint_cut(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[
     back = graph.transposed()
     if kind in ("reduce_scatter", "reduce"):
         return _tightest(back, "all_gather" if kind == "reduce_scatter" else "broadcast", size_bytes, groups, root)
-    if graph.reducing:
-        return 0.0, ()
-    scatter = _tightest(back, "all_gather", size_bytes, groups, root)
-    gather = _tightest(graph, "all_gather", size_bytes, groups, root)
-    return scatter[0] + gather[0], max(scatter, gather)[1]
+    return max(_tightest(each, "all_reduce", size_bytes, groups, root) for each in (back, graph))
 
 
 def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
+    if 1 < graph.nodes <= FEW_NODES:
+        return _tightest_of_all(graph, kind, size_bytes, groups, root)
     rank = _ranks(graph)
     forward, bandwidth = _bandwidth(graph, rank), graph.bandwidth_bytes_per_s
     if not len(forward):
@@ -61,6 +61,20 @@ def _tightest(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[
     times = np.where(wide, wanted / np.where(wide, forward, 1.0), 0.0)
     worst = int(np.argmax(times))
     return float(times[worst]), smaller_side((rank <= worst).astype(np.uint8))
+
+
+def _tightest_of_all(graph: LinkGraph, kind: Kind, size_bytes: float, groups: Sequence[Ints], root: int) -> Cut:
+    """Return the tightest of all cuts of a few nodes."""
+    sides = (np.arange(1, 2**graph.nodes - 1)[:, None] >> np.arange(graph.nodes)) & 1 == 1
+    crosses = sides[:, graph.sources] & ~sides[:, graph.targets]
+    forward = crosses @ graph.bandwidth_bytes_per_s
+    wanted = np.zeros(len(sides))
+    for group in groups:
+        inside = sides[:, group].sum(axis=1)
+        wanted += _leaving_bytes(kind, size_bytes, len(group), inside, sides[:, group[root]])
+    times = np.where(forward > 0, wanted / np.where(forward > 0, forward, 1.0), 0.0)
+    worst = int(np.argmax(times))
+    return float(times[worst]), smaller_side(sides[worst].astype(np.uint8))
 
 
 def _ranks(graph: LinkGraph) -> Ints:
@@ -90,6 +104,8 @@ def _leaving_bytes(kind: Kind, size_bytes: float, count: int, inside: Ints, begu
     outside = count - inside
     if kind == "all_to_all":
         return np.asarray(size_bytes / count * inside * outside, np.float64)
+    if kind == "all_reduce":
+        return size_bytes * ((inside > 0) & (outside > 0)).astype(float)
     if kind == "broadcast":
         return size_bytes * (begun & (outside > 0)).astype(float)
     return np.asarray(size_bytes / count * inside * (outside > 0), np.float64)
