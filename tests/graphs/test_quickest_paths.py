@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from cosmic.graphs.graph import graph_of
-from cosmic.schedules.routing import Routes
+from cosmic.graphs.quickest import Routes
 
 
 def busiest(power: int, *, balanced: bool) -> int:

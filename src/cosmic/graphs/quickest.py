@@ -1,4 +1,4 @@
-"""Shortest paths over the links of a network."""
+"""Quickest paths over the links of a network, one for each pair of nodes."""
 
 from __future__ import annotations
 
