@@ -44,7 +44,8 @@ def _graph(path: Path) -> LinkGraph | None:
     ending = path.suffix.lower()
     if ending in TREES:
         tree = load_yaml(path)
-        return graph_of_data(tree, path.name) if is_network_data(tree) else None
+        of_links = is_network_data(tree) or (isinstance(tree, dict) and "links" in tree)
+        return graph_of_data(tree, path.name) if of_links else None
     if ending not in (".csv", ".graphml", ".xml") and _DIMENSIONS.search(read_text(path)):
         return None
     return read_graph(path)
