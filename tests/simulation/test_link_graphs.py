@@ -93,7 +93,7 @@ def test_links_beside_each_other_share_the_messages() -> None:
     pair = graph_of(2, [(0, 1, 1e9, 0.0), (0, 1, 5e8, 0.0), (1, 0, 1e9, 0.0)])
     script = [[collective("all_gather", 1000)]] * 2
     made = [[send(1, 900, tag) for tag in range(3)], [receive(0, 900, tag) for tag in range(3)]]
-    custom = {"all_gather_implementation_custom": ["x"]}
+    custom: dict[str, Any] = {"all_gather_implementation_custom": ["x"]}
     found = run(replace(on(pair, script, **custom), scripts={"x": on(pair, made).traces}))
     assert found.cycles == 1800  # two on the fast one, and one, of half the rate, beside them
     assert {each.link: each.busy_cycles for each in found.links} == {"0→1": 1800, "0→1 (2)": 1800}
@@ -109,7 +109,7 @@ def test_a_custom_collective_is_relayed_by_none_where_a_link_is_there() -> None:
     triangle = graph_of(3, [(0, 1, 1e8, 0.0), (0, 2, 1e9, 0.0), (2, 1, 1e9, 0.0), (1, 0, 1e9, 0.0), (2, 0, 1e9, 0.0)])
     made: list[list[Node]] = [[send(1, 1000), send(2, 500, 1)], [receive(0, 1000), send(2, 10)], []]
     made[2] = [receive(0, 500, 1), receive(1, 10)]
-    custom = {"all_gather_implementation_custom": ["x"]}
+    custom: dict[str, Any] = {"all_gather_implementation_custom": ["x"]}
     whole = on(triangle, [[collective("all_gather", 1000)]] * 3, **custom)
     found = run(replace(whole, scripts={"x": on(triangle, made).traces}))
     assert found.cycles == 10_000
@@ -160,7 +160,7 @@ def rails(npus: int) -> LinkGraph:
 def played(schedule: Schedule, graph: LinkGraph | None = None) -> int:
     """Return the time of a schedule's Chakra traces as a custom collective."""
     kind = schedule.kind.replace("_", "-")
-    custom = {f"{kind}-implementation-custom": ["x"]}
+    custom: dict[str, Any] = {f"{kind}-implementation-custom": ["x"]}
     ranks = [[collective(schedule.kind, int(schedule.size_bytes))]] * schedule.graph.npus
     whole = on(graph or schedule.graph, ranks, **custom)
     return run(replace(whole, scripts={"x": traces_of(schedule)})).cycles

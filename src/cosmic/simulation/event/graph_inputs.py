@@ -9,13 +9,11 @@ from pathlib import Path
 from cosmic.catalog.yaml_files import load_yaml
 from cosmic.errors import require
 from cosmic.files import read_text
-from cosmic.graphs.degrading import degraded
 from cosmic.graphs.graph import LinkGraph
-from cosmic.graphs.reaching import require_connected
-from cosmic.graphs.reading import TREES, graph_of_data, is_network_data, read_graph
 from cosmic.simulation.event.inputs import AstraSimDimension, read_network
 from cosmic.simulation.event.network import GRAPH
 
+TREES = (".yaml", ".yml", ".json")
 _DIMENSIONS = re.compile(r"^\s*[\"']?topology[\"']?\s*:", re.MULTILINE)
 """A key of ASTRA-sim's network YAML that no list of links has."""
 
@@ -24,13 +22,11 @@ def read_any_network(
     path: str | Path, failures: Sequence[str] = ()
 ) -> tuple[tuple[AstraSimDimension, ...], LinkGraph | None]:
     """Return the dimensions of a network file, and its links where it is a graph: then one dimension of all NPUs."""
-    graph = _graph(Path(path))
+    graph = _graph(Path(path), failures)
     if graph is None:
         rule = "leaves out links of a network that is a graph, and this one has ASTRA-sim's dimensions"
         require(not failures, "--fail", ", ".join(failures), rule)
         return read_network(path), None
-    graph = degraded(graph, failures)
-    require_connected(graph, where=str(path))
     return (dimension_of(graph),), graph
 
 
@@ -39,13 +35,24 @@ def dimension_of(graph: LinkGraph) -> AstraSimDimension:
     return AstraSimDimension(GRAPH, graph.npus, 1.0, 0.0)
 
 
-def _graph(path: Path) -> LinkGraph | None:
-    """Return the graph in a file; None if it is to hold ASTRA-sim's dimensions."""
+def _graph(path: Path, failures: Sequence[str]) -> LinkGraph | None:
+    """Return the graph in a file, every NPU of which reaches every other; None if it holds ASTRA-sim's dimensions."""
     ending = path.suffix.lower()
-    if ending in TREES:
-        tree = load_yaml(path)
-        of_links = is_network_data(tree) or (isinstance(tree, dict) and "links" in tree)
-        return graph_of_data(tree, path.name) if of_links else None
-    if ending not in (".csv", ".graphml", ".xml") and _DIMENSIONS.search(read_text(path)):
+    tree = load_yaml(path) if ending in TREES else None
+    if isinstance(tree, dict) and "topology" in tree:
         return None
-    return read_graph(path)
+    if ending not in (*TREES, ".csv", ".graphml", ".xml") and _DIMENSIONS.search(read_text(path)):
+        return None
+    from cosmic.graphs.degrading import degraded  # noqa: PLC0415  ASTRA-sim's own files need none of these
+    from cosmic.graphs.reaching import require_connected  # noqa: PLC0415
+    from cosmic.graphs.reading import graph_of_data, is_network_data, read_graph  # noqa: PLC0415
+
+    if ending not in TREES:
+        graph = read_graph(path)
+    elif is_network_data(tree) or (isinstance(tree, dict) and "links" in tree):
+        graph = graph_of_data(tree, path.name)
+    else:
+        return None
+    graph = degraded(graph, failures)
+    require_connected(graph, where=str(path))
+    return graph
