@@ -99,6 +99,31 @@ def test_links_beside_each_other_share_the_messages() -> None:
     assert {each.link: each.busy_cycles for each in found.links} == {"0→1": 1800, "0→1 (2)": 1800}
 
 
+def planes(npus: int, count: int) -> LinkGraph:
+    """Return NPUs behind several switches, each of which joins them all."""
+    return wires(*((i, npus + plane) for i in range(npus) for plane in range(count)), npus=npus, switches=count)
+
+
+def test_of_equally_quick_paths_a_message_takes_the_one_that_is_free() -> None:
+    made: list[list[Node]] = [[send(1, 1000, tag) for tag in range(3)], [receive(0, 1000, tag) for tag in range(3)]]
+    both = planes(2, 2)
+    whole = on(both, [[collective("all_gather", 1000)]] * 2, all_gather_implementation_custom=["x"])
+    found = run(replace(whole, scripts={"x": on(both, made).traces}))
+    assert found.cycles == 3 * 1100  # the third follows the first
+    assert {each.link: each.busy_cycles for each in found.links} == {
+        "0→s0": 2200,
+        "s0→1": 2200,
+        "0→s1": 1100,
+        "s1→1": 1100,
+    }
+
+
+def test_switches_choose_among_the_links_that_are_free() -> None:
+    leaves = [(0, 4), (1, 4), (2, 5), (3, 5)]
+    tree = wires(*leaves, (4, 6), (4, 7), (5, 6), (5, 7), npus=4, switches=4)
+    assert arrivals(tree, (0, 2, 1000), (1, 3, 1000)) == [4400, 4400]
+
+
 def test_messages_go_on_the_quickest_path() -> None:
     triangle = graph_of(3, [(0, 1, 1e8, 0.0), (0, 2, 1e9, 0.0), (2, 1, 1e9, 0.0), (1, 0, 1e9, 0.0), (2, 0, 1e9, 0.0)])
     assert arrivals(triangle, (0, 1, 1000)) == [2000]
@@ -174,13 +199,20 @@ def test_chakra_traces_take_the_time_of_their_schedule(seed: int) -> None:
     assert 0 <= nanoseconds(schedule.time_s) - played(schedule) <= 1
 
 
+GRAPHS = (star(4), rails(4), like("Ring", 6, 1e9, 1e-6))
 KINDS: tuple[Kind, ...] = ("all_gather", "reduce_scatter", "all_reduce", "all_to_all")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("graph", [star(4), rails(4), like("Ring", 6, 1e9, 1e-6)], ids=["star", "rails", "ring"])
+@pytest.mark.parametrize("graph", GRAPHS, ids=["star", "rails", "ring"])
 def test_so_do_those_of_synthesized_schedules_through_switches(graph: LinkGraph, kind: Kind) -> None:
     schedule = synthesize(graph, kind, 2.0**26 * 3, chunks=2)
+    assert 0 <= nanoseconds(schedule.time_s) - played(schedule) <= 1
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_an_all_gather_over_several_switches_takes_the_time_of_its_schedule(count: int) -> None:
+    schedule = synthesize(planes(6, count), "all_gather", 2.0**20 * 3, chunks=2)
     assert 0 <= nanoseconds(schedule.time_s) - played(schedule) <= 1
 
 

@@ -4,8 +4,9 @@ A message holds a link for
 
     latency + bytes / bandwidth
 
-and then enters the next one of its route, where it waits behind those that came before it. Several links from one node
-to another share what comes: a message takes the one on which it arrives first.
+and then enters the next one of its path, where it waits behind those that came before it. Paths are the quickest. Of
+several that are equally quick, and of links beside each other, a message takes at every node the one on which it
+arrives first, as the queues are then.
 
 Ranks act in whole nanoseconds; what follows an arrival within its nanosecond, such as the next hop, goes on from the
 exact time, so that a path of many links rounds down once.
@@ -25,6 +26,10 @@ from cosmic.simulation.event.network import Message
 
 NO_DIFFERENCE_NS = 1e-6
 """A time this little before a whole nanosecond is that nanosecond."""
+MOST_PATHS = 8
+"""Equally quick paths among which a message chooses."""
+Routings = tuple[tuple[int, ...], ...]
+"""The links of some paths that have the same ones so far."""
 Moment = tuple[int, float]
 """Whole nanoseconds, and the part of one beyond them."""
 
@@ -39,42 +44,61 @@ class LinkQueues:
         self._quickest = Routes(graph, balanced=True)
         self._direct = Routes(graph, relays=False, balanced=True)
         self._beside = _beside(graph)
-        self._routes: dict[tuple[int, int, bool], tuple[int, ...]] = {}
+        self._routes: dict[tuple[int, int, bool], Routings] = {}
         self._free: list[Moment] = [(0, 0.0)] * graph.links
         self._busy_ns = [0.0] * graph.links
         self._moment: Moment = (0, 0.0)
 
     def send(self, message: Message) -> None:
-        """Send *message* over the links of its route."""
+        """Send *message* over the links of a path."""
         key = (message.source, message.target, message.direct)
-        route = self._routes.get(key)
-        if route is None:
-            self._routes[key] = route = self._route(*key)
-        self._hop((message, route, 0))
+        routes = self._routes.get(key)
+        if routes is None:
+            self._routes[key] = routes = self._paths(*key)
+        self._hop((message, routes, 0))
 
-    def _route(self, source: int, target: int, direct: bool) -> tuple[int, ...]:
-        """Return the quickest path; of a *direct* message, one over switches alone where there is one."""
+    def _paths(self, source: int, target: int, direct: bool) -> Routings:
+        """Return the quickest paths; of a *direct* message, those over switches alone where there are any."""
         if direct:
             try:
-                return self._direct.path(source, target)
+                return self._direct.paths(source, target, MOST_PATHS)
             except SpecError:  # other NPUs must relay it
                 pass
-        return self._quickest.path(source, target)
+        return self._quickest.paths(source, target, MOST_PATHS)
 
-    def _hop(self, state: tuple[Message, tuple[int, ...], int]) -> None:
-        message, route, passed = state
-        if passed == len(route):
+    def _hop(self, state: tuple[Message, Routings, int]) -> None:
+        message, routes, passed = state
+        if passed == len(routes[0]):
             message.action(message.argument)
             return
         now = self._now()
-        link, start, takes = self._first_to_arrive(route[passed], now, message.size)
+        if len(routes) > 1:
+            routes = self._choose(routes, passed, now, message.size)
+        link, start, takes = self._first_to_arrive(routes[0][passed], now, message.size)
         end = start[1] + takes
         whole = within(end + NO_DIFFERENCE_NS)
         self._free[link] = there = (start[0] + whole, max(0.0, end - whole))
         self._busy_ns[link] += takes
-        self._clock.after(there[0] - now[0], self._arrived, (there, (message, route, passed + 1)))
+        self._clock.after(there[0] - now[0], self._arrived, (there, (message, routes, passed + 1)))
 
-    def _arrived(self, what: tuple[Moment, tuple[Message, tuple[int, ...], int]]) -> None:
+    def _choose(self, routes: Routings, passed: int, now: Moment, size: int) -> Routings:
+        """Return the paths with the link on which a message arrives first, as queues are now."""
+        _, link = min((self._arrives_ns(route[passed:], now, size), route[passed]) for route in routes)
+        return tuple(route for route in routes if route[passed] == link)
+
+    def _arrives_ns(self, path: tuple[int, ...], now: Moment, size: int) -> float:
+        """Return in how long a message would have passed the links of *path*, with queues as they are now."""
+        time_ns = now[1]
+        for link in path:
+            time_ns = min(
+                max(time_ns, self._free[each][0] - now[0] + self._free[each][1])
+                + self._latency_ns[each]
+                + size / self._bytes_per_ns[each]
+                for each in self._beside[link]
+            )
+        return time_ns
+
+    def _arrived(self, what: tuple[Moment, tuple[Message, Routings, int]]) -> None:
         self._moment, state = what
         self._hop(state)
 
