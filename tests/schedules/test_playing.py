@@ -9,11 +9,11 @@ import pytest
 
 from cosmic.errors import SpecError
 from cosmic.graphs.graph import graph_of
+from cosmic.graphs.quickest import NO_LINK, Routes, route
 from cosmic.graphs.schedule import Kind, Schedule
 from cosmic.schedules.checking import check
 from cosmic.schedules.flows import flow_of, forwarded_pairs
 from cosmic.schedules.playing import nanoseconds, play, played
-from cosmic.schedules.routing import NO_LINK, Routes, route
 from cosmic.schedules.textbook import ALGORITHMS, baselines, rounds
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.network import Message

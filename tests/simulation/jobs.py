@@ -75,7 +75,9 @@ def network(*dims: tuple[str, int, float, float]) -> Network:
 
 def job(ranks: Sequence[Sequence[Node]], net: Network, algorithms: Sequence[str] = ("ring",), **more: Any) -> Job:
     """Return a job; settings of ASTRA-sim's system file are given with underscores, as are fields of `Job`."""
-    fields = {key: more.pop(key) for key in ("backend", "queues_per_dim", "rendezvous", "compat") if key in more}
+    fields = {
+        key: more.pop(key) for key in ("backend", "queues_per_dim", "rendezvous", "compat", "graph") if key in more
+    }
     groups = {name: tuple(members) for name, members in more.pop("groups", {}).items()}
     memory = more.pop("memory", RemoteMemory())
     settings = SETTINGS | {f"{kind}-implementation": list(algorithms) for kind in KINDS}

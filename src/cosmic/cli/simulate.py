@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from cosmic.simulation.event.result import Result
 
 app = new_app()
+Failures = Annotated[
+    list[str],
+    typer.Option("--fail", metavar="A-B", help="Of a file of links, leave one out: A-B, A>B; or slow it: A-B*0.25."),
+]
 SHOWN = 12
 """Rows of a table; JSON has all."""
 
@@ -23,16 +27,17 @@ SHOWN = 12
 def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
     workload: Annotated[str, typer.Option(help="Prefix of the traces: PREFIX.0.et, PREFIX.1.et ...")],
     system: Annotated[Path, typer.Option(help="ASTRA-sim's system JSON.")],
-    network: Annotated[Path, typer.Option(help="ASTRA-sim's network YAML.")],
+    network: Annotated[Path, typer.Option(help="ASTRA-sim's network YAML, or a file of links.")],
     comm_groups: Annotated[Path | None, typer.Option(help="Communicator groups, JSON.")] = None,
     remote_memory: Annotated[Path | None, typer.Option(help="Remote memory, JSON.")] = None,
+    fail: Failures = [],  # noqa: B006  typer copies it
     backend: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="unaware: messages do not contend; aware: messages queue at links.",
+            help="unaware (the default, but for a file of links): messages do not contend; aware: they queue at links.",
             autocompletion=one_of("unaware", "aware"),
         ),
-    ] = "unaware",
+    ] = None,
     queues_per_dim: Annotated[int, typer.Option(help="Queues of chunks in each network dimension.")] = 1,
     injection_scale: Annotated[float, typer.Option(help="Multiplies the endpoint delay.")] = 1.0,
     rendezvous: Annotated[
@@ -58,6 +63,7 @@ def simulate(  # noqa: PLR0913, PLR0917  ASTRA-sim's inputs, by name
         network=network,
         comm_groups=comm_groups,
         remote_memory=remote_memory,
+        fail=fail,
         backend=backend,
         queues_per_dim=queues_per_dim,
         injection_scale=injection_scale,
@@ -85,8 +91,7 @@ def _print(result: Result) -> None:
     emit(
         [
             f"{result.cycles:,} cycles (ns) = {seconds(result.cycles / 1e9)}; rank {slowest.npu} of {ranks:,} is last",
-            f"{simulated:,} of {ranks:,} ranks simulated, the others are identical · {result.events:,} events"
-            f" · {result.cpu_s:.2f} s",
+            f"{_simulated(simulated, ranks)} · {result.events:,} events · {result.cpu_s:.2f} s",
             "",
         ]
     )
@@ -133,6 +138,17 @@ def _print(result: Result) -> None:
         emit_table("", [f"longest operators of rank {slowest.npu}", "time", "bound by", "flop per byte"], rows)
     emit([""])
     _print_ranks(result)
+
+
+def _simulated(simulated: int, ranks: int) -> str:
+    """Return how many ranks were simulated.
+
+    >>> _simulated(8, 8), _simulated(1, 8)
+    ('all 8 ranks simulated', '1 of 8 ranks simulated, the others are identical')
+    """
+    if simulated == ranks:
+        return f"all {ranks:,} ranks simulated"
+    return f"{simulated:,} of {ranks:,} ranks simulated, the others are identical"
 
 
 def _print_ranks(result: Result) -> None:

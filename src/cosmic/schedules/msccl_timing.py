@@ -15,11 +15,11 @@ import numpy as np
 
 from cosmic.errors import SpecError, require
 from cosmic.graphs.graph import LinkGraph
+from cosmic.graphs.quickest import Routes
 from cosmic.graphs.schedule import Schedule, chunk_bytes
 from cosmic.schedules.links import link_finder
 from cosmic.schedules.msccl import NONE
 from cosmic.schedules.msccl_reading import RECEIVES, REDUCES, SENDS, STORES, Program, Step
-from cosmic.schedules.routing import Routes
 from cosmic.schedules.tables import ordered
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.wired import PICOSECONDS, Wired

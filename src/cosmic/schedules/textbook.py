@@ -15,8 +15,8 @@ from itertools import count
 
 from cosmic.arithmetic import is_power_of_two
 from cosmic.graphs.graph import LinkGraph
+from cosmic.graphs.quickest import Routes
 from cosmic.graphs.schedule import Kind
-from cosmic.schedules.routing import Routes
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.wired import PICOSECONDS, Wired
 

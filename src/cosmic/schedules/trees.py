@@ -19,7 +19,7 @@ import numpy as np
 
 from cosmic.errors import require
 from cosmic.graphs.graph import LinkGraph
-from cosmic.schedules.routing import Routes
+from cosmic.graphs.quickest import Routes
 from cosmic.simulation.event.clock import Clock
 from cosmic.simulation.event.wired import PICOSECONDS, Wired
 

@@ -6,14 +6,15 @@ files ──▶ traces, system, network ──▶ classes of equivalent ranks �
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from os.path import exists
 from pathlib import Path
 
 from cosmic.simulation.event.deadlocks import is_stuck, raise_if_deadlocked
 from cosmic.simulation.event.folding import Folding, fold
-from cosmic.simulation.event.inputs import RemoteMemory, System, read_network, read_remote_memory, read_system
+from cosmic.simulation.event.graph_inputs import read_any_network
+from cosmic.simulation.event.inputs import RemoteMemory, System, read_remote_memory, read_system
 from cosmic.simulation.event.job import BACKENDS, Job
 from cosmic.simulation.event.network import Ambiguous, Network
 from cosmic.simulation.event.outcome import Simulation
@@ -38,19 +39,25 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
     network: str | Path,
     comm_groups: str | Path | None = None,
     remote_memory: str | Path | None = None,
-    backend: str = "unaware",
+    fail: Sequence[str] = (),
+    backend: str | None = None,
     queues_per_dim: int = 1,
     injection_scale: float = 1.0,
     rendezvous: bool = False,
     compat: bool = True,
 ) -> Result:
-    """Simulate the traces *workload*.0.et, *workload*.1.et ... on ASTRA-sim's system and network files."""
+    """Simulate the traces *workload*.0.et, *workload*.1.et ... on ASTRA-sim's system and network files.
+
+    *network* may also be a graph of links, in any format that `cosmic.graphs.reading` knows; *fail* leaves out, or
+    slows, some of them. Without *backend*, messages queue on the links of a graph, and nowhere else.
+    """
     began = time.process_time()
-    net = Network(read_network(network))
+    dims, graph = read_any_network(network, fail)
+    net = Network(dims)
     settings = read_system(system, injection_scale)
     memory = read_remote_memory(remote_memory) if remote_memory else RemoteMemory()
     given = {} if comm_groups in (None, "empty") else read_groups(comm_groups or "")  # ASTRA-sim's word for none
-    traces = read_traces(workload, net.npus)
+    traces = read_traces(workload, net.npus if graph is None else None)
     known = {name: ranks for name, ranks in known_groups(traces, given).items() if name not in ALL_RANKS}
     job = Job(
         traces=traces,
@@ -59,7 +66,8 @@ def simulate(  # noqa: PLR0913  ASTRA-sim's inputs, by name
         network=net,
         memory=memory,
         scripts=_scripts(settings, Path(system).parent),
-        backend=backend,
+        graph=graph,
+        backend=backend or ("unaware" if graph is None else "aware"),
         queues_per_dim=queues_per_dim,
         rendezvous=rendezvous,
         compat=compat,
@@ -99,7 +107,7 @@ def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: floa
     is simulated.
     """
     began = time.process_time() if began is None else began
-    each = Folding(list(range(len(job.traces.ranks))))
+    each = _unfolded(job)
     folding = _folding(job) if folded and not job.order_may_differ else each
     try:
         found = simulate_ranks(job, folding, closed_forms=closed_forms)
@@ -113,7 +121,13 @@ def run(job: Job, *, folded: bool = True, closed_forms: bool = True, began: floa
     return replace(result_of(job, found, time.process_time() - began), warnings=warnings)
 
 
+def _unfolded(job: Job) -> Folding:
+    return Folding(list(range(len(job.traces.ranks))))
+
+
 def _folding(job: Job) -> Folding:
+    if job.graph is not None:
+        return _unfolded(job)  # no two ranks of a graph are known to have equal links around them
     links = job.backend == "aware"
     return fold(job.traces, job.groups, job.system, job.network, links=links, whole=links or not job.compat)
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from cosmic.errors import UnknownName, require
+from cosmic.graphs.graph import LinkGraph
 from cosmic.simulation.event.inputs import RemoteMemory, System
 from cosmic.simulation.event.network import Network
 from cosmic.traces.checks import check
@@ -27,6 +28,8 @@ class Job:
     """Traces that implement a collective in place of an algorithm, by prefix."""
     given_ns: Mapping[int, Ints] | None = None
     """Durations of nodes by the `id` of their template, in place of those that system and network would give."""
+    graph: LinkGraph | None = None
+    """The links of a network that is a graph; `network` then has its NPUs in one dimension."""
     backend: str = "unaware"
     queues_per_dim: int = 1
     rendezvous: bool = False
@@ -37,6 +40,8 @@ class Job:
     def __post_init__(self) -> None:
         if self.backend not in BACKENDS:
             raise UnknownName.among("backend", self.backend, "back end", BACKENDS)
+        rule = "messages queue on the links of a network that is a graph: leave it out, or use aware"
+        require(self.graph is None or self.backend == "aware", "backend", self.backend, rule)
         count = self.queues_per_dim
         require(isinstance(count, int) and 1 <= count <= 2**16, "queues_per_dim", count, "must be at least 1")
         npus, ranks = self.network.npus, len(self.traces.ranks)

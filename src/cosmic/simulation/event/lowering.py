@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from cosmic.errors import SpecError, require
 from cosmic.simulation.event.inputs import COLLECTIVES, Algorithm, System
-from cosmic.simulation.event.network import Network
+from cosmic.simulation.event.network import GRAPH, Network
 from cosmic.simulation.event.planning import Level
 from cosmic.simulation.event.ranks import Action, Slot, Work
 from cosmic.simulation.event.rings import ALL, Ring
@@ -193,6 +193,8 @@ class Rings:
         crossed = {
             self._network.dims[place].topology for place in self._network.routes(members, np.roll(members, 1))[0]
         }
+        rule = "no switch of a network of links reduces here: use ring, direct, halvingDoubling or doubleBinaryTree"
+        require(GRAPH not in crossed, "inSwitch", f"{self._network.npus} NPUs", rule)
         require(crossed == {"Switch"}, "inSwitch", sorted(crossed), "runs in dimensions with a switch")
 
     def _levels(self, rank: int, kind: CollectiveType, group: str | None, mask: int) -> list[Level]:

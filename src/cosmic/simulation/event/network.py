@@ -5,6 +5,8 @@ Three fabrics carry messages:
 `Unaware`     as ASTRA-sim's congestion-unaware back end: no message delays another
 `Aware`       as its congestion-aware back end, in any number of dimensions: every link is a queue, store and forward
 `Consistent`  unaware of links, but concurrent messages of an NPU share its bandwidth into a dimension
+
+A network that is a graph of links has a fabric of its own (`cosmic.simulation.event.links`); here it is one dimension.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ import numpy as np
 from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import AstraSimDimension
 from cosmic.traces.trace import Ints
+
+GRAPH = "Links"
+"""The topology of the one dimension of a network that is a graph."""
 
 
 @dataclass(frozen=True)
@@ -127,6 +132,8 @@ class Message(NamedTuple):
     size: int
     action: Action
     argument: Any
+    direct: bool = False
+    """Whether no other NPU is to relay it, where the network is a graph."""
 
 
 class Unaware:

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from cosmic.simulation.event.inputs import System
 from cosmic.simulation.event.job import Job
 from cosmic.simulation.event.lowering import is_of
-from cosmic.simulation.event.network import Network
 from cosmic.simulation.event.outcome import Simulated, Simulation
 from cosmic.simulation.event.ranks import NEVER
 from cosmic.traces.trace import COMMUNICATION, Ints, NodeType, Template
@@ -147,7 +146,7 @@ def result_of(job: Job, simulation: Simulation, cpu_s: float) -> Result:
     return Result(
         cycles=cycles,
         per_npu=tuple(each for each in found if each is not None),
-        dimensions=_dimensions(job.network, sent, list(map(len, classes)), cycles),
+        dimensions=_dimensions(job, sent, list(map(len, classes)), cycles),
         links=_links(simulation.busy_ns, cycles),
         operators=_operators(rank_times[max(range(len(ranks)), key=lambda place: ranks[place].end_ns)], system),
         events=simulation.events,
@@ -229,12 +228,16 @@ def _operators(times: RankTimes, system: System) -> tuple[Operator, ...]:
 
 
 def _dimensions(
-    network: Network, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
+    job: Job, sent: npt.NDArray[np.float64], classes: Sequence[int], cycles: int
 ) -> tuple[DimensionUse, ...]:
-    counts = np.array(classes)
+    network, graph, counts = job.network, job.graph, np.array(classes)
     found = []
     for place, dim in enumerate(network.dims):
-        share = sent[:, place] / (network.bytes_per_ns[place] * max(1, cycles))
+        rate: Any = network.bytes_per_ns[place]
+        if graph is not None:  # an NPU that has no link sends nothing
+            rate = np.bincount(graph.sources, graph.bandwidth_bytes_per_s, graph.nodes)[: graph.npus] / 1e9
+            rate = np.where(rate > 0, rate, 1.0)
+        share = sent[:, place] / (rate * max(1, cycles))
         found.append(
             DimensionUse(
                 dimension=place,

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from cosmic.native import library
 from cosmic.simulation.event.folding import Folding
 from cosmic.simulation.event.job import Job
+from cosmic.simulation.event.links import LinkQueues
 from cosmic.simulation.event.lowering import Rings
 from cosmic.simulation.event.network import Aware, Consistent, Timed
 from cosmic.simulation.event.outcome import Simulation
@@ -30,7 +31,7 @@ def simulate_ranks(job: Job, folding: Folding, *, closed_forms: bool, checks_ord
     world.checks_order = world.checks_order and checks_order
     prepared, rings = prepare(job, folding)
     channels = folding.channels(job.traces) if folding.entities < len(folding.entity_of) else {}
-    if _worth_compiling(world, prepared) and library() is not None:
+    if job.graph is None and _worth_compiling(world, prepared) and library() is not None:
         from cosmic.simulation.event.compiled import simulate_compiled  # noqa: PLC0415  small jobs need none of it
 
         if (found := simulate_compiled(job, world, prepared, rings, channels)) is not None:
@@ -49,6 +50,8 @@ def _world(job: Job, entity_of: Sequence[int], *, closed_forms: bool) -> World:
     world.queues_per_dim, world.rendezvous, world.compat = job.queues_per_dim, job.rendezvous, job.compat
     if job.given_ns is not None:
         world.fabric = Timed(job.network, world.clock)
+    elif job.graph is not None:
+        world.fabric = LinkQueues(job.graph, world.clock)
     elif job.backend == "aware":
         world.fabric = Aware(job.network, world.clock, entity_of)
     elif not job.compat:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cosmic.simulation.event.clock import Action, Clock, within
 from cosmic.simulation.event.inputs import RemoteMemory, System
+from cosmic.simulation.event.links import LinkQueues
 from cosmic.simulation.event.network import Aware, Consistent, Message, Network, Unaware
 from cosmic.simulation.event.rings import PhaseSpec, Ring, reduction_ns
 from cosmic.simulation.event.streams import Stream
@@ -29,7 +30,7 @@ class World:
         self.checks_order = False
         """Whether to raise `Ambiguous` where the order of events of one moment matters and may be wrong."""
         self.memory = _Memory(memory, self.clock)
-        self.fabric: Unaware | Aware | Consistent = Unaware(network, self.clock)
+        self.fabric: Unaware | Aware | Consistent | LinkQueues = Unaware(network, self.clock)
         self.queues_per_dim = 1
         self.rendezvous = False
         self.compat = True
@@ -46,17 +47,26 @@ class World:
 
     # ----------------------------------------------------------------------------- messages
 
-    def post_send(self, source: int, target: int, size: int, key: Any, sent: tuple[Action, Any] | None) -> None:
+    def post_send(
+        self,
+        source: int,
+        target: int,
+        size: int,
+        key: Any,
+        sent: tuple[Action, Any] | None,
+        *,
+        direct: bool = False,
+    ) -> None:
         """Send a message to the receive of *key*; call *sent* when it has arrived."""
+        message = Message(source, target, size, self._arrived, (key, sent), direct)
         if self.rendezvous:
-            self._wait((READY, key), self._send, (source, target, size, key, sent))
+            self._wait((READY, key), self._send, message)
         else:
-            self._send((source, target, size, key, sent))
+            self._send(message)
 
-    def _send(self, what: tuple[int, int, int, Any, tuple[Action, Any] | None]) -> None:
-        source, target, size, key, sent = what
-        self._count_sent(source, target, size)
-        self.fabric.send(Message(source, target, size, self._arrived, (key, sent)))
+    def _send(self, message: Message) -> None:
+        self._count_sent(message.source, message.target, message.size)
+        self.fabric.send(message)
 
     def _arrived(self, what: tuple[Any, tuple[Action, Any] | None]) -> None:
         key, sent = what
@@ -181,7 +191,7 @@ class World:
         size, tag = int(template.comm_size[row]), int(template.comm_tag[row])
         if kind == NodeType.COMM_SEND:
             key = self.next_key(("send", scheduler.rank, peer, tag, size))
-            self.post_send(scheduler.rank, peer, size, key, (done, row))
+            self.post_send(scheduler.rank, peer, size, key, (done, row), direct=True)
         else:
             key = self.next_key(("receive", peer, scheduler.rank, tag, size))
             self.post_receive(scheduler.rank, peer, key, done, row)

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from cosmic.graphs.graph import graph_of
-from cosmic.schedules.routing import Routes
+from cosmic.graphs.quickest import Routes
 
 
 def busiest(power: int, *, balanced: bool) -> int:
@@ -32,3 +32,12 @@ def test_a_quick_way_is_not_given_up_for_balance() -> None:
     """0 to 3 over 1 takes 2 s, over 2 it takes 3 s, whatever else is on the first."""
     links = [(0, 1, 1.0, 0.0), (1, 3, 1.0, 0.0), (0, 2, 1.0, 0.0), (2, 3, 0.5, 0.0), (3, 0, 1.0, 0.0)]
     assert Routes(graph_of(4, links), 1.0, balanced=True).path(0, 3) == (0, 1)
+
+
+def test_equally_quick_paths_are_all_found_up_to_as_many_as_are_asked_for() -> None:
+    ends = [(0, 2), (2, 1), (0, 3), (3, 1), (0, 4), (4, 1), (0, 2)]  # three switches; two links to the first
+    graph = graph_of(2, [(a, b, 1e9, 0.0) for a, b in ends] + [(0, 1, 1e8, 0.0)], 3)
+    routes = Routes(graph, balanced=True)
+    assert set(routes.paths(0, 1, 8)) == {(0, 1), (2, 3), (4, 5)}
+    assert len(routes.paths(0, 1, 2)) == 2
+    assert Routes(graph).paths(0, 1, 8) == (Routes(graph).path(0, 1),)

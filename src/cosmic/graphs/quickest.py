@@ -1,4 +1,4 @@
-"""Shortest paths over the links of a network."""
+"""Quickest paths over the links of a network, one for each pair of nodes."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class Routes:
         self._trees: dict[int, list[int]] = {}
         self._taken_s = [0.0] * graph.links
         self._paths: dict[tuple[int, int], tuple[int, ...]] = {}
+        self._ways: dict[int, list[list[int]]] = {}
 
     def path(self, source: int, target: int) -> tuple[int, ...]:
         """Return the links from one node to another."""
@@ -43,6 +44,26 @@ class Routes:
         if found is None:
             self._paths[source, target] = found = self._walk(source, target)
         return found
+
+    def paths(self, source: int, target: int, most: int) -> tuple[tuple[int, ...], ...]:
+        """Return up to *most* paths from one node to another that are equally quick, if *balanced*; else the one.
+
+        They differ in the nodes that they pass: of links beside each other, they have the first.
+        """
+        first = self.path(source, target)
+        ways = self._ways[source]
+        if not ways:
+            return (first,)
+        found: list[tuple[int, ...]] = []
+        open_ends: list[tuple[int, tuple[int, ...]]] = [(target, ())]
+        while open_ends and len(found) < most:
+            node, rest = open_ends.pop()
+            if node == source:
+                found.append(rest)
+                continue
+            before = {self._sources[link]: link for link in reversed(ways[node])}
+            open_ends += [(above, (link, *rest)) for above, link in before.items()]
+        return tuple(found)
 
     def _walk(self, source: int, target: int) -> tuple[int, ...]:
         came = self._tree(source)
@@ -82,7 +103,7 @@ class Routes:
                 if total < cost[target]:
                     cost[target], came[target] = total, link
                     heappush(queue, (total, target))
-        self._trees[source] = came
+        self._trees[source], self._ways[source] = came, ways
         return came
 
     def _least_taken(self, came: list[int], ways: list[int]) -> int:
