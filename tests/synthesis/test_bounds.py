@@ -241,7 +241,7 @@ def test_an_all_reduce_may_be_shorter_than_a_reduce_scatter_and_an_all_gather() 
 
 
 def test_parts_exchange_two_messages_for_each_but_one() -> None:
-    """Two pairs, each joined at 10, and with the other pair at 1 over two links each way: 2 M / 4, and M / 2 by the cut.
+    """Two pairs, each joined at 10, and with the other at 1 over two links each way: 2 M / 4, and M / 2 by the cut.
 
     Of all four by themselves 6 messages share 4 · 10 + 4 · 1: 6 M / 44. Three pairs in a triangle of such links have
     4 messages over 12 links: M / 3.
