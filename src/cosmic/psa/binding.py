@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, shorten, suggestion
-from cosmic.psa import syntax
+from cosmic import syntax
 from cosmic.psa.expressions import ZERO, Constant, Expression, Variable, exact, operation
-from cosmic.psa.syntax import Call, Path, Syntax
+from cosmic.syntax import Call, Path, Syntax
 from cosmic.units import NUMBER, PhysicalDimension
 
 NPUS = "npus"
