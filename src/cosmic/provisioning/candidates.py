@@ -57,6 +57,7 @@ def read_provision(given: Any, dims: int) -> Provision:
     Provision(budget='500 GB/s', objective='time', limits=())
     """
     where = "provision"
+    require(dims > 0, where, "a budget", "the base is a single accelerator, which has no network")
     if not isinstance(given, Mapping):
         raise SpecError(where, given, "must state a budget, such as {budget: 500 GB/s}")
     for key in given:

@@ -37,7 +37,7 @@ class Effort:
 
 
 Walk = Generator[Matrix, Vector, tuple[Vector, float]]
-"""A search that yields the networks that it asks for, is sent what each is worth, and returns the best and its worth."""
+"""A search that yields the networks it asks for, is sent what each is worth, and returns the best and its worth."""
 
 
 def descend(value: Callable[[Matrix], Vector], limits: Sequence[Limit], starts: Matrix) -> Vector:
@@ -88,9 +88,7 @@ def walk(
     return point, best
 
 
-def _steps(  # noqa: PLR0913, PLR0917  what is met exactly, what bounds, and how many
-    equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, tried: int
-) -> Matrix:
+def _steps(equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, tried: int) -> Matrix:
     """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
     scaled = rows * point
     size = np.abs(scaled).max(axis=1, initial=0.0)

@@ -9,10 +9,10 @@ from functools import cached_property
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from cosmic import syntax
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, shorten, suggestion
-from cosmic import syntax
 from cosmic.psa.expressions import ZERO, Constant, Expression, Variable, exact, operation
 from cosmic.syntax import Call, Path, Syntax
 from cosmic.units import NUMBER, PhysicalDimension

@@ -144,7 +144,12 @@ def _chosen(tree: Mapping[str, Any]) -> Any:
     for key, domain in given.items():
         if domain == PROVISIONED:
             where = join("parameters", as_key(key))
-            require(as_key(key) == BANDWIDTHS, where, domain, f"all dimensions are provisioned together: {BANDWIDTHS}")
+            require(
+                full_key(as_key(key), where) == BANDWIDTHS,
+                where,
+                domain,
+                f"all dimensions are provisioned together: {BANDWIDTHS}",
+            )
             require("provision" in tree, where, domain, "needs a budget, such as provision: {budget: 500 GB/s}")
     return {key: domain for key, domain in given.items() if domain != PROVISIONED}
 

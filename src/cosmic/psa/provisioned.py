@@ -96,9 +96,8 @@ def provisioned(space: ParameterSet, provision: Provision | None) -> ParameterSe
 
 
 def check_provisioned(space: ParameterSet) -> None:
-    """Refuse a parameter set whose bandwidth is provisioned, and chosen or derived as well, or of no use to anything."""
+    """Refuse a parameter set whose bandwidth cannot be provisioned, or is chosen or derived as well."""
     paths = bandwidth_paths(len(space.base.network.dims))
-    require(bool(paths), "provision", space.base.model.name, "the base is a single accelerator, which has no network")
     for each in space.parameters:
         for path in each.paths:
             require(path not in paths, f"parameters.{each.name}", list(each.labels), "is provisioned, so not chosen")
