@@ -27,7 +27,7 @@ from cosmic.provisioning.solving import interior
 
 AT_ONCE = 64
 """Candidates whose searches take their rounds together."""
-QUICK = Effort(tried=48, last=1e-5, better=1e-7, rounds=60)
+QUICK = Effort(tried=48, last=1e-5, better=1e-7, rounds=80, ridges=True)
 """How far the search of a candidate goes: shapes differ by more than what is left then."""
 STARTS = 1024
 """Networks of which the search of a candidate begins with the best: an evaluation takes a microsecond."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
@@ -34,6 +36,8 @@ class Effort:
     better: float = 1e-13
     """By what share a step must be better to be taken."""
     rounds: int = 150
+    ridges: bool = False
+    """Whether sums and differences of two dimensions are tried too: kinks of a step lie along such."""
 
 
 Walk = Generator[Matrix, Vector, tuple[Vector, float]]
@@ -72,7 +76,7 @@ def walk(
     values = np.array([limit.value for limit in bounds]) * signs
     length = FIRST
     for _ in range(far.rounds):
-        steps = _steps(equal, rows, values, point, rng, far.tried) * length
+        steps = _steps(equal, rows, values, point, rng, far) * length
         if not len(steps):  # limits leave this one network
             break
         candidates = point * (1.0 + _inside(rows * point, values - rows @ point, steps)[:, None] * steps)
@@ -88,7 +92,9 @@ def walk(
     return point, best
 
 
-def _steps(equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, tried: int) -> Matrix:
+def _steps(
+    equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, effort: Effort
+) -> Matrix:
     """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
     scaled = rows * point
     size = np.abs(scaled).max(axis=1, initial=0.0)
@@ -97,14 +103,24 @@ def _steps(equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.r
     for fixed in (equal, np.vstack([equal, rows[touched]])):
         basis = null_space(fixed * point, len(point))
         axes = basis @ basis.T
+        if effort.ridges:
+            axes = _ridges(len(point)) @ axes
         lengths = np.linalg.norm(axes, axis=1)
         axes = axes[lengths > TOUCHING] / lengths[lengths > TOUCHING, None]
-        drawn = rng.normal(size=(tried, basis.shape[1])) @ basis.T
+        drawn = rng.normal(size=(effort.tried, basis.shape[1])) @ basis.T
         norms = np.linalg.norm(drawn, axis=1)
         drawn = drawn[norms > 0] / norms[norms > 0, None]
         every = np.vstack([axes, -axes, drawn])
         found.append(every * 0.5 ** (np.arange(len(every)) % SPREAD)[:, None])
     return np.vstack(found)
+
+
+@lru_cache(maxsize=64)
+def _ridges(dims: int) -> Matrix:
+    """Return directions of single dimensions, of sums and differences of two, and of all together."""
+    ones = np.eye(dims)
+    pairs = [ones[a] + sign * ones[b] for a, b in combinations(range(dims), 2) for sign in (1.0, -1.0)]
+    return np.vstack([ones, *pairs, np.ones(dims)])
 
 
 def _inside(rows: Matrix, room: Vector, steps: Matrix) -> Vector:
