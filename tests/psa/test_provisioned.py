@@ -124,7 +124,8 @@ def test_a_resumed_search_and_two_workers_find_the_same(tmp_path: Path) -> None:
 def test_limits_are_kept_and_cost_time() -> None:
     limits = {"provision": {"budget": "200 GB/s", "limits": ["B3 >= 60 GB/s", "B0 >= B1"]}}
     space = load_space({**SHAPES, **limits})
-    rates = [space.columns(space.listed(0, 3))[f"network.dims.{place}.bandwidth"] for place in range(4)]
+    fields = space.columns(space.listed(0, 3))
+    rates = np.array([fields[f"network.dims.{place}.bandwidth"] for place in range(4)])
     assert np.all(rates[3] >= 60e9 * (1 - 1e-6))
     assert np.all(rates[0] >= rates[1] * (1 - 1e-6))
     free = losses(search({**SHAPES, **SPENT}))
