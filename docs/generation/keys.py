@@ -63,6 +63,7 @@ IN_SPACE = {
     "objective": "The metric to optimise; by default `step_s`; of designs that serve, `tokens_per_s` or `tpot_s`.",
     "workloads": "Several workloads on one system: for each its `weight`, and the fields of the base that it changes.",
     "stacks": "The layers to search; the others stay as in the base.",
+    "provision": "What to spend on bandwidth: `budget`, `objective`, `limits`; each design gets what is best for it.",
 }
 DOMAINS = [
     ["`[a, b, c]`", "These values."],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cosmic import units
+from cosmic import syntax, units
 from cosmic.catalog import yaml_files
 from cosmic.cli import sweep
 from cosmic.design import bounds, network
@@ -10,7 +10,7 @@ from cosmic.errors import LONGEST_NAME
 from cosmic.exploration import inputs, tournament, workers
 from cosmic.exploration.studies import folder
 from cosmic.live.limits import Limits
-from cosmic.psa import parameters, syntax
+from cosmic.psa import parameters
 from cosmic.traces import generation, reading
 from cosmic.validation import rows as measured
 from generation.text import page, table

@@ -64,3 +64,11 @@ def test_what_cannot_be_done_is_one_sentence(
     assert (status, out) == (2, "")
     assert err.count("\n") == 1
     assert said in err
+
+
+def test_of_a_parameter_set_the_base_is_provisioned(capsys: pytest.CaptureFixture[str]) -> None:
+    out = output(capsys, "provision", "cosmic-1024-paper", "--budget", "500 GB/s")
+    assert "the base design of cosmic-1024-paper" in out
+    status, _, err = run(capsys, "provision", "cosmic-1024-paper", "--set", "tp=4")
+    assert status == 2
+    assert "not with a parameter set" in err

@@ -90,6 +90,8 @@ def certify(  # noqa: PLR0913  one option each
     require(0 < limit_s < 1e9, "limit", limit_s, "must be a number of seconds above 0")
     check_workers(workers)
     problem = make_problem(space if isinstance(space, ParameterSet) else load_space(space), objectives, constraints)
+    rule = "its bandwidth is provisioned, which is searched and not proven: go through it with cosmic search"
+    require(problem.space.provisioner is None, "space", problem.space.name, rule)
     require(within is None or len(problem.objectives) == 1, "within", within, "is asked of one objective")
     started = monotonic()
     run = _Run(problem, gap, within, started, started + limit_s, workers, told)

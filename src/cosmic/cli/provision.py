@@ -27,8 +27,8 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
     source: Annotated[
         str,
         typer.Argument(
-            metavar="DESIGN|NETWORK",
-            help="MODEL@SYSTEM:GPUS, a design file, or a network file of LIBRA.",
+            metavar="DESIGN|SPACE|NETWORK",
+            help="MODEL@SYSTEM:GPUS, a design file, a parameter set, or a network file of LIBRA.",
             autocompletion=candidates.designs,
         ),
     ],
@@ -39,12 +39,12 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         ),
     ] = None,
     objective: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help="time, or time_per_dollar: time multiplied by the network's cost.",
+            help="time (default), or time_per_dollar: time multiplied by the network's cost.",
             autocompletion=candidates.one_of("time", "time_per_dollar"),
         ),
-    ] = "time",
+    ] = None,
     limit: Annotated[
         list[str],
         typer.Option(metavar="'B0 >= B1'", help="A limit, such as 'network.dims.0.bandwidth >= 100 GB/s'."),
@@ -79,11 +79,28 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
     """Print the best bandwidth of every network dimension under a budget, why, and what more of it is worth."""
     from cosmic.loading.designs import parse_overrides  # noqa: PLC0415  heavy
     from cosmic.provisioning import provision as run  # noqa: PLC0415  heavy
+    from cosmic.psa.provisioned_base import names_space, provision_base  # noqa: PLC0415  heavy
 
+    if names_space(source):
+        _refuse_of_designs(settings, workload, communicator, cost, loop, in_network_reduction)
+        base = provision_base(
+            source,
+            budget=budget,
+            objective=objective,  # type: ignore[arg-type]  # checked there
+            limits=limit,
+            ports=ports,
+            radix=radix,
+        )
+        if json:
+            emit_json(_data(source, base))
+        else:
+            say([f"the base design of {source}; the key provision has a search do this for each of its designs"])
+            _print("", [], base)
+        return
     found = run(
         source,
         budget=budget,
-        objective=objective,  # type: ignore[arg-type]  # checked there
+        objective=objective or "time",  # type: ignore[arg-type]  # checked there
         limits=limit,
         workloads=workload,
         communicators=communicator,
@@ -98,6 +115,24 @@ def provision(  # noqa: PLR0913, PLR0917  one option each
         emit_json(_data(source, found))
     else:
         _print(source, settings, found)
+
+
+def _refuse_of_designs(
+    settings: list[str], workload: list[str], communicator: list[str], cost: str | None, loop: str, reducing: bool
+) -> None:
+    """Refuse what goes with designs and LIBRA's files, and not with parameter sets."""
+    from cosmic.errors import SpecError  # noqa: PLC0415
+
+    for option, given in {
+        "--set": ", ".join(settings),
+        "--workload": ", ".join(workload),
+        "--communicator": ", ".join(communicator),
+        "--cost": cost or "",
+        "--loop": "" if loop == "no_overlap" else loop,
+        "--in-network-reduction": "yes" if reducing else "",
+    }.items():
+        if given:
+            raise SpecError(option, given, "goes with a design, not with a parameter set: state it there")
 
 
 def _data(source: str, found: Provisioned) -> dict[str, Any]:
@@ -169,7 +204,7 @@ def _print(source: str, settings: list[str], found: Provisioned) -> None:
         say([f"proven: no bandwidth within the limits is better by more than {max(found.duality_gap, 1e-12):.1g}"])
     if found.ports is not None:
         _print_ports(found.ports)
-    if found.bound is None:
+    if found.bound is None and source:
         rates = [
             f"network.dims.{place}.bandwidth={dim.bandwidth_bytes_per_s / GIGA!r} GB/s"
             for place, dim in enumerate(found.dims)

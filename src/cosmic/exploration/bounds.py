@@ -41,6 +41,8 @@ def bound_of(problem: Problem) -> Callable[[Indices], Floats] | None:
     served = problem.space.base.serving is not None  # its seconds are of many steps
     if not one or served or problem.engine != "analytic" or problem.space.workloads:
         return None
+    if problem.space.provisioner is not None:  # the bandwidth of one mapping is not that of another
+        return None
     if not any(path in FASTEST for parameter in problem.space.parameters for path in parameter.paths):
         return None
     return lambda rows: lower_bounds(problem, rows)

@@ -29,6 +29,8 @@ GENERAL, TRIALS = "genetic", 10_000
 """The agent for sets that are too large to go through, and how many designs it may evaluate if nothing is said."""
 GONE_THROUGH, BOUNDED = 1_500_000, 4_000_000
 """Designs of a set that is gone through, a minute or two: each of them, or but for those that bounds rule out."""
+PROVISIONED_THROUGH, PROVISIONED_TRIALS = 3_000, 2_000
+"""The same where bandwidth is provisioned: a design takes 10 to 40 ms, a thousand times as long."""
 MOST_TEXTS, LONGEST_TEXT = 100, 500
 """Of objectives, constraints and layers: how many there may be, and how long each."""
 
@@ -192,10 +194,13 @@ def effort(problem: Problem, options: Options) -> tuple[str, int]:
     if options.trials is not None:
         check_trials(options.trials)
     valid, bounded = problem.space.valid, bound_of(problem) is not None
-    listed = problem.engine == "analytic" and valid <= (BOUNDED if bounded else GONE_THROUGH) and not options.settings
+    most, usual = BOUNDED if bounded else GONE_THROUGH, TRIALS
+    if problem.space.provisioner is not None:
+        most, usual = PROVISIONED_THROUGH, PROVISIONED_TRIALS
+    listed = problem.engine == "analytic" and valid <= most and not options.settings
     if options.agent == AUTO and listed and (options.trials is None or options.trials >= valid):
         return ("bounded" if bounded else "exhaustive"), valid
-    return GENERAL if options.agent == AUTO else options.agent, TRIALS if options.trials is None else options.trials
+    return GENERAL if options.agent == AUTO else options.agent, usual if options.trials is None else options.trials
 
 
 def make_inputs(space: ParameterSet, options: Options) -> Inputs:

@@ -34,6 +34,7 @@ from cosmic.exploration.agent import Flags, Floats, Outcomes
 from cosmic.exploration.objectives import Limit, check_objectives, limit, losses
 from cosmic.exploration.reasons import Reasons
 from cosmic.psa.diagram import Indices
+from cosmic.psa.shares import applies, replace_base
 from cosmic.psa.space import ParameterSet, Share
 
 METRICS = tuple(BETTER)
@@ -50,6 +51,7 @@ LIMITS = ("ttft_slo", "tpot_slo")
 OF_NETWORK = ("perf_per_bandwidth", "perf_per_network_cost")
 UNKNOWN = " is unknown"
 """Ends the reason of a design that has no value of an objective."""
+UNMET = "no bandwidth meets the limits of provision"
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,9 @@ class Problem:
         why: dict[str, Flags] = {}
         for share, each in zip(self.shares, found, strict=True):
             why |= {f"{share.name}: {rule}" if share.name else rule: broken for rule, broken in each.broken.items()}
+        if self.space.provisioner is not None:
+            why[UNMET] = ~self.space.provisioner.possible(rows)
+            excess = excess + why[UNMET]
         if self.engine != "analytic":
             columns = self._simulated(rows, columns, excess == 0)
         return found, self._limited(columns, excess, why)
@@ -251,12 +256,12 @@ class Problem:
                 said += [f"{share.name}: {reason}" if share.name else reason for reason in outcome.reasons]
         if not said:
             broken = [text for text in self.evaluate(row[None, :]).reasons[0].split(", ") if text]
-            said += [text if text.endswith(UNKNOWN) else f"exceeds the limit {text}" for text in broken]
+            said += [text if text.endswith((UNKNOWN, UNMET)) else f"exceeds the limit {text}" for text in broken]
         return tuple(said)
 
     def base(self) -> Results:
         """Return the results of the base design, which every search is compared with."""
-        frozen = replace(self.space, parameters=(), derived={}, constraints=())
+        frozen = replace(self.space, parameters=(), derived={}, constraints=(), provisioner=None)
         return replace(self, space=frozen).evaluate(np.empty((1, 0), dtype=np.intp))
 
     def features(self, rows: Indices) -> Floats:
@@ -311,22 +316,6 @@ def _has_limits(space: ParameterSet) -> bool:
         return True
     loads = [each.serving.load for each in (space.base, *(share.base for share in space.workloads)) if each.serving]
     return any(getattr(kind, f"{name}_s") is not None for load in loads for kind in load.all_classes for name in LIMITS)
-
-
-def applies(share: Share, path: str) -> bool:
-    """Return whether a searched field is one of a workload: not of a load that it lacks, nor what it states itself."""
-    return path not in share.own and (share.base.serving is not None or not path.startswith("serving."))
-
-
-def replace_base(space: ParameterSet, share: Share) -> ParameterSet:
-    """Return *space* around the base of one of its workloads."""
-    if share.base is space.base:
-        return space
-    if all(applies(share, path) for each in space.parameters for path in each.paths):
-        return replace(space, base=share.base, workloads=(), derived={**space.derived, **share.derived})
-    parameters = tuple(each.only(lambda path: applies(share, path)) for each in space.parameters)
-    derived = {path: text for path, text in space.derived.items() if applies(share, path)} | dict(share.derived)
-    return replace(space, base=share.base, workloads=(), parameters=parameters, derived=derived, constraints=())
 
 
 def _for_each(found: BatchOutcome, n: int) -> BatchOutcome:

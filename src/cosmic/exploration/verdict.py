@@ -96,7 +96,10 @@ def proof_of(found: Found) -> str:
     if found.stopped != "exhausted":
         return ""
     what = "mappings" if set(problem.space.stacks) <= {"workload"} else "designs"
-    said = "proven best" if len(problem.objectives) == 1 else "proven front"
+    said = "best" if len(problem.objectives) == 1 else "front"
+    if problem.space.provisioner is not None:
+        return f"{said} of all {problem.space.valid:,} {what}, each with the bandwidth found for it"
+    said = f"proven {said}"
     simulated = "" if problem.engine == "analytic" else ", simulated"
     return f"{said} of {problem.space.valid:,} {what}{simulated}"
 

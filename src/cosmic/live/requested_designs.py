@@ -13,7 +13,6 @@ from cosmic.design import schema
 from cosmic.design.paths import full_path
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, UnknownName, require
-from cosmic.exploration.problem import replace_base
 from cosmic.exploration.studies.study import Study
 from cosmic.live.bodies import mapping, number, only, text
 from cosmic.live.catalogued import MOST_NPUS, design_name
@@ -24,6 +23,7 @@ from cosmic.loading.designs import design_tree, load_design
 from cosmic.loading.trees import unflatten
 from cosmic.psa.diagram import Indices
 from cosmic.psa.parameters import label
+from cosmic.psa.shares import replace_base
 from cosmic.psa.space import ParameterSet
 from cosmic.publishing.design_view import Named
 

@@ -7,24 +7,41 @@ exactly, so that a limit can be followed. So nothing is assumed of the function 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
 
 import numpy as np
 
 from cosmic.provisioning.barrier import Matrix, Vector, null_space
 from cosmic.provisioning.problem import Limit
 
-TRIED = 192
-"""Directions that are tried at once."""
 SPREAD = 8
-"""Lengths of a step, each half of the one before, over which they are spread."""
-FIRST, LAST = 0.5, 1e-8
-"""The longest step, in proportion to bandwidth, and that at which the search ends."""
-MOST_ROUNDS = 150
-BETTER = 1e-13
-"""By what share a step must be better to be taken."""
+"""Lengths of a step, each half of the one before, over which directions are spread."""
+FIRST = 0.5
+"""The longest step, in proportion to bandwidth."""
 TOUCHING = 1e-9
 SEED = 20240917
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """How far a search goes."""
+
+    tried: int = 192
+    """Directions that are tried at once."""
+    last: float = 1e-8
+    """The length of a step, in proportion to bandwidth, at which it ends."""
+    better: float = 1e-13
+    """By what share a step must be better to be taken."""
+    rounds: int = 150
+    ridges: bool = False
+    """Whether sums and differences of two dimensions are tried too: kinks of a step lie along such."""
+
+
+Walk = Generator[Matrix, Vector, tuple[Vector, float]]
+"""A search that yields the networks it asks for, is sent what each is worth, and returns the best and its worth."""
 
 
 def descend(value: Callable[[Matrix], Vector], limits: Sequence[Limit], starts: Matrix) -> Vector:
@@ -32,35 +49,52 @@ def descend(value: Callable[[Matrix], Vector], limits: Sequence[Limit], starts: 
     rng = np.random.default_rng(SEED)
     first = value(starts)
     order = np.argsort(first, kind="stable")[:2]
-    found = [_followed(value, limits, starts[place], float(first[place]), rng) for place in order]
+    found = [_followed(value, walk(limits, starts[place], float(first[place]), rng)) for place in order]
     return min(found, key=lambda each: each[1])[0]
 
 
-def _followed(
-    value: Callable[[Matrix], Vector], limits: Sequence[Limit], point: Vector, best: float, rng: np.random.Generator
-) -> tuple[Vector, float]:
+def _followed(value: Callable[[Matrix], Vector], steps: Walk) -> tuple[Vector, float]:
+    answer: Vector | None = None
+    while True:
+        try:
+            asked = next(steps) if answer is None else steps.send(answer)
+        except StopIteration as end:
+            found: tuple[Vector, float] = end.value
+            return found
+        answer = value(asked)
+
+
+def walk(
+    limits: Sequence[Limit], point: Vector, best: float, rng: np.random.Generator, effort: Effort | None = None
+) -> Walk:
+    """Yield rounds of networks within *limits* around the best so far, from *point* on, whose worth is *best*."""
+    far = effort or Effort()
     equal = np.array([limit.coefficients for limit in limits if limit.sense == "=="]).reshape(-1, len(point))
     bounds = [limit for limit in limits if limit.sense != "=="]
     signs = np.array([1.0 if limit.sense == "<=" else -1.0 for limit in bounds])
     rows = (np.array([limit.coefficients for limit in bounds]).T * signs).T.reshape(-1, len(point))
     values = np.array([limit.value for limit in bounds]) * signs
     length = FIRST
-    for _ in range(MOST_ROUNDS):
-        if length < LAST:
+    for _ in range(far.rounds):
+        steps = _steps(equal, rows, values, point, rng, far) * length
+        if not len(steps):  # limits leave this one network
             break
-        steps = _steps(equal, rows, values, point, rng) * length
         candidates = point * (1.0 + _inside(rows * point, values - rows @ point, steps)[:, None] * steps)
-        found = value(candidates)
+        found = yield candidates
         place = int(np.argmin(found))
-        if found[place] < best - BETTER * abs(best):
+        if found[place] < best - far.better * abs(best):
             point, best = candidates[place], float(found[place])
             length = min(FIRST, 2.0 * length)
         else:
             length *= 0.25
+            if length < far.last:
+                break
     return point, best
 
 
-def _steps(equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator) -> Matrix:
+def _steps(
+    equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.random.Generator, effort: Effort
+) -> Matrix:
     """Return steps in proportion to *point*, of length at most one, along equalities and limits that are touched."""
     scaled = rows * point
     size = np.abs(scaled).max(axis=1, initial=0.0)
@@ -69,14 +103,24 @@ def _steps(equal: Matrix, rows: Matrix, values: Vector, point: Vector, rng: np.r
     for fixed in (equal, np.vstack([equal, rows[touched]])):
         basis = null_space(fixed * point, len(point))
         axes = basis @ basis.T
+        if effort.ridges:
+            axes = _ridges(len(point)) @ axes
         lengths = np.linalg.norm(axes, axis=1)
         axes = axes[lengths > TOUCHING] / lengths[lengths > TOUCHING, None]
-        drawn = rng.normal(size=(TRIED, basis.shape[1])) @ basis.T
+        drawn = rng.normal(size=(effort.tried, basis.shape[1])) @ basis.T
         norms = np.linalg.norm(drawn, axis=1)
         drawn = drawn[norms > 0] / norms[norms > 0, None]
         every = np.vstack([axes, -axes, drawn])
         found.append(every * 0.5 ** (np.arange(len(every)) % SPREAD)[:, None])
     return np.vstack(found)
+
+
+@lru_cache(maxsize=64)
+def _ridges(dims: int) -> Matrix:
+    """Return directions of single dimensions, of sums and differences of two, and of all together."""
+    ones = np.eye(dims)
+    pairs = [ones[a] + sign * ones[b] for a, b in combinations(range(dims), 2) for sign in (1.0, -1.0)]
+    return np.vstack([ones, *pairs, np.ones(dims)])
 
 
 def _inside(rows: Matrix, room: Vector, steps: Matrix) -> Vector:

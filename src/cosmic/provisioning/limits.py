@@ -18,7 +18,7 @@ import numpy as np
 from cosmic.errors import SpecError, require
 from cosmic.provisioning.barrier import Vector
 from cosmic.provisioning.problem import Limit, Sense
-from cosmic.psa.syntax import Call, Literal, Path, Syntax, parse
+from cosmic.syntax import Call, Literal, Path, Syntax, parse
 from cosmic.units import BYTES_PER_S, NUMBER, USD, PhysicalDimension
 
 _PATH = re.compile(r"(?:network\.)?dims\.(\d{1,3}|\*)\.bandwidth|[bB](\d{1,3}|\*)")

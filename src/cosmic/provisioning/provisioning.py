@@ -47,11 +47,7 @@ def provision(  # noqa: PLR0913  one option each
     >>> round(sum(dim.bandwidth_bytes_per_s for dim in found.dims) / 1e9, 6), found.time_s < found.base_time_s
     (600.0, True)
     """
-    if objective not in OBJECTIVES:
-        raise UnknownName.among("--objective", objective, "objective", OBJECTIVES)
-    if radix is not None:
-        require(ports is not None, "--radix", radix, "is of use with --ports")
-        require(radix >= 2, "--radix", radix, "a switch has at least 2 ports")
+    check_options(objective, ports, radix)
     if _is_libra(source):
         require(not overrides, "--set", str(overrides), "changes designs, not LIBRA's files")
         network = libra.read_network(source)
@@ -69,6 +65,15 @@ def provision(  # noqa: PLR0913  one option each
     given = [(source, 1.0), *(_weighted(each) for each in workloads)]
     designs = [WeightedDesign(name, load_design(name, overrides), weight) for name, weight in given]
     return provision_designs(designs, budget, objective, limits, ports, radix)
+
+
+def check_options(objective: str, ports: str | None, radix: int | None) -> None:
+    """Refuse options that say nothing that could be sought."""
+    if objective not in OBJECTIVES:
+        raise UnknownName.among("--objective", objective, "objective", OBJECTIVES)
+    if radix is not None:
+        require(ports is not None, "--radix", radix, "is of use with --ports")
+        require(radix >= 2, "--radix", radix, "a switch has at least 2 ports")
 
 
 def _is_libra(source: str) -> bool:

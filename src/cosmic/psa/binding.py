@@ -9,14 +9,16 @@ from functools import cached_property
 from types import UnionType
 from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
+from cosmic import syntax
 from cosmic.design import schema
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, shorten, suggestion
-from cosmic.psa import syntax
 from cosmic.psa.expressions import ZERO, Constant, Expression, Variable, exact, operation
-from cosmic.psa.syntax import Call, Path, Syntax
+from cosmic.syntax import Call, Path, Syntax
 from cosmic.units import NUMBER, PhysicalDimension
 
+PROVISIONED = "provisioned"
+"""Stands for the expression of a bandwidth that is provisioned: each point gets what is best for it."""
 NPUS = "npus"
 """In expressions: the number of NPUs of the base design."""
 INNER = ("serving.prefill.", "serving.load.classes.")
@@ -167,6 +169,8 @@ class Scope:
         if path in self._deriving:
             circle = " → ".join([*self._deriving[self._deriving.index(path) :], path])
             raise SpecError(f"derived.{path}", self.derived[path], f"depends on itself: {circle}")
+        if self.derived[path] == PROVISIONED:
+            raise _wrong(f"'{path}' is provisioned, which needs the whole design: limit it under provision.limits")
         self._deriving.append(path)
         try:
             return self.bind(self.derived[path], f"derived.{path}")

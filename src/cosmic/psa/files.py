@@ -16,8 +16,11 @@ from cosmic.evaluation import BETTER
 from cosmic.loading.designs import design_tree, load_design
 from cosmic.mapping.choices import BUDGET, SERVED_MICRO_BATCH
 from cosmic.mapping.suggesting import MAPPING
+from cosmic.provisioning.candidates import read_provision
+from cosmic.psa.binding import PROVISIONED
 from cosmic.psa.mapping_tree import mapping_tree, usual_objective
 from cosmic.psa.parameters import Parameter, expand, full_key, read_parameters
+from cosmic.psa.provisioned import provisioned
 from cosmic.psa.space import FORMAT, ParameterSet, Share, with_source
 
 OF_MODEL = ("precision", "strategies")
@@ -25,7 +28,8 @@ OF_MODEL = ("precision", "strategies")
 ABOUT = ("version", "name", "title", "source", "notes")
 MOST_CONSTRAINTS, MOST_WORKLOADS = 200, 200
 """Of one parameter set: far more than anybody writes."""
-KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks")
+BANDWIDTHS = "network.dims.*.bandwidth"
+KEYS = (*ABOUT, "base", "parameters", "derived", "constraints", "objective", "workloads", "stacks", "provision")
 
 
 def load_space(source: str | Path | Mapping[str, Any], *, files: bool = True) -> ParameterSet:
@@ -106,7 +110,7 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         raise SpecError("version", tree["version"], f"this release reads version {FORMAT}")
     base = _base(tree.get("base"), folder, plain=_varies_mapping(tree))
     resolved = design_tree(base)
-    parameters, derived = read_parameters(base, tree.get("parameters", {})), _derived(base, tree.get("derived", {}))
+    parameters, derived = read_parameters(base, _chosen(tree)), _derived(base, tree.get("derived", {}))
     searched = {path for each in parameters for path in each.paths} | derived.keys()
     if not _states_micro_batch(tree.get("base"), folder) and (tree.get("workloads") or _serves(base)):
         resolved["workload"] = {key: value for key, value in resolved["workload"].items() if key != "micro_batch"}
@@ -126,8 +130,28 @@ def read_space(tree: Mapping[str, Any], name: str, folder: Path | None) -> Param
         limits=limits,
         workloads=shares,
     )
+    if "provision" in tree:
+        space = provisioned(space, read_provision(tree["provision"], len(base.network.dims)))
     space = with_source(space, {"name": name, **whole, "base": resolved})
     return space if stacks is None else space.restrict(stacks)
+
+
+def _chosen(tree: Mapping[str, Any]) -> Any:
+    """Return the parameters of a set, without bandwidth that is ``provisioned`` in all dimensions."""
+    given = tree.get("parameters", {})
+    if not isinstance(given, Mapping) or PROVISIONED not in given.values():
+        return given
+    for key, domain in given.items():
+        if domain == PROVISIONED:
+            where = join("parameters", as_key(key))
+            require(
+                full_key(as_key(key), where) == BANDWIDTHS,
+                where,
+                domain,
+                f"all dimensions are provisioned together: {BANDWIDTHS}",
+            )
+            require("provision" in tree, where, domain, "needs a budget, such as provision: {budget: 500 GB/s}")
+    return {key: domain for key, domain in given.items() if domain != PROVISIONED}
 
 
 def _stacks(given: Any) -> list[str] | None:

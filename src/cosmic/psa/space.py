@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
 from math import prod
@@ -38,6 +38,7 @@ from cosmic.psa.expressions import (
     variables,
 )
 from cosmic.psa.parameters import Parameter, label
+from cosmic.psa.provisioned import Provisioner, bandwidth_paths, provisioned
 
 FORMAT = 1
 """Version of the file format and of the exported schema."""
@@ -85,6 +86,8 @@ class ParameterSet:
     """Constraints on metrics, such as ``memory_bytes <= 80 GB``, which only evaluation can check."""
     workloads: tuple[Share, ...] = ()
     """The workloads that one system runs, where there are several; all have the same searched values."""
+    provisioner: Provisioner | None = field(default=None, repr=False)
+    """Gives each point the bandwidth that is best for it: derived fields whose expression is `PROVISIONED`."""
     source: Mapping[str, Any] | None = field(default=None, init=False, repr=False)
     """The content of a file that describes this set without reference to any other; `replace` does not keep it."""
 
@@ -100,7 +103,7 @@ class ParameterSet:
         """
         few = self.valid <= CHECKED
         rows = self.listed(0, self.valid) if few else self.sample(CHECKED, np.random.default_rng(0))
-        for path in self.derived:
+        for path in self._derivations:
             self.derive(path, rows)
 
     # ------------------------------------------------------------------------------------- expressions
@@ -111,10 +114,18 @@ class ParameterSet:
         return Scope(self.base, searched, self.derived)
 
     @cached_property
+    def _provisioned(self) -> dict[str, int]:
+        """The dimension of each bandwidth that is provisioned, by its path."""
+        dims = len(self.base.network.dims) if self.provisioner is not None else 0
+        return {path: place for place, path in enumerate(bandwidth_paths(dims)) if path in self.derived}
+
+    @cached_property
     def _derivations(self) -> dict[str, Bound]:
         """The expression of each derived field, in terms of parameters only."""
         bound = {}
         for path, text in self.derived.items():
+            if path in self._provisioned:
+                continue
             where = f"derived.{path}"
             if path in self._scope.searched:
                 raise SpecError(where, text, "is a parameter too: a field is either chosen or derived")
@@ -201,7 +212,9 @@ class ParameterSet:
     @property
     def stacks(self) -> tuple[str, ...]:
         """The layers of the stack that have parameters."""
-        return tuple(stack for stack in STACKS if any(each.stack == stack for each in self.parameters))
+        found = {"network"} if self.provisioner is not None else set()
+        found |= {each.stack for each in self.parameters}
+        return tuple(stack for stack in STACKS if stack in found)
 
     def restrict(self, stacks: Iterable[str]) -> ParameterSet:
         """Return the same set with everything outside *stacks* frozen at the base design."""
@@ -212,6 +225,8 @@ class ParameterSet:
         kept = tuple(each for each in self.parameters if each.stack in opened)
         name = f"{self.name}[{','.join(opened)}]"
         restricted = replace(self, name=name, parameters=kept)
+        if self.provisioner is not None:
+            restricted = provisioned(restricted, self.provisioner.provision if "network" in opened else None)
         return restricted if self.source is None else with_source(restricted, {**self.source, "stacks": opened})
 
     @cached_property
@@ -220,6 +235,7 @@ class ParameterSet:
         values = [(each.name, each.paths, [str(value) for value in each.values]) for each in self.parameters]
         shares = [(each.name, each.weight, each.base.identity) for each in self.workloads]
         content = [self.base.identity, values, sorted(self.derived.items()), self.constraints, self.limits, shares]
+        content += [astuple(self.provisioner.provision)] if self.provisioner is not None else []
         return sha256(json.dumps(content).encode()).hexdigest()[:16]
 
     # ------------------------------------------------------------------------------------------- points
@@ -329,6 +345,8 @@ class ParameterSet:
 
         A point that is not valid may have none: None stands for it.
         """
+        if self.provisioner is not None and path in self._provisioned:
+            return self.provisioner.column(rows, self._provisioned[path])
         return self._derived[path].column(rows, self)
 
     @cached_property

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cosmic.errors import SpecError
-from cosmic.psa.syntax import Call, Literal, Path, Syntax, parse
+from cosmic.syntax import Call, Literal, Path, Syntax, parse
 from cosmic.units import BYTES_PER_S, NUMBER, Quantity
 
 
