@@ -244,6 +244,9 @@ def check(  # noqa: PLR0913, PLR0917  each parameter is an option
         if not verdict.valid:
             emit([""])
             say(_sentences(verdict))
+            if not collective:
+                what = f"{read.kind.replace('_', '-')} of {inputs.bytes_in_words(read.size_bytes)}"
+                emit([f"It was checked as an {what}: --collective and --size say what it is for."])
     if not verdict.valid:
         raise typer.Exit(FAILED)
 

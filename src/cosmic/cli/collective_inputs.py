@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cosmic.cli.console import doing
+from cosmic.cli.console import complain, doing
 from cosmic.errors import SpecError, UnknownName, require
 from cosmic.files import DASH, check_folder, check_writable, make_folder, write_text
 
@@ -200,12 +200,20 @@ def target(to: str, out: str) -> str:
     return name
 
 
+MOST_STEPS = 256
+"""Steps of a thread block that MSCCL's runtime takes (MSCCL_MAX_NUM_STEPS)."""
+
+
 def convert(schedule: Schedule, name: str, out: str) -> list[str]:
     """Write a schedule in a format; return the files, of Chakra their common pattern."""
     doing(f"writing {out}")
     if name == "chakra":
         return [_write_traces(schedule, out)]
-    write_text(out, _text(schedule, name), "--out")
+    text = _text(schedule, name)
+    write_text(out, text, "--out")
+    if name == "msccl" and (steps := max(each.count("<step ") for each in text.split("<tb "))) > MOST_STEPS:
+        rule = f"MSCCL's runtime takes {MOST_STEPS} at most, others fewer: use fewer --chunks"
+        complain([f"note: a thread block of {out} has {steps:,} steps; {rule}"])
     return [out]
 
 

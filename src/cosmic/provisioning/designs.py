@@ -17,6 +17,7 @@ from cosmic.design.batch import Batch, batch_of
 from cosmic.design.point import DesignPoint
 from cosmic.errors import SpecError, require
 from cosmic.evaluation import Infeasible, evaluate, evaluate_batch
+from cosmic.graphs.wired import label_of, wiring_at
 from cosmic.pricing.network import network_usd
 from cosmic.provisioning.barrier import Matrix, Vector
 from cosmic.provisioning.descent import descend
@@ -68,7 +69,9 @@ class _Cluster:
     @cached_property
     def prices(self) -> tuple[float, ...]:
         every = np.eye(len(self.npus)) * GIGA
-        return tuple(float(network_usd(self.names, self.npus, each.tolist())) / GIGA for each in every)
+        network = self.designs[0].point.network
+        names = [label_of(dim.topology, wiring_at(network, place)) for place, dim in enumerate(network.dims)]
+        return tuple(float(network_usd(names, self.npus, each.tolist())) / GIGA for each in every)
 
     def seconds(self, bandwidth: Matrix) -> Vector:
         """Return the weighted sum of the designs' steps on each network; infinite where one cannot run."""
