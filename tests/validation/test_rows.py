@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cosmic.errors import SpecError
-from cosmic.validation.rows import KINDS, Fields, RowKind, Verdict, carried_files, judged, read_rows, row_kind
+from cosmic.validation.rows import KINDS, Fields, Row, RowKind, Verdict, carried_files, judged, read_rows, row_kind
 
 
 def test_every_carried_file_is_of_a_known_kind_and_no_file_is_missing() -> None:
@@ -95,7 +95,7 @@ UNCARRIED = {
 """A row of each kind of which no file is carried."""
 
 
-def a_row(kind: RowKind) -> dict[str, str]:
+def a_row(kind: RowKind) -> Row:
     """Return a row that can be judged."""
     if kind.name in UNCARRIED:
         return UNCARRIED[kind.name]
