@@ -22,6 +22,8 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted(path for path in (ROOT / "docs").rglob("*.md") if path.parent.name not in APART),
 ]
+LONG = {"console": {"README-3", "docs/workload-0", "docs/parameter-set-0", "docs/search-1"}}
+"""Blocks of a language that take many seconds: the page, and the block's place among those of the language."""
 CI = (ROOT / ".ci" / "run").read_text()
 
 
@@ -30,7 +32,9 @@ def blocks(language: str) -> list[object]:
     found: list[object] = []
     for page in PAGES:
         for place, text in enumerate(re.findall(rf"```{language}\n(.*?)```", page.read_text(), re.DOTALL)):
-            found.append(pytest.param(text, id=f"{page.stem}-{place}"))
+            name = f"{page.relative_to(ROOT).with_suffix('').as_posix()}-{place}"
+            marks = [pytest.mark.long] if name in LONG.get(language, ()) else []
+            found.append(pytest.param(text, id=name, marks=marks))
     return found
 
 

@@ -172,6 +172,7 @@ def test_ctrl_c_comes_and_is_waited_for(tmp_path: Path, monkeypatch: pytest.Monk
     assert rules(outcome) == ["prints a traceback"]
 
 
+@pytest.mark.long
 def test_the_command_reports_in_json() -> None:
     words = [sys.executable, str(BENCHMARKS / "fuzz.py"), "--trials", "20", "--kinds", "settings,designs", "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300, check=False)

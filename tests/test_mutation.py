@@ -188,11 +188,13 @@ def verdicts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {f"{row['text']} | {row['mutant']}": row["verdict"] for row in found["survivors"]}
 
 
+@pytest.mark.long
 def test_only_what_no_test_notices_survives(verdicts: dict[str, str]) -> None:
     lines = {line.partition(" | ")[0] for line, verdict in verdicts.items() if verdict == "survived"}
     assert lines == {"SPARE = 7.0", "return a + 1"}
 
 
+@pytest.mark.long
 def test_what_no_test_runs_is_said_to_have_no_coverage(verdicts: dict[str, str]) -> None:
     lines = {line.partition(" | ")[0] for line, verdict in verdicts.items() if verdict == "no coverage"}
     assert lines == {"return a + 2"}

@@ -82,6 +82,7 @@ def test_a_tighter_bound_never_gives_a_cheaper_deployment(planned: Any) -> None:
                 assert f"more than {most}" in found.reasons[0]
 
 
+@pytest.mark.long
 def test_what_is_chosen_holds_and_is_a_machine_that_there_is(planned: Any, service: Service) -> None:
     found = planned(lambda _: 1.1)
     assert found.chosen is not None
@@ -134,6 +135,7 @@ def test_machines_grow_to_sizes_that_instances_fill(monkeypatch: pytest.MonkeyPa
     assert tried.untried(240)
 
 
+@pytest.mark.long
 def test_steps_between_sizes_are_small(service: Service, searched: tuple[Found, Found]) -> None:
     for part in searched:
         tried = Sizing(service, part.cheapest, LIMITS)
@@ -143,12 +145,14 @@ def test_steps_between_sizes_are_small(service: Service, searched: tuple[Found, 
         assert any(fills(each, size) for each in part.cheapest)
 
 
+@pytest.mark.long
 def test_a_kind_fills_a_machine_where_it_can_be_split(searched: tuple[Found, Found]) -> None:
     for each in (*searched[0].cheapest[:8], *searched[1].cheapest[:8]):
         for npus in range(1, 80):
             assert fills(each, npus) == any(True for _ in splits(each, npus, None))
 
 
+@pytest.mark.long
 def test_splits_fill_a_machine(searched: tuple[Found, Found]) -> None:
     each = searched[1].cheapest[0]
     assert each.kind.prefill is not None
@@ -158,6 +162,7 @@ def test_splits_fill_a_machine(searched: tuple[Found, Found]) -> None:
         assert some * each.kind.shape.npus + others * each.kind.prefill.npus == 48
 
 
+@pytest.mark.long
 def test_the_cheapest_of_a_search_has_totals_and_costs_of_its_own(
     searched: tuple[Found, Found], service: Service
 ) -> None:
@@ -171,6 +176,7 @@ def test_the_cheapest_of_a_search_has_totals_and_costs_of_its_own(
         assert each.npus < machine
 
 
+@pytest.mark.long
 def test_a_limit_has_the_share_that_is_used(searched: tuple[Found, Found]) -> None:
     seen = searched[0].cheapest[0].metrics
     assert max(float(each) for each in shares_used(seen, LIMITS)) <= 1

@@ -162,7 +162,13 @@ CASES: dict[str, list[tuple[int, str]]] = {
     "schema": [(0, "schema"), (0, "schema evaluate")],
     "completion": [(0, "completion bash")],
 }
-ALL = [(name, status, words) for name, cases in CASES.items() for status, words in cases]
+LONG = {f"certify {SPACE} --limit 1us --simulate 0"}
+"""Cases that take many seconds."""
+ALL = [
+    pytest.param(name, status, words, id=words, marks=[pytest.mark.long] if words in LONG else [])
+    for name, cases in CASES.items()
+    for status, words in cases
+]
 SEVERAL = """
 base:
   model: llama3-8b
@@ -234,7 +240,7 @@ def test_every_command_that_prints_json_has_a_schema_and_is_tried_here() -> None
     assert sorted(commands()) == published() == sorted([*CASES, MEASURES, SERVES])
 
 
-@pytest.mark.parametrize(("name", "status", "words"), ALL, ids=[words for *_, words in ALL])
+@pytest.mark.parametrize(("name", "status", "words"), ALL)
 def test_what_is_printed_is_what_the_schema_says(
     name: str,
     status: int,

@@ -209,6 +209,7 @@ def _one_search() -> Iterator[None]:
         yield
 
 
+@pytest.mark.long
 def test_a_search_finds_the_cheapest_and_saves_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     saved = tmp_path / "chosen.yaml"
     found = told(capsys, *LIMITED, "--save", str(saved))

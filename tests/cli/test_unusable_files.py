@@ -31,6 +31,9 @@ SIMULATION = ("simulate", "--workload", "job", "--system", "system.json", "--net
 SERVE = ("serve", "llama3-8b@dgx-h100:1", "--input", "10", "--output", "2")
 IMPORT = ("import", "launch.sh", "--from", "megatron")
 PROVISION = ("provision", "libra.yml", "--budget", "9 GB/s")
+SYNTHESIZE = ("collective", "synthesize", "ring.txt", "--size", "1 MB")
+RING = ("collective", "check", "ring.csv", "--size", "2 GiB", "--network")
+CONVERT = ("collective", "convert", "ring.csv", "--size", "2 GiB", "--network", "ring.txt", "--to", "svg", "--out")
 LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-size 64 --num-attention-heads 4 \\
   --seq-length 128 --vocab-size 100 --micro-batch-size 1
 """
@@ -38,6 +41,9 @@ LAUNCH = """torchrun --nproc-per-node 8 pretrain_gpt.py --num-layers 2 --hidden-
 OUTPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("calibrate", "out"): ("calibrate", "rows.csv", "--system", "dgx-h200", "--out"),
     ("certify", "out"): ("certify", "small.yaml", "--simulate", "0", "--out"),
+    ("collective convert", "out"): CONVERT,
+    ("collective synthesize", "out"): (*SYNTHESIZE, "--to", "msccl", "--out"),
+    ("collective synthesize", "schedule"): (*SYNTHESIZE, "--schedule"),
     ("compare", "plot"): ("compare", "study", "--plot"),
     ("evaluate", "timeline"): ("evaluate", DESIGN, "--timeline"),
     ("export", "out"): ("export", DESIGN, "--to", "megatron", "--out"),
@@ -66,6 +72,12 @@ INPUTS: dict[tuple[str, str], tuple[str, ...]] = {
     ("calibrate", "data"): ("calibrate", "{}"),
     ("calibrate", "on"): ("calibrate", "rows.csv", "--on", "{}"),
     ("calibrate", "system"): ("calibrate", "rows.csv", "--system", "{}"),
+    ("collective bound", "network"): ("collective", "bound", "{}"),
+    ("collective check", "network"): (*RING, "{}"),
+    ("collective check", "schedule"): ("collective", "check", "{}", "--network", "ring.txt"),
+    ("collective convert", "network"): (*CONVERT[:6], "{}", *CONVERT[7:], "new.svg"),
+    ("collective convert", "schedule"): ("collective", "convert", "{}", *CONVERT[5:], "new.svg"),
+    ("collective synthesize", "network"): ("collective", "synthesize", "{}"),
     ("compare", "studies"): ("compare", "study", "{}"),
     ("diff", "a"): ("diff", "{}", DESIGN),
     ("diff", "b"): ("diff", DESIGN, "{}"),
@@ -113,6 +125,7 @@ TEXTS = {
     *("address", "agent", "agents", "backend", "bandwidth", "by", "command", "constraint", "engine", "fix", "kind"),
     *("metric", "objective", "peak", "setting", "settings", "settings_b", "shell", "stacks", "vary"),
     *("budget", "loop", "ports", "precision", "rate", "tpot", "ttft"),
+    *("chunks", "collective", "fail", "groups", "size", "to"),
     *("define", "device", "framework", "gap", "limit", "origin", "system", "within"),
 }
 """Parameters that name no file."""
@@ -128,6 +141,8 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "file").write_text("")
     (folder / "launch.sh").write_text(LAUNCH)
     (folder / "libra.yml").write_text("Topology: [Ring]\nNpusCount: [4]\n")
+    (folder / "ring.txt").write_text("2\n0 1 1 0\n1 0 1 0\n")
+    (folder / "ring.csv").write_text("source,target,chunk,start_s,end_s\n0,1,0,0.0,1.0\n1,0,1,0.0,1.0\n")
     (folder / "small.yaml").write_text("base: llama3-8b@dgx-h100:8\nparameters: {collective.chunks: [1, 4]}\n")
     (folder / "latin.yaml").write_bytes(b"caf\xe9: [\xff")
     (folder / "bomb.0.et.gz").write_bytes(gzip.compress(bytes(2**21)))

@@ -19,7 +19,7 @@ from cosmic.design.collective import Collective, algorithms
 from cosmic.design.compute import Compute
 from cosmic.design.memory import Memory
 from cosmic.design.model import MLA, Experts, Image, Model, Recommender, StateSpace, Transformer
-from cosmic.design.network import Dimension, Network
+from cosmic.design.network import Dimension, Fault, Link, Network
 from cosmic.design.point import DesignPoint, to_tree
 from cosmic.design.workload import AXES, Workload
 from cosmic.errors import SpecError
@@ -290,13 +290,35 @@ def test_every_change_of_a_field_changes_the_identity() -> None:
     parts = ("experts", "mla", "image", "ssm", "single_mixers", "sparse", "residual_streams")
     alone = ("model.encoder_layers", "model.kv_heads", *(f"model.{part}" for part in parts))
     seen = {POINT.identity}
-    leaves = [path for path, _ in schema.leaves(POINT) if path not in alone and "placement" not in path]
+    apart = ("placement", "links")  # tuples that are set as a whole
+    leaves = [path for path, _ in schema.leaves(POINT) if path not in alone and not {*apart} & {*path.split(".")}]
     for path in leaves:
         current = schema.get(POINT, path)
         other = chosen.get(path, (not current) if isinstance(current, bool) else others[type(current)])
         seen.add(schema.assign(POINT, {path: other}).identity)
     seen.add(schema.assign(POINT, {"workload.placement": ("pp", "dp", "cp", "tp")}).identity)
     assert len(seen) == len(leaves) + 2
+
+
+def test_every_change_of_a_link_or_a_fault_changes_the_identity() -> None:
+    there = Link(source=0, target=1, bandwidth_bytes_per_s=50e9, latency_s=5e-07)
+    back = Link(source=1, target=0, bandwidth_bytes_per_s=50e9, latency_s=5e-07)
+    changes: tuple[dict[str, Any], ...] = (
+        {"source": 2, "target": 0},
+        {"target": 2},
+        {"bandwidth_bytes_per_s": 40e9},
+        {"latency_s": 4e-07},
+    )
+    lists = [(there, back), (there, back, back), *((there, back, replace(there, **change)) for change in changes)]
+    faults = [Fault(npu=0, dim=0), Fault(npu=1, dim=0), Fault(npu=0, dim=1), Fault(npu=0, dim=0, peer=1)]
+    faults.append(Fault(npu=0, dim=0, speed=0.5))
+    seen = {POINT.identity}
+    for links in lists:
+        changed = {"network.dims.0.topology": "graph", "network.dims.0.links": links}
+        seen.add(schema.assign(POINT, changed).identity)
+    for fault in faults:
+        seen.add(replace(POINT, network=replace(POINT.network, faults=(fault,))).identity)
+    assert len(seen) == 1 + len(lists) + len(faults)
 
 
 def test_a_whole_number_where_a_float_belongs_does_not_change_the_identity() -> None:

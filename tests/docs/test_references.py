@@ -40,7 +40,7 @@ OF_OTHERS = (
     *("server_arguments.md", "pd_disaggregation.md", "router.md"),  # SGLang
 )
 """Files of other projects."""
-WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py")
+WRITTEN = ("runs/", "site/", "artifacts/", "mine/", "path/to/", "test_mine.py", "gather.csv")
 """Files that commands, or readers of a page, write."""
 GROUPS = {f"cosmic.{name}" for name in ("topologies", "collectives", "schedules", "agents", "targets")}
 """Entry-point groups, which look like modules."""

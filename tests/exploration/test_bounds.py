@@ -15,7 +15,7 @@ from cosmic.psa.files import mapping_space
 DESIGNS = [
     ("llama3-70b@dgx-h100:64", {}),
     ("mixtral-8x7b@dgx-h100:32", {"sequence": 4096}),
-    ("deepseek-v3@gb200-nvl72:144", {}),
+    pytest.param("deepseek-v3@gb200-nvl72:144", {}, marks=pytest.mark.long),
     ("gpt3-175b@cosmic-1024", {}),
     ("llama3-8b@tpu-v5p:64", {}),
     ("t5-11b@dgx-a100:32", {}),

@@ -46,6 +46,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return made
 
 
+@pytest.mark.long
 @needs_compiler
 def test_it_is_built_and_loaded(folder: Path) -> None:
     path, _ = build(folder)

@@ -168,6 +168,7 @@ def test_user_folders_turn_the_cache_off(folder: Path, tmp_path: Path, monkeypat
     assert entries(folder) == []
 
 
+@pytest.mark.long
 def test_no_compiler_and_no_cache_give_the_same_answer(tmp_path: Path) -> None:
     """A machine without a compiler, whose home cannot be written."""
     blocked = tmp_path / "file"
